@@ -1,0 +1,261 @@
+"""The closed set of things a rank program may ask of the world: the seam between methods and drivers.
+
+Every effect is a frozen value that knows its exact wire bytes per destination. A rank program awaits effects; a
+driver (`harness.loopback`, `sims.driver`, `real.driver`) interprets them. Nothing here communicates, and compute is
+not an effect: tensor operators simply run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+Direction = Literal["forward", "backward", "reduce", "other"]
+Counts = np.ndarray  # int64 [size]: one number per rank
+
+COUNT_BYTES = 8  # a row count on the wire, where only the sender knows how many rows it sends
+
+
+class Tag(NamedTuple):
+    """What an exchange is called and where its bytes are booked; all ranks must agree on all of it."""
+
+    label: str
+    direction: Direction
+    layer: int  # -1 when the exchange belongs to no layer
+    epoch: int
+
+
+class Site(NamedTuple):
+    """The line of the rank program that asked for an effect."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A tensor whose rows are dealt to all ranks in rank order.
+
+    Args:
+        tensor: [sum(send), ...]; the first `send[0]` rows go to rank 0, and so on.
+        send: int64 [size], rows for each rank.
+        recv: int64 [size], rows from each rank, or None when only the sender knows (then the counts travel first,
+            8 bytes per pair).
+    """
+
+    tensor: Tensor
+    send: Counts
+    recv: Counts | None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        width = 1
+        for extent in self.tensor.shape[1:]:
+            width *= extent
+        return width * self.tensor.element_size()
+
+
+class Received(NamedTuple):
+    """What an all-to-all returns: one tensor per part, its rows in rank order, and the rows from each rank."""
+
+    tensors: tuple[Tensor, ...]
+    counts: tuple[Counts, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Effect:
+    """Base of all effects. Awaiting one suspends the rank program until its driver answers."""
+
+    tag: Tag
+    site: Site = field(default=Site("?", 0))
+
+    def __await__(self) -> Generator[Effect, Any, Any]:
+        return (yield self)
+
+    def sent(self, rank: int, size: int) -> Counts:
+        """Bytes this rank puts on the wire for each destination, int64 [size]; its own entry is 0."""
+        return np.zeros(size, np.int64)
+
+    def shape_signature(self) -> tuple[object, ...]:
+        """What, besides the tag, must be the same on every rank."""
+        return ()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that must not change while the effect is in flight."""
+        return ()
+
+    @property
+    def kind(self) -> str:
+        """The effect's name in messages and traces."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        where = f", layer {self.tag.layer}" if self.tag.layer >= 0 else ""
+        return f"{self.kind} {self.tag.label!r} ({self.tag.direction}{where}, epoch {self.tag.epoch}) at {self.site}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllToAll(Effect):
+    """Every rank sends rows to every rank. Answers `Received`."""
+
+    parts: tuple[Rows, ...]
+
+    def sent(self, rank: int, size: int) -> Counts:
+        total = np.zeros(size, np.int64)
+        for part in self.parts:
+            total += part.send * part.row_bytes
+            if part.recv is None:
+                total += COUNT_BYTES
+        total[rank] = 0
+        return total
+
+    def shape_signature(self) -> tuple[object, ...]:
+        return tuple((str(p.tensor.dtype), tuple(p.tensor.shape[1:]), p.recv is None) for p in self.parts)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(p.tensor for p in self.parts)
+
+
+def chunk_sizes(elements: int, size: int) -> Counts:
+    """How an all-reduce of `elements` is cut into one contiguous chunk per rank, int64 [size]."""
+    base, extra = divmod(elements, size)
+    return np.asarray([base + (r < extra) for r in range(size)], np.int64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllReduce(Effect):
+    """Sum over ranks; answers a new tensor.
+
+    `deterministic` adds in rank order: chunk r of every rank goes to rank r, which adds them in rank order and sends
+    the sum to all. Its bytes equal a ring's: 2 (size - 1) x payload over all ranks.
+    """
+
+    tensor: Tensor
+    deterministic: bool = True
+
+    def sent(self, rank: int, size: int) -> Counts:
+        width = self.tensor.element_size()
+        if self.deterministic:
+            chunks = chunk_sizes(self.tensor.numel(), size)
+            total = (chunks + chunks[rank]) * width
+        else:
+            chunks = chunk_sizes(self.tensor.numel(), size)
+            total = np.zeros(size, np.int64)
+            # A ring's rank sends every chunk but one in each of its two rounds, all to its right neighbour.
+            total[(rank + 1) % size] = (
+                2 * chunks.sum() - chunks[(rank + 1) % size] - chunks[(rank + 2) % size]
+            ) * width
+        total[rank] = 0
+        return total
+
+    def shape_signature(self) -> tuple[object, ...]:
+        return (str(self.tensor.dtype), tuple(self.tensor.shape), self.deterministic)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.tensor,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Broadcast(Effect):
+    """The root's tensor on every rank; the others pass a tensor of the same shape and type. Answers a new tensor."""
+
+    tensor: Tensor
+    root: int
+
+    def sent(self, rank: int, size: int) -> Counts:
+        total = np.zeros(size, np.int64)
+        if rank == self.root:
+            total[:] = self.tensor.numel() * self.tensor.element_size()
+            total[rank] = 0
+        return total
+
+    def shape_signature(self) -> tuple[object, ...]:
+        return (str(self.tensor.dtype), tuple(self.tensor.shape), self.root)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.tensor,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Send(Effect):
+    """A tensor to one rank, which must `Recv` it with the same label, shape and type. Answers None."""
+
+    tensor: Tensor
+    to: int
+
+    def sent(self, rank: int, size: int) -> Counts:
+        total = np.zeros(size, np.int64)
+        total[self.to] = self.tensor.numel() * self.tensor.element_size()
+        total[rank] = 0
+        return total
+
+    def shape_signature(self) -> tuple[object, ...]:
+        return (str(self.tensor.dtype), tuple(self.tensor.shape))
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.tensor,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recv(Effect):
+    """A tensor from one rank. `like` gives its shape, type and device. Answers a new tensor."""
+
+    like: Tensor
+    source: int
+
+    def shape_signature(self) -> tuple[object, ...]:
+        return (str(self.like.dtype), tuple(self.like.shape))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HostCopy(Effect):
+    """A copy between device and host memory; answers the copy. On a CPU rank it is the tensor itself."""
+
+    tensor: Tensor
+    to_host: bool
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that cross the bus."""
+        return self.tensor.numel() * self.tensor.element_size()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.tensor,)
+
+
+class Handle:
+    """A started effect, to be waited for exactly once."""
+
+    __slots__ = ("driver_state", "effect", "versions", "waited")
+
+    def __init__(self, effect: Effect) -> None:
+        self.effect = effect
+        self.waited = False
+        self.versions = tuple(t._version for t in effect.tensors())
+        self.driver_state: Any = None
+
+    def changed(self) -> bool:
+        """Whether a tensor of the effect was written to since it was started."""
+        return self.versions != tuple(t._version for t in self.effect.tensors())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Start(Effect):
+    """Begin an effect and go on. Answers its `Handle`. The effect's tensors must not change before the wait."""
+
+    effect: Effect
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Wait(Effect):
+    """Suspend until a started effect is done. Answers what the effect answers."""
+
+    handle: Handle

@@ -1,0 +1,31 @@
+"""The few kinds of failure a caller may want to tell apart; no behaviour lives here.
+
+`InputError` is what a user can mend (a flag, a file, a name): the command line prints its one line and exits
+with code 2. `ProgramError` is a defect in a rank program (a deadlock, a mismatch, a forgotten await): its text
+names rank, file, line, label and epoch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HaloscopeError(Exception):
+    """Base of every error that haloscope raises on purpose."""
+
+
+class InputError(HaloscopeError):
+    """Something the user gave is wrong; the message is one line and says what to do."""
+
+
+class ProgramError(HaloscopeError):
+    """A rank program broke the rules of the seam; the message says where."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """An `InputError` for a name that is not in `known`, with the nearest one that is."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"
+    return InputError(f"unknown {kind} {name!r}; {hint}")

@@ -1,0 +1,76 @@
+"""The in-process driver: all ranks in one thread, communication by direct copy, no clock.
+
+For unit tests, for P = 1 and for fast accuracy studies. Ranks run in turn until each is blocked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from harness.effects import Effect, Handle, HostCopy, Start, Wait
+from harness.errors import ProgramError
+from harness.rank import Rank
+from harness.rendezvous import Meeting, Rendezvous
+from harness.trampoline import Finished, Program, Stepper
+
+
+def run(program: Program, size: int, *, make_rank: Callable[[int], Rank] | None = None, seed: int = 0) -> list[Any]:
+    """Run `program` on `size` ranks; answers their return values in rank order.
+
+    Raises:
+        ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
+        Exception: whatever a rank raises, with rank and epoch added as a note.
+    """
+    ranks = [make_rank(i) if make_rank else Rank(i, size, seed=seed) for i in range(size)]
+    return _Loopback(ranks, program).run()
+
+
+class _Loopback:
+    def __init__(self, ranks: list[Rank], program: Program) -> None:
+        self.rendezvous = Rendezvous(len(ranks))
+        self.steppers = [Stepper(rank, program) for rank in ranks]
+        self.results: dict[int, Any] = {}
+        self.ready: deque[tuple[int, Any]] = deque((r, None) for r in range(len(ranks)))
+        self.blocked: dict[int, Meeting] = {}
+
+    def run(self) -> list[Any]:
+        try:
+            while self.ready:
+                rank, answer = self.ready.popleft()
+                self._advance(rank, answer)
+            if len(self.results) < len(self.steppers):
+                raise ProgramError(f"deadlock: {self.rendezvous.explain(set(self.results))}")
+        finally:
+            for stepper in self.steppers:
+                stepper.close()
+        return [self.results[rank] for rank in range(len(self.steppers))]
+
+    def _advance(self, rank: int, answer: Any) -> None:
+        """Run one rank until it is blocked or done."""
+        while True:
+            effect = self.steppers[rank].step(answer)
+            if isinstance(effect, Finished):
+                self.results[rank] = effect.value
+                return
+            if isinstance(effect, HostCopy):
+                answer = effect.tensor
+            elif isinstance(effect, Start):
+                handle = Handle(effect.effect)
+                handle.driver_state = self._post(rank, effect.effect)
+                answer = handle
+            else:
+                state = effect.handle.driver_state if isinstance(effect, Wait) else self._post(rank, effect)
+                if state.answers is None:
+                    self.blocked[rank] = state
+                    return
+                answer = state.answers[rank]
+
+    def _post(self, rank: int, effect: Effect) -> Meeting:
+        meeting = self.rendezvous.post(rank, effect)
+        if meeting.answers is not None:
+            for other in [r for r, m in self.blocked.items() if m is meeting]:
+                del self.blocked[other]
+                self.ready.append((other, meeting.answers[other]))
+        return meeting

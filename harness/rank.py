@@ -1,0 +1,241 @@
+"""A rank as its program sees it: who it is, how it talks, its clock, its traffic and its random keys.
+
+Drivers make one `Rank` per rank and interpret the effects that its methods build. A rank holds no model and no graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.effects import (
+    AllReduce,
+    AllToAll,
+    Broadcast,
+    Direction,
+    Effect,
+    Handle,
+    HostCopy,
+    Recv,
+    Rows,
+    Send,
+    Site,
+    Start,
+    Tag,
+    Wait,
+)
+from harness.errors import ProgramError
+from harness.traffic import Traffic
+
+COMPONENTS = ("compute", "codec", "sample", "swap", "halo", "reduce", "wait")
+
+# Frames of these files are not the author's: a message names the first line outside them.
+_SEAM = frozenset(
+    str(Path(__file__).with_name(name)) for name in ("rank.py", "tape.py", "effects.py", "exchange.py", "trampoline.py")
+)
+
+E = TypeVar("E", bound=Effect)
+
+
+class Clock(Protocol):
+    """Time as a driver keeps it for one rank. Seconds."""
+
+    def begin_epoch(self) -> None: ...
+
+    def end_epoch(self) -> dict[str, float]:
+        """Seconds of this rank's epoch: COMPONENTS, `hidden` and `epoch`; empty when time means nothing."""
+        ...
+
+    def span(self, kind: str) -> AbstractContextManager[None]:
+        """Book the compute inside under `kind` (codec, sample, swap) instead of compute."""
+        ...
+
+    def pause(self, paused: bool) -> None:
+        """Nothing is booked while paused (evaluation)."""
+        ...
+
+    def peak_memory(self) -> int:
+        """Peak bytes of this rank since the start, 0 when unknown."""
+        ...
+
+
+class NoClock:
+    """The clock of a driver in which time means nothing (loopback)."""
+
+    def begin_epoch(self) -> None:
+        """Nothing to note."""
+
+    def end_epoch(self) -> dict[str, float]:
+        """No seconds."""
+        return {}
+
+    def span(self, kind: str) -> AbstractContextManager[None]:
+        """No booking."""
+        return nullcontext()
+
+    def pause(self, paused: bool) -> None:
+        """Nothing to pause."""
+
+    def peak_memory(self) -> int:
+        """Unknown."""
+        return 0
+
+
+class Rank:
+    """One rank of `size`. Builds effects (await them), derives random keys, books traffic and time.
+
+    Args:
+        index, size: this rank's number, and how many there are.
+        seed: root of every random stream.
+        device: where its tensors live; `meta` when only shapes are followed.
+        clock: the driver's clock for this rank.
+        deterministic: all-reduce adds in rank order.
+        debug: also check that started tensors are not written to.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        size: int,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        clock: Clock | None = None,
+        deterministic: bool = True,
+        debug: bool = True,
+    ) -> None:
+        self.index, self.size, self.seed = index, size, seed
+        self.device = torch.device(device)
+        self.clock: Clock = clock or NoClock()
+        self.deterministic, self.debug = deterministic, debug
+        self.epoch = 0
+        self.traffic = Traffic(size)
+        self.paused = False
+        self._built: Effect | None = None
+
+    @property
+    def shapes_only(self) -> bool:
+        """Whether tensors carry shapes but no numbers."""
+        return self.device.type == "meta"
+
+    # -- effects ---------------------------------------------------------------------------------------------------
+
+    def all_to_all(
+        self, parts: Sequence[Rows], *, label: str, direction: Direction = "other", layer: int = -1
+    ) -> AllToAll:
+        """Rows to and from every rank; see `Rows`. Raises ProgramError when the counts do not fit the tensors."""
+        for part in parts:
+            if int(part.send.sum()) != part.tensor.shape[0] or len(part.send) != self.size:
+                raise ProgramError(
+                    f"rank {self.index}: all-to-all {label!r} at {_caller()}: a tensor of {part.tensor.shape[0]} rows "
+                    f"was given counts for {int(part.send.sum())} rows to {len(part.send)} of {self.size} ranks"
+                )
+        return self._build(AllToAll(tag=self._tag(label, direction, layer), site=_caller(), parts=tuple(parts)))
+
+    def all_reduce(self, tensor: Tensor, *, label: str, direction: Direction = "reduce") -> AllReduce:
+        """The sum of `tensor` over all ranks."""
+        tag = self._tag(label, direction, -1)
+        return self._build(AllReduce(tag=tag, site=_caller(), tensor=tensor, deterministic=self.deterministic))
+
+    def broadcast(self, tensor: Tensor, *, root: int, label: str, direction: Direction = "other") -> Broadcast:
+        """The root's tensor on every rank."""
+        return self._build(Broadcast(tag=self._tag(label, direction, -1), site=_caller(), tensor=tensor, root=root))
+
+    def send(self, tensor: Tensor, *, to: int, label: str, direction: Direction = "other") -> Send:
+        """A tensor to one rank."""
+        return self._build(Send(tag=self._tag(label, direction, -1), site=_caller(), tensor=tensor, to=to))
+
+    def recv(self, like: Tensor, *, source: int, label: str, direction: Direction = "other") -> Recv:
+        """A tensor shaped as `like` from one rank."""
+        return self._build(Recv(tag=self._tag(label, direction, -1), site=_caller(), like=like, source=source))
+
+    def host_copy(self, tensor: Tensor, *, to_host: bool, label: str) -> HostCopy:
+        """A copy to host memory, or from it to this rank's device."""
+        return self._build(HostCopy(tag=self._tag(label, "other", -1), site=_caller(), tensor=tensor, to_host=to_host))
+
+    def start(self, effect: Effect) -> Start:
+        """Begin `effect` without waiting for it; `await` answers a handle for `wait`."""
+        self._built = None
+        return self._build(Start(tag=effect.tag, site=effect.site, effect=effect))
+
+    def wait(self, handle: Handle) -> Wait:
+        """Suspend until a started effect is done; each handle can be waited for once."""
+        return self._build(Wait(tag=handle.effect.tag, site=_caller(), handle=handle))
+
+    def issued(self, effect: Effect) -> None:
+        """Called by the driver when an effect reaches it: books its bytes and checks started tensors."""
+        self._built = None
+        wire = effect.effect if isinstance(effect, Start) else effect
+        if not self.paused:
+            self.traffic.add(wire.tag, wire.sent(self.index, self.size))
+        if isinstance(effect, Wait):
+            if effect.handle.waited:
+                raise ProgramError(f"rank {self.index}: waited twice for {effect.handle.effect}")
+            effect.handle.waited = True
+            if self.debug and effect.handle.changed():
+                raise ProgramError(
+                    f"rank {self.index}: a tensor was written to before the wait for {effect.handle.effect}"
+                )
+
+    def finished(self) -> None:
+        """Called by the driver when the program returns: an effect built last must have been awaited."""
+        self._check_awaited()
+
+    def _build(self, effect: E) -> E:
+        self._check_awaited()
+        self._built = effect
+        return effect
+
+    def _check_awaited(self) -> None:
+        if self._built is not None:
+            raise ProgramError(f"rank {self.index}: a forgotten await: {self._built} was built but never awaited")
+
+    def _tag(self, label: str, direction: Direction, layer: int) -> Tag:
+        return Tag(label, direction, layer, self.epoch)
+
+    # -- time, traffic, randomness -----------------------------------------------------------------------------------
+
+    def span(self, kind: str) -> AbstractContextManager[None]:
+        """Book the compute inside the `with` under `kind` (`codec`, `sample` or `swap`)."""
+        return self.clock.span(kind)
+
+    @contextmanager
+    def off_the_clock(self) -> Iterator[None]:
+        """Neither time nor bytes are booked inside: set-up and evaluation."""
+        self.paused = True
+        self.clock.pause(True)
+        try:
+            yield
+        finally:
+            self.paused = False
+            self.clock.pause(False)
+
+    def key(self, purpose: str, layer: int = -1, *, per_rank: bool = True) -> int:
+        """A 63-bit random key for (seed, rank, epoch, layer, purpose); the same everywhere for the same arguments."""
+        return random_key(self.seed, self.index if per_rank else -1, self.epoch, layer, purpose)
+
+    def generator(self, purpose: str, layer: int = -1) -> np.random.Generator:
+        """A numpy generator on the stream of `key`."""
+        return np.random.Generator(np.random.Philox(self.key(purpose, layer)))
+
+
+def random_key(seed: int, rank: int, epoch: int, layer: int, purpose: str) -> int:
+    """63 bits of BLAKE2b over the arguments: independent streams without any global generator."""
+    text = f"{seed}/{rank}/{epoch}/{layer}/{purpose}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+
+
+def _caller() -> Site:
+    """The innermost line of the running program that is not part of the seam."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename in _SEAM:
+        frame = frame.f_back
+    return Site(frame.f_code.co_filename, frame.f_lineno)

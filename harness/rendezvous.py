@@ -1,0 +1,176 @@
+"""Matches the effects of all ranks in one process and computes what each receives; it knows nothing of time.
+
+The loopback and the simulated driver share it. Collectives are matched by their order on each rank, as every
+communication library does; a mismatch is an error that names both sides.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.effects import AllReduce, AllToAll, Broadcast, Effect, Received, Recv, Send
+from harness.errors import ProgramError
+
+
+class Meeting:
+    """One collective (or one send with its receive) as its ranks arrive.
+
+    Attributes:
+        effects: rank -> effect of those that have arrived.
+        answers: rank -> answer, once everyone is there.
+        driver_state: whatever a driver keeps with it (arrival times, events).
+    """
+
+    __slots__ = ("answers", "driver_state", "effects", "expected")
+
+    def __init__(self, expected: tuple[int, ...]) -> None:
+        self.expected = expected
+        self.effects: dict[int, Effect] = {}
+        self.answers: dict[int, Any] | None = None
+        self.driver_state: Any = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every expected rank has arrived."""
+        return len(self.effects) == len(self.expected)
+
+
+class Rendezvous:
+    """Where the ranks of one run meet."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._meetings: deque[Meeting] = deque()
+        self._first = 0  # sequence number of _meetings[0]
+        self._issued = [0] * size
+        self._sends: dict[tuple[int, int], deque[Meeting]] = defaultdict(deque)
+        self._recvs: dict[tuple[int, int], deque[Meeting]] = defaultdict(deque)
+        self._everyone = tuple(range(size))
+
+    def post(self, rank: int, effect: Effect) -> Meeting:
+        """Rank `rank` arrives with `effect`. Once the meeting is complete its answers are there.
+
+        Raises:
+            ProgramError: another rank arrived at the same point with something else.
+        """
+        if isinstance(effect, Send | Recv):
+            return self._post_pair(rank, effect)
+        sequence = self._issued[rank]
+        self._issued[rank] += 1
+        while sequence >= self._first + len(self._meetings):
+            self._meetings.append(Meeting(self._everyone))
+        meeting = self._meetings[sequence - self._first]
+        if meeting.effects:
+            other = next(iter(meeting.effects))
+            _agree(other, meeting.effects[other], rank, effect)
+        meeting.effects[rank] = effect
+        if meeting.complete:
+            meeting.answers = _answers(meeting)
+            while self._meetings and self._meetings[0].complete:
+                self._meetings.popleft()
+                self._first += 1
+        return meeting
+
+    def _post_pair(self, rank: int, effect: Send | Recv) -> Meeting:
+        pair = (rank, effect.to) if isinstance(effect, Send) else (effect.source, rank)
+        mine, theirs = (self._sends, self._recvs) if isinstance(effect, Send) else (self._recvs, self._sends)
+        if theirs[pair]:
+            meeting = theirs[pair].popleft()
+            other = next(iter(meeting.effects))
+            _agree(other, meeting.effects[other], rank, effect)
+        else:
+            meeting = Meeting(tuple(dict.fromkeys(pair)) if pair[0] != pair[1] else (pair[0], pair[0]))
+            mine[pair].append(meeting)
+        meeting.effects[rank] = effect
+        if meeting.complete:
+            send = next(e for e in meeting.effects.values() if isinstance(e, Send))
+            meeting.answers = {pair[0]: None, pair[1]: send.tensor.clone()}
+        return meeting
+
+    def explain(self, finished: set[int]) -> str:
+        """Why nothing moves: who waits for what, and who is missing."""
+        lines = []
+        waiting = [*self._meetings, *(m for queue in (*self._sends.values(), *self._recvs.values()) for m in queue)]
+        for meeting in waiting:
+            for rank, effect in sorted(meeting.effects.items()):
+                lines.append(f"rank {rank} waits in {effect}")
+            missing = [r for r in meeting.expected if r not in meeting.effects]
+            for rank in missing:
+                state = "has returned" if rank in finished else "has not arrived"
+                lines.append(f"rank {rank} {state} (after {self._issued[rank]} collectives)")
+        return "; ".join(dict.fromkeys(lines)) or "no rank waits for communication"
+
+
+def _agree(rank_a: int, a: Effect, rank_b: int, b: Effect) -> None:
+    """Raise ProgramError unless two effects belong to the same exchange."""
+    kinds_differ = a.kind != b.kind and {a.kind, b.kind} != {"Send", "Recv"}
+    if kinds_differ or a.tag != b.tag:
+        raise ProgramError(f"ranks disagree: rank {rank_a} is in {a}, but rank {rank_b} is in {b}")
+    if a.shape_signature() != b.shape_signature():
+        raise ProgramError(
+            f"ranks disagree on shape or dtype: rank {rank_a} has {a.shape_signature()} in {a}, "
+            f"but rank {rank_b} has {b.shape_signature()} in {b}"
+        )
+
+
+def _answers(meeting: Meeting) -> dict[int, Any]:
+    effects = [meeting.effects[rank] for rank in meeting.expected]
+    first = effects[0]
+    if isinstance(first, AllToAll):
+        return dict(enumerate(deal(cast("list[AllToAll]", effects))))
+    if isinstance(first, AllReduce):
+        total = add_in_rank_order([cast(AllReduce, e).tensor for e in effects])
+        return {rank: total.clone() for rank in meeting.expected}
+    if isinstance(first, Broadcast):
+        source = cast(Broadcast, effects[first.root]).tensor
+        return {rank: source.clone() for rank in meeting.expected}
+    raise ProgramError(f"{first} is not a collective")
+
+
+def add_in_rank_order(tensors: list[Tensor]) -> Tensor:
+    """The sum of equal-shaped tensors, added in list order so that it is the same wherever it is computed."""
+    total = tensors[0].clone()
+    for tensor in tensors[1:]:
+        total += tensor
+    return total
+
+
+def deal(effects: list[AllToAll]) -> list[Received]:
+    """What every rank receives in an all-to-all.
+
+    Raises:
+        ProgramError: a receiver expects another number of rows than its peer sends.
+    """
+    per_part = [_deal_part(effects, part) for part in range(len(effects[0].parts))]
+    return [
+        Received(tuple(part[rank][0] for part in per_part), tuple(part[rank][1] for part in per_part))
+        for rank in range(len(effects))
+    ]
+
+
+def _deal_part(effects: list[AllToAll], part: int) -> list[tuple[Tensor, np.ndarray]]:
+    rows = [effect.parts[part] for effect in effects]
+    sends = np.stack([r.send for r in rows])  # [from, to]
+    for rank, row in enumerate(rows):
+        if row.recv is not None and not np.array_equal(row.recv, sends[:, rank]):
+            peer = int(np.flatnonzero(row.recv != sends[:, rank])[0])
+            raise ProgramError(
+                f"rank {rank} expects {int(row.recv[peer])} rows from rank {peer}, which sends "
+                f"{int(sends[peer, rank])}, in {effects[rank]}"
+            )
+    like = rows[0].tensor
+    if like.is_meta:
+        tail = like.shape[1:]
+        return [
+            (torch.empty((int(sends[:, rank].sum()), *tail), dtype=like.dtype, device="meta"), sends[:, rank])
+            for rank in range(len(rows))
+        ]
+    pieces = [torch.split(row.tensor, row.send.tolist()) for row in rows]
+    return [
+        (torch.cat([pieces[source][rank] for source in range(len(rows))]), sends[:, rank]) for rank in range(len(rows))
+    ]

@@ -1,0 +1,124 @@
+"""The cut tape: a forward pass recorded as local autograd segments joined by exchanges, and its backward pass.
+
+At every exchange the autograd graph is cut: what goes in belongs to the segment before, what comes out are fresh
+leaves. `backward` differentiates segment by segment with `torch.autograd.grad` and runs each exchange's adjoint in
+between, so gradients can cross ranks although autograd itself never suspends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from harness.rank import Rank
+
+
+class Exchange(Protocol):
+    """A communication step with its adjoint; both are linear and see plain tensors without a graph."""
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, ...]:
+        """The outputs for input `x`."""
+        ...
+
+    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
+        """The gradient of `x` from the gradients of the outputs."""
+        ...
+
+
+@dataclass
+class _Cut:
+    exchange: Exchange
+    sources: list[Tensor]  # what entered, still attached to the segment before: x, then the kept tensors
+    outputs: list[Tensor]  # leaves for the exchange's outputs
+    kept: list[Tensor]  # leaves for tensors that crossed unchanged
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [*self.outputs, *self.kept]
+
+
+class Tape:
+    """Records one forward pass of one rank.
+
+    Args:
+        rank: who runs it.
+        parameters: what gradients are wanted for; they accumulate into `.grad`.
+    """
+
+    def __init__(self, rank: Rank, parameters: Iterable[Tensor] = ()) -> None:
+        self.rank = rank
+        self.parameters = [p for p in parameters if p.requires_grad]
+        self._cuts: list[_Cut] = []
+
+    async def apply(self, exchange: Exchange, x: Tensor, *keep: Tensor) -> tuple[Tensor, ...]:
+        """Run `exchange` on `x`; answers its outputs and then the `keep` tensors, all on the far side of the cut.
+
+        A tensor of an earlier segment that is used later without being kept still gets its exact gradient; its
+        segment is then traversed twice. When `x` needs no gradient the exchange is not recorded.
+        """
+        outputs = await exchange.forward(self.rank, x.detach())
+        if not x.requires_grad:
+            return (*outputs, *keep)
+        cut = _Cut(exchange, [x, *keep], [_leaf(t) for t in outputs], [_leaf(t) for t in keep])
+        self._cuts.append(cut)
+        return tuple(cut.leaves)
+
+    async def backward(self, loss: Tensor) -> Tensor:
+        """Gradients of the summed `loss` into every parameter's `.grad`; answers the loss, detached.
+
+        Pass the forward pass as an expression (`await tape.backward(loss_of(...))`): the last segment is then freed
+        as soon as it has been differentiated.
+        """
+        value = loss.detach()
+        outputs, seeds = [loss], [torch.ones_like(loss)]
+        del loss
+        leaves = [leaf for cut in self._cuts for leaf in cut.leaves]
+        gradients: dict[int, Tensor] = {}
+        while True:
+            self._differentiate(outputs, seeds, leaves, gradients)
+            if not self._cuts:
+                return value
+            outputs, seeds = await self._cross(self._cuts.pop(), leaves, gradients)
+
+    async def _cross(
+        self, cut: _Cut, leaves: list[Tensor], gradients: dict[int, Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Run one exchange's adjoint; answers the outputs of the segment before it and their gradients."""
+        del leaves[len(leaves) - len(cut.leaves) :]
+        grads = [gradients.pop(id(leaf), None) for leaf in cut.leaves]
+        filled = [torch.zeros_like(t) if g is None else g for t, g in zip(cut.leaves, grads, strict=True)]
+        count = len(cut.outputs)
+        x_grad = await cut.exchange.adjoint(self.rank, *filled[:count])
+        pairs = zip(cut.sources, [x_grad, *filled[count:]], strict=True)
+        joined = [(s, g) for s, g in pairs if s.requires_grad]
+        return [s for s, _ in joined], [g for _, g in joined]
+
+    def _differentiate(
+        self, outputs: list[Tensor], seeds: list[Tensor], leaves: list[Tensor], gradients: dict[int, Tensor]
+    ) -> None:
+        """Add the gradients of one segment to its leaves and to the parameters."""
+        wanted = [*leaves, *self.parameters]
+        if not outputs[0].requires_grad or not wanted:
+            return
+        # The graph is kept because a tensor of this segment may also be used directly by a later one; it is freed
+        # all the same when the last reference to the segment's outputs goes, at the end of this round.
+        found = torch.autograd.grad(outputs, wanted, seeds, allow_unused=True, retain_graph=bool(self._cuts))
+        outputs.clear()
+        for tensor, gradient in zip(wanted, found, strict=True):
+            if gradient is None:
+                continue
+            if tensor.is_leaf and any(tensor is p for p in self.parameters):
+                tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
+            else:
+                known = gradients.get(id(tensor))
+                gradients[id(tensor)] = gradient if known is None else known + gradient
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    """A leaf that shares the tensor's memory; integer outputs of an exchange stay as they are."""
+    leaf = tensor.detach()
+    return leaf.requires_grad_() if leaf.is_floating_point() else leaf

@@ -1,0 +1,40 @@
+"""Counts the bytes a rank puts on the wire, by direction, layer and destination; it never measures time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.effects import Tag
+
+
+@dataclass
+class Traffic:
+    """Bytes sent by one rank since the last `take`.
+
+    `layers[direction][layer]` are bytes; `to` is int64 [size], bytes per destination rank.
+    """
+
+    size: int
+    layers: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    to: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.to = np.zeros(self.size, np.int64)
+
+    def add(self, tag: Tag, sent: np.ndarray) -> None:
+        """Book the bytes of one effect."""
+        total = int(sent.sum())
+        if total:
+            self.layers[tag.direction][tag.layer] += total
+            self.to += sent
+
+    def take(self) -> Traffic:
+        """What was booked since the last call; the counters start again from zero."""
+        taken = Traffic(self.size, self.layers)
+        taken.to = self.to
+        self.layers = defaultdict(lambda: defaultdict(int))
+        self.to = np.zeros(self.size, np.int64)
+        return taken

@@ -1,0 +1,98 @@
+"""Steps one rank program from effect to effect and turns an author's slips into messages that say where.
+
+Shared by all drivers; it interprets nothing. It also catches coroutines that were called but never awaited, which
+Python only warns about.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from harness.effects import Effect
+from harness.errors import HaloscopeError, ProgramError
+from harness.rank import Rank
+
+Program = Callable[[Rank], Coroutine[Any, Any, Any]]
+
+
+class Finished:
+    """Marks that a program returned, with its value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Stepper:
+    """One rank's program in flight: `step(answer)` runs it to its next effect or to its end."""
+
+    def __init__(self, rank: Rank, program: Program) -> None:
+        self.rank = rank
+        self.coroutine = program(rank)
+        if not isinstance(self.coroutine, Coroutine):
+            raise ProgramError(f"rank {rank.index}: the rank program {program!r} is not an async function")
+        self.last: Effect | None = None
+        self.done = False
+
+    def step(self, answer: Any = None) -> Effect | Finished:
+        """Send `answer` into the program. Raises what the program raises, with rank, epoch and last effect noted."""
+        with _unawaited() as slips:
+            try:
+                effect = self.coroutine.send(answer)
+            except StopIteration as stop:
+                self.done = True
+                self._refuse(slips)
+                self.rank.finished()
+                return Finished(stop.value)
+            except BaseException as error:
+                self.done = True
+                error.add_note(self.where())
+                raise
+        self._refuse(slips)
+        if not isinstance(effect, Effect):
+            raise ProgramError(f"{self.where()}: awaited a {type(effect).__name__}, which is not an effect")
+        self.last = effect
+        self.rank.issued(effect)
+        return effect
+
+    def close(self) -> None:
+        """End a program that will not be stepped again, without a warning."""
+        self.done = True
+        self.coroutine.close()
+
+    def where(self) -> str:
+        """Rank, epoch and last effect, for messages."""
+        last = f"after {self.last}" if self.last is not None else "before its first effect"
+        return f"on rank {self.rank.index} of {self.rank.size}, epoch {self.rank.epoch}, {last}"
+
+    def _refuse(self, slips: list[warnings.WarningMessage]) -> None:
+        for slip in slips:
+            raise ProgramError(f"{self.where()}: a forgotten await near {slip.filename}:{slip.lineno}: {slip.message}")
+
+
+@contextmanager
+def _unawaited() -> Iterator[list[warnings.WarningMessage]]:
+    """Collect 'never awaited' warnings; every other warning is passed on unchanged."""
+    slips: list[warnings.WarningMessage] = []
+    previous = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        if "never awaited" in str(message):
+            slips.append(warnings.WarningMessage(message, category, filename, lineno))
+        else:
+            previous(message, category, filename, lineno, *rest)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", message=".*never awaited", category=RuntimeWarning)
+        warnings.showwarning = show
+        yield slips
+
+
+def blame(error: BaseException) -> str:
+    """One line for an error that left a rank program: its text and the notes the stepper added."""
+    text = str(error) if isinstance(error, HaloscopeError) else f"{type(error).__name__}: {error}"
+    return "; ".join([text, *getattr(error, "__notes__", [])])

@@ -1,0 +1,225 @@
+"""The seam: effects know their bytes, and an author's slips fail at once with rank, file, line, label and epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import loopback
+from harness.effects import COUNT_BYTES, AllReduce, Rows, Tag, chunk_sizes
+from harness.errors import ProgramError
+from harness.rank import Rank, random_key
+
+HERE = "test_seam.py"
+
+
+def row_counts(size: int, seed: int) -> np.ndarray:
+    """Rows from every rank to every rank, [from, to]."""
+    return np.random.default_rng(seed).integers(0, 4, (size, size))
+
+
+@given(size=st.integers(1, 6), seed=st.integers(0, 1000), known=st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_all_to_all_deals_rows_and_counts_bytes(size: int, seed: int, known: bool) -> None:
+    counts = row_counts(size, seed)
+
+    async def program(rank: Rank) -> Any:
+        send = counts[rank.index]
+        owner = torch.full((int(send.sum()),), rank.index)
+        aim = torch.from_numpy(np.repeat(np.arange(size), send))
+        rows = torch.stack([owner, aim], 1).to(torch.float32)
+        recv = counts[:, rank.index] if known else None
+        parts = [Rows(rows, send, recv), Rows(rows[:, :1].to(torch.float16), send, recv)]
+        got = await rank.all_to_all(parts, label="x", direction="forward", layer=2)
+        return got, rank.traffic.take()
+
+    for index, (got, traffic) in enumerate(loopback.run(program, size)):
+        expected = np.repeat(np.arange(size), counts[:, index])
+        assert got.tensors[0][:, 0].tolist() == expected.tolist()
+        assert (got.tensors[0][:, 1] == index).all()
+        assert got.tensors[1].dtype == torch.float16
+        assert np.array_equal(got.counts[0], counts[:, index])
+        outside = counts[index].sum() - counts[index, index]
+        header = 0 if known else 2 * COUNT_BYTES * (size - 1)
+        assert traffic.to.sum() == outside * (8 + 2) + header
+        assert traffic.layers["forward"].get(2, 0) == traffic.to.sum()
+
+
+@given(size=st.integers(1, 7), elements=st.integers(0, 40), deterministic=st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_all_reduce_bytes_are_those_of_a_ring(size: int, elements: int, deterministic: bool) -> None:
+    tag = Tag("g", "reduce", -1, 0)
+    effect = AllReduce(tag=tag, tensor=torch.zeros(elements), deterministic=deterministic)
+    total = sum(int(effect.sent(rank, size).sum()) for rank in range(size))
+    assert total == 2 * (size - 1) * elements * 4
+    assert chunk_sizes(elements, size).sum() == elements
+
+
+def test_all_reduce_adds_in_rank_order() -> None:
+    values = [1e8, 1.0, -1e8, 1.0]
+
+    async def program(rank: Rank) -> Any:
+        return float(await rank.all_reduce(torch.tensor(values[rank.index], dtype=torch.float32), label="v"))
+
+    total = torch.tensor(0.0)
+    for value in values:
+        total = total + torch.tensor(value, dtype=torch.float32)
+    assert loopback.run(program, 4) == [float(total)] * 4
+
+
+def test_point_to_point_broadcast_and_started_effects() -> None:
+    async def program(rank: Rank) -> Any:
+        mine = torch.full((3,), float(rank.index))
+        handle = await rank.start(rank.all_reduce(mine, label="later"))
+        if rank.index == 0:
+            await rank.send(mine + 10, to=1, label="p")
+            got = mine
+        else:
+            got = await rank.recv(mine, source=0, label="p")
+        root = await rank.broadcast(mine, root=1, label="b")
+        return got.tolist(), root.tolist(), (await rank.wait(handle)).tolist()
+
+    assert loopback.run(program, 2) == [([0.0] * 3, [1.0] * 3, [1.0] * 3), ([10.0] * 3, [1.0] * 3, [1.0] * 3)]
+
+
+async def helper(rank: Rank) -> None:
+    """An async function whose await is easy to forget."""
+    await rank.all_reduce(torch.zeros(1), label="inner")
+
+
+async def forgets_effect(rank: Rank) -> None:
+    rank.all_reduce(torch.zeros(1), label="lost")
+    await rank.all_reduce(torch.zeros(1), label="kept")
+
+
+async def forgets_last_effect(rank: Rank) -> None:
+    rank.all_reduce(torch.zeros(1), label="lost")
+
+
+async def forgets_coroutine(rank: Rank) -> None:
+    helper(rank)
+    await rank.all_reduce(torch.zeros(1), label="lost")
+
+
+async def returns_early(rank: Rank) -> None:
+    rank.epoch = 3
+    await rank.all_reduce(torch.zeros(1), label="one")
+    if rank.index == 0:
+        await rank.all_reduce(torch.zeros(1), label="lost")
+
+
+async def other_shape(rank: Rank) -> None:
+    rank.epoch = 3
+    await rank.all_reduce(torch.zeros(1 + rank.index), label="lost")
+
+
+async def other_dtype(rank: Rank) -> None:
+    rank.epoch = 3
+    await rank.all_reduce(torch.zeros(2, dtype=torch.float64 if rank.index else torch.float32), label="lost")
+
+
+async def other_label(rank: Rank) -> None:
+    rank.epoch = 3
+    await rank.all_reduce(torch.zeros(1), label="lost" if rank.index else "found")
+
+
+async def other_counts(rank: Rank) -> None:
+    rank.epoch = 3
+    send = np.array([1, 1])
+    await rank.all_to_all([Rows(torch.zeros(2, 1), send, np.array([1, 1 + rank.index]))], label="lost")
+
+
+async def raises(rank: Rank) -> None:
+    rank.epoch = 3
+    await rank.all_reduce(torch.zeros(1), label="lost")
+    if rank.index == 1:
+        raise ZeroDivisionError("a slip")
+    await rank.all_reduce(torch.zeros(1), label="next")
+
+
+async def writes_in_flight(rank: Rank) -> None:
+    rank.epoch = 3
+    buffer = torch.zeros(2)
+    handle = await rank.start(rank.all_reduce(buffer, label="lost"))
+    buffer.add_(1)
+    await rank.wait(handle)
+
+
+async def waits_twice(rank: Rank) -> None:
+    rank.epoch = 3
+    handle = await rank.start(rank.all_reduce(torch.zeros(1), label="lost"))
+    await rank.wait(handle)
+    await rank.wait(handle)
+
+
+SLIPS = [
+    (forgets_effect, "forgotten await", 0),
+    (forgets_last_effect, "forgotten await", 0),
+    (forgets_coroutine, "forgotten await", 0),
+    (returns_early, "rank 1 has returned", 3),
+    (other_shape, "disagree on shape or dtype", 3),
+    (other_dtype, "disagree on shape or dtype", 3),
+    (other_label, "ranks disagree", 3),
+    (other_counts, "expects 2 rows from rank 1, which sends 1", 3),
+    (writes_in_flight, "written to before the wait", 3),
+    (waits_twice, "waited twice", 3),
+]
+
+
+@pytest.mark.parametrize(("program", "text", "epoch"), SLIPS, ids=[s[0].__name__ for s in SLIPS])
+def test_slips_name_rank_place_label_and_epoch(program: Any, text: str, epoch: int) -> None:
+    with pytest.raises(ProgramError) as failure:
+        loopback.run(program, 2)
+    message = str(failure.value)
+    assert text in message
+    assert HERE in message and "rank" in message and f"epoch {epoch}" in message
+    if program is not forgets_coroutine:
+        assert "'lost'" in message
+
+
+def test_an_exception_keeps_its_type_and_gains_rank_and_place() -> None:
+    with pytest.raises(ZeroDivisionError) as failure:
+        loopback.run(raises, 2)
+    note = " ".join(failure.value.__notes__)
+    assert "rank 1 of 2" in note and "epoch 3" in note and "'lost'" in note and HERE in note
+
+
+def test_a_wait_for_oneself_is_a_deadlock_that_names_the_place() -> None:
+    async def program(rank: Rank) -> None:
+        if rank.index == 0:
+            await rank.recv(torch.zeros(1), source=1, label="never")
+
+    with pytest.raises(ProgramError, match=r"deadlock: rank 0 waits in Recv 'never'.*rank 1 has returned"):
+        loopback.run(program, 2)
+
+
+def test_counts_that_do_not_fit_the_tensor_are_refused() -> None:
+    async def program(rank: Rank) -> None:
+        await rank.all_to_all([Rows(torch.zeros(3, 1), np.array([1, 1]), None)], label="x")
+
+    with pytest.raises(ProgramError, match=r"3 rows was given counts for 2 rows.*") as failure:
+        loopback.run(program, 2)
+    assert HERE in str(failure.value)
+
+
+def test_random_keys_differ_in_every_argument_and_repeat() -> None:
+    base = (1, 2, 3, 4, "dropout")
+    others = [(0, 2, 3, 4, "dropout"), (1, 0, 3, 4, "dropout"), (1, 2, 0, 4, "dropout"), (1, 2, 3, 0, "dropout")]
+    keys = {random_key(*base), *(random_key(*o) for o in others), random_key(1, 2, 3, 4, "codec")}
+    assert len(keys) == 6
+    assert random_key(*base) == random_key(*base)
+    assert all(0 <= key < 2**63 for key in keys)
+
+
+def test_off_the_clock_books_no_bytes() -> None:
+    async def program(rank: Rank) -> int:
+        with rank.off_the_clock():
+            await rank.all_reduce(torch.zeros(4), label="quiet")
+        return int(rank.traffic.take().to.sum())
+
+    assert loopback.run(program, 2) == [0, 0]
