@@ -1,0 +1,49 @@
+"""Rows in another float type, or as they are; the uncompressed codecs that every exact method uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.errors import unknown
+
+NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Round every value to `dtype` (to nearest, ties to even); no side information.
+
+    `Cast()` sends rows as they are, without a copy: "fp32", for float32 rows. It also passes float64 rows, of
+    which `row_bytes` knows nothing: double-precision runs that count bytes use `Cast(torch.float64)`. In fp16
+    magnitudes above 65504 become inf. Raises InputError for a type that is not one of `NAMES`.
+    """
+
+    dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and self.dtype not in NAMES:
+            raise unknown("float type", str(self.dtype).removeprefix("torch."), [str(d)[6:] for d in NAMES])
+
+    @property
+    def name(self) -> str:
+        """ "fp32", "fp16", "bf16" or "fp64"."""
+        return NAMES[self.dtype or torch.float32]
+
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
+        """Rows [n, d] -> one tensor [n, d]; the rows themselves where the type is right. `key` is not used."""
+        return (rows if self.dtype is None else rows.to(self.dtype),)
+
+    def decode(self, payload: tuple[Tensor, ...], width: int, dtype: torch.dtype) -> Tensor:
+        """[n, width] of `dtype`; the payload itself where the type is right."""
+        return payload[0].to(dtype)
+
+    def row_bytes(self, width: int) -> int:
+        """Bytes per row of `width` values."""
+        return width * (self.dtype or torch.float32).itemsize
+
+    def side_bytes(self) -> int:
+        """No side information."""
+        return 0

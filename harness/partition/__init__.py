@@ -1,0 +1,27 @@
+"""Assigns nodes to ranks and builds what each rank holds; the parts are cached under a content key.
+
+`assign` names the partitioners, `build` makes blocks and exchange plans, `quality` measures an assignment and `store`
+keeps the result. Vertex cuts, which assign edges, are not here.
+"""
+
+from harness.partition.assign import PARTITIONERS, assign
+from harness.partition.build import build_part, build_parts
+from harness.partition.layout import Layout, Renumber, lay_out
+from harness.partition.quality import Quality, quality, quality_of
+from harness.partition.store import PartitionFolder, open_partition, partitioned
+
+__all__ = [
+    "PARTITIONERS",
+    "Layout",
+    "PartitionFolder",
+    "Quality",
+    "Renumber",
+    "assign",
+    "build_part",
+    "build_parts",
+    "lay_out",
+    "open_partition",
+    "partitioned",
+    "quality",
+    "quality_of",
+]

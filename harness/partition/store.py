@@ -1,0 +1,170 @@
+"""Partitions kept on disk under a key of their content: the graph, the settings, and the version of METIS.
+
+One folder per partition with one entry for the whole and one per part, so that a rank reads its own arrays only and a
+build that was killed goes on where it stopped. Nothing here evicts, and nothing is sent between machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from harness.cache import cache_root, load_arrays, store_arrays
+from harness.errors import InputError
+from harness.graph import Graph
+from harness.halo import Block, HaloPlan, LocalGraph, Part, Totals
+from harness.partition.assign import assign, partitioner
+from harness.partition.build import build_part, features
+from harness.partition.layout import Renumber, lay_out
+from harness.partition.metis import metis_version
+from harness.partition.quality import Quality, quality
+
+FORMAT = 2  # of the arrays below; raise it when their meaning changes
+MAPPED_FROM = 64 << 20  # bytes; smaller parts are read at once, larger ones are mapped and read when touched
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionFolder:
+    """A partition in the cache: the assignment in memory, the parts on disk."""
+
+    path: Path
+    owner: np.ndarray  # int32 [N]
+    quality: Quality
+    settings: dict[str, Any]  # partitioner, num_parts, seed, renumber
+    seconds: float  # what the partitioner took when it ran
+
+    @property
+    def num_parts(self) -> int:
+        return self.quality.num_parts
+
+    def part(self, rank: int) -> Part:
+        """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
+        if not 0 <= rank < self.num_parts:
+            raise ValueError(f"rank {rank} is not in 0..{self.num_parts - 1}")
+        folder = self.path / _name(rank)
+        size = sum(file.stat().st_size for file in folder.glob("*.npy"))
+        found = load_arrays(folder, mmap=size >= MAPPED_FROM)
+        if found is None:
+            raise InputError(
+                f"{folder}: this part of the cached partition is missing or damaged; run again to rebuild it"
+            )
+        return _part(*found)
+
+    def export(self, folder: Path) -> None:
+        """Write `owner.npy` (int32 [N]) and `partition.json` (settings, quality, counts per part) into `folder`."""
+        listing = {"settings": self.settings, "quality": self.quality.summary(), "parts": self.quality.rows()}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            np.save(folder / "owner.npy", self.owner, allow_pickle=False)
+            (folder / "partition.json").write_text(json.dumps(listing, indent=2) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"{folder}: cannot export the partition ({error.strerror}); choose another folder"
+            ) from error
+
+
+def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
+    """The partition of `graph` by partitioner `name`, from the cache or made now, part by part.
+
+    Safe to call from several processes at once: entries appear whole, and equal keys hold equal content. Beside the
+    graph never more than one part is in memory. Errors are those of `assign` and `lay_out`.
+    """
+    settings = {
+        "partitioner": name,
+        "num_parts": num_parts,
+        "seed": seed if partitioner(name).seeded else None,
+        "renumber": renumber,
+    }
+    key = json.dumps([FORMAT, metis_version(), graph.fingerprint(), settings], sort_keys=True)
+    path = cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
+    owner, counts, seconds = _whole(path, graph, settings, seed)
+    missing = [rank for rank in range(num_parts) if not (path / _name(rank)).is_dir()]
+    if missing:
+        layout = lay_out(graph, owner, num_parts, renumber)
+        for rank in missing:
+            part = build_part(graph, layout, rank, with_x=False)
+            store_arrays(path / _name(rank), *_arrays(part, features(graph, layout.nodes(rank))))
+    return PartitionFolder(path, owner, counts, settings, seconds)
+
+
+def open_partition(path: Path) -> PartitionFolder | None:
+    """The partition cached in `path`, or None where an entry of it is missing."""
+    found = load_arrays(path / "whole", mmap=False)
+    if found is None:
+        return None
+    arrays, meta = found[0], dict[str, Any](found[1])
+    counts = Quality(**{name: tuple(column) for name, column in meta["quality"].items()})
+    if not all((path / _name(rank)).is_dir() for rank in range(counts.num_parts)):
+        return None
+    return PartitionFolder(path, arrays["owner"], counts, meta["settings"], meta["seconds"])
+
+
+def _whole(path: Path, graph: Graph, settings: dict[str, Any], seed: int) -> tuple[np.ndarray, Quality, float]:
+    """The assignment and its quality, made where the cache lacks them."""
+    found = load_arrays(path / "whole", mmap=False)
+    if found is None:
+        begin = perf_counter()
+        owner = assign(graph, settings["partitioner"], settings["num_parts"], seed)
+        seconds = perf_counter() - begin
+        counts = quality(graph, owner, settings["num_parts"])
+        store_arrays(path / "whole", {"owner": owner}, {"quality": asdict(counts), "seconds": seconds, "settings": settings})
+        return owner, counts, seconds
+    arrays, meta = found[0], dict[str, Any](found[1])
+    counts = Quality(**{name: tuple(column) for name, column in meta["quality"].items()})
+    return arrays["owner"], counts, meta["seconds"]
+
+
+def _name(rank: int) -> str:
+    return f"part-{rank:05d}"
+
+
+_BLOCK = ("indptr", "indices", "t_indptr", "t_indices")
+_ROWS = ("nodes", "halo_nodes", "train", "val", "test")
+
+
+def _arrays(part: Part, x: np.ndarray | sp.csr_matrix | None) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+    """A part as named arrays and JSON values; sparse features stay sparse on disk."""
+    graph, plan = part.graph, part.plan
+    arrays = {
+        f"{side}_{name}": getattr(getattr(graph, side), name).numpy() for side in ("own", "halo") for name in _BLOCK
+    }
+    arrays |= {name: getattr(part, name).numpy() for name in _ROWS}
+    arrays |= {"degree": graph.degree.numpy(), "halo_degree": graph.halo_degree.numpy()}
+    arrays |= {"send_rows": plan.send_rows.numpy(), "send_counts": plan.send_counts, "recv_counts": plan.recv_counts}
+    if part.y is not None:
+        arrays["y"] = part.y.numpy()
+    if isinstance(x, sp.csr_matrix):
+        arrays |= {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.data}
+    elif x is not None:
+        arrays["x"] = x
+    return arrays, {"rank": part.rank, "num_parts": part.num_parts, "totals": asdict(part.totals)}
+
+
+def _part(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Part:
+    """The inverse of `_arrays`; mapped arrays stay mapped."""
+    totals = Totals(**meta["totals"])
+    if "x_data" in arrays:
+        shape = (len(arrays["nodes"]), totals.num_features)
+        sparse = sp.csr_matrix((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=shape)
+        arrays["x"] = sparse.toarray()
+    counts = {name: np.array(arrays.pop(name)) for name in ("send_counts", "recv_counts")}
+    found = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    own, halo = (Block(*(found[f"{side}_{name}"] for name in _BLOCK)) for side in ("own", "halo"))
+    return Part(
+        rank=meta["rank"],
+        num_parts=meta["num_parts"],
+        graph=LocalGraph(own, halo, found["degree"], found["halo_degree"]),
+        plan=HaloPlan(found["send_rows"], **counts),
+        x=found.get("x"),
+        y=found.get("y"),
+        totals=totals,
+        **{name: found[name] for name in _ROWS},
+    )
