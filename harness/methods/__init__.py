@@ -1,0 +1,1 @@
+"""One file per system: what each paper does differently, and nothing else."""

@@ -1,0 +1,90 @@
+"""What a method is: declared facts, hyperparameters as dataclass fields, and how it trains one epoch.
+
+A method holds no state between calls: what it prepares in `setup` is handed back to it every epoch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from harness.errors import InputError
+from harness.halo import Part
+from harness.loss import training_loss
+from harness.models import GNN
+from harness.rank import Rank
+from harness.tape import Tape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a method promises; the conformance suite tests exactly these.
+
+    Attributes:
+        cut: edges are cut (nodes have one owner), vertices are (edges have one owner), or the graph is whole.
+        exact: gradients equal those of one process on the whole graph. `exact_when` are options that make it so.
+        staleness: epochs by which received rows may be old.
+        lossy: what is received differs from what was sent, or from all of it.
+        unbiased: a lossy method's aggregation equals the exact one in expectation.
+        paper: where it is described.
+    """
+
+    cut: Literal["none", "edge", "vertex"]
+    exact: bool
+    staleness: int = 0
+    lossy: bool = False
+    unbiased: bool = False
+    exact_when: str = ""
+    paper: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """Base of all methods. Fields of a subclass are its options on the command line and in config files."""
+
+    name: ClassVar[str]
+    facts: ClassVar[Facts]
+
+    def check(self, model: GNN, part: Part) -> None:
+        """Raise InputError where the method cannot run this model on this graph."""
+        if part.x is None or part.y is None:
+            raise InputError("this graph has no features or no labels; training needs both")
+
+    async def setup(self, rank: Rank, part: Part, model: GNN) -> Any:
+        """What is prepared once before training (and exchanged once); handed to `forward` as `state`."""
+        return None
+
+    @abstractmethod
+    async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, tape: Tape) -> Tensor:
+        """Logits of own nodes, [n_own, classes]."""
+
+    async def epoch(self, rank: Rank, part: Part, model: GNN, state: Any, optimizer: torch.optim.Optimizer) -> Tensor:
+        """One training epoch; answers the loss summed over all ranks' training nodes, a scalar tensor.
+
+        Loss is the sum over local training nodes; gradients are summed over ranks and divided by the global number of
+        training nodes, so nothing depends on the number of ranks.
+        """
+        optimizer.zero_grad(set_to_none=True)
+        tape = Tape(rank, model.parameters())
+        loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, tape), part))
+        loss = await self.reduce(rank, part, model, loss)
+        optimizer.step()
+        return loss
+
+    async def reduce(self, rank: Rank, part: Part, model: GNN, loss: Tensor) -> Tensor:
+        """Sum gradients and loss over ranks in one all-reduce of 4 (parameters + 1) bytes; answers the global loss."""
+        parameters = list(model.parameters())
+        flat = torch.cat([*[_gradient(p).reshape(-1) for p in parameters], loss.reshape(1)])
+        flat = await rank.all_reduce(flat, label="gradients")
+        pieces = (flat[:-1] / max(part.totals.num_train, 1)).split([p.numel() for p in parameters])
+        for parameter, piece in zip(parameters, pieces, strict=True):
+            parameter.grad = piece.view_as(parameter)
+        return flat[-1]
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -1,0 +1,114 @@
+"""BNS-GCN: every epoch each rank keeps a random sample of its boundary nodes and scales them to stay unbiased."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.codecs import Cast
+from harness.effects import Rows
+from harness.errors import InputError
+from harness.exchange import HaloPush, Route
+from harness.halo import HaloPlan, LocalGraph, Part
+from harness.methods.base import Facts
+from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.models import GNN
+from harness.rank import Rank
+from harness.tape import Exchange
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One epoch's boundary nodes: the graph and the route without the dropped ones, and the factor of sent rows."""
+
+    graph: LocalGraph
+    route: Route | None  # None when p = 0
+    scale: float | Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BNSGCN(EdgeCut):
+    """Boundary node sampling (Alg. 1): the sample of an epoch serves all its layers, forwards and backwards.
+
+    The receiver draws which of its halo nodes it keeps and tells their owners (4 bytes per kept node and 8 per pair,
+    booked as `other`). Kept rows are multiplied by 1/p for sum, mean and GCN aggregation, so the aggregated halo is
+    unbiased; attention weighs its neighbours itself and is not scaled. Bytes per layer and direction: kept rows x
+    width x 4. p = 1 is vanilla, p = 0 sends nothing.
+
+    Options:
+        p: share of boundary nodes kept.
+        sampling: bernoulli draws every node alone (the paper); fixed keeps int(p * n) of each pair's n nodes and
+            scales by the realised share (the authors' code).
+    """
+
+    p: float = 0.1
+    sampling: Literal["bernoulli", "fixed"] = "bernoulli"
+
+    name = "bns-gcn"
+    facts = Facts(cut="edge", exact=False, lossy=True, unbiased=True, exact_when="p=1", paper="BNS-GCN, Alg. 1")
+
+    def check(self, model: GNN, part: Part) -> None:
+        super().check(model, part)
+        if not 0.0 <= self.p <= 1.0:
+            raise InputError(f"bns-gcn: p must be in [0, 1], not {self.p}")
+
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState) -> Sample:
+        if self.p == 1.0:
+            return Sample(state.graph, state.route, None)
+        with rank.span("sample"):
+            kept, counts = self._draw(rank, part.plan.recv_counts)
+            graph = state.graph
+            graph = replace(graph, halo=graph.halo.select_columns(kept), halo_degree=graph.halo_degree[kept])
+        if self.p == 0.0:
+            return Sample(graph, None, None)
+        return await self._announce(rank, part, graph, kept, counts)
+
+    async def _announce(self, rank: Rank, part: Part, graph: LocalGraph, kept: Tensor, counts: np.ndarray) -> Sample:
+        """Tell the owners which rows were drawn; answers the sample with the owners' side filled in."""
+        starts = np.cumsum(part.plan.recv_counts) - part.plan.recv_counts
+        offsets = torch.from_numpy(np.repeat(starts, counts)).to(kept.device)
+        wanted = (kept - offsets).to(torch.int32)
+        told = await rank.all_to_all([Rows(wanted, counts, None)], label="sample")
+        with rank.span("sample"):
+            send_counts = told.counts[0]
+            starts = np.cumsum(part.plan.send_counts) - part.plan.send_counts
+            first = torch.from_numpy(np.repeat(starts, send_counts)).to(kept.device)
+            rows = part.plan.send_rows[told.tensors[0].long() + first]
+            route = Route.of(HaloPlan(rows, send_counts, counts), graph.num_own)
+            return Sample(graph, route, self._scale(part.plan.send_counts, send_counts, rank))
+
+    def _draw(self, rank: Rank, available: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        """Kept halo rows, ascending int64, and how many of each owner, int64 [P]."""
+        if rank.shapes_only or self.sampling == "fixed":
+            counts = np.floor(self.p * available + (0.5 if self.sampling == "bernoulli" else 0)).astype(np.int64)
+            if rank.shapes_only:
+                return torch.empty(int(counts.sum()), dtype=torch.int64, device="meta"), counts
+        draw = rank.generator("boundary").random(int(available.sum()), dtype=np.float32)
+        owner = np.repeat(np.arange(len(available)), available)
+        if self.sampling == "bernoulli":
+            kept = np.flatnonzero(draw < self.p)
+            counts = np.bincount(owner[kept], minlength=len(available))
+        else:
+            order = np.lexsort((draw, owner))
+            place = np.arange(len(draw)) - np.repeat(np.cumsum(available) - available, available)
+            kept = np.sort(order[place < np.repeat(counts, available)])
+        return torch.from_numpy(kept).to(rank.device), counts.astype(np.int64)
+
+    def _scale(self, available: np.ndarray, kept: np.ndarray, rank: Rank) -> float | Tensor:
+        if self.sampling == "bernoulli":
+            return 1.0 / self.p
+        share = available / np.maximum(kept, 1)
+        return torch.from_numpy(np.repeat(share, kept)).to(rank.device)
+
+    def view(self, state: EdgeCutState, plan: Sample) -> LocalGraph:
+        return plan.graph
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Sample) -> Exchange | None:
+        if plan.route is None:
+            return None
+        scale = plan.scale if model.aggregation(l) is not None else None
+        return HaloPush(plan.route, l, Cast(None), Cast(None), scale)

@@ -1,0 +1,117 @@
+"""The forward pass that all full-graph edge-cut methods share; what they exchange, and how, is theirs.
+
+It also settles the input layer: `precompute` aggregates the input features once with all boundary nodes, `cache` keeps
+the halo nodes' features, `exchange` fetches them every epoch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import Tensor
+
+from harness.codecs import Cast
+from harness.errors import InputError
+from harness.exchange import HaloPull, Route, ship
+from harness.halo import LocalGraph, Part
+from harness.methods.base import Method
+from harness.models import GNN
+from harness.rank import Rank
+from harness.tape import Exchange, Tape
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeCutState:
+    """What `setup` prepares: the graph as the model wants it, the route of the halo, and the input layer."""
+
+    graph: LocalGraph
+    route: Route
+    layer0: str
+    halo_x: Tensor | None  # [n_halo, F], layer0 = cache
+    z0: Tensor | None  # [n_own, F] aggregated input, layer0 = precompute
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeCut(Method):
+    """Layer by layer: exchange boundary rows, then compute on (own, halo) rows.
+
+    Options:
+        layer0: precompute | cache | exchange; auto = precompute where aggregation is linear, else cache.
+    """
+
+    layer0: Literal["auto", "precompute", "cache", "exchange"] = "auto"
+
+    def input_layer(self, model: GNN) -> str:
+        """The resolved `layer0`. Raises InputError for precompute with a layer that cannot."""
+        possible = model.aggregation(0) is not None
+        if self.layer0 == "precompute" and not possible:
+            raise InputError("layer0=precompute needs a first layer with linear aggregation (gcn, sage); use cache")
+        return ("precompute" if possible else "cache") if self.layer0 == "auto" else self.layer0
+
+    async def setup(self, rank: Rank, part: Part, model: GNN) -> EdgeCutState:
+        """Fetch the halo features once where the input layer wants them."""
+        self.check(model, part)
+        graph = part.graph
+        if model.self_loops:
+            looped = graph.with_self_loops()
+            graph = replace(looped, own=looped.own.with_edge_map(), halo=looped.halo.with_edge_map())
+        route, layer0 = Route.of(part.plan, graph.num_own), self.input_layer(model)
+        halo_x, z0 = None, None
+        if layer0 != "exchange":
+            assert part.x is not None
+            rows = part.x.index_select(0, part.plan.send_rows)
+            counts = part.plan.send_counts, part.plan.recv_counts
+            halo_x = await ship(rank, rows, *counts, Cast(None), label="features", direction="other", layer=-1)
+        if layer0 == "precompute":
+            aggregation = model.aggregation(0)
+            assert aggregation is not None and halo_x is not None and part.x is not None
+            z0, halo_x = aggregation.forward(graph, part.x, halo_x), None
+        return EdgeCutState(graph, route, layer0, halo_x, z0)
+
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState) -> Any:
+        """What is decided anew every epoch (a sample, say); handed to `view` and `exchange`."""
+        return None
+
+    def view(self, state: EdgeCutState, plan: Any) -> LocalGraph:
+        """The graph of this epoch."""
+        return state.graph
+
+    @abstractmethod
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
+        """The exchange in front of layer l, or None when no boundary row is wanted this epoch."""
+
+    async def forward(self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, tape: Tape) -> Tensor:
+        plan = await self.begin(rank, part, state)
+        assert part.x is not None
+        h = part.x
+        for l in range(model.depth):
+            key = rank.key("dropout", l, per_rank=False)
+            if l == 0 and state.z0 is not None:
+                z0 = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
+                h = model.combine(0, model.drop(h, part.nodes, key), z0, transformed=False)
+                continue
+            h = model.drop(h, part.nodes, key)
+            if l == 0 and state.halo_x is not None:
+                halo_x = model.drop(state.halo_x, part.halo_nodes, key)
+                h = model.update(0, state.graph, h, model.message(0, h), model.message(0, halo_x))
+            elif model.exchanges(l):
+                h = await self._layer(l, model, state, plan, tape, h)
+            else:
+                h = model.update(l, state.graph, h, h, h[:0])
+        return h
+
+    async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
+        """Exchange and compute one layer."""
+        exchange, message = self.exchange(l, model, state, plan), model.message(l, h)
+        if exchange is None:
+            return model.update(l, self.view(state, plan), h, message, message[:0])
+        if isinstance(exchange, HaloPull):
+            z, h = await tape.apply(exchange, message, h)
+            return model.combine(l, h, z, transformed=model.linear_first(l))
+        if message is h:
+            own, halo = await tape.apply(exchange, h)
+            return model.update(l, self.view(state, plan), own, own, halo)
+        own, halo, h = await tape.apply(exchange, message, h)
+        return model.update(l, self.view(state, plan), h, own, halo)

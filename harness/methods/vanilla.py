@@ -1,0 +1,54 @@
+"""Partition-parallel training with every boundary row sent in every layer: the baseline of all five papers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from harness.codecs import Cast
+from harness.errors import InputError
+from harness.exchange import HaloPull, HaloPush
+from harness.halo import Part
+from harness.methods.base import Facts
+from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.models import GNN
+from harness.tape import Exchange
+
+DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vanilla(EdgeCut):
+    """Exact full-graph training (the DGL rows of Sylvie, the p = 1 rows of BNS-GCN).
+
+    Bytes per epoch: forward, layer l >= 1 (and 0 where layer0 = exchange): halo rows x width x bytes of the type;
+    backward the same for l >= 1.
+
+    Options:
+        style: push ships halo gradients to their owners; pull ships complete gradients of own rows to their readers.
+        dtype: type on the wire.
+    """
+
+    style: Literal["push", "pull"] = "push"
+    dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
+
+    name = "vanilla"
+    facts = Facts(cut="edge", exact=True, exact_when="dtype=fp32", paper="partition-parallel full-graph training")
+
+    def check(self, model: GNN, part: Part) -> None:
+        super().check(model, part)
+        if self.style == "pull" and not part.totals.symmetric:
+            raise InputError("style=pull needs a symmetric graph; use style=push")
+        if self.style == "pull" and any(
+            model.exchanges(l) and model.aggregation(l) is None for l in range(model.depth)
+        ):
+            raise InputError("style=pull needs layers with linear aggregation (gcn, sage); use style=push")
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+        codec = Cast(DTYPES[self.dtype])
+        aggregation = model.aggregation(l)
+        if self.style == "pull" and aggregation is not None:
+            return HaloPull(state.route, l, codec, codec, state.graph, aggregation)
+        return HaloPush(state.route, l, codec, codec)

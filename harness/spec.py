@@ -1,0 +1,138 @@
+"""The frozen configuration of one run: what the flags, the config file, the run id and the result file share.
+
+Values only: nothing here loads a graph or starts a run. An unknown key is an error that names the nearest one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from harness.errors import InputError, unknown
+
+Mode = Literal["loopback", "sim", "real"]
+LAYER0 = ("auto", "precompute", "cache", "exchange")
+
+
+def option(default: Any, help: str) -> Any:
+    """A dataclass field with the help text that the command line and the docs print."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One run, complete. The field names are the flags (`--eval-every`) and the keys of a TOML file (`eval_every`)."""
+
+    dataset: str = option(
+        "synthetic:", "graph name, path to an .npz, or synthetic:KEY=VALUE,... (see `haloscope datasets`)"
+    )
+    split: str = option("auto", "auto | public | random:0.6/0.2/0.2 | counts:1408/300/1000")
+    protocol: Literal["transductive", "inductive"] = option(
+        "transductive", "inductive trains on the subgraph of training nodes"
+    )
+    features: Literal["raw", "row", "standard"] = option("raw", "feature scaling: none, row sums to 1, or standardised")
+    model: str = option("gcn", "gcn | sage | gat, or a model of an installed package")
+    layers: int = option(2, "number of graph layers")
+    linear_layers: int = option(0, "how many of the layers, from the end, are dense and read no neighbours")
+    hidden: int = option(16, "hidden width (per head for gat)")
+    heads: int = option(1, "attention heads (gat)")
+    dropout: float = option(0.0, "dropout probability, 0 to 1")
+    norm: Literal["none", "layer"] = option("none", "normalisation after every layer but the last")
+    order: Literal["aggregate-first", "linear-first", "auto"] = option(
+        "aggregate-first", "order of linear map and aggregation; auto: linear first where the output is narrower"
+    )
+    method: str = option("vanilla", "method and its options, e.g. bns-gcn:p=0.1 (see `haloscope methods`)")
+    layer0: Literal["auto", "precompute", "cache", "exchange"] = option(
+        "auto", "what is done about the input features of halo nodes"
+    )
+    parts: int = option(2, "number of partitions = ranks")
+    partitioner: str = option("metis", "metis | metis-cut | hash | contiguous")
+    renumber: str = option("auto", "clusters for renumbering nodes inside a part: auto, or a number (0 = off)")
+    mode: Mode = option(
+        "loopback", "loopback (one process, no clock) | sim (modelled cluster) | real (torch.distributed)"
+    )
+    cluster: str = option(
+        "local", "cluster model: a name from `haloscope clusters` or a TOML file (sim; names tiers in real)"
+    )
+    shapes_only: bool = option(False, "sim only: follow shapes on meta tensors, no numbers, no accuracy")
+    epochs: int = option(100, "training epochs")
+    lr: float = option(0.01, "Adam learning rate")
+    weight_decay: float = option(0.0, "Adam weight decay")
+    seed: int = option(0, "root of every random stream")
+    eval_every: int = option(10, "epochs between evaluations; 0 evaluates after the last epoch only; -1 never")
+    threads: int = option(0, "CPU threads per rank; 0 shares the cores of this machine among the ranks")
+    device: str = option("cpu", "cpu | cuda (real mode; several ranks share a GPU where there are fewer)")
+    backend: Literal["auto", "gloo", "nccl"] = option(
+        "auto", "torch.distributed backend (real mode); auto: nccl for cuda, gloo for cpu"
+    )
+    deterministic: bool = option(True, "all-reduce adds in rank order, so that losses are bit-equal in every mode")
+    timeout: float = option(60.0, "seconds that one exchange may take (real mode)")
+
+    def run_id(self) -> str:
+        """SHA-256 hex of the canonical JSON of every field."""
+        canonical = msgspec.json.encode(asdict(self), order="sorted")
+        return hashlib.sha256(canonical).hexdigest()
+
+
+def field_help() -> dict[str, str]:
+    """Field name -> help text."""
+    return {f.name: str(f.metadata.get("help", "")) for f in fields(RunConfig)}
+
+
+def from_mapping(values: Mapping[str, Any], base: RunConfig | None = None, source: str = "config") -> RunConfig:
+    """A config from keys and values laid over `base`.
+
+    Raises:
+        InputError: an unknown key (the nearest one is named) or a value of the wrong type or out of range.
+    """
+    names = {f.name for f in fields(RunConfig)}
+    flat = {key.replace("-", "_"): value for key, value in values.items()}
+    for key in flat:
+        if key not in names:
+            raise unknown(f"{source} key", key, names)
+    merged = {**asdict(base or RunConfig()), **flat}
+    try:
+        config = msgspec.convert(merged, RunConfig, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{source}: {error}") from None
+    check(config)
+    return config
+
+
+def from_toml(path: Path, base: RunConfig | None = None) -> RunConfig:
+    """A config from a TOML file with the fields of `RunConfig` as keys."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"cannot read config file {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"config file {path} is not TOML: {error}") from None
+    return from_mapping(values, base, source=f"{path.name}:")
+
+
+def check(config: RunConfig) -> None:
+    """Raise InputError for values out of range, before anything is loaded."""
+    rules = [
+        (config.layers >= 1, "layers must be at least 1"),
+        (0 <= config.linear_layers < config.layers, "linear-layers must be fewer than layers"),
+        (config.hidden >= 1, "hidden must be at least 1"),
+        (config.heads >= 1, "heads must be at least 1"),
+        (0.0 <= config.dropout < 1.0, "dropout must be in [0, 1)"),
+        (config.parts >= 1, "parts must be at least 1"),
+        (config.epochs >= 1, "epochs must be at least 1"),
+        (config.lr > 0, "lr must be positive"),
+        (config.threads >= 0, "threads must not be negative"),
+        (config.timeout > 0, "timeout must be positive (seconds)"),
+        (config.device in ("cpu", "cuda"), "device must be cpu or cuda"),
+        (config.mode == "sim" or not config.shapes_only, "shapes-only needs --mode sim"),
+        (config.renumber == "auto" or config.renumber.isdigit(), "renumber must be auto or a number of clusters"),
+    ]
+    for fine, message in rules:
+        if not fine:
+            raise InputError(message)
