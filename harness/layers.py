@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.halo import LocalGraph
+from harness.halo import Block, LocalGraph
 from harness.kernels.spmm import aggregate, aggregate_weighted
 
 
@@ -55,6 +55,9 @@ def _gcn_scale(degree: Tensor, like: Tensor) -> Tensor:
 
 def _mean_scale(degree: Tensor, like: Tensor) -> Tensor:
     return degree.to(like.dtype).clamp(min=1).reciprocal()[:, None]
+
+
+LEAKY_SLOPE = 0.2  # of the attention scores
 
 
 class Conv(nn.Module):
@@ -124,9 +127,9 @@ class SAGEConv(Conv):
 
 
 class GATConv(Conv):
-    """Multi-head additive attention over neighbours and the node itself (Velickovic et al., Eq. 1-6), slope 0.2.
+    """Multi-head additive attention over neighbours and the node itself (Velickovic et al., Eq. 1-6).
 
-    Heads are concatenated, or averaged where `mean_heads`. The softmax runs over own and halo neighbours together.
+    Scores have slope 0.2 below zero. Heads are concatenated, or averaged where `mean_heads`. The softmax runs over own and halo neighbours together.
     """
 
     self_loops = True
@@ -149,14 +152,14 @@ class GATConv(Conv):
         halo_h = halo.view(-1, self.heads, self.width)
         inside, outside = graph.own.with_edge_map(), graph.halo.with_edge_map()
         target = (own_h * self.target).sum(-1)
-        rows = torch.cat([_edge_rows(inside.indptr, inside.nnz), _edge_rows(outside.indptr, outside.nnz)])
+        rows = torch.cat([edge_rows(inside), edge_rows(outside)])
         source = torch.cat(
             [
                 (own_h * self.source).sum(-1).index_select(0, inside.indices),
                 (halo_h * self.source).sum(-1).index_select(0, outside.indices),
             ]
         )
-        score = functional.leaky_relu(source + target.index_select(0, rows), 0.2)
+        score = functional.leaky_relu(source + target.index_select(0, rows), LEAKY_SLOPE)
         weight = edge_softmax(score, rows, own_h.shape[0])
         z = aggregate_weighted(inside, weight[: inside.nnz], own_h)
         if outside.nnz:
@@ -165,6 +168,16 @@ class GATConv(Conv):
 
     def combine(self, rows: Tensor, z: Tensor) -> Tensor:
         return z + self.bias
+
+    def pull_input(self, rows: Tensor) -> Tensor:
+        """[z | source score | target score] of rows, [n, H D + 2 H]: what a pull-style exchange takes."""
+        flat = self.transform(rows)
+        z = flat.view(-1, self.heads, self.width)
+        return torch.cat([flat, (z * self.source).sum(-1), (z * self.target).sum(-1)], 1)
+
+    def pulled(self, out: Tensor) -> Tensor:
+        """Aggregated rows from the output of a pull-style exchange, [n, H D]."""
+        return out.view(-1, self.heads, self.width).mean(1) if self.mean_heads else out
 
 
 class Dense(Conv):
@@ -190,9 +203,7 @@ def edge_softmax(score: Tensor, rows: Tensor, num_rows: int) -> Tensor:
     return weight / total.index_select(0, rows)
 
 
-def _edge_rows(indptr: Tensor, nnz: int) -> Tensor:
-    """Destination row of every edge, int64 [nnz]."""
-    if indptr.is_meta:
-        return torch.empty(nnz, dtype=torch.int64, device="meta")
-    counts = indptr.diff().long()
-    return torch.repeat_interleave(torch.arange(counts.shape[0], device=indptr.device), counts, output_size=nnz)
+def edge_rows(block: Block) -> Tensor:
+    """Destination row of every edge of a block, int64 [nnz]."""
+    counts = block.indptr.diff().long()
+    return torch.repeat_interleave(torch.arange(counts.shape[0], device=counts.device), counts, output_size=block.nnz)

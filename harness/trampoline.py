@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from harness.effects import Effect
 from harness.errors import HaloscopeError, ProgramError
 from harness.rank import Rank
@@ -37,10 +39,12 @@ class Stepper:
             raise ProgramError(f"rank {rank.index}: the rank program {program!r} is not an async function")
         self.last: Effect | None = None
         self.done = False
+        # A program may suspend inside `torch.no_grad()`: the mode belongs to its rank, not to the thread.
+        self._grad_enabled = torch.is_grad_enabled()
 
     def step(self, answer: Any = None) -> Effect | Finished:
         """Send `answer` into the program. Raises what the program raises, with rank, epoch and last effect noted."""
-        with _unawaited() as slips:
+        with _unawaited() as slips, self._own_grad_mode():
             try:
                 effect = self.coroutine.send(answer)
             except StopIteration as stop:
@@ -58,6 +62,12 @@ class Stepper:
         self.last = effect
         self.rank.issued(effect)
         return effect
+
+    @contextmanager
+    def _own_grad_mode(self) -> Iterator[None]:
+        with torch.set_grad_enabled(self._grad_enabled):
+            yield
+            self._grad_enabled = torch.is_grad_enabled()
 
     def close(self) -> None:
         """End a program that will not be stepped again, without a warning."""

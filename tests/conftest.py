@@ -8,6 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from hypothesis import settings
+
+# Examples are few and derived from the test's name, so that every run of the suite tests the same ones.
+settings.register_profile("haloscope", deadline=None, derandomize=True, max_examples=20, database=None)
+settings.load_profile("haloscope")
+
+# Tests are small: a second thread costs more than it brings, and several test processes share the cores.
+torch.set_num_threads(1)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -207,7 +207,6 @@ def test_parsing_keeps_options_and_defaults() -> None:
     ("method", "kind", "text"),
     [
         (Vanilla(layer0="precompute"), "gat", "layer0=precompute needs"),
-        (Vanilla(style="pull"), "gat", "style=pull needs layers with linear aggregation"),
         (BNSGCN(p=1.5), "gcn", "p must be in"),
         (SylvieS(bits=3), "gcn", "bits must be"),
     ],

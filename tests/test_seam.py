@@ -223,3 +223,19 @@ def test_off_the_clock_books_no_bytes() -> None:
         return int(rank.traffic.take().to.sum())
 
     assert loopback.run(program, 2) == [0, 0]
+
+
+def test_gradient_mode_belongs_to_the_rank() -> None:
+    async def program(rank: Rank) -> tuple[bool, bool]:
+        if rank.index == 0:
+            with torch.no_grad():
+                await rank.all_reduce(torch.zeros(1), label="a")
+                inside = torch.is_grad_enabled()
+        else:
+            await rank.all_reduce(torch.zeros(1), label="a")
+            inside = torch.is_grad_enabled()
+        await rank.all_reduce(torch.zeros(1), label="b")
+        return inside, torch.is_grad_enabled()
+
+    assert loopback.run(program, 2) == [(False, True), (True, True)]
+    assert torch.is_grad_enabled()

@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from harness.attention_pull import AttentionPull
 from harness.codecs import Cast
 from harness.errors import InputError
 from harness.exchange import HaloPull, Route, ship
 from harness.halo import LocalGraph, Part
+from harness.layers import GATConv
 from harness.methods.base import Method
 from harness.models import GNN
 from harness.rank import Rank
@@ -104,7 +106,12 @@ class EdgeCut(Method):
 
     async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
         """Exchange and compute one layer."""
-        exchange, message = self.exchange(l, model, state, plan), model.message(l, h)
+        exchange, layer = self.exchange(l, model, state, plan), model.layers[l]
+        if isinstance(exchange, AttentionPull):
+            assert isinstance(layer, GATConv)
+            (out,) = await tape.apply(exchange, layer.pull_input(h))
+            return model.combine(l, h, layer.pulled(out), transformed=True)
+        message = model.message(l, h)
         if exchange is None:
             return model.update(l, self.view(state, plan), h, message, message[:0])
         if isinstance(exchange, HaloPull):

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import torch
 
+from harness.attention_pull import AttentionPull
 from harness.codecs import Cast
 from harness.errors import InputError
 from harness.exchange import HaloPull, HaloPush
 from harness.halo import Part
+from harness.layers import Conv, GATConv
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
@@ -41,14 +43,15 @@ class Vanilla(EdgeCut):
         super().check(model, part)
         if self.style == "pull" and not part.totals.symmetric:
             raise InputError("style=pull needs a symmetric graph; use style=push")
-        if self.style == "pull" and any(
-            model.exchanges(l) and model.aggregation(l) is None for l in range(model.depth)
-        ):
-            raise InputError("style=pull needs layers with linear aggregation (gcn, sage); use style=push")
+        foreign = [l for l in range(model.depth) if not isinstance(model.layers[l], Conv)]
+        if self.style == "pull" and foreign:
+            raise InputError("style=pull needs layers of haloscope (gcn, sage, gat); use style=push")
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
         codec = Cast(DTYPES[self.dtype])
-        aggregation = model.aggregation(l)
+        layer, aggregation = model.layers[l], model.aggregation(l)
         if self.style == "pull" and aggregation is not None:
             return HaloPull(state.route, l, codec, codec, state.graph, aggregation)
+        if self.style == "pull" and isinstance(layer, GATConv):
+            return AttentionPull(state.route, l, (codec, codec), state.graph, layer)
         return HaloPush(state.route, l, codec, codec)

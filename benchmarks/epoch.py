@@ -1,0 +1,206 @@
+"""Seconds per training epoch beside hand-written PyTorch and PyG, as ratios in one run.
+
+    python -m benchmarks.epoch [--nodes 100000] [--epochs 6]
+
+Setting: synthetic graph with communities, 50 neighbours, 128 features, 16 classes; GraphSAGE 3 x 256 with LayerNorm and
+dropout 0.5, Adam, layer 0 precomputed, fp32. One process x 2 threads, and two gloo ranks x 1 thread. Each contender
+runs in a process of its own; medians over epochs after the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness import datasets
+from harness.errors import InputError
+from harness.halo import Part
+from harness.kernels.dropout import keyed_dropout
+from harness.kernels.spmm import aggregate
+from harness.prepare import prepare
+from harness.runner import run
+from harness.spec import RunConfig
+
+
+def setting(nodes: int, epochs: int) -> RunConfig:
+    """The benchmark's run, on one real rank with two threads."""
+    dataset = f"synthetic:nodes={nodes},degree=50,classes=16,features=128,communities=200,homophily=0.7,seed=0"
+    return RunConfig(
+        dataset=dataset, model="sage", layers=3, hidden=256, dropout=0.5, norm="layer", method="vanilla", parts=1,
+        mode="real", epochs=epochs, threads=2, eval_every=-1,
+    )  # fmt: skip
+
+
+class Handwritten(nn.Module):
+    """The same network as a plain PyTorch module on one device, with haloscope's kernels but none of its machinery."""
+
+    def __init__(self, part: Part, hidden: int) -> None:
+        super().__init__()
+        widths = [part.totals.num_features, hidden, hidden, part.totals.num_classes]
+        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        self.own = nn.ModuleList(nn.Linear(a, b) for a, b in pairs)
+        self.near = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairs)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths[1:-1])
+        self.scale = (1.0 / part.graph.degree.clamp(min=1).float())[:, None]
+        self.graph, self.nodes = part.graph.own, part.nodes
+
+    def forward(self, x: Tensor, z0: Tensor, epoch: int) -> Tensor:
+        h = x
+        for l, (own, near) in enumerate(zip(self.own, self.near, strict=True)):
+            h = keyed_dropout(h, self.nodes, 0.5, 10 * epoch + l)
+            z = keyed_dropout(z0, self.nodes, 0.5, -epoch - 1) if l == 0 else aggregate(self.graph, h) * self.scale
+            h = own(h) + near(z)
+            if l < 2:
+                h = self.norms[l](h).relu()
+        return h
+
+
+def _timed(epoch: Callable[[int], Tensor], epochs: int) -> list[float]:
+    seconds = []
+    for number in range(epochs):
+        begin = time.perf_counter()
+        float(epoch(number))
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def _train(model: nn.Module, forward: Callable[[int], Tensor], part: Part, epochs: int) -> list[float]:
+    assert part.y is not None
+    labels, rows = part.y[part.train], part.train
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def epoch(number: int) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = functional.cross_entropy(forward(number)[rows], labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return _timed(epoch, epochs)
+
+
+def handwritten(config: RunConfig) -> list[float]:
+    """Epoch seconds of `Handwritten`."""
+    part = prepare(config).training(0)
+    assert part.x is not None
+    x, model = part.x, Handwritten(part, config.hidden)
+    z0 = aggregate(part.graph.own, x) * model.scale
+    return _train(model, lambda number: model(x, z0, number), part, config.epochs)
+
+
+def pyg(config: RunConfig, form: str) -> list[float]:
+    """Epoch seconds of PyG's SAGEConv on torch CSR (`csr`) or on an edge index (`edge_index`), file order of nodes."""
+    from torch_geometric.nn import SAGEConv
+
+    part = prepare(replace(config, renumber="0")).training(0)
+    assert part.x is not None
+    block, x = part.graph.own, part.x
+    rows = torch.repeat_interleave(torch.arange(block.num_rows), block.indptr.diff().long())
+    edges = torch.stack([block.indices.long(), rows])
+    sparse = torch.sparse_csr_tensor(block.indptr, block.indices, torch.ones(block.nnz), (len(x), len(x)))
+    z0 = (sparse @ x) / part.graph.degree.clamp(min=1)[:, None]
+    adjacency = sparse if form == "csr" else edges
+    classes = part.totals.num_classes
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(2 * x.shape[1], 256)
+            self.convs = nn.ModuleList([SAGEConv(256, 256), SAGEConv(256, classes)])
+            self.norms = nn.ModuleList([nn.LayerNorm(256), nn.LayerNorm(256)])
+
+        def forward(self, xz: Tensor) -> Tensor:
+            h = self.first(functional.dropout(xz, 0.5))
+            for norm, conv in zip(self.norms, self.convs, strict=True):
+                h = conv(functional.dropout(norm(h).relu(), 0.5), adjacency)
+            return h
+
+    model, xz = Net(), torch.cat([x, z0], 1)
+    return _train(model, lambda _: model(xz), part, config.epochs)
+
+
+def haloscope(config: RunConfig) -> dict[str, object]:
+    """Epoch seconds, components and memory of a real run."""
+    result = run(config)
+    summary = result.summary()
+    return {
+        "seconds": [e["seconds"]["epoch"] for e in result.epochs],
+        "parts": {k: round(v, 4) for k, v in summary["seconds"].items()},
+        "peak": summary["peak_memory"],
+    }
+
+
+CONTENDERS = {
+    "haloscope, 1 rank x 2 threads": lambda c: haloscope(c),
+    "haloscope, 2 ranks x 1 thread": lambda c: haloscope(replace(c, parts=2, threads=1)),
+    "hand-written loop, same kernels": lambda c: {"seconds": handwritten(c)},
+    "PyG SAGEConv on torch CSR": lambda c: {"seconds": pyg(c, "csr")},
+    "PyG SAGEConv on edge_index": lambda c: {"seconds": pyg(replace(c, epochs=3), "edge_index")},
+}
+
+
+def kept_bytes(config: RunConfig) -> int:
+    """Bytes of the tensors one rank must keep for an epoch: features, index, and what backward reads.
+
+    Per hidden layer and node: the input of the linear map (dropped rows), the aggregated rows, the input of the norm,
+    and the ReLU's output; layer 0 reads features and aggregated features, each dropped; parameters with Adam x 4.
+    """
+    part = prepare(config).training(0)
+    nodes, width, inputs = len(part.nodes), config.hidden, part.totals.num_features
+    edges = part.graph.own.nnz
+    floats = nodes * (2 * inputs + 2 * inputs + 2 * 2 * width + 2 * 2 * width + part.totals.num_classes)
+    return 4 * floats + 2 * 4 * edges
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--only", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    config = setting(options.nodes, options.epochs)
+    if options.only:
+        torch.set_num_threads(2)
+        found = CONTENDERS[options.only](config)
+        found.setdefault("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        print(json.dumps(found))
+        return
+    graph = datasets.load(config.dataset)
+    print(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {os.cpu_count()} cores; GraphSAGE 3 x 256")
+    prepare(config), prepare(replace(config, parts=2)), prepare(replace(config, renumber="0"))
+    base = 0.0
+    for name in CONTENDERS:
+        found = _in_a_process(name, options)
+        median = statistics.median(found["seconds"][1:])
+        base = base or median
+        print(
+            f"{name:34} {median:7.3f} s/epoch  {median / base:5.2f} x  peak {found['peak'] / 2**30:.2f} GiB", end="  "
+        )
+        print(found.get("parts", ""))
+    print(f"tensors that must be kept, 1 rank: {kept_bytes(config) / 2**30:.2f} GiB")
+
+
+def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, object]:
+    command = [sys.executable, "-m", "benchmarks.epoch", "--only", name]
+    command += ["--nodes", str(options.nodes), "--epochs", str(options.epochs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""From a config to partitioned data on disk: load the graph, split it, partition it, and remember where that lies.
+
+A small index in the cache maps the data settings of a config to the partition's folder, so that a rank of a real run
+reads its own part and never loads the whole graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import datasets
+from harness.cache import cache_root
+from harness.errors import InputError
+from harness.graph import Graph
+from harness.halo import Part, Totals
+from harness.partition import PartitionFolder, open_partition, partitioned
+from harness.results import write_atomically
+from harness.spec import RunConfig
+
+DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "partitioner", "renumber", "seed")
+INDEX_FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Partitioned data of one config. A `PartSource`: each rank asks for its own part."""
+
+    train: PartitionFolder
+    evaluate: PartitionFolder
+    graph: dict[str, Any]  # name, fingerprint, counts, notes
+    totals: Totals
+
+    def training(self, rank: int) -> Part:
+        """The part that `rank` trains on."""
+        return self.train.part(rank)
+
+    def evaluation(self, rank: int) -> Part:
+        """The part that `rank` evaluates on; of the whole graph, also where training sees a subgraph."""
+        return self.evaluate.part(rank)
+
+    def describe(self) -> dict[str, Any]:
+        """Graph and partition as the result file records them."""
+        return {**self.graph, "partition": self.train.quality.summary()}
+
+
+def prepare(config: RunConfig) -> Prepared:
+    """Partitioned data for a config, from the cache or made now.
+
+    Raises:
+        InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
+    """
+    index = cache_root() / "prepared" / f"{_index_key(config)}.json"
+    known = _from_index(index)
+    if known is not None:
+        return known
+    graph = datasets.load(config.dataset, split=config.split, seed=config.seed, features=config.features)
+    datasets.require_trainable(graph)
+    trained = datasets.training_graph(graph)[0] if config.protocol == "inductive" else graph
+    renumber = "auto" if config.renumber == "auto" else int(config.renumber)
+    train = partitioned(trained, config.partitioner, config.parts, config.seed, renumber)
+    evaluate = train
+    if trained is not graph:
+        evaluate = partitioned(graph, config.partitioner, config.parts, config.seed, renumber)
+    record = {"train": str(train.path), "evaluate": str(evaluate.path), "graph": _describe(graph)}
+    index.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(index, json.dumps(record, indent=1).encode())
+    return Prepared(train, evaluate, record["graph"], train.part(0).totals)
+
+
+def _from_index(index: Path) -> Prepared | None:
+    try:
+        record = json.loads(index.read_text())
+    except (OSError, ValueError):
+        return None
+    train, evaluate = open_partition(Path(record["train"])), open_partition(Path(record["evaluate"]))
+    if train is None or evaluate is None:
+        return None
+    return Prepared(train, evaluate, record["graph"], train.part(0).totals)
+
+
+def _index_key(config: RunConfig) -> str:
+    """Hash of the settings that decide the data, and of the state of the file it comes from."""
+    settings = {name: getattr(config, name) for name in DATA_FIELDS}
+    text = json.dumps([INDEX_FORMAT, settings, datasets.source_state(config.dataset)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _describe(graph: Graph) -> dict[str, Any]:
+    if graph.y is None or graph.x is None:
+        raise InputError(f"{graph.name} has no features or labels")
+    return {
+        "name": graph.name,
+        "fingerprint": graph.fingerprint(),
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "multilabel": graph.multilabel,
+        "notes": list(graph.notes),
+    }

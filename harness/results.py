@@ -1,0 +1,214 @@
+"""The result of a run: one JSON file per run, keyed by the hash of its config, written once and renamed into place.
+
+Also merges what the ranks recorded into one record per epoch. Nothing is ever parsed out of a file name or a log.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+
+from harness.errors import InputError
+from harness.rank import COMPONENTS
+from harness.spec import RunConfig
+
+SCHEMA = 1
+PACKAGES = ("haloscope", "torch", "numpy", "numba", "pymetis", "simpy")
+
+
+class RankEpoch(msgspec.Struct):
+    """What one rank knows of one epoch."""
+
+    epoch: int
+    loss: float | None  # global loss per training node; None when only shapes were followed
+    seconds: dict[str, float]  # components, hidden, epoch; empty when time means nothing
+    layers: dict[str, dict[int, int]]  # direction -> layer -> bytes sent
+    to: list[int]  # bytes sent to every rank
+    counts: list[list[float]] | None  # true positives, false positives, false negatives of train, val, test
+    peak_memory: int  # bytes so far
+
+
+class RankResult(msgspec.Struct):
+    """What one rank recorded."""
+
+    rank: int
+    epochs: list[RankEpoch]
+    facts: dict[str, Any] = {}
+
+
+@dataclass
+class Result:
+    """One run in the schema of the result file. Seconds, bytes; accuracies are fractions in [0, 1]."""
+
+    config: RunConfig
+    state: str
+    epochs: list[dict[str, Any]]
+    graph: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+    @property
+    def run_id(self) -> str:
+        """SHA-256 of the canonical config."""
+        return self.config.run_id()
+
+    def summary(self) -> dict[str, Any]:
+        """Medians over epochs after the first, best accuracies, totals."""
+        timed = [e for e in self.epochs if e["seconds"]]
+        steady = timed[1:] or timed
+        seconds = {
+            name: statistics.median(e["seconds"][name] for e in steady)
+            for name in (steady[0]["seconds"] if steady else ())
+        }
+        best = _best(self.epochs)
+        return {
+            "epoch_seconds": seconds.get("epoch"),
+            "seconds": seconds,
+            "bytes_per_epoch": _total_bytes(self.epochs[-1]) if self.epochs else None,
+            "peak_memory": max((max(e["peak_memory"], default=0) for e in self.epochs), default=0),
+            "final_loss": self.epochs[-1]["loss"] if self.epochs else None,
+            "best_val": best.get("val"),
+            "test_at_best_val": best.get("test"),
+            "best_test": max((e["test"] for e in self.epochs if e["test"] is not None), default=None),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole record, ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "run_id": self.run_id,
+            "state": self.state,
+            "message": self.message,
+            "config": asdict(self.config),
+            "environment": environment(),
+            "graph": self.graph,
+            "facts": self.facts,
+            "epochs": self.epochs,
+            "summary": self.summary(),
+        }
+
+    def save(self, folder: Path) -> Path:
+        """Write `<folder>/<run id>.json` atomically; answers the path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.run_id}.json"
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=1))
+        return path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file beside its place and rename it: readers see all of it or none.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(content)
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def environment() -> dict[str, Any]:
+    """Machine and versions, for the record."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "versions": versions,
+    }
+
+
+def _best(epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    judged = [e for e in epochs if e["val"] is not None]
+    return max(judged, key=lambda e: e["val"]) if judged else {}
+
+
+def _total_bytes(epoch: dict[str, Any]) -> int:
+    b = epoch["bytes"]
+    return sum(b["forward"]) + sum(b["backward"]) + int(b["reduce"]) + int(b["other"])
+
+
+def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: list[list[int]]) -> list[dict[str, Any]]:
+    """One record per epoch from what every rank recorded.
+
+    Seconds are means over ranks; the epoch is the slowest rank's, and what the others idle goes to `wait`, so that
+    the components sum to the epoch. Bytes are sums over ranks. `tier_of[from][to]` indexes `tiers`.
+    """
+    return [_merge_epoch([r.epochs[at] for r in ranks], depth, tiers, tier_of) for at in range(len(ranks[0].epochs))]
+
+
+def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: list[list[int]]) -> dict[str, Any]:
+    from harness.loss import micro_f1  # torch is loaded by then; reading results should not need it
+
+    scores: list[float | None] = [None, None, None]
+    counts = parts[0].counts
+    if counts is not None:
+        scores = [micro_f1(row) for row in counts]
+    by_tier = dict.fromkeys(tiers, 0)
+    for source, part in enumerate(parts):
+        for to, sent in enumerate(part.to):
+            if sent:
+                by_tier[tiers[tier_of[source][to]]] += sent
+    flat = {name: sum(sum(p.layers.get(name, {}).values()) for p in parts) for name in ("reduce", "other")}
+    layered = {
+        name: [sum(p.layers.get(name, {}).get(l, 0) for p in parts) for l in range(depth)]
+        for name in ("forward", "backward")
+    }
+    return {
+        "epoch": parts[0].epoch,
+        "loss": parts[0].loss,
+        "train": scores[0],
+        "val": scores[1],
+        "test": scores[2],
+        "seconds": _merge_seconds(parts),
+        "bytes": {**layered, **flat, "tiers": by_tier},
+        "peak_memory": [p.peak_memory for p in parts],
+    }
+
+
+def _merge_seconds(parts: list[RankEpoch]) -> dict[str, float]:
+    if not parts[0].seconds:
+        return {}
+    mean = {name: statistics.fmean(p.seconds.get(name, 0.0) for p in parts) for name in (*COMPONENTS, "hidden")}
+    epoch = max(p.seconds["epoch"] for p in parts)
+    mean["wait"] += epoch - sum(mean[name] for name in COMPONENTS)
+    return {"epoch": epoch, **mean}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A result file as a dict. Raises InputError when it is not one."""
+    try:
+        record = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"cannot read result {path}: {error}") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise InputError(f"{path} is not a haloscope result of schema {SCHEMA}")
+    return record
+
+
+def collect(folder: Path) -> pd.DataFrame:
+    """All results of a folder as one frame: a row per epoch, with the config beside it."""
+    frames = []
+    for path in sorted(folder.glob("*.json")):
+        record = load(path)
+        frame = pd.json_normalize(record["epochs"])
+        for key, value in record["config"].items():
+            frame[f"config.{key}"] = value
+        frames.append(frame.assign(run_id=record["run_id"], state=record["state"]))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

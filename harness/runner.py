@@ -1,0 +1,115 @@
+"""Config -> result: checks everything the user gave, prepares the data, hands the job to a driver, merges the ranks.
+
+Drivers are found by name and imported only when asked for: `harness` never imports `sims` or `real`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import torch
+
+from harness import loopback
+from harness.errors import InputError
+from harness.exchange import Diverged
+from harness.methods.registry import parse_method
+from harness.models import MODELS, build_model
+from harness.prepare import Prepared, prepare
+from harness.rank import Rank
+from harness.results import RankResult, Result, merge
+from harness.spec import RunConfig
+from harness.training import Job, Progress, program
+
+DRIVERS = {"loopback": "harness.runner", "sim": "sims.execute", "real": "real.execute"}
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a driver answers: the ranks' records, and between which ranks bytes cross which tier."""
+
+    ranks: list[RankResult]
+    tiers: list[str]
+    tier_of: list[list[int]]  # [from][to] -> index into tiers
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Driver(Protocol):
+    """The module a driver's name resolves to."""
+
+    def execute(self, job: Job) -> Execution:
+        """Run the job on all ranks."""
+        ...
+
+
+def make_job(config: RunConfig, progress: Progress | None = None) -> tuple[Job, Prepared]:
+    """Check the config against the registries, then load and partition the graph (or find it in the cache).
+
+    Raises:
+        InputError: whatever the user can mend, before anything is written.
+    """
+    method = parse_method(config.method, layer0=config.layer0)
+    if method.facts.cut == "none" and config.parts != 1:
+        raise InputError(f"method {method.name} runs on one rank: use --parts 1, or vanilla for {config.parts} parts")
+    if config.model in MODELS:
+        build_model(config, 1, 2)
+    prepared = prepare(config)
+    model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
+    method.check(model, prepared.training(0))
+    return Job(config, method, prepared, progress), prepared
+
+
+def run(config: RunConfig, progress: Progress | None = None) -> Result:
+    """Run one config and answer its result; `progress` is called after every epoch with rank 0's record."""
+    job, prepared = make_job(config, progress)
+    driver = cast(Driver, import_module(DRIVERS[config.mode]))
+    try:
+        execution = driver.execute(job)
+    except Diverged as error:
+        return Result(config, "diverged", [], prepared.describe(), message=str(error))
+    return finish(config, prepared, execution)
+
+
+def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Result:
+    """The result of what the ranks recorded."""
+    epochs = merge(execution.ranks, config.layers, execution.tiers, execution.tier_of)
+    losses = [e["loss"] for e in epochs if e["loss"] is not None]
+    diverged = bool(losses) and not math.isfinite(losses[-1])
+    if diverged:
+        epochs[-1]["loss"] = None
+    facts = {**execution.ranks[0].facts, **execution.facts}
+    message = f"the loss of epoch {epochs[-1]['epoch']} is not finite" if diverged else ""
+    return Result(config, "diverged" if diverged else "done", epochs, prepared.describe(), facts, message)
+
+
+def execute(job: Job) -> Execution:
+    """The loopback driver: all ranks in this process, no clock."""
+    config = job.config
+
+    def make_rank(index: int) -> Rank:
+        return Rank(index, config.parts, seed=config.seed, deterministic=config.deterministic)
+
+    with cpu_threads(threads_per_rank(config)):
+        ranks = loopback.run(program(job), config.parts, make_rank=make_rank)
+    return Execution(ranks, ["memory"], [[0] * config.parts] * config.parts)
+
+
+def threads_per_rank(config: RunConfig) -> int:
+    """CPU threads of one rank. The same in every mode, because sums depend on it in the last bit."""
+    return config.threads or max(1, (os.cpu_count() or 1) // config.parts)
+
+
+@contextmanager
+def cpu_threads(count: int) -> Iterator[None]:
+    """Run with so many torch threads, then restore."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,127 @@
+"""The rank program that every driver runs: set up, train epoch by epoch, evaluate off the clock, record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from harness.halo import Part
+from harness.loss import counts
+from harness.methods.base import Method
+from harness.methods.edge_cut import EdgeCutState
+from harness.methods.vanilla import Vanilla
+from harness.models import GNN, build_model
+from harness.rank import Rank
+from harness.results import RankEpoch, RankResult
+from harness.spec import RunConfig
+from harness.tape import Tape
+
+Progress = Callable[[RankEpoch], None]
+
+
+class PartSource(Protocol):
+    """Where a rank gets its part of the graph."""
+
+    def training(self, rank: int) -> Part:
+        """The part trained on."""
+        ...
+
+    def evaluation(self, rank: int) -> Part:
+        """The part evaluated on; the training part itself where the protocol is transductive."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run as every rank gets it."""
+
+    config: RunConfig
+    method: Method
+    parts: PartSource
+    progress: Progress | None = None  # called on rank 0 after every epoch
+
+
+def program(job: Job) -> Callable[[Rank], Any]:
+    """The rank program of a job."""
+
+    async def run(rank: Rank) -> RankResult:
+        return await train(rank, job)
+
+    return run
+
+
+async def train(rank: Rank, job: Job) -> RankResult:
+    """Train on one rank; answers what it recorded."""
+    config = job.config
+    part = job.parts.training(rank.index)
+    part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
+    model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    rank.epoch = -1
+    with rank.off_the_clock():
+        state = await job.method.setup(rank, part, model)
+        judge = await _Judge.create(rank, job, part, model, state)
+    records = []
+    for epoch in range(config.epochs):
+        rank.epoch = epoch
+        rank.traffic.take()
+        rank.clock.begin_epoch()
+        model.train()
+        loss = await job.method.epoch(rank, part, model, state, optimizer)
+        seconds = rank.clock.end_epoch()
+        record = _record(rank, epoch, loss, part, seconds)
+        if judge is not None and _due(epoch, config):
+            with rank.off_the_clock():
+                record.counts = await judge.judge(rank, model)
+        records.append(record)
+        if job.progress is not None and rank.index == 0:
+            job.progress(record)
+        if record.loss is not None and not math.isfinite(record.loss):
+            break
+    return RankResult(rank.index, records, {"layer0": getattr(state, "layer0", None)})
+
+
+def _record(rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dict[str, float]) -> RankEpoch:
+    traffic = rank.traffic.take()
+    value = None if loss.is_meta else float(loss) / max(part.totals.num_train, 1)
+    layers = {direction: dict(found) for direction, found in traffic.layers.items()}
+    return RankEpoch(epoch, value, seconds, layers, traffic.to.tolist(), None, rank.clock.peak_memory())
+
+
+def _due(epoch: int, config: RunConfig) -> bool:
+    last = epoch == config.epochs - 1
+    return last or (config.eval_every > 0 and (epoch + 1) % config.eval_every == 0)
+
+
+@dataclass
+class _Judge:
+    """Evaluates with every boundary row exact and dropout off, whatever the method trains with."""
+
+    part: Part
+    method: Vanilla
+    state: EdgeCutState
+
+    @classmethod
+    async def create(cls, rank: Rank, job: Job, part: Part, model: GNN, state: Any) -> _Judge | None:
+        if rank.shapes_only or job.config.eval_every < 0:
+            return None
+        whole = job.parts.evaluation(rank.index)
+        method = Vanilla(layer0="auto")
+        if job.config.protocol == "transductive" and isinstance(state, EdgeCutState):
+            if state.z0 is not None or state.halo_x is not None:
+                return cls(part, method, state)
+            return cls(part, method, await method.setup(rank, part, model))
+        whole = whole.to(rank.device)
+        return cls(whole, method, await method.setup(rank, whole, model))
+
+    async def judge(self, rank: Rank, model: GNN) -> list[list[float]]:
+        """Counts of train, val and test over all ranks."""
+        model.eval()
+        with torch.no_grad():
+            logits = await self.method.forward(rank, self.part, model, self.state, Tape(rank))
+        table = await rank.all_reduce(counts(logits, self.part), label="evaluation", direction="other")
+        return [[float(v) for v in row] for row in table]

@@ -1,0 +1,243 @@
+"""The fluid network: reference scenarios, an exact solver to compare with, and the properties of max-min fairness."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from sims.network import FluidNetwork, route_table, run_flows, solve
+from tests.conftest import REPOSITORY
+
+GBIT = 125e6
+FLOWS = REPOSITORY.parent / "shared" / "reference" / "flows.json"
+
+
+def exact_rates(capacity: list[Fraction], routes: list[list[int]]) -> list[Fraction]:
+    """Progressive filling in rational arithmetic, straight from the definition."""
+    rates: dict[int, Fraction] = {}
+    while len(rates) < len(routes):
+        share, link = min(
+            (
+                (capacity[l] - sum(rates[f] for f in rates if l in routes[f]))
+                / sum(1 for f in range(len(routes)) if f not in rates and l in routes[f]),
+                l,
+            )
+            for l in range(len(capacity))
+            if any(f not in rates and l in routes[f] for f in range(len(routes)))
+        )
+        for flow in range(len(routes)):
+            if flow not in rates and link in routes[flow]:
+                rates[flow] = share
+    return [rates[f] for f in range(len(routes))]
+
+
+def exact_finish(capacity: list[Fraction], flows: list[tuple[list[int], int, Fraction]]) -> list[Fraction]:
+    """Finish times of (route, bytes, activation time), event by event in rational arithmetic."""
+    left = [Fraction(nbytes) for _, nbytes, _ in flows]
+    finish: dict[int, Fraction] = {}
+    now = Fraction(0)
+    while len(finish) < len(flows):
+        active = [f for f in range(len(flows)) if f not in finish and flows[f][2] <= now]
+        for flow in [f for f in active if left[f] == 0]:
+            finish[flow] = now
+            active.remove(flow)
+        rates = exact_rates(capacity, [flows[f][0] for f in active]) if active else []
+        events = [now + left[f] / r for f, r in zip(active, rates, strict=True)]
+        events += [start for f, (_, _, start) in enumerate(flows) if f not in finish and start > now]
+        if events:
+            step = min(events) - now
+            now = min(events)
+            for flow, rate in zip(active, rates, strict=True):
+                left[flow] -= rate * step
+    return [finish[f] for f in range(len(flows))]
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[list[int], list[tuple[list[int], int, int]]]:
+    """Capacities, and flows as (route, bytes, activation time)."""
+    capacity = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+    links = st.lists(st.integers(0, len(capacity) - 1), min_size=1, max_size=3, unique=True)
+    flow = st.tuples(links, st.integers(0, 30), st.integers(0, 4))
+    return capacity, draw(st.lists(flow, min_size=1, max_size=7))
+
+
+Network = tuple[list[int], list[tuple[list[int], int, int]]]
+
+
+def finish_of(network: Network, scale: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
+    capacity, flows = network
+    routes = route_table([route for route, _, _ in flows])
+    nbytes, start = (np.asarray([f[i] for f in flows], float) for i in (1, 2))
+    return run_flows(np.asarray(capacity, float) * bandwidth, routes, nbytes * scale, start)
+
+
+@settings(deadline=None, max_examples=50)
+@given(networks())
+def test_finish_times_are_exact(network: Network) -> None:
+    capacity, flows = network
+    exact = exact_finish([Fraction(c) for c in capacity], [(r, b, Fraction(s)) for r, b, s in flows])
+    assert finish_of(network) == pytest.approx([float(t) for t in exact], rel=1e-9, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(networks())
+def test_rates_are_max_min_fair(network: Network) -> None:
+    """No link carries more than it can; every flow has a full link on which no other is faster."""
+    capacity, flows = network
+    routes = [route for route, _, _ in flows]
+    rate = solve(np.asarray(capacity, float), route_table(routes))
+    load = [sum(r for r, route in zip(rate, routes, strict=True) if link in route) for link in range(len(capacity))]
+    assert all(have <= can * (1 + 1e-9) for have, can in zip(load, capacity, strict=True))
+    for flow, route in enumerate(routes):
+        assert any(
+            load[link] >= capacity[link] * (1 - 1e-9)
+            and rate[flow] >= max(r for r, other in zip(rate, routes, strict=True) if link in other) * (1 - 1e-9)
+            for link in route
+        )
+
+
+@settings(deadline=None, max_examples=40)
+@given(networks(), st.randoms(use_true_random=False))
+def test_makespan_scale_and_order(network: Network, random: Any) -> None:
+    """Not faster than any link allows; twice the bytes = half the bandwidth; the order of flows does not matter."""
+    capacity, flows = network
+    finish = finish_of(network)
+    for link, can in enumerate(capacity):
+        assert finish.max() >= sum(b for route, b, _ in flows if link in route) / can * (1 - 1e-12)
+    assert finish_of(network, scale=2.0) == pytest.approx(finish_of(network, bandwidth=0.5), rel=1e-9)
+    order = list(range(len(flows)))
+    random.shuffle(order)
+    shuffled = finish_of((capacity, [flows[i] for i in order]))
+    assert shuffled == pytest.approx(finish[order], rel=1e-9)
+
+
+@settings(deadline=None, max_examples=30)
+@given(networks())
+def test_the_clocked_network_agrees_with_the_plain_one(network: Network) -> None:
+    """One group per flow, added when it starts; bytes per link are what the routes say."""
+    capacity, flows = network
+    env = simpy.Environment()
+    fluid = FluidNetwork(env, np.asarray(capacity, float))
+    finish = np.full(len(flows), np.nan)
+
+    def sender(flow: int, route: list[int], nbytes: int, start: int) -> Any:
+        # Half of the start is waited for outside, half as latency.
+        yield env.timeout(start / 2)
+        group, done = fluid.group(1)
+        fluid.add(route_table([route]), np.asarray([nbytes]), np.asarray([start / 2]), np.asarray([[group, -1]]))
+        yield done
+        finish[flow] = env.now
+
+    for number, flow in enumerate(flows):
+        env.process(sender(number, *flow))
+    env.run()
+    assert finish == pytest.approx(finish_of(network), rel=1e-9)
+    for link in range(len(capacity)):
+        assert fluid.link_bytes[link] == sum(b for route, b, _ in flows if link in route)
+
+
+def star(hosts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A full-duplex 1 Gb/s star: capacities, sources, destinations and routes of all ordered pairs."""
+    src, dst = np.nonzero(~np.eye(hosts, dtype=bool))
+    return np.full(2 * hosts, GBIT), src, dst, np.stack([src, hosts + dst], axis=1).astype(np.int32)
+
+
+def test_one_flow() -> None:
+    assert run_flows(np.asarray([GBIT]), route_table([[0]]), np.asarray([1e6]), 0.0, 50e-6) == pytest.approx([8.05e-3])
+
+
+def test_staggered_flows_and_an_empty_one() -> None:
+    """On one link: 1 MB at 0, 2 MB at 2 ms, 0.5 MB at 5 ms, nothing at 1 ms; 50 us latency each."""
+    start = np.asarray([0, 2e-3, 5e-3, 1e-3])
+    finish = run_flows(np.asarray([GBIT]), route_table([[0]] * 4), np.asarray([1e6, 2e6, 5e5, 0]), start, 50e-6)
+    assert finish == pytest.approx([18.05e-3, 28.05e-3, 17.05e-3, 1.05e-3], rel=1e-9)
+
+
+def test_parking_lot_ignores_latency_in_its_shares() -> None:
+    """A long flow over three links beside one flow on each; its latency is three times as long."""
+    routes = route_table([[0, 1, 2], [0], [1], [2]])
+    latency = np.asarray([150e-6, 50e-6, 50e-6, 50e-6])
+    finish = run_flows(np.full(3, GBIT), routes, np.asarray([1e6, 1e6, 2e6, 4e6]), 0.0, latency)
+    assert finish == pytest.approx([16.15e-3, 15.95e-3, 24.05e-3, 40.05e-3], rel=1e-9)
+
+
+def test_ring_of_dependent_flows() -> None:
+    """Ring all-reduce of 4 MB over 8 hosts: step k of host i follows its own step k-1 and its neighbour's."""
+    capacity, *_ = star(8)
+    routes = route_table([[i, 8 + (i + 1) % 8] for _ in range(14) for i in range(8)])
+    after = [[(k - 1) * 8 + i, (k - 1) * 8 + (i - 1) % 8] if k else [] for k in range(14) for i in range(8)]
+    finish = run_flows(capacity, routes, np.full(112, 5e5), 0.0, 100e-6, after)
+    assert finish.max() == pytest.approx(57.4e-3, rel=1e-9)
+
+
+def test_a_flow_that_follows_itself_is_refused() -> None:
+    with pytest.raises(InputError, match="flow 0 follows itself"):
+        run_flows(np.ones(1), route_table([[0], [0]]), np.ones(2), after=[[1], [0]])
+
+
+def test_equal_transfers_take_few_solves() -> None:
+    """A uniform all-to-all is one activation and one completion however many transfers it has."""
+    capacity, src, dst, routes = star(24)
+    env = simpy.Environment()
+    fluid = FluidNetwork(env, capacity)
+    groups = [fluid.group(2 * 23) for _ in range(24)]
+    ends = np.asarray([number for number, _ in groups])
+    for rank in range(24):  # rank by rank, as they arrive
+        mine = src == rank
+        pairs = np.stack([ends[src[mine]], ends[dst[mine]]], axis=1)
+        fluid.add(routes[mine], np.full(23, 1_000_000), np.full(23, 1e-4), pairs)
+    env.run(until=env.all_of([event for _, event in groups]))
+    assert env.now == pytest.approx(1e-4 + 23 * 8e-3, rel=1e-9)
+    assert fluid.solves <= 3
+
+
+def reference(kind: str) -> list[dict[str, Any]]:
+    if not FLOWS.exists():
+        pytest.skip(f"no reference scenarios at {FLOWS}")
+    found: list[dict[str, Any]] = json.loads(FLOWS.read_text())[kind]
+    return found
+
+
+def test_reference_scenarios() -> None:
+    """Every transfer of every small scenario ends when the rational solver says."""
+    for scenario in reference("scenarios"):
+        flows, names = scenario["flows"], list(scenario["links"])
+        number = {flow["id"]: at for at, flow in enumerate(flows)}
+        finish = run_flows(
+            np.asarray([scenario["links"][name]["bandwidth_Bps"] for name in names]),
+            route_table([[names.index(link) for link in flow["route"]] for flow in flows]),
+            np.asarray([flow["bytes"] for flow in flows]),
+            np.asarray([flow["start_s"] for flow in flows]),
+            np.asarray([flow["latency_s"] for flow in flows]),
+            [[number[before] for before in flow["after"]] for flow in flows],
+        )
+        assert finish == pytest.approx([flow["finish_s"] for flow in flows], rel=1e-9), scenario["name"]
+
+
+def test_reference_all_to_alls() -> None:
+    """48 GPUs with 17 sizes and 192 GPUs with one, against the exact solver's samples."""
+    for scenario in reference("big_scenarios"):
+        nodes, each = scenario["nodes"], scenario["gpus_per_node"]
+        size = nodes * each
+        src, dst = np.nonzero(~np.eye(size, dtype=bool))
+        same = src // each == dst // each
+        tx, rx = np.where(same, -1, 2 * size + src // each), np.where(same, -1, 2 * size + nodes + dst // each)
+        routes = np.stack([src, tx, rx, size + dst], axis=1).astype(np.int32)
+        capacity = np.repeat([scenario["pcie_Bps"], scenario["nic_Bps"]], [2 * size, 2 * nodes])
+        mixed = "mod17" in scenario["name"]
+        nbytes = (1 + (7 * src + 13 * dst) % 17) * 20_000 if mixed else np.full(len(src), 64_000)
+        latency = np.where(same, scenario["latency_intra_s"], scenario["latency_inter_s"])
+        finish = run_flows(capacity, routes, nbytes, 0.0, latency)
+        assert finish.max() == pytest.approx(scenario["makespan_s"], rel=1e-9)
+        pairs = dict(zip(zip(src.tolist(), dst.tolist(), strict=True), finish.tolist(), strict=True))
+        for pair, seconds in scenario["sample_finish_s"].items():
+            i, j = map(int, pair.split("->"))
+            assert pairs[i, j] == pytest.approx(seconds, rel=1e-9)
