@@ -1,0 +1,206 @@
+"""What one operator costs on a device: a roofline per operator class, read from and written to TOML.
+
+The ledger says how much work an operator is (`Work`, from shapes); a `DeviceProfile` says how many seconds that takes.
+Every number carries its source. Nothing here looks at tensors.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.errors import InputError
+from sims import units
+from sims.units import Quantity, Table
+
+DEVICES = Path(__file__).with_name("devices")
+
+STREAMS = ("elementwise", "gather", "reduction", "copy", "dropout")
+"""Classes whose cost is bytes over the class's bandwidth."""
+
+CLASSES = ("gemm", "spmm", *STREAMS, "codec")
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much one operator does.
+
+    Attributes:
+        kind: a member of CLASSES, or "free": a view or an empty tensor.
+        nbytes: bytes read and written; for codec those of the uncoded rows, for spmm those written.
+        flops: multiplications and additions (gemm).
+        entries: stored entries times columns (spmm).
+        width: columns (spmm).
+        bits: bits per element (codec).
+        fresh: bytes of new tensors it writes.
+    """
+
+    kind: str
+    nbytes: int = 0
+    flops: int = 0
+    entries: int = 0
+    width: int = 0
+    bits: int = 0
+    fresh: int = 0
+
+
+FREE = Work("free")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceProfile:
+    """One device (of a CPU: the cores that one rank uses).
+
+    Attributes:
+        kind: cpu (tensors live in host memory) or gpu (they must be copied to reach the host).
+        cores: cores that one rank keeps busy (cpu).
+        memory: bytes that fit.
+        launch: seconds that every operator takes besides its work.
+        gemm_peak, gemm_efficiency, gemm_bandwidth: flop/s of the largest products, the share of it that ordinary ones
+            reach, and the bytes/s that bound narrow ones.
+        spmm: columns -> seconds per stored entry and column; between two widths interpolated in log(width).
+        bandwidth: stream class -> bytes/s.
+        codec: bits per element -> bytes/s of uncoded rows; the nearest entry below serves other bits.
+        fresh: bytes/s at which the system hands out new memory, paid on top for tensors above `fresh_above` bytes;
+            None where an allocator recycles memory of any size.
+    """
+
+    name: str
+    summary: str = ""
+    kind: str
+    cores: int = 1
+    memory: Quantity
+    launch: Quantity
+    gemm_peak: Quantity
+    gemm_efficiency: Quantity
+    gemm_bandwidth: Quantity
+    spmm: dict[int, Quantity]
+    bandwidth: dict[str, Quantity]
+    codec: dict[int, Quantity]
+    fresh: Quantity | None = None
+    fresh_above: Quantity = field(default=Quantity(0.0))
+
+    def seconds(self, work: Work) -> float:
+        """Seconds of one operator."""
+        if work.kind == "free":
+            return 0.0
+        total = self.launch.value
+        if self.fresh is not None and work.fresh > self.fresh_above.value:
+            total += work.fresh / self.fresh.value
+        if work.kind == "gemm":
+            compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
+            return total + max(compute, work.nbytes / self.gemm_bandwidth.value)
+        if work.kind == "spmm":
+            return total + work.entries * self.spmm_cost(work.width) + work.nbytes / self.bandwidth["elementwise"].value
+        if work.kind == "codec":
+            return total + work.nbytes / self.codec_rate(work.bits)
+        return total + work.nbytes / self.bandwidth[work.kind].value
+
+    def spmm_cost(self, width: int) -> float:
+        """Seconds per stored entry and column at this width."""
+        widths = list(self.spmm)
+        at = bisect.bisect_left(widths, width)
+        if at == 0 or at == len(widths):
+            return self.spmm[widths[min(at, len(widths) - 1)]].value
+        low, high = widths[at - 1], widths[at]
+        share = math.log(width / low) / math.log(high / low)
+        return self.spmm[low].value * (1 - share) + self.spmm[high].value * share
+
+    def codec_rate(self, bits: int) -> float:
+        """Bytes/s of uncoded rows, coded or decoded."""
+        known = list(self.codec)
+        return self.codec[known[max(bisect.bisect_right(known, bits) - 1, 0)]].value
+
+    def source_of(self, kind: str) -> str:
+        """The weakest source among the numbers that a class's cost rests on."""
+        used = {
+            "gemm": [self.gemm_peak, self.gemm_efficiency, self.gemm_bandwidth],
+            "spmm": [*self.spmm.values()],
+            "codec": [*self.codec.values()],
+        }.get(kind) or [self.bandwidth[kind]]
+        strength = ("assumed", "datasheet", "published", "measured")
+        return min((q.source for q in used), key=strength.index)
+
+    def quantities(self) -> Iterator[tuple[str, str, Quantity]]:
+        """Every number as (key in the file, dimension, value), in the order of the file."""
+        yield "memory", "size", self.memory
+        yield "launch", "time", self.launch
+        yield "gemm.peak", "rate", self.gemm_peak
+        yield "gemm.efficiency", "number", self.gemm_efficiency
+        yield "gemm.bandwidth", "bandwidth", self.gemm_bandwidth
+        if self.fresh is not None:
+            yield "fresh.bandwidth", "bandwidth", self.fresh
+            yield "fresh.above", "size", self.fresh_above
+        for kind in STREAMS:
+            yield f"bandwidth.{kind}", "bandwidth", self.bandwidth[kind]
+        for width, quantity in self.spmm.items():
+            yield f"spmm.{width}", "time", quantity
+        for bits, quantity in self.codec.items():
+            yield f"codec.{bits}", "bandwidth", quantity
+
+
+def known_devices() -> list[str]:
+    """Names of the profiles that come with haloscope, sorted."""
+    return units.known(DEVICES)
+
+
+def load_device(name_or_path: str | Path) -> DeviceProfile:
+    """A profile by name, or from a TOML file.
+
+    Raises:
+        InputError: unknown name, unreadable file, unknown or missing key, bad unit.
+    """
+    path = units.find(name_or_path, "device", DEVICES)
+    top = units.read_toml(path, "device")
+    gemm, streams, fresh = top.needed("gemm"), top.needed("bandwidth"), top.table("fresh")
+    spmm, codec = top.needed("spmm"), top.needed("codec")
+    profile = DeviceProfile(
+        name=top.text("name", path.stem),
+        summary=top.text("summary", ""),
+        kind=top.text("kind", choices=("cpu", "gpu")),
+        cores=top.integer("cores", 1),
+        memory=top.quantity("memory", "size"),
+        launch=top.quantity("launch", "time"),
+        gemm_peak=gemm.quantity("peak", "rate"),
+        gemm_efficiency=gemm.quantity("efficiency", "number"),
+        gemm_bandwidth=gemm.quantity("bandwidth", "bandwidth"),
+        spmm=spmm.numbered("time"),
+        bandwidth={kind: streams.quantity(kind, "bandwidth") for kind in STREAMS},
+        codec=codec.numbered("bandwidth"),
+        fresh=fresh.quantity("bandwidth", "bandwidth") if fresh else None,
+        fresh_above=fresh.quantity("above", "size") if fresh else Quantity(0.0),
+    )
+    for table in (gemm, streams, fresh, top):
+        if isinstance(table, Table):
+            table.close()
+    if profile.gemm_efficiency.value > 1:
+        raise InputError(f"device file {path.name}: gemm.efficiency: must be at most 1")
+    return profile
+
+
+def save_device(profile: DeviceProfile, path: Path) -> None:
+    """Write a profile that `load_device` reads back unchanged. Raises InputError when the file cannot be written."""
+    lines = [f"{key} = {_quoted(getattr(profile, key))}" for key in ("name", "summary", "kind")]
+    lines.append(f"cores = {profile.cores}")
+    section = ""
+    for key, dimension, quantity in profile.quantities():
+        table, _, name = key.rpartition(".")
+        if table != section:
+            section = table
+            lines += ["", f"[{table}]"]
+        value = repr(quantity.value) if dimension == "number" else _quoted(units.written(quantity.value, dimension))
+        note = f", note = {_quoted(quantity.note)}" if quantity.note else ""
+        lines.append(f"{name} = {{ value = {value}, from = {_quoted(quantity.source)}{note} }}")
+    try:
+        path.write_text("\n".join(lines) + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write device file {path}: {error.strerror}") from None
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string."""
+    escaped = "".join(c if c.isprintable() else " " for c in text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

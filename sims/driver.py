@@ -1,0 +1,217 @@
+"""The simulated driver: the ranks of one run in one process, on modelled clocks, over a modelled network.
+
+Each rank is one SimPy process that steps its program. Tensors run inline under the rank's ledger; what they cost passes
+on the clock before the next effect takes place. Numbers come from `harness.rendezvous`, exactly as in the loopback
+driver, times from `sims.transport`; neither depends on the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from harness.effects import Effect, Handle, Start, Wait
+from harness.errors import ProgramError
+from harness.rank import Rank
+from harness.trampoline import Finished, Program, Stepper
+from sims.clock import SimClock
+from sims.device import DeviceProfile, load_device
+from sims.flights import Flights, OnSpan, Waits
+from sims.ledger import Ledger, Prices
+from sims.memory import LiveMemory
+from sims.placement import Placement
+from sims.shapes import ShapeMemory
+from sims.topology import Cluster
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulated run answers.
+
+    Attributes:
+        results: the programs' return values in rank order.
+        makespan_s: when the last rank returned.
+        link_bytes: directed link -> bytes that crossed it, off-the-clock effects left out.
+        tiers: kind of link -> bytes sent across it.
+        peak_memory: bytes per rank; `memory` is what a device holds.
+        class_seconds: operator class -> compute seconds, summed over ranks.
+        unknown_ops: operator -> calls that were charged by bytes because their kind is not known.
+    """
+
+    results: list[Any]
+    makespan_s: float
+    link_bytes: dict[str, int]
+    tiers: dict[str, int]
+    peak_memory: list[int]
+    memory: int
+    class_seconds: dict[str, float]
+    unknown_ops: dict[str, int]
+
+    @property
+    def out_of_memory(self) -> list[int]:
+        """Ranks whose peak does not fit their device."""
+        return [rank for rank, peak in enumerate(self.peak_memory) if peak > self.memory]
+
+
+def simulate(
+    program: Program,
+    size: int,
+    *,
+    cluster: Cluster,
+    seed: int = 0,
+    deterministic: bool = True,
+    debug: bool = True,
+    shapes_only: bool = False,
+    on_span: OnSpan | None = None,
+) -> Simulation:
+    """Run `program` on `size` ranks of a modelled cluster.
+
+    Args:
+        seed, deterministic, debug: as for `harness.rank.Rank`.
+        shapes_only: ranks live on the meta device.
+        on_span: called with every stretch of compute and every exchange; see `sims.flights.OnSpan`.
+
+    Raises:
+        InputError: more ranks than the cluster takes, or its device profile is bad.
+        ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
+        Exception: whatever a rank raises, itself, with rank and epoch added as a note.
+    """
+    run = _Run(cluster.place(size), load_device(cluster.device), on_span, shapes_only)
+    device = "meta" if shapes_only else "cpu"
+    for index in range(size):
+        clock = run.add_clock()
+        rank = Rank(
+            index, size, seed=seed, device=device, clock=clock, deterministic=deterministic, debug=debug
+        )  # fmt: skip
+        run.steppers.append(Stepper(rank, program))
+    return run.run()
+
+
+class _Run:
+    """All ranks of one simulation."""
+
+    def __init__(self, placement: Placement, profile: DeviceProfile, on_span: OnSpan | None, shapes_only: bool) -> None:
+        self.placement, self.profile, self.on_span = placement, profile, on_span
+        self.env = simpy.Environment()
+        self.steppers: list[Stepper] = []
+        self.clocks: list[SimClock] = []
+        self.memories: list[LiveMemory] = []
+        self.ledgers: list[Ledger] = []
+        self.flights = Flights(
+            self.env, placement, profile, self.clocks, self.memories, self._guarded, on_span
+        )  # fmt: skip
+        self.results: dict[int, Any] = {}
+        self.failure: BaseException | None = None
+        self._prices: dict[float, Prices] = {}
+        self._shapes = ShapeMemory() if shapes_only else None
+
+    def add_clock(self) -> SimClock:
+        """Clock, memory and ledger of the next rank."""
+        memory = LiveMemory()
+        clock = SimClock(self.env, memory)
+        slowdown = self._slowdown(len(self.clocks))
+        prices = self._prices.setdefault(slowdown, Prices(self.profile, slowdown))
+        self.clocks.append(clock)
+        self.memories.append(memory)
+        self.ledgers.append(Ledger(prices, clock, memory, self._shapes))
+        return clock
+
+    def _slowdown(self, rank: int) -> float:
+        """How much longer compute takes because the CPU ranks of a host want more cores than it has."""
+        cores = self.placement.cluster.cores
+        wanted = int(self.placement.ranks_on_host[self.placement.host[rank]]) * self.profile.cores
+        return max(1.0, wanted / cores) if cores and self.profile.kind == "cpu" else 1.0
+
+    def run(self) -> Simulation:
+        """Step every rank to its end."""
+        for rank in range(len(self.steppers)):
+            self.env.process(self._guarded(self._live(rank)))
+        try:
+            while self.failure is None and len(self.results) < len(self.steppers) and self.env.peek() < np.inf:
+                self.env.step()
+        finally:
+            for stepper in self.steppers:
+                stepper.close()
+        if self.failure is not None:
+            raise self.failure
+        if len(self.results) < len(self.steppers):
+            raise ProgramError(f"deadlock: {self.flights.rendezvous.explain(set(self.results))}")
+        return self._simulation()
+
+    def _guarded(self, process: Waits) -> Waits:
+        """Keep what a process raises: SimPy would raise a copy built from its type."""
+        try:
+            return (yield from process)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.failure = self.failure or error
+            return None
+
+    def _live(self, rank: int) -> Waits:
+        """One rank's life: step, let its compute pass, carry out its effect."""
+        answer = None
+        while True:
+            effect = self._step(rank, answer)
+            answer = None  # its tensors belong to the program now
+            yield from self._work(rank)
+            if isinstance(effect, Finished):
+                self.results[rank] = effect.value
+                return
+            answer = yield from self._carry_out(rank, effect)
+
+    def _step(self, rank: int, answer: Any) -> Effect | Finished:
+        """Run the program to its next effect, under its ledger."""
+        with self.ledgers[rank]:
+            return self.steppers[rank].step(answer)
+
+    def _work(self, rank: int) -> Waits:
+        """Let the compute of the last step pass."""
+        pending, start = self.clocks[rank].take_pending(), self.env.now
+        if total := sum(pending.values()):
+            yield from self.clocks[rank].work(total)
+        if self.on_span is not None:
+            for component, seconds in pending.items():
+                self.on_span(rank, component, component, start, start + seconds, 0)
+                start += seconds
+
+    def _carry_out(self, rank: int, effect: Effect) -> Waits:
+        """Interpret one effect; returns its answer when its time is over."""
+        if isinstance(effect, Start):
+            handle = Handle(effect.effect)
+            handle.driver_state = self.flights.begin(rank, effect.effect)
+            return handle
+        flight = effect.handle.driver_state if isinstance(effect, Wait) else self.flights.begin(rank, effect)
+        clock, before = self.clocks[rank], self.env.now
+        busy = clock.busy()
+        answer = yield flight.finish
+        clock.block(flight.component, self.env.now - before)
+        if isinstance(effect, Wait):
+            clock.hide(min(busy, flight.busy_at_end) - flight.busy_at_start)
+        self.flights.land(rank, flight, answer)
+        return answer
+
+    def _simulation(self) -> Simulation:
+        names, tier_of = self.placement.tier_matrix()
+        class_seconds: defaultdict[str, float] = defaultdict(float)
+        unknown: Counter[str] = Counter()
+        for ledger in self.ledgers:
+            for kind, seconds in ledger.seconds.items():
+                class_seconds[kind] += seconds
+        for prices in self._prices.values():
+            unknown.update(prices.unknown)
+        link_bytes = self.flights.network.link_bytes.tolist()
+        return Simulation(
+            results=[self.results[rank] for rank in range(len(self.steppers))],
+            makespan_s=self.env.now,
+            link_bytes=dict(zip(self.placement.names, link_bytes, strict=True)),
+            tiers={name: int(self.flights.sent[tier_of == code].sum()) for code, name in enumerate(names)},
+            peak_memory=[memory.peak for memory in self.memories],
+            memory=int(self.profile.memory.value),
+            class_seconds=dict(class_seconds),
+            unknown_ops=dict(unknown),
+        )

@@ -1,0 +1,227 @@
+"""Quantities with units and provenance, and strict reading of the TOML tables that hold them.
+
+Cluster and device files share it. It knows no links and no operators; it only turns "25 GB/s" into a number that
+remembers where it came from, and refuses what it does not understand in one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputError, unknown
+
+SOURCES = ("published", "datasheet", "measured", "assumed")
+
+
+def _prefixed(unit: str, prefixes: str, scale: float = 1.0) -> dict[str, float]:
+    """Decimal multiples of a unit: 'kMGTP' upwards, 'mun' and 'p' downwards."""
+    powers = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12}
+    return {prefix + unit: powers[prefix] * scale for prefix in ("", *prefixes)}
+
+
+_BINARY = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
+
+UNITS: dict[str, dict[str, float]] = {
+    "bandwidth": _prefixed("B/s", "kMGT")
+    | _prefixed("b/s", "kMGT", 1 / 8)
+    | {f"{unit}/s": scale for unit, scale in _BINARY.items()},
+    "time": _prefixed("s", "munp"),
+    "size": _prefixed("B", "kMGT") | _BINARY,
+    "rate": _prefixed("flop/s", "kMGTP"),
+}
+"""Dimension -> unit -> factor to the base unit (B/s, s, B, flop/s); Gb/s is bits, GB/s is bytes."""
+
+_EXAMPLES = {"bandwidth": '"25 GB/s" or "100 Gb/s"', "time": '"5 us"', "size": '"24 GB"', "rate": '"35.6 Tflop/s"'}
+_WRITTEN = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number in base units (B/s, s, B, flop/s, or plain) with its source and an optional remark."""
+
+    value: float
+    source: str = "assumed"
+    note: str = ""
+
+
+def parse(text: str, dimension: str, where: str) -> float:
+    """`text` such as "25 GB/s" in the base unit of `dimension` (a key of UNITS).
+
+    Raises:
+        InputError: no number, no unit of that dimension, negative, not finite, or zero where only time may be zero.
+    """
+    units = UNITS[dimension]
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        raise InputError(
+            f"{where}: {text!r} is not a {dimension}; write a number and a unit ({', '.join(units)}), "
+            f"such as {_EXAMPLES[dimension]}"
+        )
+    try:
+        value = float(Decimal(match[1]) * Decimal(str(units[match[2]])))
+    except InvalidOperation:
+        raise InputError(f"{where}: {match[1]!r} in {text!r} is not a number") from None
+    if not math.isfinite(value) or (value == 0 and dimension != "time"):
+        raise InputError(f"{where}: {text!r} must be {'finite' if value else 'more than zero'}")
+    return value
+
+
+def written(value: float, dimension: str) -> str:
+    """`value` in the unit that says it shortest and reads back exactly."""
+    base = next(iter(UNITS[dimension]))
+    choices = [f"{value!r} {base}"]
+    for unit, scale in UNITS[dimension].items():
+        text = f"{value / scale:.12g} {unit}"
+        if unit.endswith(base) and parse(text, dimension, unit) == value:
+            choices.append(text)
+    return min(choices, key=len)
+
+
+class Table:
+    """One TOML table that is read key by key; `close` refuses the keys that nobody asked for.
+
+    Args:
+        values: the table.
+        where: how messages name it, such as "cluster file lab.toml: links.nic".
+    """
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self.values, self.where = values, where
+        self._asked: list[str] = []
+
+    def close(self) -> None:
+        """Raise InputError for a key that was never read; the nearest known one is named."""
+        for key in self.values:
+            if key not in self._asked:
+                raise unknown(f"key in {self.where}:", key, self._asked)
+
+    def table(self, key: str) -> Table | None:
+        """A sub-table, or None."""
+        value = self._get(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise InputError(f"{self._at(key)}: must be a table, [{key}]")
+        return None if value is None else Table(value, self._at(key))
+
+    def needed(self, key: str) -> Table:
+        """A sub-table that must be there."""
+        table = self.table(key)
+        if table is None:
+            raise self._missing(key, f"the table [{key}]")
+        return table
+
+    def text(self, key: str, default: str | None = None, choices: tuple[str, ...] = ()) -> str:
+        """A string; InputError when missing without default, or not one of `choices`."""
+        value = self._get(key, default)
+        if value is None:
+            raise self._missing(key, "a string")
+        if not isinstance(value, str):
+            raise InputError(f"{self._at(key)}: must be a string, not {value!r}")
+        if choices and value not in choices:
+            raise unknown(f"value of {self._at(key)}:", value, choices)
+        return value
+
+    def integer(self, key: str, default: int | None = None, minimum: int = 1) -> int:
+        """A whole number of at least `minimum`."""
+        value = self._get(key, default)
+        if value is None:
+            raise self._missing(key, "a whole number")
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise InputError(f"{self._at(key)}: must be a whole number of at least {minimum}, not {value!r}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """true or false; false when missing."""
+        value = self._get(key, False)
+        if not isinstance(value, bool):
+            raise InputError(f"{self._at(key)}: must be true or false, not {value!r}")
+        return value
+
+    def quantity(self, key: str, dimension: str, default: Quantity | None = None) -> Quantity:
+        """A value with its unit and source; see `quantity`. InputError when missing without default."""
+        value = self._get(key)
+        if value is None:
+            if default is None:
+                raise self._missing(key, f"a {dimension}")
+            return default
+        return quantity(value, dimension, self._at(key))
+
+    def numbered(self, dimension: str) -> dict[int, Quantity]:
+        """A table whose keys are whole numbers (widths, bits), ascending."""
+        found = {}
+        for key in self.values:
+            if not key.isdigit() or int(key) < 1:
+                raise InputError(f"{self._at(key)}: the key must be a whole number of at least 1")
+            found[int(key)] = self.quantity(key, dimension)
+        if not found:
+            raise InputError(f"{self.where}: is empty")
+        return dict(sorted(found.items()))
+
+    def _missing(self, key: str, what: str) -> InputError:
+        """The error of a key that is not there: a misspelt one is more likely than none."""
+        for given in difflib.get_close_matches(key, [k for k in self.values if k not in self._asked], n=1):
+            return unknown(f"key in {self.where}:", given, [key])
+        return InputError(f"{self._at(key)}: {what} is missing")
+
+    def _at(self, key: str) -> str:
+        return f"{self.where}{'.' if ':' in self.where else ': '}{key}"
+
+    def _get(self, key: str, default: Any = None) -> Any:
+        self._asked.append(key)
+        return self.values.get(key, default)
+
+
+def quantity(value: object, dimension: str, where: str) -> Quantity:
+    """A `Quantity` from `"25 GB/s"` (then its source is `assumed`) or `{ value = ..., from = ..., note = ... }`.
+
+    `dimension` is a key of UNITS, or `number` for a plain positive number.
+    """
+    source, note = "assumed", ""
+    if isinstance(value, Mapping):
+        table = Table(value, where)
+        source, note = table.text("from", choices=SOURCES), table.text("note", "")
+        value = table._get("value")
+        table.close()
+    if dimension == "number":
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise InputError(f"{where}: must be a number more than zero, not {value!r}")
+        return Quantity(float(value), source, note)
+    if not isinstance(value, str):
+        raise InputError(f"{where}: must be a string with a unit, such as {_EXAMPLES[dimension]}, not {value!r}")
+    return Quantity(parse(value, dimension, where), source, note)
+
+
+def read_toml(path: Path, kind: str) -> Table:
+    """The top table of a TOML file. Raises InputError when it cannot be read or is not TOML."""
+    try:
+        return Table(tomllib.loads(path.read_text()), f"{kind} file {path.name}")
+    except OSError as error:
+        raise InputError(f"cannot read {kind} file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{kind} file {path} is not TOML: {error}") from None
+
+
+def find(name_or_path: str | Path, kind: str, folder: Path) -> Path:
+    """The file for a name in `folder`, or the path itself when it ends in .toml or has a directory.
+
+    Raises InputError for an unknown name; the nearest one is named.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return path
+    inside = folder / f"{name_or_path}.toml"
+    if not inside.exists():
+        raise unknown(kind, str(name_or_path), known(folder))
+    return inside
+
+
+def known(folder: Path) -> list[str]:
+    """Names of the TOML files in a folder, sorted."""
+    return sorted(path.stem for path in folder.glob("*.toml"))

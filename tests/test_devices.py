@@ -1,0 +1,92 @@
+"""Device profiles: roofline seconds, files, and messages about bad ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from sims.device import DEVICES, DeviceProfile, Work, known_devices, load_device, save_device
+from sims.units import SOURCES
+
+
+@pytest.mark.parametrize("name", known_devices())
+def test_profiles_load_and_round_trip(name: str, tmp_path: Path) -> None:
+    profile = load_device(name)
+    assert profile.name == name
+    assert all(value.source in SOURCES for _, _, value in profile.quantities())
+    save_device(profile, tmp_path / "copy.toml")
+    assert load_device(tmp_path / "copy.toml") == profile
+
+
+def test_notes_survive_quoting(tmp_path: Path) -> None:
+    profile = load_device("cpu-epyc-1core")
+    odd = replace(profile, summary='a "quoted" \\ name', launch=replace(profile.launch, note='x\\y "z"'))
+    save_device(odd, tmp_path / "odd.toml")
+    assert load_device(tmp_path / "odd.toml") == odd
+
+
+def test_roofline() -> None:
+    profile = load_device("cpu-epyc-1core")
+    peak = profile.gemm_peak.value * profile.gemm_efficiency.value
+    launch = profile.launch.value
+    assert profile.seconds(Work("gemm", nbytes=1, flops=10**9)) == pytest.approx(1e9 / peak + launch)
+    assert profile.seconds(Work("gemm", nbytes=10**9, flops=1)) == pytest.approx(
+        1e9 / profile.gemm_bandwidth.value + launch
+    )
+    assert profile.seconds(Work("free")) == 0.0
+    assert profile.seconds(Work("copy")) == launch
+    assert profile.fresh is not None
+    large = int(profile.fresh_above.value) + 1
+    extra = profile.seconds(Work("copy", large, fresh=large)) - profile.seconds(Work("copy", large))
+    assert extra == pytest.approx(large / profile.fresh.value)
+    assert profile.seconds(Work("copy", large, fresh=large - 1)) == profile.seconds(Work("copy", large))
+
+
+def test_sparse_cost_between_measured_widths() -> None:
+    profile = load_device("cpu-epyc-1core")
+    widths = sorted(profile.spmm)
+    for width in widths:
+        assert profile.spmm_cost(width) == profile.spmm[width].value
+    assert profile.spmm_cost(1) == profile.spmm[widths[0]].value
+    assert profile.spmm_cost(10_000) == profile.spmm[widths[-1]].value
+    assert profile.spmm[16].value < profile.spmm_cost(64) < profile.spmm[128].value
+    assert profile.codec_rate(3) == profile.codec[2].value
+    assert profile.codec_rate(32) == profile.codec[16].value
+
+
+def test_a_class_is_as_good_as_its_weakest_number() -> None:
+    assert load_device("cpu-epyc-1core").source_of("spmm") == "measured"
+    assert load_device("rtx-3090").source_of("gemm") == "assumed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('memory = { value = "24 GiB"', 'memory = { value = "24 GHz"', "memory: '24 GHz' is not a size"),
+        ("elementwise =", "elementwize =", "'elementwize'; did you mean 'elementwise'"),
+        ("value = 0.75", "value = 1.75", "gemm.efficiency: must be at most 1"),
+        ("value = 0.75", 'value = "much"', "gemm.efficiency: must be a number"),
+        ('kind = "gpu"', 'kind = "tpu"', "kind: 'tpu'"),
+        ("64 =", "wide =", "spmm.wide: the key must be a whole number"),
+        ("[codec]\n1 =", "[codec]\n[old]\n1 =", "codec: is empty"),
+    ],
+)
+def test_bad_device_files_give_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = (DEVICES / "rtx-3090.toml").read_text()
+    assert old in text
+    path = tmp_path / "card.toml"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=message) as error:
+        load_device(path)
+    assert "card.toml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_unknown_device_and_unwritable_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown device 'rtx-3091'; did you mean 'rtx-3090'"):
+        load_device("rtx-3091")
+    profile: DeviceProfile = load_device("rtx-3090")
+    with pytest.raises(InputError, match="cannot write device file"):
+        save_device(profile, tmp_path / "no" / "where.toml")
