@@ -58,8 +58,8 @@ async def dealt(rank: Rank, found: dict[str, Any]) -> None:
     """All-to-alls: one part and several, uneven, empty, of every width of element, with and without known counts."""
     send, recv = counts(rank, rank.epoch)
     more, less = counts(rank, 1)
-    x = rows(rank, int(send.sum()), 5)
-    keep(found, "one", await rank.all_to_all([Rows(x, send, recv)], label="one", direction="forward", layer=1))
+    whole = Rows(rows(rank, int(send.sum()), 5), send, recv)
+    keep(found, "one", await rank.all_to_all([whole], label="one", direction="forward", layer=1))
     turned = rows(rank, 5, int(send.sum())).t()  # not contiguous
     keep(
         found,
@@ -77,8 +77,7 @@ async def dealt(rank: Rank, found: dict[str, Any]) -> None:
     none = np.zeros(rank.size, np.int64)
     empty = [Rows(rows(rank, 0, 4), none, none), Rows(rows(rank, 0, dtype=HALF), none, None)]
     keep(found, "empty", await rank.all_to_all(empty, label="empty"))
-    narrow = Rows(rows(rank, int(send.sum()), 0), send, recv)
-    keep(found, "narrow", await rank.all_to_all([narrow], label="narrow"))
+    keep(found, "narrow", await rank.all_to_all([Rows(rows(rank, int(send.sum()), 0), send, recv)], label="narrow"))
 
 
 async def summed(rank: Rank, found: dict[str, Any]) -> None:
@@ -89,11 +88,10 @@ async def summed(rank: Rank, found: dict[str, Any]) -> None:
     found["wide"] = show(await rank.all_reduce(rows(rank, 2, 3, dtype=torch.float64), label="wide", direction="other"))
     sent = rows(rank, 2, 2, dtype=HALF)
     found["broadcast"] = show(await rank.broadcast(sent, root=rank.size - 1, label="broadcast"))
-    found["sent"] = show(sent)
 
 
 async def paired(rank: Rank, found: dict[str, Any]) -> None:
-    """A message round the ring, begun by rank 0, and one more that is received later than it is sent."""
+    """A message round the ring, begun by rank 0, and messages that are under way in all directions at once."""
     after, before = (rank.index + 1) % rank.size, (rank.index - 1) % rank.size
     token = rows(rank, 3, dtype=HALF)
     if rank.index > 0:
@@ -141,9 +139,8 @@ async def everything(rank: Rank) -> dict[str, Any]:
         rank.clock.begin_epoch()
         with rank.span("codec"):
             time.sleep(0.01)
-        await dealt(rank, found)
-        await summed(rank, found)
-        await paired(rank, found)
+        for program in (dealt, summed, paired):
+            await program(rank, found)
         with rank.off_the_clock():
             time.sleep(0.05)
             await rank.all_reduce(rows(rank, 3), label="evaluation", direction="other")
@@ -187,8 +184,7 @@ async def wrong_counts(rank: Rank) -> None:
 
 async def wrong_layer(rank: Rank) -> None:
     ones = np.ones(rank.size, np.int64)
-    started = await rank.start(rank.all_to_all([Rows(torch.ones(2, 2), ones, ones)], label="layer", layer=rank.index))
-    await rank.wait(started)
+    await rank.start(rank.all_to_all([Rows(torch.ones(2, 2), ones, ones)], label="layer", layer=rank.index))
 
 
 async def wrong_path(rank: Rank) -> None:
@@ -202,8 +198,7 @@ async def wrong_path(rank: Rank) -> None:
 
 
 async def written_to(rank: Rank) -> None:
-    tensor = torch.ones(4)
-    handle = await rank.start(rank.all_reduce(tensor, label="written"))
+    handle = await rank.start(rank.all_reduce(tensor := torch.ones(4), label="written"))
     tensor.add_(1)
     await rank.wait(handle)
 
@@ -283,7 +278,7 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
     try:
         startup_s = max(timeout_s, 30.0)
         with connect(device=device, backend=backend, timeout_s=timeout_s, startup_s=startup_s) as connection:
-            (folder / f"{name}{connection.rank}.pid").write_text(str(os.getpid()))
+            (folder / f"{connection.rank}.joined").touch()
             if name == "tour":
                 answers: Any = {
                     "everything": run(everything, connection, seed=7),

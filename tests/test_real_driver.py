@@ -18,7 +18,7 @@ from harness import loopback
 from harness.effects import Rows
 from harness.errors import InputError, ProgramError
 from harness.rank import COMPONENTS, Rank
-from real.connection import connect
+from real.connection import _backend, connect
 from real.driver import run
 from real.launch import RankFailed, launch
 from real.transport import flat_bytes, from_bytes
@@ -152,7 +152,7 @@ class TestFailures:
 
 def since_connected(folder: Path) -> float:
     """Seconds since the last rank had joined."""
-    return time.time() - max(file.stat().st_mtime for file in folder.glob("*.pid"))
+    return time.time() - max(file.stat().st_mtime for file in folder.glob("*.joined"))
 
 
 def test_one_rank_needs_no_process_group() -> None:
@@ -199,6 +199,29 @@ def test_bad_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, variables:
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=message), connect():
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "local_size", "expected"),
+    [
+        ("auto", "cpu", 4, "gloo"),
+        ("gloo", "cuda", 1, "gloo"),
+        ("auto", "cuda", 2, "nccl"),
+        ("auto", "cuda", 3, "gloo"),  # two ranks share a GPU
+        ("nccl", "cuda", 3, "cannot share 2 GPUs"),
+        ("nccl", "cpu", 1, "needs --device cuda"),
+    ],
+)
+def test_backend_follows_the_device(
+    monkeypatch: pytest.MonkeyPatch, name: str, device: str, local_size: int, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    if " " in expected:
+        with pytest.raises(InputError, match=expected):
+            _backend(name, torch.device(device), local_size)
+    else:
+        assert _backend(name, torch.device(device), local_size) == expected
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

@@ -1,0 +1,89 @@
+"""One rank of a run: `torchrun -m real` with the flags of `haloscope run`, or what our own launcher starts.
+
+    torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset reddit --method bns-gcn:p=0.1
+    python -m real --config FILE.json --result FILE --progress FILE        (the launcher)
+
+Exit codes: 0 done, 1 the program failed, 2 the user can mend it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.errors import InputError
+from harness.results import RankEpoch, write_atomically
+from harness.spec import from_mapping
+from harness.trampoline import blame
+from real.health import end_process
+from real.launch import ERROR_PREFIX
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run this process's rank; answers the exit code, after one line on stderr where it is not 0."""
+    try:
+        return _launched(argv) if "--result" in argv else _torchrun(argv)
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("HALOSCOPE_DEBUG") == "1":
+            traceback.print_exc()
+        print(ERROR_PREFIX + " ".join(blame(error).split()), file=sys.stderr, flush=True)
+        return 2 if isinstance(error, InputError) else 1
+
+
+def _launched(argv: Sequence[str]) -> int:
+    """A rank that our launcher started: config from a file, the outcome and the epochs to files."""
+    from real.execute import run_rank
+
+    parser = argparse.ArgumentParser(prog="python -m real")
+    for flag in ("--config", "--result", "--progress"):
+        parser.add_argument(flag, type=Path, required=True)
+    args = parser.parse_args(argv)
+    config = from_mapping(msgspec.json.decode(args.config.read_bytes()))
+    found = run_rank(config, _append_to(args.progress))
+    if found is not None:
+        write_atomically(args.result, msgspec.msgpack.encode(found[0]))
+    return 0
+
+
+def _torchrun(argv: Sequence[str]) -> int:
+    """A rank that torchrun started; rank 0 writes and prints what `haloscope run` would."""
+    from harness.commands.arguments import config_of, parse
+    from harness.commands.cells import deliver, json_target, writable
+    from harness.commands.tables import run_report
+    from harness.results import load
+    from harness.runner import finish
+    from real.execute import run_rank, torchrun_config
+
+    args = parse(["run", *argv])
+    size = os.environ.get("WORLD_SIZE", "1")
+    config = torchrun_config(config_of(args), int(size) if size.isdigit() else 1, hasattr(args, "parts"))
+    writable(args.out, folder=True)
+    json_target(args.json)
+    found = run_rank(config)
+    if found is None:
+        return 0
+    outcome, prepared = found
+    path = finish(config, prepared, outcome.execution()).save(args.out)
+    record = load(path)
+    deliver(record, [*run_report(record), f"result: {path}"], args.json, args.quiet)
+    return 0 if record["state"] == "done" else 1
+
+
+def _append_to(path: Path) -> Callable[[RankEpoch], None]:
+    """A progress callback that leaves one JSON line per epoch for the launcher."""
+
+    def report(record: RankEpoch) -> None:
+        with path.open("ab") as stream:
+            stream.write(msgspec.json.encode(record) + b"\n")
+
+    return report
+
+
+if __name__ == "__main__":
+    end_process(main(sys.argv[1:]))

@@ -1,0 +1,174 @@
+"""Joins the process group that the environment describes, and leaves it.
+
+The variables are torchrun's; our launcher sets the same. A run of one rank joins nothing. The ranks first meet at the
+key-value store, so that one which is slow to start is named instead of timing out somewhere inside the library.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from harness.errors import HaloscopeError, InputError
+from harness.trampoline import blame
+from real.health import LastWords, RankLost, follow_launcher
+
+STARTUP_S = 300.0
+"""How long ranks may take to find each other, and each exchange before the first epoch."""
+
+PREPARE_S = 3600.0
+"""How long the first rank of a machine may take to load and partition a graph."""
+
+
+@dataclass(frozen=True, eq=False)
+class Connection:
+    """This process's place in a run.
+
+    Attributes:
+        rank, size: which rank of how many.
+        device: where its tensors live.
+        backend: `gloo`, `nccl`, or `none` for a run of one rank.
+        timeout_s, startup_s: seconds one exchange may take, in an epoch and before the first one.
+        words: how ranks learn of each other's failures.
+        store: the run's key-value store; None for a run of one rank.
+        group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
+        host: the number of this process's machine in the run.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+    backend: str
+    timeout_s: float
+    startup_s: float
+    words: LastWords
+    store: Store | None
+    group: dist.ProcessGroup | None
+    host: int
+
+    @contextmanager
+    def host_by_host(self) -> Iterator[None]:
+        """Let the first rank of every machine through the `with` alone, then the others: it fills their cache.
+
+        Raises:
+            RankLost: the first rank of this machine took longer than an hour.
+        """
+        key = f"prepared/{self.host}"
+        first = _number(os.environ, "LOCAL_RANK", self.rank) == 0
+        if self.store is not None and not first:
+            try:
+                self.store.wait([key], timedelta(seconds=PREPARE_S))
+            except RuntimeError as error:
+                raise RankLost(f"rank {self.rank}: the data were not ready within {PREPARE_S:g} s") from error
+        yield
+        if self.store is not None and first:
+            self.store.set(key, "done")
+
+
+@contextmanager
+def connect(
+    *, device: str = "cpu", backend: str = "auto", timeout_s: float = 60.0, startup_s: float = STARTUP_S
+) -> Iterator[Connection]:
+    """Join the run that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; leave it at the end.
+
+    After an error the group is not taken down: that would wait for exchanges in flight, which a dead or frozen rank
+    never answers. End the process with `real.health.end_process`, which closes its connections.
+
+    Raises:
+        InputError: a variable is missing or malformed, or there is no such device or backend.
+        RankLost: not all ranks came within `startup_s`.
+    """
+    follow_launcher()
+    env = os.environ
+    size, rank, host = _number(env, "WORLD_SIZE", 1), _number(env, "RANK", 0), _number(env, "GROUP_RANK", 0)
+    place = _device(device, _number(env, "LOCAL_RANK", rank))
+    if size == 1:
+        yield Connection(rank, size, place, "none", timeout_s, startup_s, LastWords(None, rank, size), None, None, host)
+        return
+    backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
+    store = _meet(env, rank, size, startup_s)
+    words = LastWords(PrefixStore("words", store), rank, size)
+    group = _join_group(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
+    try:
+        yield Connection(rank, size, place, backend, timeout_s, startup_s, words, store, group, host)
+    except BaseException as error:
+        if not isinstance(error, RankLost):
+            words.leave("failed", blame(error), type(error).__name__)
+        raise
+    dist.destroy_process_group()
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name)
+    if text is None:
+        return default
+    if not text.isdigit():
+        raise InputError(f"environment variable {name} is {text!r}; it must be a number, as torchrun sets it")
+    return int(text)
+
+
+def _device(name: str, local_rank: int) -> torch.device:
+    """The device of a rank; several ranks share a GPU where there are fewer."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise InputError(f"device {name}: no usable GPU on {socket.gethostname()}; use --device cpu")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _backend(name: str, device: torch.device, local_size: int) -> str:
+    shared = device.type == "cuda" and local_size > torch.cuda.device_count()
+    if name == "auto":
+        return "nccl" if device.type == "cuda" and not shared and dist.is_nccl_available() else "gloo"
+    if name == "nccl" and device.type != "cuda":
+        raise InputError("backend nccl needs --device cuda; use --backend gloo on CPUs")
+    if name == "nccl" and shared:
+        raise InputError(f"backend nccl: {local_size} ranks cannot share {torch.cuda.device_count()} GPUs; use gloo")
+    return name
+
+
+def _meet(env: Mapping[str, str], rank: int, size: int, startup_s: float) -> Store:
+    """The run's key-value store, once every rank has come to it."""
+    host, port = env.get("MASTER_ADDR"), _number(env, "MASTER_PORT", 0)
+    if not host or not port:
+        raise InputError("MASTER_ADDR and MASTER_PORT are not set: start the ranks with torchrun, or with --mode real")
+    hosted = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun's agent or our launcher
+    limit = timedelta(seconds=startup_s)
+    try:
+        tcp = TCPStore(host, port, size, rank == 0 and not hosted, limit, wait_for_workers=False)
+    except RuntimeError as error:
+        raise HaloscopeError(f"rank {rank}: no store at {host}:{port}: {str(error).splitlines()[0]}") from error
+    store = PrefixStore(f"haloscope/{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp)
+    keys = [f"rank/{r}" for r in range(size)]
+    store.set(keys[rank], "here")
+    try:
+        store.wait(keys, limit)
+    except RuntimeError as error:
+        missing = ", ".join(str(r) for r in range(size) if not store.check([keys[r]]))
+        raise RankLost(f"rank {rank}: rank {missing} did not come within {startup_s:g} s") from error
+    return store
+
+
+def _join_group(
+    backend: str, store: Store, rank: int, size: int, timeout_s: float, startup_s: float
+) -> dist.ProcessGroup | None:
+    """Join the default group, of gloo; answers the group of payloads where that is another one.
+
+    The default group's own deadline is the longest that anything may take: the link cuts its waits shorter. Only
+    NCCL's watchdog can end a wait on the device.
+    """
+    limit = timedelta(seconds=max(timeout_s, startup_s))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    if backend == "gloo":
+        return None
+    return dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_s))  # type: ignore[no-any-return]

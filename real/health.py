@@ -1,0 +1,170 @@
+"""Last words: how the ranks of a run tell each other, and their launcher, why they stopped.
+
+A rank that fails writes one line to the key-value store that started the run before it goes. A survivor that loses a
+connection or waits too long reads the store and names the culprit. Nothing here communicates between healthy ranks,
+and no call into the store is trusted to return: its host may be the rank that died.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Literal, NoReturn, TypeVar
+
+import msgspec
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from harness.errors import HaloscopeError
+
+LISTEN_S = 2.0
+"""How long a survivor waits for the last words of the others."""
+
+LAUNCHER_VARIABLE = "HALOSCOPE_LAUNCHER"
+"""Set for ranks whose standard input is a pipe that closes when their launcher goes."""
+
+T = TypeVar("T")
+
+
+class RankLost(HaloscopeError):
+    """Another rank failed, died, froze or returned; the message names it."""
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What a rank left in the store.
+
+    `failed`: an error of its own; `lost`: it gave up waiting for others in `text`; `returned`: its program ended.
+    """
+
+    rank: int
+    state: Literal["failed", "lost", "returned"]
+    text: str
+    kind: str = ""  # class name of the error
+    at: float = 0.0  # seconds since 1970, so that a launcher can tell who was first
+
+    def __str__(self) -> str:
+        if self.state == "returned":
+            return f"rank {self.rank} has returned"
+        return f"rank {self.rank} failed: {self.text}" if self.state == "failed" else f"rank {self.rank} {self.text}"
+
+
+class LastWords:
+    """One rank's way to leave and to hear last words; does nothing without a store (a run of one rank)."""
+
+    def __init__(self, store: Store | None, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._store = store
+
+    def leave(self, state: Literal["failed", "lost", "returned"], text: str, kind: str = "") -> None:
+        """Write this rank's last words; never raises, and takes two seconds at most."""
+        line = " ".join(text.split())
+        words = msgspec.json.encode(Words(self.rank, state, line, kind, time.time())).decode()
+
+        def write(store: Store) -> None:
+            store.set(_key(self.rank), words)
+            if state == "failed":
+                store.set(_key("failed"), words)
+
+        self._ask(write)
+
+    def withdraw(self) -> None:
+        """Take back what this rank said at the end of an earlier program."""
+        self._ask(lambda store: store.delete_key(_key(self.rank)))
+
+    def failure(self) -> Words | None:
+        """The latest failure of another rank, if there is one; asks once and does not wait for it."""
+        words = self._ask(lambda store: read(store, "failed"))
+        return words if words is not None and words.rank != self.rank else None
+
+    def heard(self) -> dict[int, Words]:
+        """The last words of every other rank that has left some."""
+        others = [r for r in range(self.size) if r != self.rank]
+        found = self._ask(lambda store: [read(store, r) for r in others]) or []
+        return {words.rank: words for words in found if words is not None}
+
+    def explain(self, reason: str) -> RankLost:
+        """An error for this rank's `reason` ("waits in ...: connection closed") that names the rank at fault.
+
+        Leaves the reason as this rank's own last words, then listens until another rank's failure is heard, everyone
+        has spoken, or two seconds are over.
+        """
+        self.leave("lost", reason)
+        deadline = time.monotonic() + LISTEN_S
+        heard = self.heard()
+        while time.monotonic() < deadline and len(heard) < self.size - 1 and not _failures(heard):
+            time.sleep(0.05)
+            heard = self.heard()
+        failures = _failures(heard)
+        if failures:
+            return RankLost(f"{failures[0]} (rank {self.rank} {reason})")
+        said = [f"rank {self.rank} {reason}", *(str(heard[r]) for r in sorted(heard))]
+        missing = [str(r) for r in range(self.size) if r != self.rank and r not in heard]
+        if missing:
+            verb = "rank {} is" if len(missing) == 1 else "ranks {} are"
+            said.append(f"{verb.format(', '.join(missing))} dead or frozen, without last words")
+        return RankLost("; ".join(said))
+
+    def _ask(self, question: Callable[[Store], T]) -> T | None:
+        """The store's answer, or None when it is gone or does not answer in time; then it is not asked again."""
+        store = self._store
+        if store is None:
+            return None
+        answers: list[T] = []
+
+        def ask() -> None:
+            try:
+                answers.append(question(store))
+            except (RuntimeError, msgspec.DecodeError):
+                self._store = None
+
+        thread = threading.Thread(target=ask, daemon=True, name="last-words")
+        thread.start()
+        thread.join(LISTEN_S)
+        if thread.is_alive():
+            self._store = None
+        return answers[0] if answers else None
+
+
+def read(store: Store, who: int | str) -> Words | None:
+    """The last words of rank `who`, or of whoever failed last (`"failed"`); None when there are none."""
+    key = _key(who)
+    return msgspec.json.decode(store.get(key), type=Words) if store.check([key]) else None
+
+
+def _key(who: int | str) -> str:
+    return f"last-words/{who}"
+
+
+def _failures(heard: dict[int, Words]) -> list[Words]:
+    return sorted((w for w in heard.values() if w.state == "failed"), key=lambda w: w.at)
+
+
+def raised_at(error: BaseException) -> str:
+    """`file:line` of the innermost frame outside installed packages, for an error that left a rank program."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith("<")]
+    frame = (own or frames or [traceback.FrameSummary("?", 0, "?")])[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def follow_launcher() -> None:
+    """End this process when its launcher goes away, however that went; nothing without a launcher."""
+    if os.environ.pop(LAUNCHER_VARIABLE, None) is None:
+        return
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="follow-launcher").start()
+
+
+def end_process(code: int) -> NoReturn:
+    """End a rank at once: an orderly exit waits for exchanges in flight, which a lost rank never answers."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
