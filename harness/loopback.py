@@ -54,9 +54,7 @@ class _Loopback:
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
-            if isinstance(effect, HostCopy):
-                answer = effect.tensor
-            elif isinstance(effect, Start):
+            if isinstance(effect, Start):
                 handle = Handle(effect.effect)
                 handle.driver_state = self._post(rank, effect.effect)
                 answer = handle
@@ -68,6 +66,8 @@ class _Loopback:
                 answer = state.answers[rank]
 
     def _post(self, rank: int, effect: Effect) -> Meeting:
+        if isinstance(effect, HostCopy):
+            return Meeting.alone(rank, effect, effect.tensor)
         meeting = self.rendezvous.post(rank, effect)
         if meeting.answers is not None:
             for other in [r for r, m in self.blocked.items() if m is meeting]:

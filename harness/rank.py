@@ -150,11 +150,13 @@ class Rank:
         return self._build(Broadcast(tag=self._tag(label, direction, -1), site=_caller(), tensor=tensor, root=root))
 
     def send(self, tensor: Tensor, *, to: int, label: str, direction: Direction = "other") -> Send:
-        """A tensor to one rank."""
+        """A tensor to one other rank."""
+        self._other(to, label)
         return self._build(Send(tag=self._tag(label, direction, -1), site=_caller(), tensor=tensor, to=to))
 
     def recv(self, like: Tensor, *, source: int, label: str, direction: Direction = "other") -> Recv:
-        """A tensor shaped as `like` from one rank."""
+        """A tensor shaped as `like` from one other rank."""
+        self._other(source, label)
         return self._build(Recv(tag=self._tag(label, direction, -1), site=_caller(), like=like, source=source))
 
     def host_copy(self, tensor: Tensor, *, to_host: bool, label: str) -> HostCopy:
@@ -197,6 +199,12 @@ class Rank:
     def _check_awaited(self) -> None:
         if self._built is not None:
             raise ProgramError(f"rank {self.index}: a forgotten await: {self._built} was built but never awaited")
+
+    def _other(self, peer: int, label: str) -> None:
+        if peer == self.index or not 0 <= peer < self.size:
+            raise ProgramError(
+                f"rank {self.index} of {self.size}: {label!r} at {_caller()} names rank {peer} as its peer"
+            )
 
     def _tag(self, label: str, direction: Direction, layer: int) -> Tag:
         return Tag(label, direction, layer, self.epoch)

@@ -34,6 +34,13 @@ class Meeting:
         self.answers: dict[int, Any] | None = None
         self.driver_state: Any = None
 
+    @classmethod
+    def alone(cls, rank: int, effect: Effect, answer: Any) -> Meeting:
+        """What one rank does by itself, answered at once."""
+        meeting = cls((rank,))
+        meeting.effects, meeting.answers = {rank: effect}, {rank: answer}
+        return meeting
+
     @property
     def complete(self) -> bool:
         """Whether every expected rank has arrived."""
@@ -84,7 +91,7 @@ class Rendezvous:
             other = next(iter(meeting.effects))
             _agree(other, meeting.effects[other], rank, effect)
         else:
-            meeting = Meeting(tuple(dict.fromkeys(pair)) if pair[0] != pair[1] else (pair[0], pair[0]))
+            meeting = Meeting(pair)
             mine[pair].append(meeting)
         meeting.effects[rank] = effect
         if meeting.complete:

@@ -187,7 +187,8 @@ def _merge_seconds(parts: list[RankEpoch]) -> dict[str, float]:
         return {}
     mean = {name: statistics.fmean(p.seconds.get(name, 0.0) for p in parts) for name in (*COMPONENTS, "hidden")}
     epoch = max(p.seconds["epoch"] for p in parts)
-    mean["wait"] += epoch - sum(mean[name] for name in COMPONENTS)
+    idle = epoch - sum(mean[name] for name in COMPONENTS)
+    mean["wait"] += idle if idle > 1e-9 * epoch else 0.0  # less is rounding
     return {"epoch": epoch, **mean}
 
 

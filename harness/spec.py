@@ -52,7 +52,7 @@ class RunConfig:
         "auto", "what is done about the input features of halo nodes"
     )
     parts: int = option(2, "number of partitions = ranks")
-    partitioner: str = option("metis", "metis | metis-cut | hash | contiguous")
+    partitioner: str = option("metis-cut", "metis-cut | metis (volume objective, slower) | hash | contiguous")
     renumber: str = option("auto", "clusters for renumbering nodes inside a part: auto, or a number (0 = off)")
     mode: Mode = option(
         "loopback", "loopback (one process, no clock) | sim (modelled cluster) | real (torch.distributed)"

@@ -239,3 +239,16 @@ def test_gradient_mode_belongs_to_the_rank() -> None:
 
     assert loopback.run(program, 2) == [(False, True), (True, True)]
     assert torch.is_grad_enabled()
+
+
+def test_a_started_host_copy_and_a_message_to_oneself() -> None:
+    async def copies(rank: Rank) -> list[float]:
+        handle = await rank.start(rank.host_copy(torch.ones(2), to_host=True, label="c"))
+        return (await rank.wait(handle)).tolist()
+
+    async def talks_to_itself(rank: Rank) -> None:
+        await rank.send(torch.ones(1), to=0, label="lost")
+
+    assert loopback.run(copies, 2) == [[1.0, 1.0]] * 2
+    with pytest.raises(ProgramError, match=r"'lost' at .*names rank 0 as its peer"):
+        loopback.run(talks_to_itself, 2)

@@ -49,7 +49,8 @@ def half_floor(x: np.float32) -> np.float32:
     """The largest multiple of the fp16 spacing at x that is not above x (fp16 without its overflow)."""
     exponent = max(((_float_bits(x) >> 23) & 0xFF) - 127, -14)
     quantum: np.float32 = _bits_float(np.int32((exponent - 10 + 127) << 23))
-    return np.floor(x / quantum) * quantum
+    floor: np.float32 = np.floor(x / quantum) * quantum
+    return floor
 
 
 @njit(cache=True)

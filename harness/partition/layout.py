@@ -97,7 +97,8 @@ def _clustered(graph: Graph, nodes: np.ndarray, renumber: Renumber, symmetric: b
     clusters = num_clusters(renumber, len(nodes), len(indices))
     if not clusters:
         return nodes
-    cluster = metis(*undirected(indptr, indices, symmetric), clusters, _CLUSTER_SEED, "cut")
+    # one refinement: half the time of ten, clusters and aggregation as good
+    cluster = metis(*undirected(indptr, indices, symmetric), clusters, _CLUSTER_SEED, "cut", passes=1)
     return np.take(nodes, bucket(cluster, clusters, nodes[:0])[1])
 
 

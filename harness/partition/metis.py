@@ -1,7 +1,7 @@
 """METIS, called on the simple undirected graph that it expects, whatever the graph at hand looks like.
 
 Two objectives for parts (communication volume, edge cut) and the clustering that renumbers nodes inside a part.
-Default METIS settings; node counts are balanced, edges and training nodes are not, as in BNS-GCN and PipeGCN
+Default METIS settings for parts; node counts are balanced, edges and training nodes are not, as in BNS-GCN and PipeGCN
 (GATECH-EIC/BNS-GCN: helper/utils.py). METIS itself is the library.
 """
 
@@ -38,15 +38,18 @@ def undirected(indptr: np.ndarray, indices: np.ndarray, symmetric: bool) -> tupl
     return xadj, adjncy
 
 
-def metis(xadj: np.ndarray, adjncy: np.ndarray, num_parts: int, seed: int, objective: Objective) -> np.ndarray:
+def metis(
+    xadj: np.ndarray, adjncy: np.ndarray, num_parts: int, seed: int, objective: Objective, passes: int = 10
+) -> np.ndarray:
     """The part of every node, int32 [N], by k-way METIS on an `undirected` adjacency.
 
     Volume is the number of (node, other part) pairs, the rows that full-graph training sends per layer. Parts can
-    come out empty on tiny graphs. Raises InputError when METIS gives up (memory).
+    come out empty on tiny graphs. `passes`: refinements per level (METIS: NITER, 10 by default). Raises InputError
+    when METIS gives up (memory).
     """
     if num_parts == 1 or len(xadj) == 1:
         return np.zeros(len(xadj) - 1, np.int32)
-    options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed)
+    options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, niter=passes)
     adjacency = pymetis.CSRAdjacency(xadj, adjncy)
     try:  # recursive bisection knows the cut only
         found = pymetis.part_graph(num_parts, adjacency, options=options, recursive=False)

@@ -97,29 +97,34 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
 
 def open_partition(path: Path) -> PartitionFolder | None:
     """The partition cached in `path`, or None where an entry of it is missing."""
+    found = _stored(path)
+    if found is None or not all((path / _name(rank)).is_dir() for rank in range(found[1].num_parts)):
+        return None
+    owner, counts, meta = found
+    return PartitionFolder(path, owner, counts, meta["settings"], meta["seconds"])
+
+
+def _stored(path: Path) -> tuple[np.ndarray, Quality, dict[str, Any]] | None:
+    """The assignment, its quality and the rest of the entry of the whole; None when there is none."""
     found = load_arrays(path / "whole", mmap=False)
     if found is None:
         return None
-    arrays, meta = found[0], dict[str, Any](found[1])
-    counts = Quality(**{name: tuple(column) for name, column in meta["quality"].items()})
-    if not all((path / _name(rank)).is_dir() for rank in range(counts.num_parts)):
-        return None
-    return PartitionFolder(path, arrays["owner"], counts, meta["settings"], meta["seconds"])
+    meta = dict[str, Any](found[1])
+    return found[0]["owner"], Quality(**{name: tuple(column) for name, column in meta["quality"].items()}), meta
 
 
 def _whole(path: Path, graph: Graph, settings: dict[str, Any], seed: int) -> tuple[np.ndarray, Quality, float]:
     """The assignment and its quality, made where the cache lacks them."""
-    found = load_arrays(path / "whole", mmap=False)
-    if found is None:
-        begin = perf_counter()
-        owner = assign(graph, settings["partitioner"], settings["num_parts"], seed)
-        seconds = perf_counter() - begin
-        counts = quality(graph, owner, settings["num_parts"])
-        store_arrays(path / "whole", {"owner": owner}, {"quality": asdict(counts), "seconds": seconds, "settings": settings})
-        return owner, counts, seconds
-    arrays, meta = found[0], dict[str, Any](found[1])
-    counts = Quality(**{name: tuple(column) for name, column in meta["quality"].items()})
-    return arrays["owner"], counts, meta["seconds"]
+    found = _stored(path)
+    if found is not None:
+        return found[0], found[1], found[2]["seconds"]
+    begin = perf_counter()
+    owner = assign(graph, settings["partitioner"], settings["num_parts"], seed)
+    seconds = perf_counter() - begin
+    counts = quality(graph, owner, settings["num_parts"])
+    meta = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
+    store_arrays(path / "whole", {"owner": owner}, meta)
+    return owner, counts, seconds
 
 
 def _name(rank: int) -> str:
