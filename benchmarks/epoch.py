@@ -196,7 +196,9 @@ def main(arguments: list[str] | None = None) -> None:
 def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, object]:
     command = [sys.executable, "-m", "benchmarks.epoch", "--only", name]
     command += ["--nodes", str(options.nodes), "--epochs", str(options.epochs)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # The allocator setting that the launcher gives its ranks, for every contender alike.
+    environment = {**os.environ, "THP_MEM_ALLOC_ENABLE": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise InputError(f"{name}: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]

@@ -145,7 +145,7 @@ class AllReduce(Effect):
         width = self.tensor.element_size()
         if self.deterministic:
             chunks = chunk_sizes(self.tensor.numel(), size)
-            total = (chunks + chunks[rank]) * width
+            total: Counts = (chunks + chunks[rank]) * width
         else:
             chunks = chunk_sizes(self.tensor.numel(), size)
             total = np.zeros(size, np.int64)

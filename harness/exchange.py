@@ -66,7 +66,10 @@ class Route:
 
     def add_back(self, own: Tensor, returned: Tensor) -> Tensor:
         """`own` [n_own, d] plus every returned row at the row it was sent from, in the order of sending."""
-        return own + torch.ops.haloscope.gather_sum(self.indptr, self.positions, returned)
+        if not self.plan.send_rows.shape[0]:
+            return own
+        added: Tensor = torch.ops.haloscope.gather_sum(self.indptr, self.positions, returned)
+        return own + added
 
 
 @dataclass(frozen=True, eq=False)

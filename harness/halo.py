@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harness import csr
+from harness.kernels.columns import select_columns as _select_columns
 
 
 def index_dtype(nnz: int) -> torch.dtype:
@@ -95,35 +96,9 @@ class Block(_OnDevice):
         """
         if columns.numel() == self.num_cols:
             return self
-        if self.indices.is_meta:
-            kept = Block.meta(self.num_rows, columns.numel(), round(self.nnz * columns.numel() / self.num_cols))
-        elif self.indices.device.type == "cpu":
-            chosen = columns.numpy()
-            if not csr.ascending_in_range(chosen, self.num_cols):
-                raise ValueError(f"columns must ascend strictly and lie in 0..{self.num_cols - 1}")
-            forward, backward = (
-                (self.indptr.numpy(), self.indices.numpy()),
-                (self.t_indptr.numpy(), self.t_indices.numpy()),
-            )
-            kept = Block(*map(torch.from_numpy, csr.select_columns(*forward, *backward, chosen)))
-        else:
-            kept = self._select_columns_by_operators(columns)
+        arrays = (self.indptr, self.indices, self.t_indptr, self.t_indices)
+        kept = Block(*_select_columns(*arrays, columns))
         return kept if self.t_edge is None else kept.with_edge_map()
-
-    def _select_columns_by_operators(self, columns: Tensor) -> Block:
-        """`select_columns` in torch operators, for devices that the compiled kernel cannot reach."""
-        dtype, device = self.indices.dtype, self.indices.device
-        lookup = torch.full((self.num_cols,), -1, dtype=dtype, device=device)
-        lookup[columns] = torch.arange(columns.numel(), dtype=dtype, device=device)
-        renumbered = lookup[self.indices]
-        keep = renumbered >= 0
-        indptr = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[self.indptr].to(dtype)
-        begin = self.t_indptr[columns].long()
-        length = self.t_indptr[columns + 1].long() - begin
-        t_indptr = torch.nn.functional.pad(length.cumsum(0), (1, 0))
-        shift = torch.repeat_interleave(begin - t_indptr[:-1], length)
-        t_indices = self.t_indices[shift + torch.arange(shift.numel(), device=device)]
-        return Block(indptr, renumbered[keep], t_indptr.to(dtype), t_indices)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ class Aggregation:
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         """z [n_own, d] from own [n_own, d] and halo [n_halo, d]."""
         if self.kind == "mean":
-            return _sum(graph, own, halo) * _mean_scale(graph.degree, own)
+            return _sum(graph, own, halo).mul_(_mean_scale(graph.degree, own))
         scaled = own * _gcn_scale(graph.degree, own)
         z = _sum(graph, scaled, halo * _gcn_scale(graph.halo_degree, halo)) + scaled
         return z * _gcn_scale(graph.degree, own)
@@ -129,7 +129,8 @@ class SAGEConv(Conv):
 class GATConv(Conv):
     """Multi-head additive attention over neighbours and the node itself (Velickovic et al., Eq. 1-6).
 
-    Scores have slope 0.2 below zero. Heads are concatenated, or averaged where `mean_heads`. The softmax runs over own and halo neighbours together.
+    Scores have slope 0.2 below zero. Heads are concatenated, or averaged where `mean_heads`. The softmax runs over own
+    and halo neighbours together.
     """
 
     self_loops = True

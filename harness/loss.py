@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -41,8 +43,8 @@ def counts(logits: Tensor, part: Part) -> Tensor:
     return table
 
 
-def micro_f1(row: Tensor) -> float | None:
+def micro_f1(row: Sequence[float]) -> float | None:
     """Micro-F1 (accuracy where there is one label) of one row of `counts`, or None for an empty split."""
-    hits, false_positive, false_negative = (float(v) for v in row)
+    hits, false_positive, false_negative = row
     total = 2 * hits + false_positive + false_negative
     return 2 * hits / total if total else None

@@ -17,7 +17,7 @@ from harness.cache import cache_root
 from harness.errors import InputError
 from harness.graph import Graph
 from harness.halo import Part, Totals
-from harness.partition import PartitionFolder, open_partition, partitioned
+from harness.partition import PartitionFolder, Renumber, open_partition, partitioned
 from harness.results import write_atomically
 from harness.spec import RunConfig
 
@@ -60,15 +60,16 @@ def prepare(config: RunConfig) -> Prepared:
     graph = datasets.load(config.dataset, split=config.split, seed=config.seed, features=config.features)
     datasets.require_trainable(graph)
     trained = datasets.training_graph(graph)[0] if config.protocol == "inductive" else graph
-    renumber = "auto" if config.renumber == "auto" else int(config.renumber)
+    renumber: Renumber = "auto" if config.renumber == "auto" else int(config.renumber)
     train = partitioned(trained, config.partitioner, config.parts, config.seed, renumber)
     evaluate = train
     if trained is not graph:
         evaluate = partitioned(graph, config.partitioner, config.parts, config.seed, renumber)
-    record = {"train": str(train.path), "evaluate": str(evaluate.path), "graph": _describe(graph)}
+    described = _describe(graph)
+    record = {"train": str(train.path), "evaluate": str(evaluate.path), "graph": described}
     index.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(index, json.dumps(record, indent=1).encode())
-    return Prepared(train, evaluate, record["graph"], train.part(0).totals)
+    return Prepared(train, evaluate, described, train.part(0).totals)
 
 
 def _from_index(index: Path) -> Prepared | None:

@@ -120,7 +120,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def environment() -> dict[str, Any]:
     """Machine and versions, for the record."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
             versions[package] = version(package)
@@ -141,7 +141,7 @@ def _best(epochs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _total_bytes(epoch: dict[str, Any]) -> int:
     b = epoch["bytes"]
-    return sum(b["forward"]) + sum(b["backward"]) + int(b["reduce"]) + int(b["other"])
+    return int(sum(b["forward"]) + sum(b["backward"]) + b["reduce"] + b["other"])
 
 
 def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: list[list[int]]) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def _unawaited() -> Iterator[list[warnings.WarningMessage]]:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("always", message=".*never awaited", category=RuntimeWarning)
-        warnings.showwarning = show
+        warnings.showwarning = show  # type: ignore[assignment]  # the signature differs in its defaults only
         yield slips
 
 

@@ -44,6 +44,7 @@ FREE_NAMES = _names(
     "is_pinned _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride is_nonzero"
 )
 GATHERS = _names(
+    "haloscope::select_columns "
     "index_select index gather embedding take masked_select repeat_interleave nonzero flip roll searchsorted bucketize"
 )
 SCATTERS = _names(

@@ -83,7 +83,8 @@ class Method(ABC):
         pieces = (flat[:-1] / max(part.totals.num_train, 1)).split([p.numel() for p in parameters])
         for parameter, piece in zip(parameters, pieces, strict=True):
             parameter.grad = piece.view_as(parameter)
-        return flat[-1]
+        total: Tensor = flat[-1]
+        return total
 
 
 def _gradient(parameter: Tensor) -> Tensor:

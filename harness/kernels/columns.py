@@ -1,0 +1,63 @@
+"""The operator that keeps some columns of a sparse block: what sampling boundary nodes costs every epoch.
+
+An operator and not a plain function, so that the simulated driver's ledger sees it, on meta tensors too. Which
+columns are kept is the caller's business.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness import csr
+
+Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op(
+    "haloscope::select_columns",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor indptr, Tensor indices, Tensor t_indptr, Tensor t_indices, Tensor columns)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def select_columns(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, columns: Tensor) -> Arrays:
+    """The CSR arrays, and those of the transpose, of the given columns alone, renumbered from 0, O(nnz).
+
+    `columns`: int64 [k], strictly ascending; ValueError otherwise. The index arrays share one integer dtype.
+    """
+    chosen, num_cols = columns.numpy(), t_indptr.shape[0] - 1
+    if not csr.ascending_in_range(chosen, num_cols):
+        raise ValueError(f"columns must ascend strictly and lie in 0..{num_cols - 1}")
+    forward, backward = (indptr.numpy(), indices.numpy()), (t_indptr.numpy(), t_indices.numpy())
+    a, b, c, d = (torch.from_numpy(array) for array in csr.select_columns(*forward, *backward, chosen))
+    return a, b, c, d
+
+
+@select_columns.register_kernel("cuda")
+def select_columns_torch(
+    indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, columns: Tensor
+) -> Arrays:
+    """The same in torch operators, for devices that the compiled kernel cannot reach; trusts `columns`."""
+    dtype, device = indices.dtype, indices.device
+    lookup = torch.full((t_indptr.shape[0] - 1,), -1, dtype=dtype, device=device)
+    lookup[columns] = torch.arange(columns.numel(), dtype=dtype, device=device)
+    renumbered = lookup[indices]
+    keep = renumbered >= 0
+    new_indptr = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[indptr].to(dtype)
+    begin = t_indptr[columns].long()
+    length = t_indptr[columns + 1].long() - begin
+    new_t_indptr = torch.nn.functional.pad(length.cumsum(0), (1, 0))
+    shift = torch.repeat_interleave(begin - new_t_indptr[:-1], length)
+    new_t_indices = t_indices[shift + torch.arange(shift.numel(), device=device)]
+    return new_indptr, renumbered[keep], new_t_indptr.to(dtype), new_t_indices
+
+
+@select_columns.register_fake
+def _(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, columns: Tensor) -> Arrays:
+    """Shapes when columns hold equal numbers of entries."""
+    num_cols = t_indptr.shape[0] - 1
+    nnz = round(indices.shape[0] * columns.shape[0] / num_cols) if num_cols else 0
+    sizes = (indptr.shape[0], nnz, columns.shape[0] + 1, nnz)
+    a, b, c, d = (indices.new_empty(size) for size in sizes)
+    return a, b, c, d
