@@ -7,7 +7,7 @@ nothing of the others: `wait` is 0 here, and time spent waiting for a slower ran
 
 from __future__ import annotations
 
-import resource
+import contextlib
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -144,6 +144,11 @@ class _Clock(Generic[Stamp]):
 class HostClock(_Clock[int]):
     """Host time of a CPU rank: a monotonic clock, read at every change of component."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        _forget_peak()
+        self._held = _memory("VmRSS")
+
     def _stamp(self) -> int:
         return time.perf_counter_ns()
 
@@ -151,15 +156,26 @@ class HostClock(_Clock[int]):
         return (end - begin) * 1e-9
 
     def peak_memory(self) -> int:
-        """Peak resident bytes of this process."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        # ru_maxrss is inherited over exec: a rank started by a large launcher would report its launcher's peak.
-        status = Path("/proc/self/status")
-        if status.exists():
-            for line in status.read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-        return peak
+        """Peak resident bytes above what the process held when the clock was made (interpreter and libraries).
+
+        That is what a rank's data takes, as the other drivers count it. 0 where the kernel does not tell.
+        """
+        return max(0, _memory("VmHWM") - self._held)
+
+
+def _forget_peak() -> None:
+    """Start the kernel's high-water mark again from now: preparing the data is not part of the run."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _memory(key: str) -> int:
+    """A line of this process's status, in bytes. Not `ru_maxrss`, which a process inherits from its launcher."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 class CudaClock(_Clock[torch.cuda.Event]):

@@ -155,4 +155,4 @@ def test_real_mode_equals_loopback() -> None:
         for key in ("forward", "backward", "reduce", "other"):
             assert mine["bytes"][key] == theirs["bytes"][key]
         assert mine["bytes"]["tiers"] == {"loopback": theirs["bytes"]["tiers"]["memory"]}
-        assert mine["seconds"]["epoch"] > 0 and min(mine["peak_memory"]) > 50e6
+        assert mine["seconds"]["epoch"] > 0 and min(mine["peak_memory"]) > 1e6
