@@ -1,4 +1,7 @@
-"""Names -> graphs: what `--dataset` accepts, where it is looked for, and what training needs of it."""
+"""Names -> graphs: what `--dataset` accepts, where it is looked for, and what training needs of it.
+
+Reading and generating is done by the other modules of this package; here a name is resolved, split and scaled.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from harness.datasets import npz, splits, synthetic
-from harness.datasets.recipe import PRESETS
+from harness.datasets import external, npz, splits, synthetic
+from harness.datasets.recipe import PARAMETERS, PREFIX, PRESETS, Recipe
 from harness.errors import InputError, unknown
 from harness.graph import Graph
 
@@ -38,71 +41,62 @@ def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "r
     if features not in FEATURES:
         raise unknown("feature scaling", features, FEATURES)
     graph = _raw(dataset)
-    if graph.y is not None:
-        public = graph.train is not None
-        graph = splits.apply(graph, ("public" if public else "random:0.6/0.2/0.2") if split == "auto" else split, seed)
+    if graph.y is not None or split != "auto":  # a graph without labels gets a split only where one is asked for
+        graph = splits.apply(graph, split, seed)
     return _scaled(graph, features)
 
 
 def _raw(dataset: str) -> Graph:
-    if dataset.startswith("synthetic:"):
+    if dataset.startswith(PREFIX):
         return synthetic.load(dataset)
-    if dataset.startswith(("pyg:", "ogb:")):
-        from harness.datasets import external
-
-        return external.load(dataset)
+    if dataset.startswith(external.PREFIXES):
+        return external.load(dataset, data_folder())
     return npz.read(_file(dataset))
 
 
 def _file(dataset: str) -> Path:
     """The npz file a name or path means."""
-    if dataset.endswith(".npz") or "/" in dataset:
+    if dataset.endswith(".npz") or os.sep in dataset:
         return Path(dataset)
     path = data_folder() / f"{dataset}.npz"
     if not path.is_file():
-        raise unknown("dataset", dataset, [*_files(), "synthetic:"])
+        raise unknown("dataset", dataset, [name for name, _, _ in known()])
     return path
 
 
-def _files() -> list[str]:
-    return sorted(path.stem for path in data_folder().glob("*.npz"))
-
-
 def source_state(dataset: str) -> str:
-    """What changes when the file behind a name does: path, size, time of change; the name where there is no file."""
-    if dataset.startswith(("synthetic:", "pyg:", "ogb:")):
-        return dataset
-    path = _file(dataset)
+    """Changes whenever the graph behind a name may have: paths, sizes and times of its files, or the recipe's hash."""
+    if dataset.startswith(PREFIX):
+        return synthetic.identity(dataset)
+    files = external.files(dataset, data_folder()) if dataset.startswith(external.PREFIXES) else [_file(dataset)]
     try:
-        state = path.stat()
+        states = [(path.resolve(), path.stat()) for path in files]
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    return f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
+        raise InputError(f"{error.filename}: {error.strerror}") from None
+    return " ".join([dataset, *(f"{path} {state.st_size} {state.st_mtime_ns}" for path, state in states)])
 
 
 def known() -> list[tuple[str, str, bool]]:
-    """(name, description, available) of everything that `load` knows."""
-    return [*(_listed(name) for name in _files()), *_presets()]
+    """(name, description, whether it can be had here and now) of everything that `load` knows by name."""
+    plain = "stand-in with free " + ", ".join(f"{name}=" for name in PARAMETERS)
+    presets = [(f"{PREFIX}{name}", _described(recipe), True) for name, recipe in PRESETS.items()]
+    return [*_listed(), (PREFIX, plain, True), *presets, *external.known(data_folder())]
 
 
-def _listed(name: str) -> tuple[str, str, bool]:
-    try:
-        return name, npz.describe(data_folder() / f"{name}.npz"), True
-    except InputError as error:
-        return name, str(error), False
+def _described(recipe: Recipe) -> str:
+    size = f"{recipe.nodes:,} nodes, {round(recipe.nodes * recipe.degree):,} edges"
+    return f"stand-in for {recipe.standin}: {size}{', multi-label' * recipe.multilabel}; scale=0.01 shrinks it"
 
 
-def _presets() -> list[tuple[str, str, bool]]:
-    plain = (
-        "synthetic:",
-        "stand-in with free nodes=, degree=, classes=, features=, homophily=, signal=, seed=",
-        True,
-    )
-    named = [
-        (f"synthetic:{name}", f"stand-in for {preset.standin}; scale=0.01 shrinks it", True)
-        for name, preset in PRESETS.items()
-    ]
-    return [plain, *named]
+def _listed() -> list[tuple[str, str, bool]]:
+    """The npz files of the data folder; a damaged one is listed with what is wrong."""
+    rows = []
+    for path in sorted(data_folder().glob("*.npz")):
+        try:
+            rows.append((path.stem, npz.describe(path), True))
+        except InputError as error:
+            rows.append((path.stem, str(error), False))
+    return rows
 
 
 def require_trainable(graph: Graph) -> None:
@@ -115,23 +109,36 @@ def require_trainable(graph: Graph) -> None:
 
 
 def training_graph(graph: Graph) -> tuple[Graph, np.ndarray]:
-    """The inductive protocol: the subgraph of the training nodes, and their ids in the whole graph."""
+    """The inductive protocol: the subgraph induced by the training nodes, and their ids int64 in the whole graph.
+
+    Row i of the subgraph is node `ids[i]`; all of its nodes train, none validates or tests.
+    """
     require_trainable(graph)
     assert graph.train is not None
     return graph.subgraph(graph.train), graph.train
 
 
 def _scaled(graph: Graph, features: str) -> Graph:
-    if graph.x is None or features == "raw":
-        return graph
     x = graph.x
+    if x is None and features != "raw":
+        raise InputError(f"{graph.name} has no features to scale; use --features raw")
+    if x is None or features == "raw":
+        return graph
     if features == "row":
         total = np.asarray(abs(x).sum(axis=1), np.float32).reshape(-1, 1)
         factor = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
-        scaled = sp.csr_matrix(x.multiply(factor)) if sp.issparse(x) else x * factor
-        return replace(graph, x=scaled.astype(np.float32))
-    dense = x.toarray() if sp.issparse(x) else np.asarray(x)
-    rows = dense if graph.train is None else dense[graph.train]
-    deviation = rows.std(axis=0)
-    deviation[deviation == 0] = 1
-    return replace(graph, x=((dense - rows.mean(axis=0)) / deviation).astype(np.float32))
+        scaled = x * factor if isinstance(x, np.ndarray) else sp.csr_matrix(x.multiply(factor))
+        return replace(graph, x=scaled.astype(np.float32, copy=False))
+    return replace(graph, x=_standardised(x if isinstance(x, np.ndarray) else x.toarray(), graph.train))
+
+
+def _standardised(x: np.ndarray, train: np.ndarray | None) -> np.ndarray:
+    """Dense float32 [N, F]; a column that is constant over the training rows is only centred."""
+    rows = x if train is None else x[train]
+    if not len(rows):
+        raise InputError("features cannot be standardised: the split has no training nodes")
+    mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+    deviation[deviation <= 1e-7 * np.abs(mean)] = 1
+    scaled: np.ndarray = x - mean.astype(np.float32)
+    scaled /= deviation.astype(np.float32)
+    return scaled

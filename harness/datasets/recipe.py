@@ -127,9 +127,8 @@ def _check(dataset: str, recipe: Recipe) -> None:
         "homophily must be 0 to 1": 0 <= r.homophily <= 1,
         "label_noise must be 0 to 1": 0 <= r.label_noise <= 1,
         "signal must be 0 or more and finite": 0 <= r.signal < float("inf"),
-        "communities must be at least classes and at most a third of the nodes": r.classes
-        <= r.communities
-        <= r.nodes // 3,
+        "communities must not be fewer than classes": r.classes <= r.communities,
+        "communities must be at most a third of the nodes": r.communities <= r.nodes // 3,
         "exponent must be above 2 and at most 100": 2 < r.exponent <= 100,
         "multilabel must be 0 or 1": r.multilabel in (0, 1),
         "order must be random or community": r.order in ("random", "community"),

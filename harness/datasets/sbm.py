@@ -68,16 +68,17 @@ def sample(
     def between(count: int, stream: int) -> Pairs:
         return _draw_between(count, _key(seed, 2 * stream + 1), bound, *tables, number)
 
-    parts = [_distinct(n, draw, len(number)) for n, draw in ((inside, within), (num_pairs - inside, between)) if n]
+    wanted = ((inside, within, _key(seed, -1)), (num_pairs - inside, between, _key(seed, -2)))
+    parts = [_distinct(count, draw, len(number), key) for count, draw, key in wanted if count]
     if not parts:
         return np.zeros(len(number) + 1, np.int64), number[:0].copy()
     return mirror(*(parts[0] if len(parts) == 1 else union(*parts[0], *parts[1])))
 
 
-def _distinct(target: int, draw: Callable[[int, int], Pairs], num_nodes: int) -> Pairs:
+def _distinct(target: int, draw: Callable[[int, int], Pairs], num_nodes: int, key: np.uint64) -> Pairs:
     """CSR of `target` different pairs, each at its smaller end: draws, drops repeats, and draws what is missing.
 
-    The share of new pairs only falls from round to round, so the last one's never leads to too many.
+    The share of new pairs falls from round to round, so the last one's rarely leads to too many; those are removed.
     """
     found: Pairs | None = None
     stream, rate = 0, 1.0
@@ -89,11 +90,11 @@ def _distinct(target: int, draw: Callable[[int, int], Pairs], num_nodes: int) ->
         found = fresh if found is None else union(*found, *fresh)
         rate = (len(found[1]) - have) / count
         stream += 1
-    return found
+    return found if len(found[1]) <= target else _thin(*found, target, key)
 
 
 def _key(seed: int, stream: int) -> np.uint64:
-    return np.uint64(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0])
+    return np.uint64(np.random.SeedSequence([seed, stream % 2**32]).generate_state(1, np.uint64)[0])
 
 
 @njit(cache=True, nogil=True)
@@ -137,6 +138,22 @@ def _bits(counter: np.uint64) -> np.uint64:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def _thin(indptr: np.ndarray, indices: np.ndarray, target: int, key: np.uint64) -> Pairs:
+    """A random choice of `target` entries, each as likely (selection sampling: Knuth, TAOCP 2, algorithm S)."""
+    new_indptr, kept = np.zeros_like(indptr), np.empty(target, indices.dtype)
+    counter, at = key, 0
+    for row in range(len(indptr) - 1):
+        for e in range(indptr[row], indptr[row + 1]):
+            counter += np.uint64(1)
+            share = np.float64(_bits(counter) >> np.uint64(11)) / 2.0**53
+            if share * (len(indices) - e) < target - at:
+                kept[at] = indices[e]
+                at += 1
+        new_indptr[row + 1] = at
+    return new_indptr, kept
 
 
 @njit(cache=True, nogil=True, inline="always")
