@@ -1,0 +1,28 @@
+# `make demo` and `make test` do all set-up from a bare clone. `make test` is what .ci/run runs.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+
+.PHONY: demo test lint clean
+
+demo: $(STAMP)
+	$(BIN)/haloscope demo --out demo
+
+test: lint
+	$(BIN)/pytest -q
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("haloscope needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find harness sims real reports tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

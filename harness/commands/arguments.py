@@ -1,0 +1,200 @@
+"""Every command's arguments. The run flags come from the fields of `RunConfig`, so that they are written down once.
+
+Imports no torch: what the values mean is checked later, by those who use them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from harness.errors import InputError, unknown
+from harness.spec import RunConfig, from_mapping, from_toml
+
+COMMANDS = {
+    "run": "train one method; print its times, bytes, accuracy and memory",
+    "compare": "the same for several methods and modes, with a table and a figure",
+    "demo": "calibrate this machine and compare three methods, simulated beside real",
+    "partition": "cut a graph and print the quality of the cut",
+    "calibrate": "measure this machine and write a cluster file that --mode sim can use",
+    "methods": "list the methods and their options",
+    "datasets": "list the graphs, and where to put those that are missing",
+    "clusters": "list the cluster models, or show one",
+    "collect": "gather result files into one Parquet or CSV table",
+    "doctor": "say what this machine and installation can do",
+}
+GROUPS = {  # first field of a group -> its title in --help
+    "dataset": "graph",
+    "model": "model",
+    "method": "method",
+    "parts": "partition",
+    "mode": "where it runs",
+    "epochs": "training",
+    "threads": "machine",
+}
+DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "partitioner", "renumber", "seed")
+
+
+class Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` that raises InputError, and knows its own flags by name."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message.removeprefix('argument ')} (see `{self.prog} --help`)")
+
+    def flags(self) -> list[str]:
+        """Every long flag."""
+        return [flag for flag in self._option_string_actions if flag.startswith("--")]
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments of one command, with its name in `command`.
+
+    Raises:
+        InputError: unknown command or flag (the nearest one is named), or a value of the wrong type.
+    """
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise unknown("command", argv[0], COMMANDS)
+    parser, commands = _parsers()
+    args, extra = parser.parse_known_args(argv)
+    if extra:
+        raise _unexpected(extra, commands[args.command])
+    return args
+
+
+def config_of(args: argparse.Namespace) -> RunConfig:
+    """The config that file and flags give; a flag wins over the file.
+
+    Raises:
+        InputError: as `from_toml` and `from_mapping`.
+    """
+    base = from_toml(args.config) if args.config is not None else RunConfig()
+    given = {f.name: getattr(args, f.name) for f in fields(RunConfig) if hasattr(args, f.name)}
+    return from_mapping(given, base, source="command line")
+
+
+def _parsers() -> tuple[Parser, dict[str, Parser]]:
+    parser = Parser(prog="haloscope", description="Distributed full-graph GNN training, modelled and real.")
+    parser.add_argument("--version", action="version", version=f"haloscope {_version()}")
+    choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = {
+        name: choices.add_parser(name, help=text, description=text.capitalize() + ".", allow_abbrev=False)
+        for name, text in COMMANDS.items()
+    }
+    for name, add in _ADD.items():
+        add(commands[name])
+    return parser, commands
+
+
+def _version() -> str:
+    try:
+        return version("haloscope")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _unexpected(extra: list[str], parser: Parser) -> InputError:
+    flag = next((text for text in extra if text.startswith("-")), None)
+    if flag is None:
+        return InputError(f"unexpected argument {extra[0]!r} (see `{parser.prog} --help`)")
+    name = flag.partition("=")[0]
+    near = difflib.get_close_matches(name, parser.flags(), n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}?" if near else f"see `{parser.prog} --help`"
+    return InputError(f"unknown flag {name} of {parser.prog}; {hint}")
+
+
+def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
+    """A flag for every field of RunConfig. Flags not given stay out of the namespace: a file may set them."""
+    types = get_type_hints(RunConfig)
+    group: Any = parser
+    for f in fields(RunConfig):
+        if f.name in GROUPS:
+            group = parser.add_argument_group(GROUPS[f.name])
+        if f.name in leave_out or (only is not None and f.name not in only):
+            continue
+        flag = f"--{f.name.replace('_', '-')}"
+        text = f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
+        common: dict[str, Any] = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
+        kind = types[f.name]
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        elif get_origin(kind) is Literal:
+            group.add_argument(flag, choices=get_args(kind), **common)
+        else:
+            group.add_argument(flag, type=kind, metavar={str: "TEXT", int: "N", float: "X"}[kind], **common)
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read these settings from a file; a flag wins")
+
+
+def _add_outputs(parser: Parser, out: str) -> None:
+    parser.add_argument(
+        "--out", type=Path, default=Path(out), metavar="DIR", help=f"folder of results (default: {out}/)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the result here; - writes it to stdout, alone")
+    parser.add_argument("--force", action="store_true", help="run again where a finished result exists")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
+
+
+def _add_run(parser: Parser) -> None:
+    _add_config(parser)
+    _add_outputs(parser, "runs")
+
+
+def _add_compare(parser: Parser) -> None:
+    parser.add_argument(
+        "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
+    )
+    parser.add_argument("--modes", default=None, metavar="sim,real", help="modes (default: the one of --mode)")
+    _add_config(parser, leave_out=("method",))
+    _add_outputs(parser, "runs")
+
+
+def _add_demo(parser: Parser) -> None:
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo"), metavar="DIR", help="folder of results (default: demo/)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
+
+
+def _add_partition(parser: Parser) -> None:
+    _add_config(parser, only=DATA_FLAGS)
+    parser.add_argument("--export", type=Path, metavar="DIR", help="write owner.npy and partition.json here")
+    parser.add_argument("--json", metavar="FILE", help="also write the counts here; - writes them to stdout, alone")
+
+
+def _add_calibrate(parser: Parser) -> None:
+    parser.add_argument(
+        "--out", type=Path, default=Path("calibration"), metavar="DIR", help="folder (default: calibration/)"
+    )
+    depth = parser.add_mutually_exclusive_group()
+    depth.add_argument("--quick", dest="quick", action="store_true", default=True, help="under a minute (default)")
+    depth.add_argument("--full", dest="quick", action="store_false", help="minutes, narrower errors")
+
+
+def _add_methods(parser: Parser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show everything about this one")
+
+
+def _add_clusters(parser: Parser) -> None:
+    parser.add_argument("action", nargs="?", choices=("show",), metavar="show", help="show one cluster")
+    parser.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="which one")
+
+
+def _add_collect(parser: Parser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of result files")
+    parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="a .parquet or .csv file")
+
+
+_ADD = {
+    "run": _add_run,
+    "compare": _add_compare,
+    "demo": _add_demo,
+    "partition": _add_partition,
+    "calibrate": _add_calibrate,
+    "methods": _add_methods,
+    "clusters": _add_clusters,
+    "collect": _add_collect,
+}

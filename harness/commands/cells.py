@@ -1,0 +1,105 @@
+"""One run of one config, or its finished result from an earlier time; where results and tables are put."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import results, runner
+from harness.console import progress_of, show, stderr, stdout
+from harness.errors import InputError
+from harness.prepare import prepare
+from harness.spec import RunConfig
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A finished run: its record, where it lies, and whether it was there before."""
+
+    record: dict[str, Any]
+    path: Path
+    reused: bool
+
+    def where(self) -> str:
+        """The line that says which file holds the result."""
+        return f"result: {self.path}" + (" (finished earlier; --force runs it again)" if self.reused else "")
+
+
+def run_or_reuse(config: RunConfig, out: Path, *, force: bool = False, quiet: bool = False, title: str = "") -> Cell:
+    """Run `config`, unless `out` holds its finished result; writes the result.
+
+    Raises:
+        InputError: before anything is written, for whatever the user can mend.
+    """
+    path = out / f"{config.run_id()}.json"
+    if not force:
+        record = _finished(path, config)
+        if record is not None:
+            return Cell(record, path, reused=True)
+    with progress_of(title or f"{config.method}, {config.mode}", config.epochs, quiet) as progress:
+        result = runner.run(config, progress)
+    return Cell(results.load(result.save(out)), path, reused=False)
+
+
+def writable(path: Path | None, folder: bool) -> None:
+    """Raise InputError where a file or folder cannot be written, before work is spent on it. Makes nothing."""
+    if path is None:
+        return
+    if path.exists() and path.is_dir() != folder:
+        raise InputError(f"{path} is {'not a folder' if folder else 'a folder'}; choose another place")
+    nearest = path
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not os.access(nearest, os.W_OK) or (nearest != path and not nearest.is_dir()):
+        raise InputError(f"cannot write {path}: {nearest} is not writable")
+
+
+def json_target(target: str | None) -> Path | None:
+    """The file behind `--json`, or None for stdout and for no flag at all. Raises InputError where it is unwritable."""
+    path = None if target in (None, "-") else Path(str(target))
+    writable(path, folder=False)
+    return path
+
+
+def as_json(content: Any) -> bytes:
+    """Indented JSON with a line end."""
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = False) -> None:
+    """JSON to its target, tables to stdout; to stderr where JSON has stdout for itself."""
+    if target is not None:
+        if target == "-":
+            stdout().file.write(as_json(content).decode())
+        else:
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            results.write_atomically(Path(target), as_json(content))
+    if not quiet:
+        show(tables, stderr() if target == "-" else stdout())
+
+
+def _finished(path: Path, config: RunConfig) -> dict[str, Any] | None:
+    """The record at `path` where it is finished and still true: same version, same graph, no newer input file."""
+    if not path.exists():
+        return None
+    try:
+        record = results.load(path)
+    except InputError:
+        return None  # not a result: it is written anew
+    inputs = [Path(name) for name in (config.dataset, config.cluster) if name.endswith((".npz", ".toml"))]
+    newer = any(file.exists() and file.stat().st_mtime > path.stat().st_mtime for file in inputs)
+    if record["state"] != "done" or newer or record["environment"]["versions"].get("haloscope") != _version():
+        return None
+    return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
+
+
+def _version() -> str | None:
+    try:
+        return version("haloscope")
+    except PackageNotFoundError:
+        return None

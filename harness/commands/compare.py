@@ -1,0 +1,86 @@
+"""`haloscope compare`: several methods and modes on the same data, in one table, one figure, one JSON and one CSV."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pandas as pd
+
+from harness.commands.arguments import config_of
+from harness.commands.cells import Cell, as_json, deliver, json_target, run_or_reuse, writable
+from harness.commands.tables import comparison_table, notes
+from harness.errors import InputError, unknown
+from harness.methods.registry import parse_method
+from harness.results import write_atomically
+from harness.spec import Mode, RunConfig, check
+from harness.summary import comparison
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run every cell, then show and write the comparison; 1 when one of them diverged."""
+    configs = cells_of(config_of(args), args.methods, args.modes)
+    writable(args.out, folder=True)
+    json_target(args.json)
+    cells = run_all(configs, args.out, force=args.force, quiet=args.quiet)
+    tables, content = publish(cells, args.out / "comparison")
+    deliver(content, tables, args.json, args.quiet)
+    return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
+
+
+def cells_of(base: RunConfig, methods: str, modes: str | None) -> list[RunConfig]:
+    """The config of every cell, method by method; whole-graph methods run on one part.
+
+    Raises:
+        InputError: unknown method, option or mode.
+    """
+    chosen = [_mode(text.strip()) for text in modes.split(",")] if modes else [base.mode]
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise InputError("--methods names no method, e.g. --methods vanilla,bns-gcn:p=0.1")
+    made: dict[RunConfig, None] = {}
+    for name in names:
+        whole = parse_method(name, layer0=base.layer0).facts.cut == "none"
+        for mode in chosen:
+            config = replace(base, method=name, mode=mode, parts=1 if whole else base.parts)
+            check(config)
+            made[config] = None
+    return list(made)
+
+
+def _mode(text: str) -> Mode:
+    for mode in get_args(Mode):
+        if text == mode:
+            return cast(Mode, mode)
+    raise unknown("mode", text, get_args(Mode))
+
+
+def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, quiet: bool = False) -> list[Cell]:
+    """Run or reuse every config; each result is written as soon as it is there."""
+    cells = []
+    for number, config in enumerate(configs, 1):
+        title = f"[{number}/{len(configs)}] {config.method}, {config.mode}"
+        cells.append(run_or_reuse(config, out, force=force, quiet=quiet, title=title))
+    return cells
+
+
+def publish(cells: Sequence[Cell], folder: Path) -> tuple[list[Any], dict[str, Any]]:
+    """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; answers the tables to show and the JSON content."""
+    records = [cell.record for cell in cells]
+    rows = comparison(records)
+    content = {"rows": rows, "runs": [str(cell.path) for cell in cells]}
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = [folder / "table.csv", folder / "table.json"]
+    write_atomically(tables[0], pd.DataFrame(rows).to_csv(index=False).encode())
+    write_atomically(tables[1], as_json(content))
+    figures = import_module("reports.figures")  # by name: harness never depends on the packages above it
+    drawn = figures.breakdown_and_accuracy(records, folder / "figure")
+    said = dict.fromkeys(note for record in records for note in notes(record))
+    reused = sum(cell.reused for cell in cells)
+    lines = [f"{reused} of {len(cells)} runs were finished earlier; --force runs them again"] if reused else []
+    lines.append("written: " + ", ".join(str(path) for path in (*tables, *drawn)))
+    return [comparison_table(rows), *said, *lines], content

@@ -1,0 +1,22 @@
+"""`haloscope datasets`: the graphs that `--dataset` finds here, and where to put those that it does not."""
+
+from __future__ import annotations
+
+import argparse
+
+from harness.commands.tables import table
+from harness.console import show, stdout
+from harness.datasets import known
+from harness.datasets.catalog import data_folder
+
+WHERE = """npz files are looked for in {folder} (HALOSCOPE_DATA names another folder); a path to a file works as well
+keys of a file: edge_index [2, E]; x [N, F], or x_indptr, x_indices, x_data and x_shape; y; train_idx, val_idx, test_idx
+pyg:NAME and ogb:NAME are downloaded once by their library where it can, and otherwise say what to put where"""
+
+
+def main(args: argparse.Namespace) -> int:
+    """The table."""
+    rows = [[name, "here" if here else "not here", text] for name, text, here in known()]
+    lines = WHERE.format(folder=data_folder().absolute()).splitlines()
+    show([table("", ["--dataset", "state", "what"], rows, left=3), *lines], stdout())
+    return 0

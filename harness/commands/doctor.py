@@ -1,0 +1,96 @@
+"""`haloscope doctor`: what this machine and this installation can do, checked by asking, without changing anything."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import distributed
+
+from harness.cache import cache_root
+from harness.commands.tables import table
+from harness.console import byte_text, show, stdout
+from harness.datasets.catalog import data_folder
+
+NEEDED = ("torch", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib", "msgspec", "rich")
+OPTIONAL = {"torch_geometric": "graphs of PyG", "ogb": "graphs of OGB", "triton": "compiled kernels on CUDA"}
+CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # bits of CapEff, capabilities(7)
+
+
+class Check(NamedTuple):
+    """One line: `good` is None where the absence is no fault."""
+
+    what: str
+    found: str
+    good: bool | None
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print every check; 1 when something that haloscope needs is missing."""
+    checks = [*_installation(), *_machine(), *_folders()]
+    marks = {True: "ok", False: "MISSING", None: "not here"}
+    rows = [[check.what, marks[check.good], check.found] for check in checks]
+    show([table("", ["what", "state", "found"], rows, left=3)], stdout())
+    return 1 if any(check.good is False for check in checks) else 0
+
+
+def _installation() -> Iterator[Check]:
+    yield Check("python", platform.python_version(), sys.version_info >= (3, 11))
+    for name in ("haloscope", *NEEDED):
+        yield Check(name, _version(name) or "not installed", _version(name) is not None)
+    for name, use in OPTIONAL.items():
+        found = _version(name) if find_spec(name) else None
+        yield Check(name, found or f"not installed; for {use}", found is not None or None)
+
+
+def _machine() -> Iterator[Check]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield Check("cores", f"{usable} usable, torch uses {torch.get_num_threads()} threads; {platform.machine()}", True)
+    yield Check("memory", byte_text(memory), True)
+    gloo = distributed.is_available() and distributed.is_gloo_available()
+    yield Check("gloo", "real mode on CPU" if gloo else "this torch has no gloo: --mode real cannot run", gloo)
+    nccl = distributed.is_available() and distributed.is_nccl_available()
+    yield Check("nccl", "real mode on CUDA" if nccl else "this torch has no NCCL", nccl or None)
+    cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    yield Check("cuda", ", ".join(cuda) or "no device visible", bool(cuda) or None)
+    for tool, bit in (("tc", CAP_NET_ADMIN), ("ip", CAP_SYS_ADMIN)):
+        path, allowed = shutil.which(tool), _capable(bit)
+        use = "shape links" if tool == "tc" else "network namespaces"
+        found = f"{path or 'not installed'}, {'allowed' if allowed else 'not allowed'} to this user; for {use}"
+        yield Check(tool, found, (path is not None and allowed) or None)
+
+
+def _folders() -> Iterator[Check]:
+    root = cache_root()
+    nearest = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    fine = nearest.is_dir() and os.access(nearest, os.W_OK)
+    yield Check("cache folder", f"{root}{'' if fine else ' cannot be written; set HALOSCOPE_CACHE'}", fine)
+    count = len(list(data_folder().glob("*.npz")))
+    hint = "" if count else " (HALOSCOPE_DATA names another folder; synthetic graphs need none)"
+    yield Check("graph files", f"{count} npz files in {data_folder().absolute()}{hint}", count > 0 or None)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _capable(bit: int) -> bool:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    lines = [line for line in status.splitlines() if line.startswith("CapEff:")]
+    return bool(lines) and bool(int(lines[0].split()[1], 16) >> bit & 1)

@@ -1,0 +1,44 @@
+"""`haloscope methods`: what is registered, what it promises, which options it takes."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from dataclasses import fields
+
+from harness.commands.tables import table
+from harness.console import show, stdout
+from harness.errors import unknown
+from harness.methods.base import Facts, Method
+from harness.methods.registry import known_methods
+
+
+def main(args: argparse.Namespace) -> int:
+    """The table of all methods, or everything about one."""
+    methods = known_methods()
+    if args.name is None:
+        rows = [[name, *_facts(m.facts), _options(m), m.facts.paper] for name, m in methods.items()]
+        columns = ["method", "cut", "exact", "received rows", "options and defaults", "source"]
+        show([table("", columns, rows, left=6), "one method in full: haloscope methods NAME"], stdout())
+        return 0
+    if args.name not in methods:
+        raise unknown("method", args.name, methods)
+    method = methods[args.name]
+    cut, exact, received = _facts(method.facts)
+    head = f"{args.name}: cut {cut}; exact: {exact}; received rows: {received}"
+    syntax = ":".join([args.name, *(f"{f.name}={f.default}" for f in fields(method))])
+    show([head, "", inspect.getdoc(method) or "", "", f"--method {syntax}", f"source: {method.facts.paper}"], stdout())
+    return 0
+
+
+def _facts(facts: Facts) -> tuple[str, str, str]:
+    exact = "yes" if facts.exact else "no"
+    if facts.exact_when:
+        exact += f" ({'only ' if facts.exact else 'yes '}with {facts.exact_when})"
+    quality = "exact" if not facts.lossy else "unbiased" if facts.unbiased else "approximate"
+    stale = f", {facts.staleness} epochs old" if facts.staleness else ""
+    return facts.cut, exact, quality + stale
+
+
+def _options(method: type[Method]) -> str:
+    return " ".join(f"{f.name}={f.default}" for f in fields(method))

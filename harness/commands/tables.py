@@ -1,0 +1,120 @@
+"""Result records as terminal tables, units in every heading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from harness.console import byte_text, megabytes, percent, significant, time_unit
+from harness.rank import COMPONENTS
+from harness.summary import notes_of
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
+    """A table whose first `left` columns are text and whose others are numbers."""
+    heading = Text(title) if title else None
+    made = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for at, column in enumerate(columns):
+        whole = at < left and at < len(columns) - 1  # names are never cut; a long remark at the end may be
+        made.add_column(Text(column), justify="left" if at < left else "right", overflow="fold", no_wrap=whole)
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def run_report(record: dict[str, Any]) -> list[Table | str]:
+    """Everything one run has to say."""
+    config, graph = record["config"], record["graph"]
+    where = f"{config['mode']}, cluster {config['cluster']}" if config["mode"] == "sim" else config["mode"]
+    head = f"{config['method']} on {graph.get('name', config['dataset'])}, {config['parts']} parts, {where}"
+    shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}"
+    parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
+    if record["summary"]["seconds"]:
+        parts.append(_time_table(record["summary"]["seconds"]))
+    if record["epochs"]:
+        parts += [_byte_table(record["epochs"][-1]["bytes"]), _outcome_table(record)]
+    return [*parts, *notes(record)]
+
+
+def notes(record: dict[str, Any]) -> list[str]:
+    """The notes of a record, one line each."""
+    return [f"note: {note}" for note in notes_of(record)]
+
+
+def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Runs side by side. Components that are zero everywhere are left out."""
+    factor, unit = time_unit([row["epoch_seconds"] for row in rows])
+    shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
+    columns = ["method", "mode", "layer0", "parts", f"epoch {unit}", *shown, "speed-up", "MB", "test", "peak MB"]
+    cells = []
+    for row in rows:
+        times = [_scaled(row[f"{name}_seconds"], factor) for name in ("epoch", *shown)]
+        speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
+        method = row["method"] if row["state"] == "done" else f"{row['method']} ({row['state']})"
+        facts = [method, row["mode"], row["layer0"] or "-", str(row["parts"])]
+        amounts = [speedup, megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
+        cells.append([*facts, *times, *amounts])
+    made = table("", columns, cells, left=3)
+    made.caption = Text(
+        f"per epoch: {unit} (median; components sum to the epoch, hidden runs behind compute), MB sent by all ranks; "
+        "test accuracy at the best validation; peak memory of the fullest rank; "
+        "speed-up against the first method, same mode"
+    )
+    made.caption_justify = "left"
+    return made
+
+
+def quality_table(summary: dict[str, Any], rows: Sequence[dict[str, int]]) -> list[Table | str]:
+    """A partition: counts per part, and the totals."""
+    columns = list(rows[0])  # part, inner, halo, sent, edges, cut
+    counts = table("", columns, [[f"{row[name]:,}" for name in columns] for row in rows])
+    totals = [
+        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else significant(value, 4)]
+        for name, value in summary.items()
+    ]
+    return [counts, table("", ["all parts", "value"], totals)]
+
+
+def _time_table(seconds: dict[str, float]) -> Table:
+    factor, unit = time_unit([seconds["epoch"]])
+    epoch = seconds["epoch"] or 1.0
+    rows = [[name, _scaled(seconds[name], factor), f"{100 * seconds[name] / epoch:.1f}"] for name in COMPONENTS]
+    rows.append(["epoch", _scaled(seconds["epoch"], factor), "100.0"])
+    rows.append(["hidden (not in the sum)", _scaled(seconds["hidden"], factor), ""])
+    return table("", ["time per epoch, median", unit, "%"], rows)
+
+
+def _byte_table(counts: dict[str, Any]) -> Table:
+    layers = range(len(counts["forward"]))
+    columns = ["bytes of the last epoch, all ranks", *(f"layer {l}" for l in layers), "total"]
+    rows = [
+        [name, *(byte_text(count) for count in counts[name]), byte_text(sum(counts[name]))]
+        for name in ("forward", "backward")
+    ]
+    rows += [[name, *("" for _ in layers), byte_text(counts[name])] for name in ("reduce", "other")]
+    rows += [[f"of these over {tier}", *("" for _ in layers), byte_text(n)] for tier, n in counts["tiers"].items()]
+    return table("", columns, rows)
+
+
+def _outcome_table(record: dict[str, Any]) -> Table:
+    summary, last = record["summary"], record["epochs"][-1]
+    rows = [
+        ["final loss", "-" if summary["final_loss"] is None else f"{summary['final_loss']:.4f}"],
+        ["train accuracy, last", percent(last["train"])],
+        ["validation accuracy, best", percent(summary["best_val"])],
+        ["test accuracy at best validation", percent(summary["test_at_best_val"])],
+    ]
+    memory = last["peak_memory"]
+    rows += [[f"peak memory, rank {rank}", byte_text(count) if count else "-"] for rank, count in enumerate(memory[:8])]
+    if len(memory) > 8:
+        rows.append([f"peak memory, fullest of {len(memory)} ranks", byte_text(max(memory))])
+    return table("", ["outcome", "value"], rows)
+
+
+def _scaled(seconds: float | None, factor: float) -> str:
+    """Seconds in the table's unit; what is left of rounding (under a nanosecond) is zero."""
+    return significant(None if seconds is None else 0.0 if abs(seconds) < 1e-9 else seconds * factor)

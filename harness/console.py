@@ -1,0 +1,142 @@
+"""What the command shows: consoles, the progress bar, and numbers with their units. It decides nothing."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from harness.results import RankEpoch
+
+FILE_WIDTH = 140  # columns when the output is not a terminal
+LINE_EVERY_S = 30.0  # seconds between lines of progress then
+DASH = "-"
+
+
+def stdout() -> Console:
+    """The console of results."""
+    return _console(stderr=False)
+
+
+def stderr() -> Console:
+    """The console of everything that is not the result."""
+    return _console(stderr=True)
+
+
+def show(items: Sequence[RenderableType], console: Console) -> None:
+    """Print each item; plain text is neither marked up nor wrapped."""
+    for item in items:
+        if isinstance(item, str):
+            console.print(item, markup=False, highlight=False, soft_wrap=True)
+        else:
+            console.print(item)
+
+
+@contextmanager
+def progress_of(title: str, epochs: int, quiet: bool = False) -> Iterator[Callable[[RankEpoch], None] | None]:
+    """Shows a bar with epoch, loss and time left on stderr; yields what to call after every epoch.
+
+    Where stderr is no terminal there is a line after the first epoch, and one every half minute. `quiet` shows nothing
+    and yields None.
+    """
+    console = stderr()
+    if quiet:
+        yield None
+    elif console.is_terminal:
+        with _bar(title, epochs, console) as epoch_done:
+            yield epoch_done
+    else:
+        yield _lines(title, epochs, console)
+
+
+def _lines(title: str, epochs: int, console: Console) -> Callable[[RankEpoch], None]:
+    begin, spoken = time.monotonic(), -math.inf
+
+    def epoch_done(record: RankEpoch) -> None:
+        nonlocal spoken
+        now = time.monotonic()
+        if now - spoken < LINE_EVERY_S:
+            return
+        done = record.epoch + 1
+        left = f", about {(now - begin) / done * (epochs - done):.0f} s left" if record.epoch else ""
+        show([f"{title}: epoch {done} of {epochs}, {_loss(record)}{left}"], console)
+        spoken = now
+
+    return epoch_done
+
+
+@contextmanager
+def _bar(title: str, epochs: int, console: Console) -> Iterator[Callable[[RankEpoch], None]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as bar:
+        task = bar.add_task(title, total=epochs, loss="preparing")
+
+        def epoch_done(record: RankEpoch) -> None:
+            bar.update(task, completed=record.epoch + 1, loss=_loss(record))
+
+        yield epoch_done
+
+
+def _loss(record: RankEpoch) -> str:
+    return "no loss (shapes only)" if record.loss is None else f"loss {record.loss:.4f}"
+
+
+def time_unit(seconds: Sequence[float | None]) -> tuple[float, str]:
+    """A factor and the unit in which the largest of `seconds` reads well."""
+    largest = max((s for s in seconds if s is not None), default=0.0)
+    return (1.0, "s") if largest >= 1 else (1e3, "ms") if largest >= 1e-3 else (1e6, "us")
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """A number with so many significant digits, all digits before the point, and no exponent; a dash for None."""
+    if value is None:
+        return DASH
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    places = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    return f"{value:,.{places}f}"
+
+
+def megabytes(count: float | None) -> str:
+    """Bytes in MB (10**6), without the unit."""
+    return significant(None if count is None else count / 1e6)
+
+
+def byte_text(count: float | None) -> str:
+    """Bytes with the unit that reads well (powers of 1000)."""
+    if count is None:
+        return DASH
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size:
+            return f"{significant(count / size)} {unit}"
+    return f"{count:.0f} B"
+
+
+def percent(share: float | None) -> str:
+    """A fraction as a percentage."""
+    return DASH if share is None else f"{100 * share:.2f} %"
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to `harness.cli`, which ends quietly."""
+        raise BrokenPipeError
+
+
+def _console(stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return _Console(file=stream, width=None if stream.isatty() else FILE_WIDTH)

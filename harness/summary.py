@@ -1,0 +1,74 @@
+"""One flat row per run: the numbers that tables, CSV files and data frames show, under the same names everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.rank import COMPONENTS
+
+SECONDS = ("epoch", *COMPONENTS, "hidden")
+
+
+def row_of(record: dict[str, Any]) -> dict[str, Any]:
+    """A result record in one row: seconds and bytes per epoch, accuracies in [0, 1], peak bytes of the fullest rank.
+
+    Keys are always the same; what a run could not know is None (seconds in loopback, accuracy of shapes).
+    """
+    config, summary = record["config"], record["summary"]
+    seconds = {f"{name}_seconds": summary["seconds"].get(name) for name in SECONDS}
+    return {
+        "method": config["method"],
+        "mode": config["mode"],
+        "cluster": config["cluster"] if config["mode"] == "sim" else None,
+        "dataset": record["graph"].get("name", config["dataset"]),
+        "model": config["model"],
+        "parts": config["parts"],
+        "layer0": record["facts"].get("layer0"),
+        "state": record["state"],
+        **seconds,
+        "bytes_per_epoch": summary["bytes_per_epoch"],
+        "test": summary["test_at_best_val"],
+        "best_test": summary["best_test"],
+        "peak_memory": summary["peak_memory"] or None,
+        "run_id": record["run_id"],
+    }
+
+
+def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of several runs with `speedup`: epoch time of the first method in the same mode over this one's."""
+    rows = [row_of(record) for record in records]
+    for row in rows:
+        first = next(r for r in rows if r["mode"] == row["mode"])["epoch_seconds"]
+        row["speedup"] = first / row["epoch_seconds"] if first and row["epoch_seconds"] else None
+    return rows
+
+
+def notes_of(record: dict[str, Any]) -> list[str]:
+    """What a reader of the numbers must know: stand-ins, the input layer, what was assumed or not measured."""
+    config, facts = record["config"], record["facts"]
+    notes = [str(note) for note in record["graph"].get("notes", ())]
+    if facts.get("layer0"):
+        notes.append(f"layer0 = {facts['layer0']}: {_LAYER0[facts['layer0']]}")
+    notes += [str(note) for note in facts.get("notes", ())]
+    if config["mode"] in _MEMORY:
+        notes.append(f"peak memory in {config['mode']}: {_MEMORY[config['mode']][config['device']]}")
+    if config["mode"] == "loopback":
+        notes.append("loopback: all ranks in one process, without a clock; use --mode sim or --mode real for times")
+    if config["shapes_only"]:
+        notes.append("shapes only: no numbers were computed, so there is no accuracy")
+    if record["message"]:
+        notes.append(record["message"])
+    return notes
+
+
+_TENSORS = "tensors alive on the rank's device"
+_MEMORY = {
+    "sim": {"cpu": _TENSORS, "cuda": _TENSORS},
+    "real": {"cpu": "what the rank's process grew by while it trained", "cuda": _TENSORS},
+}
+_LAYER0 = {
+    "precompute": "input features are aggregated once, before training, with every boundary node",
+    "cache": "every rank keeps its boundary nodes' input features",
+    "exchange": "input features of boundary nodes are sent every epoch",
+}

@@ -1,0 +1,1 @@
+"""Tables and figures drawn from result files; nothing here runs a method."""
