@@ -33,8 +33,8 @@ class Aggregation:
         if self.kind == "mean":
             return _sum(graph, own, halo).mul_(_mean_scale(graph.degree, own))
         scaled = own * _gcn_scale(graph.degree, own)
-        z = _sum(graph, scaled, halo * _gcn_scale(graph.halo_degree, halo)) + scaled
-        return z * _gcn_scale(graph.degree, own)
+        z = _sum(graph, scaled, halo * _gcn_scale(graph.halo_degree, halo))
+        return z.add_(scaled).mul_(_gcn_scale(graph.degree, own))
 
     def adjoint(self, graph: LocalGraph, g_own: Tensor, g_halo: Tensor) -> Tensor:
         """A^T applied to complete gradients of own and halo rows; right on symmetric graphs only."""
@@ -46,7 +46,7 @@ class Aggregation:
 
 def _sum(graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
     z = aggregate(graph.own, own)
-    return z + aggregate(graph.halo, halo) if graph.halo.nnz else z
+    return z.add_(aggregate(graph.halo, halo)) if graph.halo.nnz else z
 
 
 def _gcn_scale(degree: Tensor, like: Tensor) -> Tensor:
@@ -81,11 +81,15 @@ class Conv(nn.Module):
         """Output rows from the layer's own input rows and the aggregated, transformed rows."""
         return z
 
+    def mix(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Output rows from the layer's own input rows and aggregated rows that are not transformed yet."""
+        return self.combine(rows, self.transform(z))
+
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         """The layer with aggregation first where that is possible, [n_own, in] -> [n_own, out]."""
         if self.aggregation is None:
             return self.combine(own, self.aggregate(graph, self.transform(own), self.transform(halo)))
-        return self.combine(own, self.transform(self.aggregate(graph, own, halo)))
+        return self.mix(own, self.aggregate(graph, own, halo))
 
 
 class GCNConv(Conv):
@@ -124,6 +128,9 @@ class SAGEConv(Conv):
 
     def combine(self, rows: Tensor, z: Tensor) -> Tensor:
         return self.own(rows) + z  # type: ignore[no-any-return]
+
+    def mix(self, rows: Tensor, z: Tensor) -> Tensor:
+        return torch.addmm(self.own(rows), z, self.neighbour.weight.t())  # one pass and one tensor less
 
 
 class GATConv(Conv):

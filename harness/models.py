@@ -94,7 +94,7 @@ class GNN(nn.Module):
         """The same from rows that are aggregated already (precomputed or pulled)."""
         layer = self.layers[l]
         assert isinstance(layer, Conv)
-        return self._finish(l, layer.combine(rows, z if transformed else layer.transform(z)))
+        return self._finish(l, layer.combine(rows, z) if transformed else layer.mix(rows, z))
 
     def _message_width(self, l: int) -> int:
         layer = self.layers[l]
@@ -103,9 +103,7 @@ class GNN(nn.Module):
     def _finish(self, l: int, out: Tensor) -> Tensor:
         if l == self.depth - 1:
             return out
-        if len(self.norms):
-            out = self.norms[l](out)
-        return out.relu()
+        return self.norms[l](out).relu_() if len(self.norms) else out.relu()
 
 
 Factory = Callable[[RunConfig, int, int], nn.Module]

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from harness.rank import Rank
 
@@ -104,9 +105,11 @@ class Tape:
         wanted = [*leaves, *self.parameters]
         if not outputs[0].requires_grad or not wanted:
             return
-        # The graph is kept because a tensor of this segment may also be used directly by a later one; it is freed
-        # all the same when the last reference to the segment's outputs goes, at the end of this round.
-        found = torch.autograd.grad(outputs, wanted, seeds, allow_unused=True, retain_graph=bool(self._cuts))
+        # Where a tensor skipped a cut, its own segment is traversed again later, so its graph must last.
+        mine = _nodes(outputs)
+        again = any(not mine.isdisjoint(_nodes(cut.sources)) for cut in self._cuts)
+        found = torch.autograd.grad(outputs, wanted, seeds, allow_unused=True, retain_graph=again)
+        del mine
         outputs.clear()
         for tensor, gradient in zip(wanted, found, strict=True):
             if gradient is None:
@@ -116,6 +119,17 @@ class Tape:
             else:
                 known = gradients.get(id(tensor))
                 gradients[id(tensor)] = gradient if known is None else known + gradient
+
+
+def _nodes(outputs: list[Tensor]) -> set[Node]:
+    """The autograd nodes behind `outputs` up to the last cut; leaves, which segments may share, are left out."""
+    stack, seen = [output.grad_fn for output in outputs], set[Node]()
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen and not hasattr(node, "variable"):
+            seen.add(node)
+            stack.extend(following for following, _ in node.next_functions)
+    return seen
 
 
 def _leaf(tensor: Tensor) -> Tensor:
