@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ from harness.cache import cache_root
 from harness.errors import InputError
 from harness.graph import Graph
 from harness.halo import Part, Totals
-from harness.partition import PartitionFolder, Renumber, open_partition, partitioned
+from harness.partition import PartitionFolder, Renumber, open_partition, partition_version, partitioned
 from harness.results import write_atomically
 from harness.spec import RunConfig
 
 DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "partitioner", "renumber", "seed")
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +66,16 @@ def prepare(config: RunConfig) -> Prepared:
     if trained is not graph:
         evaluate = partitioned(graph, config.partitioner, config.parts, config.seed, renumber)
     described = _describe(graph)
-    record = {"train": str(train.path), "evaluate": str(evaluate.path), "graph": described}
+    totals = train.part(0).totals
+    record = {
+        "train": str(train.path),
+        "evaluate": str(evaluate.path),
+        "graph": described,
+        "totals": asdict(totals),
+    }
     index.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(index, json.dumps(record, indent=1).encode())
-    return Prepared(train, evaluate, described, train.part(0).totals)
+    return Prepared(train, evaluate, described, totals)
 
 
 def _from_index(index: Path) -> Prepared | None:
@@ -80,13 +86,15 @@ def _from_index(index: Path) -> Prepared | None:
     train, evaluate = open_partition(Path(record["train"])), open_partition(Path(record["evaluate"]))
     if train is None or evaluate is None:
         return None
-    return Prepared(train, evaluate, record["graph"], train.part(0).totals)
+    return Prepared(train, evaluate, record["graph"], Totals(**record["totals"]))
 
 
 def _index_key(config: RunConfig) -> str:
     """Hash of the settings that decide the data, and of the state of the file it comes from."""
     settings = {name: getattr(config, name) for name in DATA_FIELDS}
-    text = json.dumps([INDEX_FORMAT, settings, datasets.source_state(config.dataset)], sort_keys=True)
+    text = json.dumps(
+        [INDEX_FORMAT, partition_version(), settings, datasets.source_state(config.dataset)], sort_keys=True
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -61,13 +61,10 @@ class Result:
         return self.config.run_id()
 
     def summary(self) -> dict[str, Any]:
-        """Medians over epochs after the first, best accuracies, totals."""
+        """The median epoch after the first (its components sum to it), best accuracies, totals."""
         timed = [e for e in self.epochs if e["seconds"]]
         steady = timed[1:] or timed
-        seconds = {
-            name: statistics.median(e["seconds"][name] for e in steady)
-            for name in (steady[0]["seconds"] if steady else ())
-        }
+        seconds: dict[str, float] = _median_epoch(steady)["seconds"] if steady else {}
         best = _best(self.epochs)
         return {
             "epoch_seconds": seconds.get("epoch"),
@@ -132,6 +129,11 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "versions": versions,
     }
+
+
+def _median_epoch(epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The epoch of median length; the shorter of the middle two where their number is even."""
+    return sorted(epochs, key=lambda e: float(e["seconds"]["epoch"]))[(len(epochs) - 1) // 2]
 
 
 def _best(epochs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -37,10 +37,15 @@ class Execution:
     tiers: list[str]
     tier_of: list[list[int]]  # [from][to] -> index into tiers
     facts: dict[str, Any] = field(default_factory=dict)
+    out_of_memory: str = ""  # which ranks would not have fitted their device, and by how much
 
 
 class Driver(Protocol):
     """The module a driver's name resolves to."""
+
+    def check(self, config: RunConfig) -> None:
+        """Raise InputError for what the driver cannot run, before any data is loaded."""
+        ...
 
     def execute(self, job: Job) -> Execution:
         """Run the job on all ranks."""
@@ -60,14 +65,20 @@ def make_job(config: RunConfig, progress: Progress | None = None) -> tuple[Job, 
         build_model(config, 1, 2)
     prepared = prepare(config)
     model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
-    method.check(model, prepared.training(0))
+    method.check(model, prepared.totals, config.parts)
     return Job(config, method, prepared, progress), prepared
+
+
+def check_driver(config: RunConfig) -> None:
+    """Raise InputError for what the config's driver cannot run: an unknown cluster, a device that is not there."""
+    cast(Driver, import_module(DRIVERS[config.mode])).check(config)
 
 
 def run(config: RunConfig, progress: Progress | None = None) -> Result:
     """Run one config and answer its result; `progress` is called after every epoch with rank 0's record."""
-    job, prepared = make_job(config, progress)
+    check_driver(config)
     driver = cast(Driver, import_module(DRIVERS[config.mode]))
+    job, prepared = make_job(config, progress)
     try:
         execution = driver.execute(job)
     except Diverged as error:
@@ -83,8 +94,16 @@ def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Resul
     if diverged:
         epochs[-1]["loss"] = None
     facts = {**execution.ranks[0].facts, **execution.facts}
-    message = f"the loss of epoch {epochs[-1]['epoch']} is not finite" if diverged else ""
-    return Result(config, "diverged" if diverged else "done", epochs, prepared.describe(), facts, message)
+    state, message = "done", ""
+    if execution.out_of_memory:
+        state, message = "out_of_memory", execution.out_of_memory
+    elif diverged:
+        state, message = "diverged", f"the loss of epoch {epochs[-1]['epoch']} is not finite"
+    return Result(config, state, epochs, prepared.describe(), facts, message)
+
+
+def check(config: RunConfig) -> None:
+    """The loopback driver runs everything."""
 
 
 def execute(job: Job) -> Execution:
@@ -99,9 +118,9 @@ def execute(job: Job) -> Execution:
     return Execution(ranks, ["memory"], [[0] * config.parts] * config.parts)
 
 
-def threads_per_rank(config: RunConfig) -> int:
+def threads_per_rank(config: RunConfig, ranks_on_host: int | None = None) -> int:
     """CPU threads of one rank. The same in every mode, because sums depend on it in the last bit."""
-    return config.threads or max(1, (os.cpu_count() or 1) // config.parts)
+    return config.threads or max(1, (os.cpu_count() or 1) // (ranks_on_host or config.parts))
 
 
 @contextmanager

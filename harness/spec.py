@@ -80,11 +80,6 @@ class RunConfig:
         return hashlib.sha256(canonical).hexdigest()
 
 
-def field_help() -> dict[str, str]:
-    """Field name -> help text."""
-    return {f.name: str(f.metadata.get("help", "")) for f in fields(RunConfig)}
-
-
 def from_mapping(values: Mapping[str, Any], base: RunConfig | None = None, source: str = "config") -> RunConfig:
     """A config from keys and values laid over `base`.
 
@@ -113,7 +108,7 @@ def from_toml(path: Path, base: RunConfig | None = None) -> RunConfig:
         raise InputError(f"cannot read config file {path}: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"config file {path} is not TOML: {error}") from None
-    return from_mapping(values, base, source=f"{path.name}:")
+    return from_mapping(values, base, source=path.name)
 
 
 def check(config: RunConfig) -> None:

@@ -109,13 +109,12 @@ class _Judge:
     async def create(cls, rank: Rank, job: Job, part: Part, model: GNN, state: Any) -> _Judge | None:
         if rank.shapes_only or job.config.eval_every < 0:
             return None
-        whole = job.parts.evaluation(rank.index)
         method = Vanilla(layer0="auto")
         if job.config.protocol == "transductive" and isinstance(state, EdgeCutState):
             if state.z0 is not None or state.halo_x is not None:
                 return cls(part, method, state)
             return cls(part, method, await method.setup(rank, part, model))
-        whole = whole.to(rank.device)
+        whole = job.parts.evaluation(rank.index).to(rank.device)
         return cls(whole, method, await method.setup(rank, whole, model))
 
     async def judge(self, rank: Rank, model: GNN) -> list[list[float]]:

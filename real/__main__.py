@@ -1,6 +1,6 @@
 """One rank of a run: `torchrun -m real` with the flags of `haloscope run`, or what our own launcher starts.
 
-    torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset reddit --method bns-gcn:p=0.1
+    torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset ogb:ogbn-products --method bns-gcn:p=0.1
     python -m real --config FILE.json --result FILE --progress FILE        (the launcher)
 
 Exit codes: 0 done, 1 the program failed, 2 the user can mend it.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,7 +63,7 @@ def _torchrun(argv: Sequence[str]) -> int:
 
     args = parse(["run", *argv])
     size = os.environ.get("WORLD_SIZE", "1")
-    config = torchrun_config(config_of(args), int(size) if size.isdigit() else 1, hasattr(args, "parts"))
+    config = torchrun_config(config_of(args), int(size) if size.isdigit() else 1, _names_parts(args))
     writable(args.out, folder=True)
     json_target(args.json)
     found = run_rank(config)
@@ -73,6 +74,12 @@ def _torchrun(argv: Sequence[str]) -> int:
     record = load(path)
     deliver(record, [*run_report(record), f"result: {path}"], args.json, args.quiet)
     return 0 if record["state"] == "done" else 1
+
+
+def _names_parts(args: argparse.Namespace) -> bool:
+    """Whether a flag or the config file says how many parts there are."""
+    file = getattr(args, "config", None)
+    return hasattr(args, "parts") or (file is not None and "parts" in tomllib.loads(Path(file).read_text()))
 
 
 def _append_to(path: Path) -> Callable[[RankEpoch], None]:

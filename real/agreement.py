@@ -116,7 +116,7 @@ class Agreement:
                 raise ProgramError(
                     f"ranks took different paths before epoch {self.rank.epoch}: rank 0 has {headers[0].length} "
                     f"collectives behind it, rank {rank} has {header.length}, and they are not the same; "
-                    f"run in debug mode to see where"
+                    f"set HALOSCOPE_DEBUG=1 to see where"
                 )
 
     def _compare_counts(self, effect: AllToAll) -> None:

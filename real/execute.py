@@ -7,6 +7,7 @@ prepared graph from the cache; records travel as msgpack, which unlike JSON know
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -48,6 +49,12 @@ class Outcome(msgspec.Struct):
         return Execution(self.ranks, tiers, tier_of, {"backend": self.backend, "device": self.device})
 
 
+def check(config: RunConfig) -> None:
+    """Raise InputError for a device this machine lacks."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
+
+
 def execute(job: Job) -> Execution:
     """Run every rank of the job in a process of its own on this machine.
 
@@ -86,8 +93,16 @@ def run_rank(config: RunConfig, progress: Callable[[RankEpoch], None] | None = N
             )
         with link.host_by_host():
             job, prepared = make_job(config, progress)
-        with cpu_threads(threads_per_rank(config)):
-            found = run(_gathered(program(job), link.host), link, seed=config.seed, deterministic=config.deterministic)
+        debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
+        neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
+        with cpu_threads(threads_per_rank(config, neighbours)):
+            found = run(
+                _gathered(program(job), link.host),
+                link,
+                seed=config.seed,
+                deterministic=config.deterministic,
+                debug=debug,
+            )
     if found is None:
         return None
     ranks, hosts = zip(*found, strict=True)

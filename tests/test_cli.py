@@ -122,7 +122,7 @@ def test_bad_flags(argv: list[str], says: str, haloscope: Haloscope) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("epoch = 5", "unknown config.toml: key 'epoch'; did you mean 'epochs'?"),
+        ("epoch = 5", "unknown config.toml key 'epoch'; did you mean 'epochs'?"),
         ("epochs = ", "is not TOML"),
         ("epochs = 'many'", "epochs"),
         ("[run]\nepochs = 5", "key 'run'"),

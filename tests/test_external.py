@@ -107,6 +107,15 @@ def test_planetoid_prefers_our_file_and_else_asks_pyg(data: Path, monkeypatch: p
             x=torch.from_numpy(X), edge_index=torch.from_numpy(PATH), y=torch.tensor([0, 1, 1, 0]), **masks
         )
 
+    with pytest.raises(InputError, match="cannot be read as a Planetoid file"):
+        datasets.load("pyg:Cora")
+    pickles = [raw.parent / file for file in external.SOURCES["pyg:Cora"].files if not file.endswith("test.index")]
+    for path in pickles:
+        path.write_bytes(b"cposix\nsystem\n(S'true'\ntR.")  # would run a program when unpickled
+    with pytest.raises(InputError, match="names 'posix system', not plain arrays; refused"):
+        datasets.load("pyg:Cora")
+    for path in pickles:
+        path.write_bytes(b"\x80\x02].")  # an empty list
     with pytest.raises(InputError, match="Cora/raw: cannot be read"):
         datasets.load("pyg:Cora")
     monkeypatch.setattr(sys.modules["torch_geometric.io"], "read_planetoid_data", answer)

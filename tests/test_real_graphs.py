@@ -29,12 +29,15 @@ def test_cora_reaches_the_accuracy_published_for_its_split() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("name", "epochs", "floor"), [("amazon_computers", 30, 0.7), ("coauthor_physics", 5, 0.8)])
-def test_real_graphs_train_with_every_method_in_both_modes(name: str, epochs: int, floor: float, method: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "epochs", "lr", "floor"), [("amazon_computers", 40, 0.02, 0.55), ("coauthor_physics", 6, 0.05, 0.9)]
+)
+def test_real_graphs_train_with_every_method_in_both_modes(
+    name: str, epochs: int, lr: float, floor: float, method: str
+) -> None:
     config = RunConfig(
-        dataset=str(real_data() / f"{name}.npz"), features="row" if name == "coauthor_physics" else "raw",
-        parts=1 if method == "single" else 2, method=method, mode="sim",
-        epochs=epochs, threads=1, lr=0.05, eval_every=0, cluster="ethernet-1g",
+        dataset=str(real_data() / f"{name}.npz"), parts=1 if method == "single" else 2, method=method, mode="sim",
+        epochs=epochs, threads=1, lr=lr, eval_every=0, cluster="ethernet-1g",
     )  # fmt: skip
     simulated, real = run(config), run(replace(config, mode="real"))
     losses = [e["loss"] for e in simulated.epochs]

@@ -17,6 +17,7 @@ from harness.commands.tables import comparison_table, notes
 from harness.errors import InputError, unknown
 from harness.methods.registry import parse_method
 from harness.results import write_atomically
+from harness.runner import check_driver
 from harness.spec import Mode, RunConfig, check
 from harness.summary import comparison
 
@@ -48,6 +49,7 @@ def cells_of(base: RunConfig, methods: str, modes: str | None) -> list[RunConfig
         for mode in chosen:
             config = replace(base, method=name, mode=mode, parts=1 if whole else base.parts)
             check(config)
+            check_driver(config)
             made[config] = None
     return list(made)
 

@@ -11,7 +11,7 @@ from harness.datasets.catalog import data_folder
 
 WHERE = """npz files are looked for in {folder} (HALOSCOPE_DATA names another folder); a path to a file works as well
 keys of a file: edge_index [2, E]; x [N, F], or x_indptr, x_indices, x_data and x_shape; y; train_idx, val_idx, test_idx
-pyg:NAME and ogb:NAME are downloaded once by their library where it can, and otherwise say what to put where"""
+pyg:NAME and ogb:NAME are downloaded once where that is possible, and otherwise say what to put where"""
 
 
 def main(args: argparse.Namespace) -> int:

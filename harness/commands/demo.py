@@ -23,7 +23,6 @@ CONFIG = RunConfig(
     lr=0.02,
     partitioner="hash",  # the worst cut there is: every row has a reader elsewhere, so that communication shows
     parts=2,
-    threads=1,
     epochs=60,
     eval_every=4,
 )

@@ -21,8 +21,11 @@ from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
 from harness.datasets.catalog import data_folder
 
-NEEDED = ("torch", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib", "msgspec", "rich")
-OPTIONAL = {"torch_geometric": "graphs of PyG", "ogb": "graphs of OGB", "triton": "compiled kernels on CUDA"}
+NEEDED = (
+    "torch", "torch_geometric", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib",
+    "msgspec", "rich",
+)  # fmt: skip
+OPTIONAL = {"triton": "compiled kernels on CUDA"}
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # bits of CapEff, capabilities(7)
 
 

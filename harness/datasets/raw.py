@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickletools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -115,9 +116,12 @@ def _ogb_split(folder: Path, split: str) -> Splits:
 def planetoid(name: str, folder: Path) -> Graph:
     """Cora, CiteSeer and PubMed from Planetoid's `ind.*` files (Yang et al., ICML 2016), read by PyG.
 
-    Those files are pickles: PyG itself reads this raw format, and unpickling runs whatever a file says. Use it for
-    files from the authors only; an npz file of the graph is taken instead where there is one.
+    Those files are pickles, so each is looked through first and refused when it names anything but plain arrays and
+    lists; an npz file of the graph is taken instead where there is one.
     """
+    for path in sorted(folder.glob("ind.*")):
+        if not path.name.endswith("test.index"):
+            _refuse_code(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyG's import and old pickles warn of what a user cannot change
         try:
@@ -128,6 +132,26 @@ def planetoid(name: str, folder: Path) -> Graph:
     train, val, test = (np.flatnonzero(mask.numpy()) for mask in (data.train_mask, data.val_mask, data.test_mask))
     splits: Splits = {"train": train, "val": val, "test": test}
     return _graph(name, folder, data.edge_index.numpy(), data.x.numpy(), data.y.numpy(), splits)
+
+
+_PLAIN = {
+    "numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct",
+    "numpy ndarray", "numpy dtype", "scipy.sparse.csr csr_matrix",
+    "collections defaultdict", "__builtin__ list", "__builtin__ object", "copy_reg _reconstructor",
+    "_codecs encode",
+}  # fmt: skip
+
+
+def _refuse_code(path: Path) -> None:
+    """Raise InputError unless a pickle names only `_PLAIN` types; nothing is run to find out."""
+    try:
+        for opcode, argument, _ in pickletools.genops(path.read_bytes()):
+            if opcode.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4") or (
+                opcode.name == "GLOBAL" and argument not in _PLAIN
+            ):
+                raise InputError(f"{path}: this pickle names {argument or opcode.name!r}, not plain arrays; refused")
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: cannot be read as a Planetoid file: {error}") from None
 
 
 def _graph(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.halo import Part
+from harness.halo import Part, Totals
 from harness.loss import training_loss
 from harness.models import GNN
 from harness.rank import Rank
@@ -49,9 +49,12 @@ class Method(ABC):
     name: ClassVar[str]
     facts: ClassVar[Facts]
 
-    def check(self, model: GNN, part: Part) -> None:
-        """Raise InputError where the method cannot run this model on this graph."""
-        if part.x is None or part.y is None:
+    def validate(self) -> None:  # noqa: B027  (a hook that most methods do not need)
+        """Raise InputError for options out of range; called when a method is named, before anything is loaded."""
+
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        """Raise InputError where the method cannot run this model on this graph, in so many parts."""
+        if not totals.num_features or not totals.num_classes:
             raise InputError("this graph has no features or no labels; training needs both")
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> Any:

@@ -32,7 +32,9 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class BNSGCN(EdgeCut):
-    """Boundary node sampling (Alg. 1): the sample of an epoch serves all its layers, forwards and backwards.
+    """Boundary node sampling (Alg. 1): the sample of an epoch serves all layers that exchange, in both directions.
+
+    A precomputed or cached input layer uses all boundary nodes, as the authors' precomputed one does.
 
     The receiver draws which of its halo nodes it keeps and tells their owners (4 bytes per kept node and 8 per pair,
     booked as `other`). Kept rows are multiplied by 1/p for sum, mean and GCN aggregation, so the aggregated halo is
@@ -51,8 +53,7 @@ class BNSGCN(EdgeCut):
     name = "bns-gcn"
     facts = Facts(cut="edge", exact=False, lossy=True, unbiased=True, exact_when="p=1", paper="BNS-GCN, Alg. 1")
 
-    def check(self, model: GNN, part: Part) -> None:
-        super().check(model, part)
+    def validate(self) -> None:
         if not 0.0 <= self.p <= 1.0:
             raise InputError(f"bns-gcn: p must be in [0, 1], not {self.p}")
 

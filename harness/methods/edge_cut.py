@@ -54,7 +54,8 @@ class EdgeCut(Method):
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> EdgeCutState:
         """Fetch the halo features once where the input layer wants them."""
-        self.check(model, part)
+        self.validate()
+        self.check(model, part.totals, part.num_parts)
         graph = part.graph
         if model.self_loops:
             looped = graph.with_self_loops()

@@ -18,10 +18,24 @@ from harness.methods.vanilla import Vanilla
 METHODS: dict[str, type[Method]] = {m.name: m for m in (Single, Vanilla, BNSGCN, SylvieS)}
 
 
+GROUP = "haloscope.methods"  # entry points of other packages
+
+
 def known_methods() -> dict[str, type[Method]]:
     """All methods: built in, and those of other packages (entry-point group `haloscope.methods`)."""
-    outside = {point.name: point.load() for point in entry_points(group="haloscope.methods")}
+    outside = {point.name: point.load() for point in entry_points(group=GROUP)}
     return {**METHODS, **outside}
+
+
+def _find(name: str) -> type[Method]:
+    """The method of a name; loads no other package's method than the one asked for."""
+    if name in METHODS:
+        return METHODS[name]
+    outside = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in outside:
+        raise unknown("method", name, [*METHODS, *outside])
+    found: type[Method] = outside[name].load()
+    return found
 
 
 def parse_method(text: str, **defaults: Any) -> Method:
@@ -31,10 +45,8 @@ def parse_method(text: str, **defaults: Any) -> Method:
         InputError: unknown method or option (the nearest one is named), or a value of the wrong type.
     """
     name, *pairs = text.split(":")
-    methods = known_methods()
-    if name not in methods:
-        raise unknown("method", name, methods)
-    options = {f.name for f in fields(methods[name])}
+    method = _find(name)
+    options = {f.name for f in fields(method)}
     values = {key: value for key, value in defaults.items() if key in options}
     for pair in pairs:
         key, found, value = pair.partition("=")
@@ -44,6 +56,8 @@ def parse_method(text: str, **defaults: Any) -> Method:
             raise unknown(f"option of {name}", key, options)
         values[key] = value
     try:
-        return msgspec.convert(values, methods[name], strict=False)
+        made = msgspec.convert(values, method, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"method {text!r}: {error}") from None
+    made.validate()
+    return made

@@ -8,7 +8,7 @@ from typing import Any
 from harness.codecs import Cast
 from harness.errors import InputError
 from harness.exchange import HaloPush
-from harness.halo import Part
+from harness.halo import Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
@@ -22,10 +22,10 @@ class Single(EdgeCut):
     name = "single"
     facts = Facts(cut="none", exact=True, paper="one device")
 
-    def check(self, model: GNN, part: Part) -> None:
-        super().check(model, part)
-        if part.num_parts != 1:
-            raise InputError(f"method single runs on one rank, not {part.num_parts}; use --parts 1 or vanilla")
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        if num_parts != 1:
+            raise InputError(f"method single runs on one rank, not {num_parts}; use --parts 1 or vanilla")
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
         return HaloPush(state.route, l, Cast(None), Cast(None))

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from harness.codecs import StochasticRows
 from harness.errors import InputError
 from harness.exchange import HaloPush
-from harness.halo import Part
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
@@ -33,8 +32,7 @@ class SylvieS(EdgeCut):
     name = "sylvie-s"
     facts = Facts(cut="edge", exact=False, lossy=True, unbiased=True, paper="Sylvie, Alg. 1-2")
 
-    def check(self, model: GNN, part: Part) -> None:
-        super().check(model, part)
+    def validate(self) -> None:
         if self.bits not in (1, 2, 4, 8, 16):
             raise InputError(f"sylvie-s: bits must be 1, 2, 4, 8 or 16, not {self.bits}")
 

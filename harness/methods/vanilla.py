@@ -11,7 +11,7 @@ from harness.attention_pull import AttentionPull
 from harness.codecs import Cast
 from harness.errors import InputError
 from harness.exchange import HaloPull, HaloPush
-from harness.halo import Part
+from harness.halo import Totals
 from harness.layers import Conv, GATConv
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
@@ -26,7 +26,8 @@ class Vanilla(EdgeCut):
     """Exact full-graph training (the DGL rows of Sylvie, the p = 1 rows of BNS-GCN).
 
     Bytes per epoch: forward, layer l >= 1 (and 0 where layer0 = exchange): halo rows x width x bytes of the type;
-    backward the same for l >= 1.
+    backward the same, except that raw input features have no gradient. Attention layers pulled send 3 more values a
+    head back. Width is the layer's input, or its output where the linear map comes first.
 
     Options:
         style: push ships halo gradients to their owners; pull ships complete gradients of own rows to their readers.
@@ -39,9 +40,9 @@ class Vanilla(EdgeCut):
     name = "vanilla"
     facts = Facts(cut="edge", exact=True, exact_when="dtype=fp32", paper="partition-parallel full-graph training")
 
-    def check(self, model: GNN, part: Part) -> None:
-        super().check(model, part)
-        if self.style == "pull" and not part.totals.symmetric:
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        if self.style == "pull" and not totals.symmetric:
             raise InputError("style=pull needs a symmetric graph; use style=push")
         foreign = [l for l in range(model.depth) if not isinstance(model.layers[l], Conv)]
         if self.style == "pull" and foreign:

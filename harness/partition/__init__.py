@@ -8,7 +8,7 @@ from harness.partition.assign import PARTITIONERS, assign
 from harness.partition.build import build_part, build_parts
 from harness.partition.layout import Layout, Renumber, lay_out
 from harness.partition.quality import Quality, quality, quality_of
-from harness.partition.store import PartitionFolder, open_partition, partitioned
+from harness.partition.store import PartitionFolder, open_partition, partition_version, partitioned
 
 __all__ = [
     "PARTITIONERS",
@@ -21,6 +21,7 @@ __all__ = [
     "build_parts",
     "lay_out",
     "open_partition",
+    "partition_version",
     "partitioned",
     "quality",
     "quality_of",

@@ -95,6 +95,11 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
     return PartitionFolder(path, owner, counts, settings, seconds)
 
 
+def partition_version() -> str:
+    """What, besides graph and settings, decides a partition: the format on disk and the version of METIS."""
+    return f"{FORMAT}/{metis_version()}"
+
+
 def open_partition(path: Path) -> PartitionFolder | None:
     """The partition cached in `path`, or None where an entry of it is missing."""
     found = _stored(path)
