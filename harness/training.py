@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from harness.halo import Part
+from harness.halo import Part, Totals
 from harness.loss import counts
 from harness.methods.base import Method
 from harness.methods.edge_cut import EdgeCutState
@@ -25,6 +25,11 @@ Progress = Callable[[RankEpoch], None]
 
 class PartSource(Protocol):
     """Where a rank gets its part of the graph."""
+
+    @property
+    def totals(self) -> Totals:
+        """Counts of the graph trained on."""
+        ...
 
     def training(self, rank: int) -> Part:
         """The part trained on."""

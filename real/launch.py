@@ -155,8 +155,6 @@ def _spawn(
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # a lost connection is reported by us, in one line
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": str(threads),
-        # Large tensors in huge pages: page faults of fresh memory took a third of an epoch without.
-        "THP_MEM_ALLOC_ENABLE": "1",
         "PYTHONUNBUFFERED": "1",
         LAUNCHER_VARIABLE: "1",
     }
