@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +46,7 @@ class _Span(AbstractContextManager[None]):
         self.clock._leave()
 
 
-class _Clock(Generic[Stamp]):
+class _Clock(ABC, Generic[Stamp]):
     """The bookkeeping common to both clocks; a subclass says what a stamp is and what lies between two.
 
     Attributes:
@@ -128,11 +129,13 @@ class _Clock(Generic[Stamp]):
     def _settle(self) -> None:
         self._booked, self._since = self.now(), time.perf_counter_ns()
 
+    @abstractmethod
     def _stamp(self) -> Stamp:
-        raise NotImplementedError
+        """The moment."""
 
+    @abstractmethod
     def _between(self, begin: Stamp, end: Stamp) -> float:
-        raise NotImplementedError
+        """Seconds from one moment to another."""
 
     def _finish_stamps(self) -> None:
         """Make sure that every stamp can be read."""

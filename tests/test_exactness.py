@@ -21,7 +21,7 @@ PARTS = (1, 2, 3, 4, 8)
 OWNERS = ("hash", "random", "first", "halves")
 
 
-def check_exact(
+def assert_exact(
     method: Vanilla | BNSGCN,
     kind: str,
     graph: Graph,
@@ -46,7 +46,7 @@ def check_exact(
 def test_single_precision_is_exact_to_one_in_a_million(parts: int, kind: str) -> None:
     graph = random_graph(200, 800, seed=8)
     for style in ("push", "pull"):
-        check_exact(Vanilla(style=style), kind, graph, parts, "random", single=True, norm="none")  # type: ignore[arg-type]
+        assert_exact(Vanilla(style=style), kind, graph, parts, "random", single=True, norm="none")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -54,7 +54,7 @@ def test_single_precision_is_exact_to_one_in_a_million(parts: int, kind: str) ->
 @given(graph=graphs(), owner=st.sampled_from(OWNERS), layer0=st.sampled_from(["auto", "cache", "exchange"]))
 @settings(deadline=None, max_examples=6)
 def test_push_is_exact(parts: int, kind: str, graph: Graph, owner: str, layer0: str) -> None:
-    check_exact(Vanilla(layer0=layer0), kind, graph, parts, owner)  # type: ignore[arg-type]
+    assert_exact(Vanilla(layer0=layer0), kind, graph, parts, owner)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -62,7 +62,7 @@ def test_push_is_exact(parts: int, kind: str, graph: Graph, owner: str, layer0: 
 @given(graph=graphs(), owner=st.sampled_from(OWNERS), layer0=st.sampled_from(["auto", "cache", "exchange"]))
 @settings(deadline=None, max_examples=6)
 def test_pull_is_exact(parts: int, kind: str, graph: Graph, owner: str, layer0: str) -> None:
-    check_exact(Vanilla(style="pull", layer0=layer0), kind, graph, parts, owner)  # type: ignore[arg-type]
+    assert_exact(Vanilla(style="pull", layer0=layer0), kind, graph, parts, owner)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("order", ["linear-first", "auto"])
@@ -70,21 +70,21 @@ def test_pull_is_exact(parts: int, kind: str, graph: Graph, owner: str, layer0: 
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 def test_order_of_linear_map_changes_nothing(kind: str, style: str, order: str) -> None:
     graph = random_graph(30, 90, seed=3)
-    check_exact(Vanilla(style=style), kind, graph, 3, "random", order=order)  # type: ignore[arg-type]
+    assert_exact(Vanilla(style=style), kind, graph, 3, "random", order=order)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 def test_directed_graphs_are_exact_with_push(kind: str) -> None:
     graph = random_graph(30, 120, seed=4, symmetric=False)
     if kind == "gcn":  # the reference and the layer both normalise by in-degrees
-        check_exact(Vanilla(layer0="exchange"), kind, graph, 3, "random")
+        assert_exact(Vanilla(layer0="exchange"), kind, graph, 3, "random")
     else:
-        check_exact(Vanilla(), kind, graph, 4, "random")
+        assert_exact(Vanilla(), kind, graph, 4, "random")
 
 
 def test_trailing_dense_layers_exchange_nothing() -> None:
     graph = random_graph(30, 90, seed=5)
-    check_exact(Vanilla(), "sage", graph, 3, "hash", linear_layers=1)
+    assert_exact(Vanilla(), "sage", graph, 3, "hash", linear_layers=1)
     model = make_model("sage", graph, linear_layers=1)
     _, _, traffic = step(Vanilla(), model, make_parts(graph, owners(graph, 3, "hash"), 3))
     assert set(traffic[0].layers["forward"]) == {1}

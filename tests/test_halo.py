@@ -38,7 +38,7 @@ def dense_of(indptr: torch.Tensor, indices: torch.Tensor, num_cols: int) -> np.n
     return dense
 
 
-def check(block: Block, dense: np.ndarray) -> None:
+def assert_block(block: Block, dense: np.ndarray) -> None:
     """Both orientations of `block`, and its edge map if it has one, agree with `dense`."""
     assert (block.num_rows, block.num_cols, block.nnz) == (*dense.shape, dense.sum())
     assert (dense_of(block.indptr, block.indices, block.num_cols) == dense).all()
@@ -57,14 +57,14 @@ def test_selected_columns_equal_the_dense_columns(dense: np.ndarray, dtype: type
     mask = data.draw(st.lists(st.booleans(), min_size=dense.shape[1], max_size=dense.shape[1]))
     columns = torch.tensor(np.flatnonzero(mask), dtype=torch.int64)
     block = block_of(dense, dtype)
-    check(block, dense)
-    check(block.select_columns(columns), dense[:, columns.numpy()])
+    assert_block(block, dense)
+    assert_block(block.select_columns(columns), dense[:, columns.numpy()])
     mapped = block.with_edge_map().select_columns(columns)
     assert mapped.t_edge is not None and mapped.t_edge.dtype == block.indices.dtype
-    check(mapped, dense[:, columns.numpy()])
+    assert_block(mapped, dense[:, columns.numpy()])
     arrays = (block.indptr, block.indices, block.t_indptr, block.t_indices)
     by_operators = Block(*select_columns_torch(*arrays, columns))
-    check(by_operators, dense[:, columns.numpy()])
+    assert_block(by_operators, dense[:, columns.numpy()])
     assert by_operators.indices.dtype == block.indices.dtype
 
 
@@ -79,8 +79,8 @@ def test_all_columns_are_the_block_itself_and_bad_columns_are_refused() -> None:
 
 def test_duplicate_entries_survive_transposition_and_selection() -> None:
     block = Block.from_csr(np.array([0, 3, 4], np.int32), np.array([1, 1, 2, 1], np.int32), 3).with_edge_map()
-    check(block, np.array([[0, 2, 1], [0, 1, 0]]))
-    check(block.select_columns(torch.tensor([1])), np.array([[2], [1]]))
+    assert_block(block, np.array([[0, 2, 1], [0, 1, 0]]))
+    assert_block(block.select_columns(torch.tensor([1])), np.array([[2], [1]]))
 
 
 @settings(deadline=None, max_examples=50)
@@ -89,7 +89,7 @@ def test_self_loops_are_added_once(dense: np.ndarray, mapped: bool) -> None:
     own = block_of(dense).with_edge_map() if mapped else block_of(dense)
     degree = torch.from_numpy(dense.sum(axis=1))
     graph = LocalGraph(own, block_of(dense[:, :0]), degree, degree[:0]).with_self_loops()
-    check(graph.own, np.maximum(dense, np.eye(len(dense), dtype=np.int64)))
+    assert_block(graph.own, np.maximum(dense, np.eye(len(dense), dtype=np.int64)))
     assert (graph.own.t_edge is not None) == mapped
     assert torch.equal(graph.degree, degree)  # the loop that was added is not counted
 

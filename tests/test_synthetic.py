@@ -30,7 +30,7 @@ def same_label(graph: Graph) -> float:
     return float((graph.y[destinations(graph)] == graph.y[graph.indices]).mean())
 
 
-def check_simple(graph: Graph) -> None:
+def assert_simple(graph: Graph) -> None:
     """Symmetric, no self loop, no edge twice, and all that a graph promises."""
     validate(graph)
     assert graph.is_symmetric()
@@ -54,7 +54,7 @@ def test_any_recipe_gives_a_simple_graph_of_its_size(
 ) -> None:
     text = f"synthetic:nodes={nodes},degree={degree},classes={classes},features=3,exponent={exponent}"
     graph = synthetic.load(f"{text},multilabel={int(multilabel)},order={order},seed={seed}")
-    check_simple(graph)
+    assert_simple(graph)
     assert abs(graph.num_edges - nodes * degree) <= 0.002 * nodes * degree + 2
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (nodes, 3, classes)
     assert graph.multilabel == multilabel and graph.notes[0].startswith("stand-in")
@@ -191,18 +191,18 @@ def test_presets_carry_the_published_statistics(preset: str) -> None:
 
 def test_a_default_homophily_that_does_not_fit_is_lowered_and_said() -> None:
     graph = synthetic.load("synthetic:reddit-like,scale=0.01")
-    check_simple(graph)
+    assert_simple(graph)
     assert graph.num_edges == pytest.approx(2330 * 491.99, rel=0.01)
     assert "homophily lowered from 0.8 to 0.0" in graph.notes[1]
     with pytest.raises(InputError, match="homophily=0.0 to 0.29") as caught:
         synthetic.load("synthetic:nodes=3000,degree=700,homophily=0.5")
     offered = str(caught.value).rpartition(" ")[2]
-    check_simple(synthetic.load(f"synthetic:nodes=3000,degree=700,homophily={offered}"))
+    assert_simple(synthetic.load(f"synthetic:nodes=3000,degree=700,homophily={offered}"))
 
 
 def test_the_densest_graphs_end() -> None:
     for text in ("nodes=600,degree=290,exponent=2.05", "nodes=600,degree=299,classes=1", "nodes=9,degree=2,classes=3"):
-        check_simple(synthetic.load(f"synthetic:{text}"))
+        assert_simple(synthetic.load(f"synthetic:{text}"))
 
 
 def test_more_than_the_machine_holds_is_refused_at_once() -> None:
