@@ -132,12 +132,6 @@ class LocalGraph(_OnDevice):
         return replace(self, own=looped if own.t_edge is None else looped.with_edge_map())
 
 
-def _kept_counts(keep: Tensor, counts: np.ndarray) -> np.ndarray:
-    total = np.concatenate([[0], np.cumsum(keep.cpu().numpy(), dtype=np.int64)])
-    ends = np.cumsum(counts)
-    return np.asarray(total[ends] - total[ends - counts], dtype=np.int64)
-
-
 @dataclass(frozen=True, eq=False)
 class HaloPlan(_OnDevice):
     """Who sends which rows to whom. Rank i's rows for j arrive at j in the order in which i lists them.
@@ -158,17 +152,6 @@ class HaloPlan(_OnDevice):
     @property
     def num_parts(self) -> int:
         return len(self.send_counts)
-
-    def subset(self, keep_send: Tensor, keep_recv: Tensor) -> HaloPlan:
-        """The plan of the rows marked in the bool tensors [sum(send_counts)] and [sum(recv_counts)].
-
-        The marks must be values, not meta tensors; both ends of every pair must mark the same rows.
-        """
-        send_counts = _kept_counts(keep_send, self.send_counts)
-        recv_counts = _kept_counts(keep_recv, self.recv_counts)
-        if self.send_rows.is_meta:
-            return HaloPlan.meta(send_counts, recv_counts)
-        return HaloPlan(self.send_rows[keep_send.to(self.send_rows.device)], send_counts, recv_counts)
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ def execute(job: Job) -> Execution:
 def _allocation(job: Job) -> dict[str, str]:
     """Environment of the ranks' allocator: huge pages where row tensors are so large that each is mapped afresh.
 
-    Page faults of fresh memory took a third of an epoch without them; on smaller tensors, which the C library
-    keeps, they cost a fifth.
+    Fresh memory costs a page fault for every 4 KiB without them. Smaller tensors the C library keeps, and there
+    the alignment to huge pages only costs. `benchmarks.epoch` shows PyG with and without.
     """
     totals, config = job.parts.totals, job.config
     row_bytes = 4 * max(totals.num_features, config.hidden)

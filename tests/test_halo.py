@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import csr
-from harness.halo import Block, HaloPlan, LocalGraph, Part, Totals
+from harness.halo import Block, LocalGraph, Part, Totals
 from harness.kernels.columns import select_columns_torch
 
 TOTALS = Totals(100, 900, 60, 20, 20, 8, 3, False, True)
@@ -92,26 +92,6 @@ def test_self_loops_are_added_once(dense: np.ndarray, mapped: bool) -> None:
     assert_block(graph.own, np.maximum(dense, np.eye(len(dense), dtype=np.int64)))
     assert (graph.own.t_edge is not None) == mapped
     assert torch.equal(graph.degree, degree)  # the loop that was added is not counted
-
-
-@settings(deadline=None, max_examples=50)
-@given(data=st.data(), num_parts=st.integers(1, 5))
-def test_a_plan_keeps_the_marked_rows(data: st.DataObject, num_parts: int) -> None:
-    sizes = st.lists(st.integers(0, 4), min_size=num_parts, max_size=num_parts)
-    send, recv = np.array(data.draw(sizes)), np.array(data.draw(sizes))
-    groups = [np.arange(n) * 3 + peer for peer, n in enumerate(send)]
-    plan = HaloPlan(torch.from_numpy(np.concatenate(groups)), send, recv)
-    marks = [data.draw(st.lists(st.booleans(), min_size=int(c.sum()), max_size=int(c.sum()))) for c in (send, recv)]
-    kept = plan.subset(*(torch.tensor(m, dtype=torch.bool) for m in marks))
-    by_peer = np.split(np.array(marks[0], bool), np.cumsum(send)[:-1])
-    expected = [group[mark] for group, mark in zip(groups, by_peer, strict=True)]
-    assert kept.send_rows.tolist() == np.concatenate(expected).tolist()
-    assert kept.send_counts.tolist() == [len(group) for group in expected]
-    assert kept.recv_counts.tolist() == [m.sum() for m in np.split(np.array(marks[1], bool), np.cumsum(recv)[:-1])]
-    assert kept.num_parts == num_parts
-    thinned = HaloPlan.meta(send, recv).subset(*(torch.tensor(m, dtype=torch.bool) for m in marks))
-    assert thinned.send_counts.tolist() == kept.send_counts.tolist()
-    assert thinned.send_rows.is_meta and thinned.send_rows.shape == kept.send_rows.shape
 
 
 def test_meta_blocks_have_shapes_only() -> None:
