@@ -16,35 +16,36 @@ from harness import datasets
 from harness.cache import cache_root
 from harness.errors import InputError
 from harness.graph import Graph
-from harness.halo import Part, Totals
-from harness.partition import PartitionFolder, Renumber, open_partition, partition_version, partitioned
+from harness.halo import Totals
+from harness.methods.registry import parse_method
+from harness.partition import Cutting, Folder, Renumber, cutting, partition_version
 from harness.results import write_atomically
 from harness.spec import RunConfig
 
-DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "partitioner", "renumber", "seed")
-INDEX_FORMAT = 2
+DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
+INDEX_FORMAT = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """Partitioned data of one config. A `PartSource`: each rank asks for its own part."""
 
-    train: PartitionFolder
-    evaluate: PartitionFolder
+    train: Folder
+    evaluate: Folder
     graph: dict[str, Any]  # name, fingerprint, counts, notes
     totals: Totals
 
-    def training(self, rank: int) -> Part:
-        """The part that `rank` trains on."""
+    def training(self, rank: int) -> Any:
+        """The part that `rank` trains on; its type is the kind of cut's."""
         return self.train.part(rank)
 
-    def evaluation(self, rank: int) -> Part:
+    def evaluation(self, rank: int) -> Any:
         """The part that `rank` evaluates on; of the whole graph, also where training sees a subgraph."""
         return self.evaluate.part(rank)
 
     def describe(self) -> dict[str, Any]:
         """Graph and partition as the result file records them."""
-        return {**self.graph, "partition": self.train.quality.summary()}
+        return {**self.graph, "partition": {**self.train.settings, **self.train.quality.summary()}}
 
 
 def prepare(config: RunConfig) -> Prepared:
@@ -53,18 +54,18 @@ def prepare(config: RunConfig) -> Prepared:
     Raises:
         InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
     """
-    index = cache_root() / "prepared" / f"{_index_key(config)}.json"
-    known = _from_index(index)
+    cut = cutting_of(config)
+    index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
+    known = _from_index(index, cut)
     if known is not None:
         return known
     graph = datasets.load(config.dataset, split=config.split, seed=config.seed, features=config.features)
     datasets.require_trainable(graph)
     trained = datasets.training_graph(graph)[0] if config.protocol == "inductive" else graph
     renumber: Renumber = "auto" if config.renumber == "auto" else int(config.renumber)
-    train = partitioned(trained, config.partitioner, config.parts, config.seed, renumber)
-    evaluate = train
-    if trained is not graph:
-        evaluate = partitioned(graph, config.partitioner, config.parts, config.seed, renumber)
+    settings = (config.parts, config.seed, renumber, config.hosts)
+    train = cut.parts(trained, *settings)
+    evaluate = train if trained is graph and cut.exact() == cut else cut.exact().parts(graph, *settings)
     described = _describe(graph)
     totals = train.part(0).totals
     record = {
@@ -78,20 +79,26 @@ def prepare(config: RunConfig) -> Prepared:
     return Prepared(train, evaluate, described, totals)
 
 
-def _from_index(index: Path) -> Prepared | None:
+def cutting_of(config: RunConfig) -> Cutting:
+    """How the config's method and partitioner cut the graph."""
+    method = parse_method(config.method, layer0=config.layer0)
+    return cutting(config.partitioner, method.facts.cut, method.part_settings())
+
+
+def _from_index(index: Path, cut: Cutting) -> Prepared | None:
     try:
         record = json.loads(index.read_text())
     except (OSError, ValueError):
         return None
-    train, evaluate = open_partition(Path(record["train"])), open_partition(Path(record["evaluate"]))
+    train, evaluate = cut.open(Path(record["train"])), cut.exact().open(Path(record["evaluate"]))
     if train is None or evaluate is None:
         return None
     return Prepared(train, evaluate, record["graph"], Totals(**record["totals"]))
 
 
-def _index_key(config: RunConfig) -> str:
+def _index_key(config: RunConfig, cut: Cutting) -> str:
     """Hash of the settings that decide the data, and of the state of the file it comes from."""
-    settings = {name: getattr(config, name) for name in DATA_FIELDS}
+    settings = {name: getattr(config, name) for name in DATA_FIELDS} | asdict(cut)
     text = json.dumps(
         [INDEX_FORMAT, partition_version(), settings, datasets.source_state(config.dataset)], sort_keys=True
     )

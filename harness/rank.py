@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -32,7 +32,7 @@ from harness.effects import (
     Tag,
     Wait,
 )
-from harness.errors import ProgramError
+from harness.errors import InputError, ProgramError
 from harness.traffic import Traffic
 
 COMPONENTS = ("compute", "codec", "sample", "swap", "halo", "reduce", "wait")
@@ -99,6 +99,9 @@ class Rank:
         clock: the driver's clock for this rank.
         deterministic: all-reduce adds in rank order.
         debug: also check that started tensors are not written to.
+
+    Attributes:
+        rates: recorded ratios by name, for `rate`.
     """
 
     def __init__(
@@ -118,7 +121,9 @@ class Rank:
         self.deterministic, self.debug = deterministic, debug
         self.epoch = 0
         self.traffic = Traffic(size)
+        self.rates: Mapping[str, float] = {}
         self.paused = False
+        self._observed: dict[str, list[float]] = {}
         self._built: Effect | None = None
 
     @property
@@ -226,6 +231,31 @@ class Rank:
             self.paused = False
             self.clock.pause(False)
 
+    def observe(self, name: str, part: float, whole: float = 1.0, layer: int = -1) -> None:
+        """Record `part` of `whole` (rows sent of all, say); the epoch's record holds their ratio over all ranks."""
+        if not self.paused:
+            sums = self._observed.setdefault(_observed_name(name, layer), [0.0, 0.0])
+            sums[0] += part
+            sums[1] += whole
+
+    def take_observed(self) -> dict[str, list[float]]:
+        """Name -> [part, whole] observed since the last call."""
+        observed, self._observed = self._observed, {}
+        return observed
+
+    def rate(self, name: str, layer: int = -1) -> float:
+        """The ratio that a recorded run observed under this name: what a shapes-only run knows of the data.
+
+        Raises:
+            InputError: no recorded run was given, or it observed no such thing.
+        """
+        key = _observed_name(name, layer)
+        if key not in self.rates:
+            raise InputError(
+                f"this method's traffic depends on the data: give a recorded run with {key!r} (--rates FILE)"
+            )
+        return self.rates[key]
+
     def key(self, purpose: str, layer: int = -1, *, per_rank: bool = True) -> int:
         """A 63-bit random key for (seed, rank, epoch, layer, purpose); the same everywhere for the same arguments."""
         return random_key(self.seed, self.index if per_rank else -1, self.epoch, layer, purpose)
@@ -233,6 +263,10 @@ class Rank:
     def generator(self, purpose: str, layer: int = -1) -> np.random.Generator:
         """A numpy generator on the stream of `key`."""
         return np.random.Generator(np.random.Philox(self.key(purpose, layer)))
+
+
+def _observed_name(name: str, layer: int) -> str:
+    return name if layer < 0 else f"{name}/{layer}"
 
 
 def random_key(seed: int, rank: int, epoch: int, layer: int, purpose: str) -> int:

@@ -34,6 +34,7 @@ class RankEpoch(msgspec.Struct):
     to: list[int]  # bytes sent to every rank
     counts: list[list[float]] | None  # true positives, false positives, false negatives of train, val, test
     peak_memory: int  # bytes so far
+    observed: dict[str, list[float]] = {}  # name -> [part, whole] (`Rank.observe`)
 
 
 class RankResult(msgspec.Struct):
@@ -181,7 +182,15 @@ def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: 
         "seconds": _merge_seconds(parts),
         "bytes": {**layered, **flat, "tiers": by_tier},
         "peak_memory": [p.peak_memory for p in parts],
+        "observed": _merge_observed(parts),
     }
+
+
+def _merge_observed(parts: list[RankEpoch]) -> dict[str, float]:
+    """Every observed ratio over all ranks; what no rank had a whole of is left out."""
+    names = sorted({name for p in parts for name in p.observed})
+    sums = {name: [sum(p.observed.get(name, [0.0, 0.0])[at] for p in parts) for at in (0, 1)] for name in names}
+    return {name: part / whole for name, (part, whole) in sums.items() if whole}
 
 
 def _merge_seconds(parts: list[RankEpoch]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from harness.errors import InputError
 from harness.exchange import Diverged
 from harness.methods.registry import parse_method
 from harness.models import MODELS, build_model
-from harness.prepare import Prepared, prepare
+from harness.prepare import Prepared, cutting_of, prepare
 from harness.rank import Rank
 from harness.results import RankResult, Result, merge
 from harness.spec import RunConfig
@@ -61,6 +61,9 @@ def make_job(config: RunConfig, progress: Progress | None = None) -> tuple[Job, 
     method = parse_method(config.method, layer0=config.layer0)
     if method.facts.cut == "none" and config.parts != 1:
         raise InputError(f"method {method.name} runs on one rank: use --parts 1, or vanilla for {config.parts} parts")
+    kind = cutting_of(config).kind
+    if (method.facts.cut == "vertex") != (kind == "vertex"):
+        raise InputError(f"method {method.name} cuts edges: use partitioner metis-cut, metis, hash or contiguous")
     if config.model in MODELS:
         build_model(config, 1, 2)
     prepared = prepare(config)

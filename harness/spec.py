@@ -52,7 +52,12 @@ class RunConfig:
         "auto", "what is done about the input features of halo nodes"
     )
     parts: int = option(2, "number of partitions = ranks")
-    partitioner: str = option("metis-cut", "metis-cut | metis (volume objective, slower) | hash | contiguous")
+    partitioner: str = option(
+        "auto",
+        "metis-cut | metis (volume objective, slower) | hash | contiguous; vertex cuts: ebv | hep | dne | libra | "
+        "hdrf, with options (ebv:gamma=0.1); auto: metis-cut, or ebv where the method cuts vertices",
+    )
+    hosts: int = option(1, "hosts the parts are spread over in equal blocks, for hierarchical partitioners (ebv)")
     renumber: str = option("auto", "clusters for renumbering nodes inside a part: auto, or a number (0 = off)")
     mode: Mode = option(
         "loopback", "loopback (one process, no clock) | sim (modelled cluster) | real (torch.distributed)"
@@ -120,6 +125,7 @@ def check(config: RunConfig) -> None:
         (config.heads >= 1, "heads must be at least 1"),
         (0.0 <= config.dropout < 1.0, "dropout must be in [0, 1)"),
         (config.parts >= 1, "parts must be at least 1"),
+        (config.hosts >= 1, "hosts must be at least 1"),
         (config.epochs >= 1, "epochs must be at least 1"),
         (config.lr > 0, "lr must be positive"),
         (config.threads >= 0, "threads must not be negative"),

@@ -31,11 +31,11 @@ class PartSource(Protocol):
         """Counts of the graph trained on."""
         ...
 
-    def training(self, rank: int) -> Part:
+    def training(self, rank: int) -> Any:
         """The part trained on."""
         ...
 
-    def evaluation(self, rank: int) -> Part:
+    def evaluation(self, rank: int) -> Any:
         """The part evaluated on; the training part itself where the protocol is transductive."""
         ...
 
@@ -65,10 +65,12 @@ async def train(rank: Rank, job: Job) -> RankResult:
     part = job.parts.training(rank.index)
     part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
     model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    method = job.method
     rank.epoch = -1
     with rank.off_the_clock():
-        state = await job.method.setup(rank, part, model)
+        state = await method.setup(rank, part, model)
+        memory = method.remember(rank, part, model, state)
+        optimizer = method.optimizer(rank, model, config.lr, config.weight_decay)
         judge = await _Judge.create(rank, job, part, model, state)
     records = []
     for epoch in range(config.epochs):
@@ -76,7 +78,7 @@ async def train(rank: Rank, job: Job) -> RankResult:
         rank.traffic.take()
         rank.clock.begin_epoch()
         model.train()
-        loss = await job.method.epoch(rank, part, model, state, optimizer)
+        loss = await method.epoch(rank, part, model, state, memory, optimizer)
         seconds = rank.clock.end_epoch()
         record = _record(rank, epoch, loss, part, seconds)
         if judge is not None and _due(epoch, config):
@@ -87,6 +89,8 @@ async def train(rank: Rank, job: Job) -> RankResult:
             job.progress(record)
         if record.loss is not None and not math.isfinite(record.loss):
             break
+    with rank.off_the_clock():
+        await method.settle(rank, memory)
     return RankResult(rank.index, records, {"layer0": getattr(state, "layer0", None)})
 
 
@@ -94,7 +98,8 @@ def _record(rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dic
     traffic = rank.traffic.take()
     value = None if loss.is_meta else float(loss) / max(part.totals.num_train, 1)
     layers = {direction: dict(found) for direction, found in traffic.layers.items()}
-    return RankEpoch(epoch, value, seconds, layers, traffic.to.tolist(), None, rank.clock.peak_memory())
+    memory, observed = rank.clock.peak_memory(), rank.take_observed()
+    return RankEpoch(epoch, value, seconds, layers, traffic.to.tolist(), None, memory, observed)
 
 
 def _due(epoch: int, config: RunConfig) -> bool:
@@ -104,19 +109,22 @@ def _due(epoch: int, config: RunConfig) -> bool:
 
 @dataclass
 class _Judge:
-    """Evaluates with every boundary row exact and dropout off, whatever the method trains with."""
+    """Evaluates with every boundary row exact and dropout off, whatever the method trains with.
+
+    Overlapping parts are not evaluated on: their copies of nodes would count twice.
+    """
 
     part: Part
-    method: Vanilla
-    state: EdgeCutState
+    method: Method
+    state: Any
 
     @classmethod
     async def create(cls, rank: Rank, job: Job, part: Part, model: GNN, state: Any) -> _Judge | None:
         if rank.shapes_only or job.config.eval_every < 0:
             return None
-        method = Vanilla(layer0="auto")
-        if job.config.protocol == "transductive" and isinstance(state, EdgeCutState):
-            if state.z0 is not None or state.halo_x is not None:
+        method = job.method.exact() or Vanilla(layer0="auto")
+        if job.config.protocol == "transductive" and job.method.facts.cut != "overlap":
+            if isinstance(state, EdgeCutState) and (state.z0 is not None or state.halo_x is not None):
                 return cls(part, method, state)
             return cls(part, method, await method.setup(rank, part, model))
         whole = job.parts.evaluation(rank.index).to(rank.device)
@@ -126,6 +134,7 @@ class _Judge:
         """Counts of train, val and test over all ranks."""
         model.eval()
         with torch.no_grad():
-            logits = await self.method.forward(rank, self.part, model, self.state, Tape(rank))
+            memory = self.method.remember(rank, self.part, model, self.state)
+            logits = await self.method.forward(rank, self.part, model, self.state, memory, Tape(rank))
         table = await rank.all_reduce(counts(logits, self.part), label="evaluation", direction="other")
         return [[float(v) for v in row] for row in table]

@@ -46,10 +46,11 @@ def step(
     async def program(rank: Rank) -> Any:
         part = parts[rank.index]
         state = await method.setup(rank, part, model)
+        memory = method.remember(rank, part, model, state)
         rank.traffic.take()
         rank.epoch = epoch
         tape = Tape(rank, model.parameters())
-        loss = await tape.backward(training_loss(await method.forward(rank, part, model, state, tape), part))
+        loss = await tape.backward(training_loss(await method.forward(rank, part, model, state, memory, tape), part))
         mine = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
         return loss, mine, rank.traffic.take()
 

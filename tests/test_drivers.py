@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,9 @@ from harness.prepare import prepare
 from harness.results import Result
 from harness.runner import run
 from harness.spec import RunConfig, from_mapping
+from tests.settings import SETTINGS, label, rows
 
 DATASET = "synthetic:nodes=300,degree=8,classes=4,features=12,seed=1"
-SETTINGS = {
-    "single": [],
-    "vanilla": ["vanilla:dtype=fp16", "vanilla:style=pull"],
-    "bns-gcn": ["bns-gcn:p=0.4", "bns-gcn:p=0.0"],
-    "sylvie-s": ["sylvie-s:bits=1", "sylvie-s:bits=4:side=fp16"],
-}
 
 
 def config(method: str, **values: object) -> RunConfig:
@@ -31,25 +27,27 @@ def config(method: str, **values: object) -> RunConfig:
         "norm": "layer",
         "epochs": 10,
     }
-    parts = 1 if method == "single" else 3
-    return from_mapping({**base, "parts": parts, "method": method, "threads": 1, "eval_every": 5, **values})
+    return from_mapping({**base, "parts": 3, "method": method, "threads": 1, "eval_every": 5, **values})
 
 
 def comparable(result: Result) -> list[tuple[object, ...]]:
     """Losses, accuracies and bytes of every epoch; tiers are the driver's own."""
     kept = ("forward", "backward", "reduce", "other")
-    return [(e["loss"], e["train"], e["val"], e["test"], {k: e["bytes"][k] for k in kept}) for e in result.epochs]
+    return [
+        (e["loss"], e["train"], e["val"], e["test"], {k: e["bytes"][k] for k in kept}, e["observed"])
+        for e in result.epochs
+    ]
 
 
-def all_methods() -> list[str]:
-    """Every registered method has a row here, or the suite fails."""
-    assert set(SETTINGS) == set(METHODS), "give every registered method a row of settings"
-    return [text for name, texts in SETTINGS.items() for text in (texts or [name])]
+def test_every_registered_method_has_rows() -> None:
+    assert set(SETTINGS) == set(METHODS), "give every registered method a row in tests/settings.py"
+    assert all(row["method"].split(":")[0] == name for name, found in SETTINGS.items() for row in found)
+    assert all(SETTINGS.values())
 
 
-@pytest.mark.parametrize("method", all_methods())
-def test_loopback_and_sim_agree_bit_for_bit(method: str) -> None:
-    loop, sim = run(config(method)), run(config(method, mode="sim", cluster="ethernet-1g"))
+@pytest.mark.parametrize("row", rows(), ids=label)
+def test_loopback_and_sim_agree_bit_for_bit(row: dict[str, Any]) -> None:
+    loop, sim = run(config(**row)), run(config(**row, mode="sim", cluster="ethernet-1g"))
     assert comparable(sim) == comparable(loop)
     assert loop.state == sim.state == "done"
     for epoch in sim.epochs:
@@ -67,9 +65,9 @@ def test_loopback_and_sim_agree_bit_for_bit(method: str) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("method", all_methods())
-def test_real_gloo_ranks_agree_with_loopback_bit_for_bit(method: str) -> None:
-    loop, real = run(config(method)), run(config(method, mode="real"))
+@pytest.mark.parametrize("row", rows(), ids=label)
+def test_real_gloo_ranks_agree_with_loopback_bit_for_bit(row: dict[str, Any]) -> None:
+    loop, real = run(config(**row)), run(config(**row, mode="real"))
     assert comparable(real) == comparable(loop)
     for epoch in real.epochs:
         seconds = epoch["seconds"]

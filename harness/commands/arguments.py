@@ -37,7 +37,7 @@ GROUPS = {  # first field of a group -> its title in --help
     "epochs": "training",
     "threads": "machine",
 }
-DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "partitioner", "renumber", "seed")
+DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
 class Parser(argparse.ArgumentParser):

@@ -19,9 +19,8 @@ def main(args: argparse.Namespace) -> int:
     folder = prepared.train
     summary, rows = folder.quality.summary(), folder.quality.rows()
     graph = prepared.graph
-    head = (
-        f"{graph['name']}: {graph['num_nodes']:,} nodes, {graph['num_edges']:,} directed edges, by {config.partitioner}"
-    )
+    size = f"{graph['num_nodes']:,} nodes, {graph['num_edges']:,} directed edges"
+    head = f"{graph['name']}: {size}, by {folder.settings['partitioner']}"
     lines = [f"note: {note}" for note in graph["notes"]]
     lines.append(f"partitioned in {folder.seconds:.2f} s, kept in {folder.path}")
     if args.export is not None:

@@ -1,6 +1,8 @@
 """What a method is: declared facts, hyperparameters as dataclass fields, and how it trains one epoch.
 
-A method holds no state between calls: what it prepares in `setup` is handed back to it every epoch.
+A method object holds nothing between calls. What `setup` prepares can be prepared again and is not saved; what one
+epoch leaves for the next (error feedback, caches, stale halos) is the `Memory`, a plain tree of tensors that a
+checkpoint saves beside the model and the optimizer.
 """
 
 from __future__ import annotations
@@ -19,25 +21,32 @@ from harness.models import GNN
 from harness.rank import Rank
 from harness.tape import Tape
 
+Memory = dict[str, Any]
+"""A tree: str -> Tensor or Memory. Entries are replaced, never written into: a tensor may be held elsewhere. Between
+`settle` and the next epoch it holds nothing else; an effect in flight may stand in it meanwhile."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """What a method promises; the conformance suite tests exactly these.
 
     Attributes:
-        cut: edges are cut (nodes have one owner), vertices are (edges have one owner), or the graph is whole.
+        cut: edges are cut (nodes have one owner), parts overlap (copies of foreign nodes are local), vertices are cut
+            (edges have one owner), or the graph is whole ("none").
         exact: gradients equal those of one process on the whole graph. `exact_when` are options that make it so.
         staleness: epochs by which received rows may be old.
         lossy: what is received differs from what was sent, or from all of it.
         unbiased: a lossy method's aggregation equals the exact one in expectation.
+        timed: what is sent depends on when messages arrive, so a recorded run cannot be re-timed.
         paper: where it is described.
     """
 
-    cut: Literal["none", "edge", "vertex"]
+    cut: Literal["none", "edge", "overlap", "vertex"]
     exact: bool
     staleness: int = 0
     lossy: bool = False
     unbiased: bool = False
+    timed: bool = False
     exact_when: str = ""
     paper: str = ""
 
@@ -57,15 +66,36 @@ class Method(ABC):
         if not totals.num_features or not totals.num_classes:
             raise InputError("this graph has no features or no labels; training needs both")
 
+    def part_settings(self) -> dict[str, Any]:
+        """Options that decide what the parts hold; they belong to the key under which parts are cached."""
+        return {}
+
+    def exact(self) -> Method | None:
+        """The method that evaluates exactly on the same kind of parts; None = vanilla on an edge cut."""
+        return None
+
     async def setup(self, rank: Rank, part: Part, model: GNN) -> Any:
         """What is prepared once before training (and exchanged once); handed to `forward` as `state`."""
         return None
 
+    def remember(self, rank: Rank, part: Part, model: GNN, state: Any) -> Memory:
+        """The memory before the first epoch."""
+        return {}
+
+    async def settle(self, rank: Rank, memory: Memory) -> None:  # noqa: B027
+        """Finish what is in flight, so that the memory holds tensors only."""
+
+    def optimizer(self, rank: Rank, model: GNN, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+        """What `epoch` steps: Adam over all parameters."""
+        return torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+
     @abstractmethod
-    async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, tape: Tape) -> Tensor:
+    async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
         """Logits of own nodes, [n_own, classes]."""
 
-    async def epoch(self, rank: Rank, part: Part, model: GNN, state: Any, optimizer: torch.optim.Optimizer) -> Tensor:
+    async def epoch(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
+    ) -> Tensor:
         """One training epoch; answers the loss summed over all ranks' training nodes, a scalar tensor.
 
         Loss is the sum over local training nodes; gradients are summed over ranks and divided by the global number of
@@ -73,7 +103,7 @@ class Method(ABC):
         """
         optimizer.zero_grad(set_to_none=True)
         tape = Tape(rank, model.parameters())
-        loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, tape), part))
+        loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))
         loss = await self.reduce(rank, part, model, loss)
         optimizer.step()
         return loss

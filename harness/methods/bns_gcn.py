@@ -14,7 +14,7 @@ from harness.effects import Rows
 from harness.errors import InputError
 from harness.exchange import HaloPush, Route
 from harness.halo import HaloPlan, LocalGraph, Part
-from harness.methods.base import Facts
+from harness.methods.base import Facts, Memory
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
 from harness.rank import Rank
@@ -57,7 +57,7 @@ class BNSGCN(EdgeCut):
         if not 0.0 <= self.p <= 1.0:
             raise InputError(f"bns-gcn: p must be in [0, 1], not {self.p}")
 
-    async def begin(self, rank: Rank, part: Part, state: EdgeCutState) -> Sample:
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Sample:
         if self.p == 1.0:
             return Sample(state.graph, state.route, None)
         with rank.span("sample"):

@@ -18,7 +18,7 @@ from harness.errors import InputError
 from harness.exchange import HaloPull, Route, ship
 from harness.halo import LocalGraph, Part
 from harness.layers import GATConv
-from harness.methods.base import Method
+from harness.methods.base import Memory, Method
 from harness.models import GNN
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
@@ -73,8 +73,11 @@ class EdgeCut(Method):
             z0, halo_x = aggregation.forward(graph, part.x, halo_x), None
         return EdgeCutState(graph, route, layer0, halo_x, z0)
 
-    async def begin(self, rank: Rank, part: Part, state: EdgeCutState) -> Any:
-        """What is decided anew every epoch (a sample, say); handed to `view` and `exchange`."""
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Any:
+        """What is decided anew every epoch (a sample, say); handed to `view` and `exchange`.
+
+        A method whose exchanges remember puts the memory into it.
+        """
         return None
 
     def view(self, state: EdgeCutState, plan: Any) -> LocalGraph:
@@ -85,8 +88,10 @@ class EdgeCut(Method):
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
         """The exchange in front of layer l, or None when no boundary row is wanted this epoch."""
 
-    async def forward(self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, tape: Tape) -> Tensor:
-        plan = await self.begin(rank, part, state)
+    async def forward(
+        self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, memory: Memory, tape: Tape
+    ) -> Tensor:
+        plan = await self.begin(rank, part, state, memory)
         assert part.x is not None
         h = part.x
         for l in range(model.depth):
