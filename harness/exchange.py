@@ -7,6 +7,7 @@ multiplies by the adjacency itself. Both move the same rows on a symmetric graph
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import torch
@@ -32,17 +33,28 @@ async def ship(
     Raises:
         Diverged: the codec met nan or inf; the message names rank, layer and epoch.
     """
-    with rank.span("codec"):
-        try:
-            payload = codec.encode(rows, rank.key(f"codec/{direction}", layer))
-        except ValueError as error:
-            raise Diverged(
-                f"rank {rank.index}, layer {layer}, epoch {rank.epoch}: {direction} {label}: {error}"
-            ) from None
+    payload = encode(rank, rows, codec, label=label, direction=direction, layer=layer)
     parts = [Rows(part, send, recv) for part in payload]
     received = await rank.all_to_all(parts, label=label, direction=direction, layer=layer)
     with rank.span("codec"):
         return codec.decode(received.tensors, rows.shape[1], rows.dtype)
+
+
+Ship = Callable[..., Awaitable[Tensor]]
+"""A function with the arguments and the answer of `ship`."""
+
+
+def encode(
+    rank: Rank, rows: Tensor, codec: Codec, *, label: str, direction: Direction, layer: int
+) -> tuple[Tensor, ...]:
+    """The payload of `rows`. Raises Diverged, naming rank, layer and epoch, where the codec met nan or inf."""
+    with rank.span("codec"):
+        try:
+            return codec.encode(rows, rank.key(f"codec/{label}", layer))
+        except ValueError as error:
+            raise Diverged(
+                f"rank {rank.index}, layer {layer}, epoch {rank.epoch}: {direction} {label}: {error}"
+            ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +89,7 @@ class HaloPush:
     """Own rows -> (own rows, halo rows); halo gradients -> owners, which add them.
 
     `scale` multiplies what is sent forwards and what comes back (BNS-GCN's 1/p); a number, or a tensor with one
-    value per sent row.
+    value per sent row. `ship` moves the rows: at once, or an epoch late (`harness.pipeline`).
     """
 
     route: Route
@@ -85,12 +97,13 @@ class HaloPush:
     codec: Codec
     backward_codec: Codec
     scale: float | Tensor | None = None
+    ship: Ship = ship
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [n_own, d] -> (x, halo [n_halo, d])."""
         plan = self.route.plan
         rows = self._scaled(x.index_select(0, plan.send_rows))
-        halo = await ship(
+        halo = await self.ship(
             rank, rows, plan.send_counts, plan.recv_counts, self.codec,
             label=f"h{self.layer}", direction="forward", layer=self.layer,
         )  # fmt: skip
@@ -100,7 +113,7 @@ class HaloPush:
         """(g_own [n_own, d], g_halo [n_halo, d]) -> g_x [n_own, d]."""
         g_own, g_halo = gradients
         plan = self.route.plan
-        returned = await ship(
+        returned = await self.ship(
             rank, g_halo, plan.recv_counts, plan.send_counts, self.backward_codec,
             label=f"g{self.layer}", direction="backward", layer=self.layer,
         )  # fmt: skip

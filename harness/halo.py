@@ -18,6 +18,8 @@ from torch import Tensor
 
 from harness import csr
 from harness.kernels.columns import select_columns as _select_columns
+from harness.kernels.edge_drop import drop_edges as _drop_edges
+from harness.kernels.random import signed64
 
 
 def index_dtype(nnz: int) -> torch.dtype:
@@ -98,6 +100,15 @@ class Block(_OnDevice):
             return self
         arrays = (self.indptr, self.indices, self.t_indptr, self.t_indices)
         kept = Block(*_select_columns(*arrays, columns))
+        return kept if self.t_edge is None else kept.with_edge_map()
+
+    def drop_edges(self, key: int, share: float, diagonal: bool = False) -> Block:
+        """The block with every entry kept with probability `share`, drawn from `key`, O(nnz).
+
+        Columns keep their numbers; `diagonal` keeps the entries i -> i. On the meta device nnz shrinks to what
+        is expected.
+        """
+        kept = Block(*_drop_edges(self.indptr, self.indices, self.num_cols, signed64(key), share, diagonal))
         return kept if self.t_edge is None else kept.with_edge_map()
 
 

@@ -43,6 +43,7 @@ class RankResult(msgspec.Struct):
     rank: int
     epochs: list[RankEpoch]
     facts: dict[str, Any] = {}
+    measures: dict[str, float] = {}  # `Method.measures`
 
 
 @dataclass

@@ -96,7 +96,9 @@ def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Resul
     diverged = bool(losses) and not math.isfinite(losses[-1])
     if diverged:
         epochs[-1]["loss"] = None
-    facts = {**execution.ranks[0].facts, **execution.facts}
+    names = execution.ranks[0].measures
+    measures = {name: [rank.measures[name] for rank in execution.ranks] for name in names}
+    facts = {**execution.ranks[0].facts, **measures, **execution.facts}
     state, message = "done", ""
     if execution.out_of_memory:
         state, message = "out_of_memory", execution.out_of_memory

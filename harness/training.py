@@ -91,7 +91,8 @@ async def train(rank: Rank, job: Job) -> RankResult:
             break
     with rank.off_the_clock():
         await method.settle(rank, memory)
-    return RankResult(rank.index, records, {"layer0": getattr(state, "layer0", None)})
+    facts = {"layer0": getattr(state, "layer0", None)}
+    return RankResult(rank.index, records, facts, method.measures(part, model, state))
 
 
 def _record(rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dict[str, float]) -> RankEpoch:

@@ -110,6 +110,9 @@ def _outcome_table(record: dict[str, Any]) -> Table:
     ]
     memory = last["peak_memory"]
     rows += [[f"peak memory, rank {rank}", byte_text(count) if count else "-"] for rank, count in enumerate(memory[:8])]
+    if record["facts"].get("eq4_bytes"):
+        fullest = byte_text(int(max(record["facts"]["eq4_bytes"])))
+        rows.append(["features kept, fullest rank, by BNS-GCN Eq. 4", fullest])
     if len(memory) > 8:
         rows.append([f"peak memory, fullest of {len(memory)} ranks", byte_text(max(memory))])
     return table("", ["outcome", "value"], rows)

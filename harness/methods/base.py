@@ -89,6 +89,10 @@ class Method(ABC):
         """What `epoch` steps: Adam over all parameters."""
         return torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
 
+    def measures(self, part: Part, model: GNN, state: Any) -> dict[str, float]:
+        """Numbers about this rank's set-up, by name with the unit in it, that the result lists rank by rank."""
+        return {}
+
     @abstractmethod
     async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
         """Logits of own nodes, [n_own, classes]."""

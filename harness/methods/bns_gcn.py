@@ -1,4 +1,4 @@
-"""BNS-GCN: every epoch each rank keeps a random sample of its boundary nodes and scales them to stay unbiased."""
+"""BNS-GCN: every epoch each rank keeps a random sample of its boundary nodes (or edges) and stays unbiased."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ class Sample:
     scale: float | Tensor | None
 
 
+@dataclass(frozen=True, eq=False)
+class SampledState(EdgeCutState):
+    """An edge-cut state with the share of all edges that dropedge keeps."""
+
+    keep: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class BNSGCN(EdgeCut):
     """Boundary node sampling (Alg. 1): the sample of an epoch serves all layers that exchange, in both directions.
@@ -39,16 +46,19 @@ class BNSGCN(EdgeCut):
     The receiver draws which of its halo nodes it keeps and tells their owners (4 bytes per kept node and 8 per pair,
     booked as `other`). Kept rows are multiplied by 1/p for sum, mean and GCN aggregation, so the aggregated halo is
     unbiased; attention weighs its neighbours itself and is not scaled. Bytes per layer and direction: kept rows x
-    width x 4. p = 1 is vanilla, p = 0 sends nothing.
+    width x 4. p = 1 is vanilla, p = 0 keeps no boundary node and sends nothing. Memory per rank by Eq. 4 is in the
+    result beside the ledger's.
 
     Options:
         p: share of boundary nodes kept.
-        sampling: bernoulli draws every node alone (the paper); fixed keeps int(p * n) of each pair's n nodes and
-            scales by the realised share (the authors' code).
+        sampling: bernoulli draws every boundary node alone (the paper); fixed keeps int(p * n) of each pair's n nodes
+            and scales by the realised share (the authors' code). The comparisons of Table 9 drop as many edges: bes
+            drops edges from boundary nodes (kept ones scaled by 1/p), dropedge drops edges anywhere (degrees become
+            those expected after dropping); a boundary node travels while one of its edges is left.
     """
 
     p: float = 0.1
-    sampling: Literal["bernoulli", "fixed"] = "bernoulli"
+    sampling: Literal["bernoulli", "fixed", "bes", "dropedge"] = "bernoulli"
 
     name = "bns-gcn"
     facts = Facts(cut="edge", exact=False, lossy=True, unbiased=True, exact_when="p=1", paper="BNS-GCN, Alg. 1")
@@ -57,14 +67,27 @@ class BNSGCN(EdgeCut):
         if not 0.0 <= self.p <= 1.0:
             raise InputError(f"bns-gcn: p must be in [0, 1], not {self.p}")
 
+    def boundary_share(self) -> float:
+        return self.p if self.sampling in ("bernoulli", "fixed") else 1.0
+
+    async def setup(self, rank: Rank, part: Part, model: GNN) -> SampledState:
+        """As every edge cut; dropedge also counts all edges and those between parts."""
+        state = await super().setup(rank, part, model)
+        cut, edges = part.graph.halo.nnz, part.graph.own.nnz + part.graph.halo.nnz
+        if self.sampling == "dropedge" and not rank.shapes_only:
+            counts = torch.tensor([cut, edges], dtype=torch.int64)
+            cut, edges = (await rank.all_reduce(counts.to(rank.device), label="edges", direction="other")).tolist()
+        return SampledState(**vars(state), keep=1.0 - (1.0 - self.p) * cut / max(edges, 1))
+
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Sample:
+        assert isinstance(state, SampledState)
         if self.p == 1.0:
             return Sample(state.graph, state.route, None)
+        nodes = self.sampling in ("bernoulli", "fixed")
         with rank.span("sample"):
-            kept, counts = self._draw(rank, part.plan.recv_counts)
-            graph = state.graph
-            graph = replace(graph, halo=graph.halo.select_columns(kept), halo_degree=graph.halo_degree[kept])
-        if self.p == 0.0:
+            graph, kept, counts = self._nodes(rank, part, state) if nodes else self._edges(rank, part, state)
+        rank.observe("kept nodes", float(counts.sum()), float(part.plan.recv_counts.sum()))
+        if self.p == 0.0 and self.sampling != "dropedge":
             return Sample(graph, None, None)
         return await self._announce(rank, part, graph, kept, counts)
 
@@ -81,6 +104,29 @@ class BNSGCN(EdgeCut):
             rows = part.plan.send_rows[told.tensors[0].long() + first]
             route = Route.of(HaloPlan(rows, send_counts, counts), graph.num_own)
             return Sample(graph, route, self._scale(part.plan.send_counts, send_counts, rank))
+
+    def _nodes(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
+        """The graph without the boundary nodes that were not drawn; the kept halo rows, and how many of each owner."""
+        kept, counts = self._draw(rank, part.plan.recv_counts)
+        return _with_halo(state.graph, kept), kept, counts
+
+    def _edges(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
+        """The same where edges are drawn: halo nodes without an edge are not wanted."""
+        graph, share = state.graph, self.p
+        if self.sampling == "dropedge":
+            share = state.keep
+            own = graph.own.drop_edges(rank.key("own edges"), share, diagonal=True)
+            graph = replace(graph, own=own, degree=graph.degree * share, halo_degree=graph.halo_degree * share)
+        graph = replace(graph, halo=graph.halo.drop_edges(rank.key("halo edges"), share))
+        available = part.plan.recv_counts
+        if rank.shapes_only:
+            counts = np.round(available * rank.rate("kept nodes")).astype(np.int64)
+            kept = torch.empty(int(counts.sum()), dtype=torch.int64, device="meta")
+        else:
+            kept = graph.halo.t_indptr.diff().nonzero()[:, 0]
+            owner = np.repeat(np.arange(len(available)), available)
+            counts = np.bincount(owner[kept.cpu().numpy()], minlength=len(available)).astype(np.int64)
+        return _with_halo(graph, kept), kept, counts
 
     def _draw(self, rank: Rank, available: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Kept halo rows, ascending int64, and how many of each owner, int64 [P]."""
@@ -99,8 +145,10 @@ class BNSGCN(EdgeCut):
             kept = np.sort(order[place < np.repeat(counts, available)])
         return torch.from_numpy(kept).to(rank.device), counts.astype(np.int64)
 
-    def _scale(self, available: np.ndarray, kept: np.ndarray, rank: Rank) -> float | Tensor:
-        if self.sampling == "bernoulli":
+    def _scale(self, available: np.ndarray, kept: np.ndarray, rank: Rank) -> float | Tensor | None:
+        if self.sampling == "dropedge":
+            return None
+        if self.sampling in ("bernoulli", "bes"):
             return 1.0 / self.p
         share = available / np.maximum(kept, 1)
         return torch.from_numpy(np.repeat(share, kept)).to(rank.device)
@@ -113,3 +161,8 @@ class BNSGCN(EdgeCut):
             return None
         scale = plan.scale if model.aggregation(l) is not None else None
         return HaloPush(plan.route, l, Cast(None), Cast(None), scale)
+
+
+def _with_halo(graph: LocalGraph, kept: Tensor) -> LocalGraph:
+    """The graph with the kept halo nodes only."""
+    return replace(graph, halo=graph.halo.select_columns(kept), halo_degree=graph.halo_degree[kept])

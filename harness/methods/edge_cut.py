@@ -73,6 +73,19 @@ class EdgeCut(Method):
             z0, halo_x = aggregation.forward(graph, part.x, halo_x), None
         return EdgeCutState(graph, route, layer0, halo_x, z0)
 
+    def boundary_share(self) -> float:
+        """Share of the boundary nodes whose rows are held in an epoch."""
+        return 1.0
+
+    def measures(self, part: Part, model: GNN, state: EdgeCutState) -> dict[str, float]:
+        """Bytes of features kept for the backward pass by BNS-GCN's Eq. 4: (3 inner + boundary) x input width x 4,
+        summed over layers; the boundary counts where a layer holds halo rows."""
+        n_in, n_bd, total = len(part.nodes), len(part.halo_nodes), 0.0
+        for l in range(model.depth):
+            held = self.boundary_share() if l else float(state.layer0 != "precompute")
+            total += (3 * n_in + n_bd * held * model.exchanges(l)) * model.widths[l] * 4
+        return {"eq4_bytes": total}
+
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Any:
         """What is decided anew every epoch (a sample, say); handed to `view` and `exchange`.
 

@@ -1,21 +1,43 @@
-"""Sylvie: boundary rows and their gradients quantised to a few bits with stochastic rounding."""
+"""Sylvie: boundary rows and their gradients in a few bits, used at once (Sylvie-S) or one epoch late (Sylvie-A)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.codecs import StochasticRows
+from torch import Tensor
+
+from harness.codecs import Codec, StochasticRows
+from harness.effects import Rows
 from harness.errors import InputError
-from harness.exchange import HaloPush
-from harness.methods.base import Facts
+from harness.exchange import HaloPush, Route, encode, ship
+from harness.halo import Part
+from harness.methods.base import Facts, Memory
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
+from harness.pipeline import Late, drain
+from harness.rank import Rank
 from harness.tape import Exchange
 
 
 @dataclass(frozen=True, kw_only=True)
-class SylvieS(EdgeCut):
+class Sylvie(EdgeCut):
+    """What both variants share: the quantiser."""
+
+    bits: int = 1
+    side: Literal["fp32", "fp16"] = "fp32"
+
+    def validate(self) -> None:
+        if self.bits not in (1, 2, 4, 8, 16):
+            raise InputError(f"{self.name}: bits must be 1, 2, 4, 8 or 16, not {self.bits}")
+
+    def codec(self) -> Codec:
+        """The quantiser of both directions."""
+        return StochasticRows(self.bits, self.side)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SylvieS(Sylvie):
     """Synchronous Sylvie (Alg. 1 and 2, Eq. 3-5): quantise, exchange, dequantise, in both directions.
 
     Bytes per row of width d: ceil(d * bits / 8) of codes and 8 of side information (scale and minimum in fp32), or 4
@@ -24,18 +46,85 @@ class SylvieS(EdgeCut):
     Options:
         bits: 1, 2, 4, 8 or 16 bits per element.
         side: type of scale and minimum on the wire; the authors' code sends fp16.
+        scope: boundary quantises what is sent; all also quantises the rank's own rows and their gradients at every
+            exchange, the ablation of Table 4. A precomputed input layer is not an embedding and stays exact.
     """
 
-    bits: int = 1
-    side: Literal["fp32", "fp16"] = "fp32"
+    scope: Literal["boundary", "all"] = "boundary"
 
     name = "sylvie-s"
     facts = Facts(cut="edge", exact=False, lossy=True, unbiased=True, paper="Sylvie, Alg. 1-2")
 
-    def validate(self) -> None:
-        if self.bits not in (1, 2, 4, 8, 16):
-            raise InputError(f"sylvie-s: bits must be 1, 2, 4, 8 or 16, not {self.bits}")
-
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
-        codec = StochasticRows(self.bits, self.side)
-        return HaloPush(state.route, l, codec, codec)
+        if self.scope == "all":
+            return QuantisedPush(state.route, l, self.codec())
+        return HaloPush(state.route, l, self.codec(), self.codec())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SylvieA(Sylvie):
+    """Pipelined Sylvie (Sec. 3.3): an epoch computes with the halo rows and halo gradients that the last one sent.
+
+    What travels behind the compute is quantised; it is used exactly one epoch late. The first epoch uses zeros, as the
+    authors' code does. Bytes are those of sylvie-s in every epoch.
+
+    Options:
+        bits: 1, 2, 4, 8 or 16 bits per element.
+        side: type of scale and minimum on the wire; the authors' code sends fp16.
+        staleness: epsilon_s of the Bounded Staleness Adaptor: epoch e is synchronous when (e + 1) mod epsilon_s = 0,
+            after the message in flight has been drained. 0 = never, 1 = sylvie-s.
+    """
+
+    staleness: int = 0
+
+    name = "sylvie-a"
+    facts = Facts(
+        cut="edge", exact=False, staleness=1, lossy=True, unbiased=True, paper="Sylvie, Sec. 3.3, Alg. 1-2"
+    )  # fmt: skip
+
+    def validate(self) -> None:
+        super().validate()
+        if self.staleness < 0:
+            raise InputError(
+                f"sylvie-a: staleness must be 0 (never synchronise) or a number of epochs, not {self.staleness}"
+            )
+
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Late:
+        return Late(memory, bool(self.staleness) and (rank.epoch + 1) % self.staleness == 0)
+
+    async def settle(self, rank: Rank, memory: Memory) -> None:
+        await drain(rank, memory)
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Late) -> Exchange:
+        return HaloPush(state.route, l, self.codec(), self.codec(), ship=plan.ship)
+
+
+@dataclass(frozen=True, eq=False)
+class QuantisedPush:
+    """A push in which own rows pass through the quantiser too, with the codes that their readers get."""
+
+    route: Route
+    layer: int
+    codec: Codec
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x [n_own, d] -> (decoded x, decoded halo [n_halo, d])."""
+        plan, label = self.route.plan, f"h{self.layer}"
+        payload = encode(rank, x, self.codec, label=label, direction="forward", layer=self.layer)
+        parts = [Rows(part.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts) for part in payload]
+        received = await rank.all_to_all(parts, label=label, direction="forward", layer=self.layer)
+        with rank.span("codec"):
+            own, halo = (self.codec.decode(found, x.shape[1], x.dtype) for found in (payload, received.tensors))
+        return own, halo
+
+    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
+        """(g_own, g_halo) -> decoded g_own plus the decoded halo gradients of all readers, [n_own, d]."""
+        g_own, g_halo = gradients
+        plan, l = self.route.plan, self.layer
+        returned = await ship(
+            rank, g_halo, plan.recv_counts, plan.send_counts, self.codec, label=f"g{l}", direction="backward", layer=l
+        )
+        payload = encode(rank, g_own, self.codec, label=f"own g{l}", direction="backward", layer=l)
+        with rank.span("codec"):
+            own = self.codec.decode(payload, g_own.shape[1], g_own.dtype)
+        return self.route.add_back(own, returned)
