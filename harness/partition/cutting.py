@@ -12,11 +12,11 @@ from typing import Any, Literal, Protocol
 
 from harness.errors import InputError
 from harness.graph import Graph
+from harness.partition.edge_assign import is_vertex_cut
 from harness.partition.layout import Renumber
 from harness.partition.store import open_partition, partitioned
 
 Kind = Literal["edge", "overlap", "vertex"]
-VERTEX_CUTS = ("ebv", "hep", "dne", "libra", "hdrf")
 DEFAULTS: dict[Kind, str] = {"edge": "metis-cut", "overlap": "metis-cut", "vertex": "ebv"}
 
 
@@ -104,7 +104,7 @@ def cutting(partitioner: str, cut: str, settings: dict[str, Any]) -> Cutting:
     kind = kinds[cut]
     if partitioner == "auto":
         return Cutting(kind, DEFAULTS[kind], settings)
-    if partitioner.partition(":")[0] in VERTEX_CUTS:
+    if is_vertex_cut(partitioner):
         return Cutting("vertex", partitioner)
     if kind == "vertex":
         raise InputError(
