@@ -32,10 +32,10 @@ def _moved(value: Any, device: torch.device | str) -> Any:
 
     A move to the meta device keeps shape and dtype only.
     """
-    return value.to(device) if isinstance(value, (Tensor, _OnDevice)) else value
+    return value.to(device) if isinstance(value, (Tensor, OnDevice)) else value
 
 
-class _OnDevice:
+class OnDevice:
     """`.to(device)` for frozen dataclasses of tensors, and of other such dataclasses."""
 
     def to(self, device: torch.device | str) -> Self:
@@ -44,7 +44,7 @@ class _OnDevice:
 
 
 @dataclass(frozen=True, eq=False)
-class Block(_OnDevice):
+class Block(OnDevice):
     """One sparse block in CSR with its transpose kept, for aggregation forwards and gradients backwards.
 
     All index tensors share one dtype: int32, or int64 from 2**31 entries on.
@@ -113,7 +113,7 @@ class Block(_OnDevice):
 
 
 @dataclass(frozen=True, eq=False)
-class LocalGraph(_OnDevice):
+class LocalGraph(OnDevice):
     """The edges into one rank's nodes, split by who owns the source.
 
     Degrees are those of the full graph and count what the graph holds: a self loop that `with_self_loops` adds is
@@ -144,7 +144,7 @@ class LocalGraph(_OnDevice):
 
 
 @dataclass(frozen=True, eq=False)
-class HaloPlan(_OnDevice):
+class HaloPlan(OnDevice):
     """Who sends which rows to whom. Rank i's rows for j arrive at j in the order in which i lists them.
 
     On symmetric graphs the plan serves halo rows forwards and, reversed, their gradients.
@@ -181,7 +181,7 @@ class Totals:
 
 
 @dataclass(frozen=True, eq=False)
-class Part(_OnDevice):
+class Part(OnDevice):
     """Everything one rank holds of a partitioned graph."""
 
     rank: int

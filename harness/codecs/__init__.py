@@ -10,10 +10,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from harness.codecs.bucket import Bucket
 from harness.codecs.cast import Cast
+from harness.codecs.linear import LinearRows
 from harness.codecs.stochastic import StochasticRows
 
-__all__ = ["Cast", "Codec", "StochasticRows"]
+__all__ = ["Bucket", "Cast", "Codec", "LinearRows", "StochasticRows"]
 
 
 class Codec(Protocol):

@@ -24,7 +24,7 @@ LIFT = np.float32(2.0**64)
 """Rows with a scale below TINY_SCALE are multiplied by LIFT first, because 1 / scale may overflow."""
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_INFINITY = 0x7F800000
+INFINITY = 0x7F800000
 _MAGNITUDE = 0x7FFFFFFF
 
 
@@ -54,7 +54,7 @@ def half_floor(x: np.float32) -> np.float32:
 
 
 @njit(cache=True)
-def _grid(low: np.float32, high: np.float32, levels: np.float32, half: bool) -> tuple[np.float32, np.float32]:
+def grid(low: np.float32, high: np.float32, levels: np.float32, half: bool) -> tuple[np.float32, np.float32]:
     """Scale and minimum as the wire carries them, such that minimum + levels * scale covers the row."""
     if half:
         low = min(max(half_floor(low), -HALF_MAX), HALF_MAX)
@@ -68,7 +68,7 @@ def _grid(low: np.float32, high: np.float32, levels: np.float32, half: bool) -> 
 
 
 @njit(cache=True)
-def _extreme_keys(bits: NDArray[np.int32]) -> tuple[np.int32, np.int32]:
+def extreme_keys(bits: NDArray[np.int32]) -> tuple[np.int32, np.int32]:
     """Smallest and largest element as integers in the order of the floats; every nan and inf is outermost."""
     smallest, largest = np.int32(_MAGNITUDE), np.int32(-_MAGNITUDE)
     for column in range(bits.shape[0]):
@@ -80,7 +80,7 @@ def _extreme_keys(bits: NDArray[np.int32]) -> tuple[np.int32, np.int32]:
 
 
 @njit(cache=True)
-def _key_float(key: np.int32) -> np.float32:
+def key_float(key: np.int32) -> np.float32:
     value: np.float32 = _bits_float(np.int32(key ^ ((key >> 31) & _MAGNITUDE)))
     return value
 
@@ -108,7 +108,7 @@ def _round_row(
 
 
 @njit(cache=True)
-def _pack(codes: NDArray[np.uint8], bits: int, out: NDArray[np.uint8]) -> None:
+def pack_row(codes: NDArray[np.uint8], bits: int, out: NDArray[np.uint8]) -> None:
     """Byte j takes the codes j, j + B, j + 2B, ... of a row of B bytes, lowest bits first."""
     plane = out.shape[0]
     for j in range(plane):
@@ -142,10 +142,10 @@ def quantize_range(
     buffer = np.zeros(codes.shape[1] * (8 // bits), np.uint8)
     for r in range(start, stop):
         row = x[r]
-        smallest, largest = _extreme_keys(row.view(np.int32))
-        if smallest < -_INFINITY or largest >= _INFINITY:
+        smallest, largest = extreme_keys(row.view(np.int32))
+        if smallest < -INFINITY or largest >= INFINITY:
             return r
-        scale, low = _grid(_key_float(smallest), _key_float(largest), levels, half)
+        scale, low = grid(key_float(smallest), key_float(largest), levels, half)
         side[r, 0], side[r, 1] = scale, low
         up = LIFT if _ZERO < scale < TINY_SCALE else _ONE
         mul = one / (scale * up) if scale > _ZERO else _ZERO
@@ -154,7 +154,7 @@ def quantize_range(
             _round_row(row, low, up, mul, levels * one, words, fraction, codes[r])
         else:
             _round_row(row, low, up, mul, levels * one, words, fraction, buffer[:width])
-            _pack(buffer, bits, codes[r])
+            pack_row(buffer, bits, codes[r])
     return -1
 
 

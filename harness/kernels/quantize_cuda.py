@@ -87,14 +87,18 @@ def quantize_torch(rows: Tensor, bits: int, key: int, half: bool) -> tuple[Tenso
     words = row_words_torch(key, torch.arange(rows.shape[0], device=rows.device))
     noise = element_bits_torch(*words, rows.shape[1]) >> (UNIFORM_BITS - fraction)
     levels = (fixed + noise) >> fraction
-    side = torch.stack((scale, low), dim=1).to(side.dtype)
+    return pack_torch(levels, bits), torch.stack((scale, low), dim=1).to(side.dtype)
+
+
+def pack_torch(levels: Tensor, bits: int) -> Tensor:
+    """Codes int64 [n, width] -> uint8 [n, ceil(width bits / 8)] in the layout of `quantize`."""
     if bits >= 8:
         planes = [(levels >> shift) & 0xFF for shift in range(0, bits, 8)]
-        return torch.stack(planes, dim=2).to(torch.uint8).view(codes.shape), side
-    plane = codes.shape[1]
-    levels = torch.nn.functional.pad(levels, (0, plane * (8 // bits) - rows.shape[1]))
-    shifts = torch.arange(0, 8, bits, device=rows.device)[:, None]
-    return (levels.view(-1, 8 // bits, plane) << shifts).sum(1).to(torch.uint8), side
+        return torch.stack(planes, dim=2).to(torch.uint8).flatten(1)
+    plane = code_bytes(levels.shape[1], bits)
+    levels = torch.nn.functional.pad(levels, (0, plane * (8 // bits) - levels.shape[1]))
+    shifts = torch.arange(0, 8, bits, device=levels.device)[:, None]
+    return (levels.view(-1, 8 // bits, plane) << shifts).sum(1).to(torch.uint8)
 
 
 def dequantize_torch(codes: Tensor, side: Tensor, bits: int, width: int) -> Tensor:

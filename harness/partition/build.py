@@ -39,7 +39,7 @@ def build_part(graph: Graph, layout: Layout, rank: int, with_x: bool = True) -> 
         graph=LocalGraph(own, halo, _degree(graph, nodes), _degree(graph, halo_nodes)),
         plan=_plan(layout, rank),
         x=None if dense is None else torch.from_numpy(dense),
-        y=_labels(graph, nodes),
+        y=labels(graph, nodes),
         train=train,
         val=val,
         test=test,
@@ -85,7 +85,7 @@ def _local(split: np.ndarray, low: int, num_own: int) -> torch.Tensor:
     return _int64(split[begin:end]) - low
 
 
-def _labels(graph: Graph, nodes: np.ndarray) -> torch.Tensor | None:
+def labels(graph: Graph, nodes: np.ndarray) -> torch.Tensor | None:
     if graph.y is None:
         return None
     return torch.from_numpy(graph.y[nodes].astype(np.float32 if graph.multilabel else np.int64))

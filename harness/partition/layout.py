@@ -65,7 +65,7 @@ def lay_out(graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber 
     halos = _halos(graph, order, position, offsets)
     bounds = np.array([np.searchsorted(halo, offsets) for halo in halos], np.int64).reshape(num_parts, num_parts + 1)
     splits = tuple(order[:0] if s is None else np.sort(position[s]) for s in (graph.train, graph.val, graph.test))
-    return Layout(order, position, offsets, halos, bounds, splits, _totals(graph, symmetric))
+    return Layout(order, position, offsets, halos, bounds, splits, totals_of(graph, symmetric))
 
 
 def check_owner(graph: Graph, owner: np.ndarray, num_parts: int) -> None:
@@ -109,7 +109,7 @@ def _halos(graph: Graph, order: np.ndarray, position: np.ndarray, offsets: np.nd
     return tuple(np.sort(halo) for halo in found)
 
 
-def _totals(graph: Graph, symmetric: bool) -> Totals:
+def totals_of(graph: Graph, symmetric: bool) -> Totals:
     return Totals(
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,

@@ -25,6 +25,7 @@ from harness.partition.assign import assign, partitioner
 from harness.partition.build import build_part, features
 from harness.partition.layout import Renumber, lay_out
 from harness.partition.metis import metis_version
+from harness.partition.overlap_quality import OverlapQuality
 from harness.partition.quality import Quality, quality
 
 FORMAT = 2  # of the arrays below; raise it when their meaning changes
@@ -49,7 +50,7 @@ class PartitionFolder:
         """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
         if not 0 <= rank < self.num_parts:
             raise ValueError(f"rank {rank} is not in 0..{self.num_parts - 1}")
-        folder = self.path / _name(rank)
+        folder = self.path / part_name(rank)
         size = sum(file.stat().st_size for file in folder.glob("*.npy"))
         found = load_arrays(folder, mmap=size >= MAPPED_FROM)
         if found is None:
@@ -77,22 +78,49 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
     Safe to call from several processes at once: entries appear whole, and equal keys hold equal content. Beside the
     graph never more than one part is in memory. Errors are those of `assign` and `lay_out`.
     """
+    made = assigned(graph, name, num_parts, seed, renumber)
+    missing = missing_parts(made.path, num_parts)
+    if missing:
+        layout = lay_out(graph, made.owner, num_parts, renumber)
+        for rank in missing:
+            keep_part(made.path, build_part(graph, layout, rank, with_x=False), features(graph, layout.nodes(rank)))
+    return made
+
+
+def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
+    """The assignment and its quality alone, from the cache or made now: the folder of `partitioned`, parts or not."""
     settings = {
         "partitioner": name,
         "num_parts": num_parts,
         "seed": seed if partitioner(name).seeded else None,
         "renumber": renumber,
     }
+    path = partition_path(graph, settings)
+    found = stored(path)
+    if found is not None:
+        return found[0]
+    begin = perf_counter()
+    owner = assign(graph, name, num_parts, seed)
+    seconds = perf_counter() - begin
+    made = PartitionFolder(path, owner, quality(graph, owner, num_parts), settings, seconds)
+    keep_whole(made)
+    return made
+
+
+def partition_path(graph: Graph, settings: dict[str, Any]) -> Path:
+    """Where the parts of `graph` by these settings lie."""
     key = json.dumps([FORMAT, metis_version(), graph.fingerprint(), settings], sort_keys=True)
-    path = cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
-    owner, counts, seconds = _whole(path, graph, settings, seed)
-    missing = [rank for rank in range(num_parts) if not (path / _name(rank)).is_dir()]
-    if missing:
-        layout = lay_out(graph, owner, num_parts, renumber)
-        for rank in missing:
-            part = build_part(graph, layout, rank, with_x=False)
-            store_arrays(path / _name(rank), *_arrays(part, features(graph, layout.nodes(rank))))
-    return PartitionFolder(path, owner, counts, settings, seconds)
+    return cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
+
+
+def missing_parts(path: Path, num_parts: int) -> list[int]:
+    """The ranks whose parts are not in the folder yet."""
+    return [rank for rank in range(num_parts) if not (path / part_name(rank)).is_dir()]
+
+
+def keep_part(path: Path, part: Part, x: np.ndarray | sp.csr_matrix | None) -> None:
+    """Store a part, built without features, beside its feature rows `x`."""
+    store_arrays(path / part_name(part.rank), *_arrays(part, x))
 
 
 def partition_version() -> str:
@@ -102,37 +130,30 @@ def partition_version() -> str:
 
 def open_partition(path: Path) -> PartitionFolder | None:
     """The partition cached in `path`, or None where an entry of it is missing."""
-    found = _stored(path)
-    if found is None or not all((path / _name(rank)).is_dir() for rank in range(found[1].num_parts)):
+    found = stored(path)
+    if found is None or missing_parts(path, found[0].num_parts):
         return None
-    owner, counts, meta = found
-    return PartitionFolder(path, owner, counts, meta["settings"], meta["seconds"])
+    return found[0]
 
 
-def _stored(path: Path) -> tuple[np.ndarray, Quality, dict[str, Any]] | None:
-    """The assignment, its quality and the rest of the entry of the whole; None when there is none."""
+def stored(path: Path) -> tuple[PartitionFolder, dict[str, np.ndarray]] | None:
+    """The entry of the whole and its arrays; None when there is none."""
     found = load_arrays(path / "whole", mmap=False)
     if found is None:
         return None
-    meta = dict[str, Any](found[1])
-    return found[0]["owner"], Quality(**{name: tuple(column) for name, column in meta["quality"].items()}), meta
+    arrays, meta = found[0], dict[str, Any](found[1])
+    columns = {name: tuple(column) for name, column in meta["quality"].items()}
+    counts = OverlapQuality(**columns) if "copies" in columns else Quality(**columns)
+    return PartitionFolder(path, arrays["owner"], counts, meta["settings"], meta["seconds"]), arrays
 
 
-def _whole(path: Path, graph: Graph, settings: dict[str, Any], seed: int) -> tuple[np.ndarray, Quality, float]:
-    """The assignment and its quality, made where the cache lacks them."""
-    found = _stored(path)
-    if found is not None:
-        return found[0], found[1], found[2]["seconds"]
-    begin = perf_counter()
-    owner = assign(graph, settings["partitioner"], settings["num_parts"], seed)
-    seconds = perf_counter() - begin
-    counts = quality(graph, owner, settings["num_parts"])
-    meta = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
-    store_arrays(path / "whole", {"owner": owner}, meta)
-    return owner, counts, seconds
+def keep_whole(made: PartitionFolder, **arrays: np.ndarray) -> None:
+    """Store the entry of the whole, with further arrays beside the assignment."""
+    meta = {"quality": asdict(made.quality), "seconds": made.seconds, "settings": made.settings}
+    store_arrays(made.path / "whole", {"owner": made.owner, **arrays}, meta)
 
 
-def _name(rank: int) -> str:
+def part_name(rank: int) -> str:
     return f"part-{rank:05d}"
 
 

@@ -1,0 +1,103 @@
+"""EC-Graph's compression: every value as the number of its bucket of a matrix's range.
+
+The arithmetic is one operator per direction (`kernels.bucket`); which rows are sent, with how many bits and what
+becomes of the error is the method's business. It is no `Codec`: the range belongs to a matrix, not to a row, so rows
+alone cannot be decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.errors import InputError
+from harness.kernels import bucket  # noqa: F401  (registers the operators)
+from harness.kernels.quantize import code_bytes
+
+BITS = (1, 2, 4, 8, 16)
+SCOPES = ("matrix", "row")
+RANGE_BYTES = 8
+"""Lowest and highest value in fp32. The paper sends the 2**bits bucket averages, which follow from these two."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """b-bit bucket numbers, decoded to bucket midpoints (EC-Graph, Sec. IV-A, Fig. 3).
+
+    One bit: the two halves of the range. More: one code is zero itself, and the range has 2**b - 1 equal intervals, or
+    2**b - 2 where it crosses zero, the one that holds zero being cut there in two; so zeros stay zeros and signs stay
+    signs. No value is off by more than half an interval, (high - low) / 2 / intervals, and float32's own rounding. A
+    constant range is exact. Deterministic and biased: what is lost is the method's to compensate.
+
+    `scope`: one range for a whole matrix (the authors'), or one for every row, which costs 8 bytes a row.
+
+    Raises InputError for other bits or scopes.
+    """
+
+    bits: int = 2
+    scope: str = "matrix"
+
+    def __post_init__(self) -> None:
+        if self.bits not in BITS:
+            raise InputError(f"a bucket codec has {', '.join(map(str, BITS))} bits per value, not {self.bits}")
+        if self.scope not in SCOPES:
+            raise InputError(f"a bucket codec's range is that of a matrix or a row, not {self.scope!r}")
+
+    def measure(self, rows: Tensor, whole: Tensor) -> Tensor:
+        """Lowest and highest value, float32 [1, 2] over `rows` and `whole` together, or [n, 2] of every row.
+
+        ValueError "row r holds nan or inf" for the first such row of the two; values beyond float32 count as inf.
+        """
+        if self.scope == "row":
+            side = _extremes(rows, 1)
+            _refuse(rows, side)
+            return side
+        side = _extremes(torch.stack([_extremes(rows), _extremes(whole)]) if rows is not whole else whole)
+        _refuse(whole, side)
+        _refuse(rows, side)
+        return side[None]
+
+    def starts(self, side: Tensor, counts: np.ndarray) -> Tensor:
+        """Where the groups of `side` begin, int64 [G + 1]: groups of `counts` rows, or single rows."""
+        if side.is_meta:
+            return torch.empty(side.shape[0] + 1, dtype=torch.int64, device="meta")
+        sizes = counts if self.scope == "matrix" else np.ones(side.shape[0], np.int64)
+        return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)])).to(side.device)
+
+    def encode(self, rows: Tensor, side: Tensor, *, keep_error: bool = False) -> tuple[Tensor, Tensor]:
+        """Rows [n, d] of one matrix -> codes uint8 [n, ceil(d b / 8)] and rows minus their decoded form, fp32 [n, d].
+
+        Without `keep_error` the second has no rows. `side` is what `measure` found.
+        """
+        starts = self.starts(side, np.asarray([rows.shape[0]]))
+        codes, error = torch.ops.haloscope.bucket_encode(rows, side, starts, self.bits, keep_error)
+        return codes, error
+
+    def decode(self, codes: Tensor, side: Tensor, starts: Tensor, width: int) -> Tensor:
+        """Codes of rows in groups that begin at `starts` -> float32 [n, width]."""
+        rows: Tensor = torch.ops.haloscope.bucket_decode(codes, side, starts, self.bits, width)
+        return rows
+
+    def row_bytes(self, width: int) -> int:
+        """ceil(width b / 8) bytes of codes."""
+        return code_bytes(width, self.bits)
+
+
+def _extremes(values: Tensor, dim: int | None = None) -> Tensor:
+    """Lowest and highest, float32 [2] or [n, 2]; zeros where there is nothing."""
+    if not values.numel():
+        return values.new_zeros((2,) if dim is None else (values.shape[0], 2), dtype=torch.float32)
+    low, high = torch.aminmax(values) if dim is None else torch.aminmax(values, dim=dim)
+    return torch.stack([low, high], -1).float()
+
+
+def _refuse(rows: Tensor, side: Tensor) -> None:
+    """Raise ValueError if a row is not finite; looks at the rows only where their range is not."""
+    if side.is_meta or bool(side.isfinite().all()):
+        return
+    bad = (~rows.float().isfinite()).any(1)
+    if bool(bad.any()):
+        raise ValueError(f"row {int(bad.nonzero()[0, 0])} holds nan or inf")

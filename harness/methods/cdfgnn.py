@@ -1,0 +1,182 @@
+"""CDFGNN: a vertex cut whose partial sums and gradients are cached where they hardly change, and sent in few bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from harness.adaptive_cache import CachedLink, Wires, empty_cache
+from harness.codecs import Cast, LinearRows
+from harness.codecs.stochastic import BITS
+from harness.errors import InputError
+from harness.gather_scatter import Link, PlainLink
+from harness.layers import GATConv
+from harness.loss import counts, micro_f1
+from harness.methods.base import Facts, Memory
+from harness.methods.vertex_cut import VertexCut, VertexState
+from harness.models import GNN
+from harness.rank import Rank
+from harness.tape import Tape
+from harness.vertex_cut import VertexPart
+
+
+@dataclass(frozen=True, eq=False)
+class CachedState(VertexState):
+    """With how the flags of sent rows travel."""
+
+    wires: Wires
+
+
+@dataclass(frozen=True, kw_only=True)
+class CDFGNN(VertexCut):
+    """Adaptive cache and quantised differences on a vertex cut (CDFGNN, Alg. 1 and 2, Eq. 6, 7, 22, 23).
+
+    Every layer sums its partial rows over replicas forwards and their gradients backwards; mirrors send to masters
+    (gather), masters send the sum back (scatter). Layer 0 is summed every epoch like the others. Where the paper is
+    silent or disagrees with itself: both sides of a cache store the decoded value, also in the scatter; rows without
+    other replicas are not cached; a node's own term (self loop, SAGE's root weight) is added after the sum.
+
+    Bytes per layer and direction, R mirrors over all ranks, of one row of width d: b = 4 d, or ceil(d bits / 8) + 8
+    quantised. Without the cache: 2 R b, or R b in the last layer with last=half. With it, for gather and scatter each:
+    rows sent x b, one bit a row (ceil(rows / 8) per pair of ranks), and 8 per pair of ranks for the count of rows, 16
+    if quantised. Width is the layer's input, or its output where the linear map comes first (the paper's order). Raw
+    input has no gradient. Attention sends, exact, 2 R 4 heads more for the maximum (forwards) and 2 R 4 heads for the
+    denominator (both directions). An adapting threshold costs an all-reduce of 24 bytes an epoch (other).
+
+    Options:
+        cache: send a row when max |z - cached| > threshold * max |cached|; without it every row.
+        quantise: linear codes of differences, or of rows where there is no cache.
+        bits: 1, 2, 4, 8 or 16 per element; the paper does not say.
+        eps0: threshold of the first epoch; the paper does not say.
+        rule: text relaxes the threshold when training accuracy beats its running mean by mu2 and tightens it when it
+            falls short by mu1 (Sec. 4.1, Fig. 7); printed swaps the two (Eq. 6 as printed); fixed keeps eps0.
+        mu1, mu2: how far accuracy must fall below or rise above its mean.
+        lambda1, lambda2: factors of one step up and one step down.
+        nu1, nu2: upper and lower bound of the threshold.
+        xi: longest step (0.01 in the paper's list, 0.02 in its text).
+        layer0: exchange sums the input layer every epoch (auto, the paper); precompute sums the raw input once.
+        last: half sums the last layer on masters only: gather forwards, scatter backwards; full is Algorithm 1.
+    """
+
+    cache: bool = True
+    quantise: bool = True
+    bits: int = 8
+    eps0: float = 0.01
+    rule: Literal["text", "printed", "fixed"] = "text"
+    mu1: float = 0.001
+    mu2: float = 0.02
+    lambda1: float = 1.05
+    lambda2: float = 0.9
+    nu1: float = 0.3
+    nu2: float = 0.001
+    xi: float = 0.01
+
+    name = "cdfgnn"
+    facts = Facts(
+        cut="vertex", exact=False, lossy=True, exact_when="cache=false:quantise=false", paper="CDFGNN, Alg. 1-2"
+    )
+
+    def validate(self) -> None:
+        rules = [
+            (self.bits in BITS, f"bits must be {', '.join(map(str, BITS))}, not {self.bits}"),
+            (self.mu1 >= 0 and self.mu2 >= 0 and self.xi >= 0, "mu1, mu2 and xi must not be negative"),
+            (0 <= self.nu2 <= self.nu1, f"nu2={self.nu2} and nu1={self.nu1} bound the threshold: 0 <= nu2 <= nu1"),
+            (0 < self.lambda2 <= 1 <= self.lambda1, "lambda2 must be in (0, 1] and lambda1 at least 1"),
+            (self.eps0 >= 0, f"eps0 must not be negative, it is {self.eps0}"),
+            (
+                self.rule == "fixed" or self.nu2 <= self.eps0 <= self.nu1,
+                f"eps0={self.eps0} is outside [nu2, nu1] = [{self.nu2}, {self.nu1}]; use rule=fixed to keep it there",
+            ),
+        ]
+        for holds, message in rules:
+            if not holds:
+                raise InputError(f"cdfgnn: {message}")
+
+    def exact(self) -> CDFGNN:
+        """The same sums, all of them sent as they are."""
+        return CDFGNN(cache=False, quantise=False, layer0=self.layer0, last=self.last)
+
+    async def setup(self, rank: Rank, part: Any, model: GNN) -> VertexState:
+        state = await super().setup(rank, part, model)
+        if not self.cache:
+            return state
+        return CachedState(state.block, state.replicas, state.layer0, state.z0, Wires.of(state.replicas))
+
+    def remember(self, rank: Rank, part: Any, model: GNN, state: VertexState) -> Memory:
+        """Empty caches per direction and layer, the threshold, and the running mean of training accuracy."""
+        if not self.cache:
+            return {}
+        forward: Memory = {}
+        backward: Memory = {}
+        for l in range(model.depth):
+            if not model.exchanges(l) or (l == 0 and state.z0 is not None):
+                continue
+            both, width = not self.halved(l, model), self._width(l, model)
+            forward[str(l)] = empty_cache(state.replicas, part.x, width, scatter=both)
+            if l > 0 or model.aggregation(l) is None or model.linear_first(l):  # raw input has no gradient
+                backward[str(l)] = empty_cache(state.replicas, part.x, width, gather=both)
+        scalars = {"threshold": self.eps0, "mean-accuracy": float("nan")}
+        known = {name: torch.tensor(value, dtype=torch.float64) for name, value in scalars.items()}
+        return {"forward": forward, "backward": backward, **known}
+
+    def _width(self, l: int, model: GNN) -> int:
+        layer = model.layers[l]
+        if isinstance(layer, GATConv):
+            return layer.heads * layer.width
+        return model.widths[l + 1] if model.linear_first(l) else model.widths[l]
+
+    def link(self, rank: Rank, state: VertexState, memory: Memory) -> Link:
+        codec = LinearRows(self.bits) if self.quantise else None
+        if not self.cache:
+            return PlainLink(state.replicas, codec or Cast(None))
+        assert isinstance(state, CachedState)
+        return CachedLink(state.replicas, state.wires, codec, float(memory["threshold"]), memory)
+
+    async def forward(
+        self, rank: Rank, part: Any, model: GNN, state: VertexState, memory: Memory, tape: Tape
+    ) -> Tensor:
+        logits = await super().forward(rank, part, model, state, memory, tape)
+        if self._adapts and model.training:
+            hits = counts(logits.detach(), _training_only(part))[0]
+            memory["hits"] = await rank.start(rank.all_reduce(hits, label="training accuracy", direction="other"))
+        return logits
+
+    async def epoch(
+        self, rank: Rank, part: Any, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
+    ) -> Tensor:
+        loss = await super().epoch(rank, part, model, state, memory, optimizer)
+        if self.cache and not rank.shapes_only:
+            rank.observe("threshold", float(memory["threshold"]))
+        if self._adapts:
+            hits = await rank.wait(memory.pop("hits"))
+            if not rank.shapes_only:
+                self.adapt(memory, micro_f1(hits.tolist()))
+        return loss
+
+    @property
+    def _adapts(self) -> bool:
+        return self.cache and self.rule != "fixed"
+
+    def adapt(self, memory: Memory, accuracy: float | None) -> None:
+        """Eq. 6, then Eq. 7; the mean starts at the first accuracy, and without training nodes nothing changes."""
+        if accuracy is None:
+            return
+        eps, mean = float(memory["threshold"]), float(memory["mean-accuracy"])
+        mean = accuracy if mean != mean else mean
+        rose, fell = accuracy > mean + self.mu2, accuracy < mean - self.mu1
+        up, down = (fell, rose) if self.rule == "printed" else (rose, fell)
+        if up:
+            eps = min(self.lambda1 * eps, eps + self.xi)
+        elif down:
+            eps = max(self.lambda2 * eps, eps - self.xi)
+        memory["threshold"] = torch.tensor(min(max(eps, self.nu2), self.nu1), dtype=torch.float64)
+        memory["mean-accuracy"] = torch.tensor(0.8 * mean + 0.2 * accuracy, dtype=torch.float64)
+
+
+def _training_only(part: Any) -> Any:
+    """The part with no validation and test rows."""
+    assert isinstance(part, VertexPart)
+    return replace(part, val=part.val[:0], test=part.test[:0])

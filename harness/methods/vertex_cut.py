@@ -1,0 +1,178 @@
+"""What vertex-cut methods share: local partial sums, totals over replicas in every layer, and dense layers in between.
+
+A method decides how partial sums become totals (its `link`). Everything after a total (the node's own term, bias, norm,
+activation) runs on every replica alike: gradients of replicas are partial sums too, so nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.errors import InputError
+from harness.gather_scatter import Leg, Link, PlainLink, Replicas, ReplicaSum, replica_maximum
+from harness.halo import Block, Totals
+from harness.kernels.spmm import aggregate, aggregate_weighted
+from harness.layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, edge_rows
+from harness.methods.base import Memory, Method
+from harness.models import GNN
+from harness.rank import Rank
+from harness.tape import Tape
+from harness.vertex_cut import VertexPart
+
+
+@dataclass(frozen=True, eq=False)
+class VertexState:
+    """What `setup` prepares: the rank's edges, who shares rows with whom, and the aggregated input."""
+
+    block: Block
+    replicas: Replicas
+    layer0: str
+    z0: Tensor | None  # [n, F] neighbours' share of the aggregated input, layer0 = precompute
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertexCut(Method):
+    """Layer by layer: sum over the rank's own edges, sum over replicas, then compute on all replicas.
+
+    Options:
+        layer0: exchange sums the input layer over replicas every epoch (auto); precompute sums the raw input once.
+        last: full sums the last layer for all replicas in both directions; half gathers forwards and scatters
+            backwards only, which is all that a loss on masters needs.
+    """
+
+    layer0: Literal["auto", "exchange", "precompute"] = "auto"
+    last: Literal["full", "half"] = "full"
+
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        if not all(isinstance(layer, Conv) for layer in model.layers):
+            raise InputError(f"{self.name} needs layers of haloscope (gcn, sage, gat)")
+        if self.layer0 == "precompute" and not self._precomputes(model):
+            raise InputError(
+                "layer0=precompute needs a first layer that aggregates raw input: gcn or sage, aggregation first; "
+                "use layer0=exchange"
+            )
+
+    def _precomputes(self, model: GNN) -> bool:
+        return model.aggregation(0) is not None and not model.linear_first(0)
+
+    async def setup(self, rank: Rank, part: Any, model: GNN) -> VertexState:
+        """Sum the raw input once where the input layer wants it."""
+        self.validate()
+        self.check(model, part.totals, part.num_parts)
+        assert isinstance(part, VertexPart) and part.x is not None
+        attends = any(isinstance(layer, GATConv) for layer in model.layers)
+        block = part.block.with_edge_map() if attends else part.block
+        replicas, z0 = Replicas.of(part), None
+        layer0 = "precompute" if self.layer0 == "precompute" else "exchange"
+        if layer0 == "precompute":
+            aggregation = model.aggregation(0)
+            assert aggregation is not None
+            partial = partial_sum(aggregation, block, part.degree, part.x)
+            z0 = await PlainLink(replicas).total(rank, partial, Leg("x", -1, "forward"))
+        return VertexState(block, replicas, layer0, z0)
+
+    @abstractmethod
+    def link(self, rank: Rank, state: VertexState, memory: Memory) -> Link:
+        """How partial sums become totals in this epoch."""
+
+    async def forward(
+        self, rank: Rank, part: Any, model: GNN, state: VertexState, memory: Memory, tape: Tape
+    ) -> Tensor:
+        assert isinstance(part, VertexPart) and part.x is not None
+        link, h = self.link(rank, state, memory), part.x
+        for l in range(model.depth):
+            h = model.drop(h, part.nodes, rank.key("dropout", l, per_rank=False))
+            layer, aggregation = model.layers[l], model.aggregation(l)
+            if l == 0 and state.z0 is not None and aggregation is not None:
+                z = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
+                h = model.combine(0, h, _with_own(aggregation, part.degree, z, h), transformed=False)
+            elif isinstance(layer, GATConv):
+                h = await self._attend(rank, l, part, model, state, link, tape, h)
+            elif aggregation is not None:
+                h = await self._convolve(l, part, model, state, link, tape, h)
+            else:
+                assert isinstance(layer, Dense)
+                h = model.combine(l, h, layer.linear(h), transformed=True)
+        return h
+
+    def _sum(self, l: int, model: GNN, link: Link) -> ReplicaSum:
+        return ReplicaSum(link, l, half=self.halved(l, model))
+
+    def halved(self, l: int, model: GNN) -> bool:
+        """Whether layer l is summed on masters only."""
+        return self.last == "half" and not any(model.exchanges(k) for k in range(l + 1, model.depth))
+
+    async def _convolve(
+        self, l: int, part: VertexPart, model: GNN, state: VertexState, link: Link, tape: Tape, h: Tensor
+    ) -> Tensor:
+        """A layer whose aggregation is linear in rows (gcn, sage)."""
+        aggregation, message = model.aggregation(l), model.message(l, h)
+        assert aggregation is not None
+        partial = partial_sum(aggregation, state.block, part.degree, message)
+        if aggregation.kind == "gcn":
+            z, message = await tape.apply(self._sum(l, model, link), partial, message)
+        else:
+            z, h = await tape.apply(self._sum(l, model, link), partial, h)
+        z = _with_own(aggregation, part.degree, z, message)
+        return model.combine(l, h, z, transformed=model.linear_first(l))
+
+    async def _attend(
+        self, rank: Rank, l: int, part: VertexPart, model: GNN, state: VertexState, link: Link, tape: Tape, h: Tensor
+    ) -> Tensor:
+        """Attention: the softmax's maximum and denominator are exact sums over replicas, then come the rows.
+
+        The rows are weighted by the final attention, so they sum over replicas as any other layer's do.
+        """
+        layer, block, n = model.layers[l], state.block, part.num_local
+        assert isinstance(layer, GATConv)
+        flat = layer.transform(h)
+        heads = flat.view(n, layer.heads, layer.width)
+        source, target, rows = (heads * layer.source).sum(-1), (heads * layer.target).sum(-1), edge_rows(block)
+        score = _leaky(source.index_select(0, block.indices) + target.index_select(0, rows))
+        alone = _leaky(source + target)
+        top = await self._top(rank, l, state, score.detach(), alone.detach(), rows)
+        weight = (score - top.index_select(0, rows)).exp()
+        alone = (alone - top).exp() * ~part.looped[:, None]  # i -> i, unless a rank has it among its edges
+        partial = weight.new_zeros(n, layer.heads).index_add(0, rows, weight)
+        exact = ReplicaSum(PlainLink(state.replicas), l, name="denominator")
+        total, weight, alone, flat = await tape.apply(exact, partial, weight, alone, flat)
+        total, heads = total + alone, flat.view(n, layer.heads, layer.width)
+        mixed = aggregate_weighted(block, weight / total.index_select(0, rows), heads)
+        own = heads * (alone / total)[:, :, None]
+        z, own = await tape.apply(self._sum(l, model, link), mixed.flatten(1), own)
+        return model.combine(l, h, layer.pulled(z + own.flatten(1)), transformed=True)
+
+    async def _top(self, rank: Rank, l: int, state: VertexState, score: Tensor, alone: Tensor, rows: Tensor) -> Tensor:
+        """The largest score of every row over all its edges and itself, [n, H]."""
+        local = alone.scatter_reduce(0, rows[:, None].expand_as(score), score, "amax")
+        return await replica_maximum(rank, state.replicas, local, l)
+
+
+def partial_sum(aggregation: Aggregation, block: Block, degree: Tensor, x: Tensor) -> Tensor:
+    """This rank's share of an aggregation without the node's own term: x [n, d] -> [n, d]."""
+    scale = _scale(aggregation, degree, x)
+    return aggregate(block, x * scale if aggregation.kind == "gcn" else x).mul_(scale)
+
+
+def _with_own(aggregation: Aggregation, degree: Tensor, z: Tensor, x: Tensor) -> Tensor:
+    """z with the own term of a node, from its message x: GCN's self loop."""
+    if aggregation.kind != "gcn":
+        return z
+    return torch.addcmul(z, x, _scale(aggregation, degree, x).square())
+
+
+def _scale(aggregation: Aggregation, degree: Tensor, like: Tensor) -> Tensor:
+    """Factor of every row of an `Aggregation`, [n, 1]: (degree + 1)^-1/2, or 1 / max(degree, 1) for the mean."""
+    degree = degree.to(like.dtype)[:, None]
+    return (degree + 1).rsqrt() if aggregation.kind == "gcn" else degree.clamp(min=1).reciprocal()
+
+
+def _leaky(score: Tensor) -> Tensor:
+    return functional.leaky_relu(score, LEAKY_SLOPE)
