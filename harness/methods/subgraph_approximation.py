@@ -1,0 +1,154 @@
+"""Subgraph approximation: parts that overlap a little, ranks that train alone, parameters averaged once an epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from harness.errors import InputError
+from harness.halo import Part, Totals
+from harness.loss import training_loss
+from harness.methods.base import Facts, Memory
+from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.minibatch import NeighbourSampler, batch_logits, batch_part, batches
+from harness.models import GNN
+from harness.partition.overlap import check_overlap
+from harness.rank import Rank
+from harness.tape import Exchange, Tape
+
+MASTER = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SubgraphState(EdgeCutState):
+    """The part's subgraph as the model wants it, and what draws mini-batches from it."""
+
+    sampler: NeighbourSampler | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubgraphApproximation(EdgeCut):
+    """Local training on overlapping parts (Alg. 1) with one parameter average per epoch (Sec. 3.2).
+
+    Every rank holds its own nodes, copies of near foreign nodes and all edges among them (chosen once, before
+    training: `harness.partition.overlap`), and trains on them as if they were the whole graph, with its own Adam
+    state. Gradients are those of the mean loss over a rank's training nodes, or over those of a batch. At the end of
+    an epoch rank 0 takes the plain mean of all ranks' parameters and sends it back; ranks without training nodes take
+    no step but count in the mean. Evaluation is exact, on the whole graph.
+
+    Bytes per epoch: 4 (parameters + 1) from every rank but 0 to rank 0, as many back, all booked as reduce; the one
+    value more is the loss. No vertex rows travel.
+
+    Options:
+        overlap: copies a part may hold per own node, O of Alg. 1; the tables' overhead is O / parts. 0 isolates.
+        batch: training nodes per local step; 0 is one step an epoch on all of them. The paper's GraphSAGE: 256.
+        fanouts: neighbours drawn per node, one number for each layer, input layer first; used with batch. The paper
+            gives none: these are GraphSAGE's.
+        degrees: what normalises full-batch layers: degrees in the part's subgraph, or in the full graph.
+        loss: training nodes that carry loss: a part's own, or its copies too.
+    """
+
+    overlap: float = 0.1
+    batch: int = 0
+    fanouts: str = "25/10"
+    degrees: Literal["local", "full"] = "local"
+    loss: Literal["own", "all"] = "own"
+
+    name = "subgraph-approximation"
+    facts = Facts(cut="overlap", exact=False, lossy=True, paper="Subgraph approximation, Alg. 1, Sec. 3.2")
+
+    def validate(self) -> None:
+        check_overlap(self.overlap)
+        if self.batch < 0:
+            raise InputError(f"subgraph-approximation: batch must be 0 (all training nodes) or more, not {self.batch}")
+        if self.batch and (self.degrees == "full" or self.layer0 == "precompute"):
+            what = "degrees=full" if self.degrees == "full" else "layer0=precompute"
+            raise InputError(f"subgraph-approximation: mini-batches sample neighbours anew; {what} needs batch=0")
+        self._fanouts()
+
+    def _fanouts(self) -> tuple[int, ...]:
+        try:
+            found = tuple(int(number) for number in self.fanouts.split("/"))
+        except ValueError:
+            found = (0,)
+        if min(found) < 1:
+            raise InputError(f"subgraph-approximation: fanouts are numbers from 1 on, like 25/10, not {self.fanouts!r}")
+        return found
+
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        if not self.batch:
+            return
+        readers = [l for l in range(model.depth) if model.exchanges(l)]
+        if len(self._fanouts()) != len(readers):
+            raise InputError(
+                f"subgraph-approximation: fanouts={self.fanouts} is for {len(self._fanouts())} layers, the model has "
+                f"{len(readers)} that read neighbours"
+            )
+        for l in readers:
+            aggregation = model.aggregation(l)
+            if aggregation is not None and aggregation.kind == "gcn":
+                raise InputError("subgraph-approximation: a gcn sum cannot be sampled; use sage or gat, or batch=0")
+
+    def part_settings(self) -> dict[str, Any]:
+        return {"overlap": self.overlap, "degrees": self.degrees, "loss": self.loss}
+
+    async def setup(self, rank: Rank, part: Part, model: GNN) -> SubgraphState:
+        method = replace(self, layer0="cache") if self.batch else self  # samples have nothing to precompute
+        state = await super(SubgraphApproximation, method).setup(rank, part, model)
+        sampler = NeighbourSampler.of(part, model, self._fanouts()) if self.batch else None
+        return SubgraphState(state.graph, state.route, state.layer0, state.halo_x, state.z0, sampler)
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
+        """None: the halo is empty."""
+        return None
+
+    async def epoch(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
+    ) -> Tensor:
+        loss = torch.zeros((), device=part.train.device)
+        if state.sampler is not None:
+            for step, batch in enumerate(batches(rank, part, self.batch)):
+                with rank.span("sample"):
+                    drawn = state.sampler.sample(rank, batch, step)
+                logits = batch_logits(rank, model, part, drawn, step)
+                loss = loss + await _step(rank, model, optimizer, logits, batch_part(part, batch))
+        elif part.train.shape[0]:
+            logits = await self.forward(rank, part, model, state, memory, Tape(rank))
+            loss = await _step(rank, model, optimizer, logits, part)
+        return await _average(rank, model, loss)
+
+
+async def _step(rank: Rank, model: GNN, optimizer: torch.optim.Optimizer, logits: Tensor, part: Part) -> Tensor:
+    """One local step on the mean loss over the part's training rows; answers the summed loss, detached."""
+    optimizer.zero_grad(set_to_none=True)
+    count = part.train.shape[0]
+    mean = await Tape(rank, model.parameters()).backward(training_loss(logits, part) / count)
+    optimizer.step()
+    return mean * count
+
+
+async def _average(rank: Rank, model: GNN, loss: Tensor) -> Tensor:
+    """Replace all ranks' parameters by their mean, through the master; answers the loss summed over ranks."""
+    if rank.size == 1:
+        return loss
+    parameters = list(model.parameters())
+    flat = torch.cat([*[p.detach().reshape(-1) for p in parameters], loss.reshape(1)])
+    if rank.index == MASTER:
+        others = [r for r in range(rank.size) if r != MASTER]
+        like = torch.empty_like(flat)
+        handles = [await rank.start(rank.recv(like, source=r, label="parameters", direction="reduce")) for r in others]
+        for handle in handles:  # added in rank order
+            flat = flat + await rank.wait(handle)
+        flat = torch.cat([flat[:-1] / rank.size, flat[-1:]])
+    else:
+        await rank.send(flat, to=MASTER, label="parameters", direction="reduce")
+    flat = await rank.broadcast(flat, root=MASTER, label="average", direction="reduce")
+    with torch.no_grad():
+        for parameter, piece in zip(parameters, flat[:-1].split([p.numel() for p in parameters]), strict=True):
+            parameter.copy_(piece.view_as(parameter))
+    total: Tensor = flat[-1]
+    return total
