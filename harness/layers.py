@@ -66,6 +66,7 @@ class Conv(nn.Module):
     aggregation: ClassVar[Aggregation | None] = None  # set where aggregation is linear in rows
     exchanges: ClassVar[bool] = True  # whether halo rows are read at all
     self_loops: ClassVar[bool] = False  # whether `graph.own` must hold i -> i
+    reads_own: ClassVar[bool] = True  # whether `combine` reads the layer's own input rows
 
     def transform(self, rows: Tensor) -> Tensor:
         """The linear map of neighbour rows, [n, in] -> [n, out]."""
@@ -96,6 +97,7 @@ class GCNConv(Conv):
     """z W + b with z = D^-1/2 (A + I) D^-1/2 h."""
 
     aggregation = Aggregation("gcn")
+    reads_own = False
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

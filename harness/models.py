@@ -62,6 +62,10 @@ class GNN(nn.Module):
         """Whether layer l reads halo rows."""
         return bool(getattr(self.layers[l], "exchanges", True))
 
+    def reads_own(self, l: int) -> bool:
+        """Whether layer l, given aggregated rows, reads its own input rows too."""
+        return bool(getattr(self.layers[l], "reads_own", True))
+
     def aggregation(self, l: int) -> Aggregation | None:
         """The row-linear aggregation of layer l, or None where it has none (attention, foreign modules)."""
         return getattr(self.layers[l], "aggregation", None)

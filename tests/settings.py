@@ -10,8 +10,38 @@ from typing import Any
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "single": [{"method": "single", "parts": 1}],
     "vanilla": [{"method": "vanilla:dtype=fp16"}, {"method": "vanilla:style=pull"}],
-    "bns-gcn": [{"method": "bns-gcn:p=0.4"}, {"method": "bns-gcn:p=0.0"}],
-    "sylvie-s": [{"method": "sylvie-s:bits=1"}, {"method": "sylvie-s:bits=4:side=fp16"}],
+    "bns-gcn": [
+        {"method": "bns-gcn:p=0.4"},
+        {"method": "bns-gcn:p=0.0"},
+        {"method": "bns-gcn:p=0.3:sampling=bes"},
+        {"method": "bns-gcn:p=0.3:sampling=dropedge"},
+    ],
+    "sylvie-s": [
+        {"method": "sylvie-s:bits=1"},
+        {"method": "sylvie-s:bits=4:side=fp16"},
+        {"method": "sylvie-s:scope=all"},
+    ],
+    "sylvie-a": [{"method": "sylvie-a"}, {"method": "sylvie-a:staleness=3:bits=4"}],
+    "subgraph-approximation": [
+        {"method": "subgraph-approximation:overlap=0.3"},
+        {"method": "subgraph-approximation:overlap=0.2:batch=16:fanouts=5/4/3"},
+    ],
+    "cdfgnn": [
+        {"method": "cdfgnn"},
+        {"method": "cdfgnn:bits=2:rule=printed:last=half", "model": "gcn", "order": "linear-first"},
+        {"method": "cdfgnn:cache=false:bits=4", "layer0": "precompute"},
+        {"method": "cdfgnn:quantise=false:eps0=0.05", "model": "gat"},
+    ],
+    "ec-graph": [
+        {"method": "ec-graph:period=4:bits=1"},
+        {"method": "ec-graph:fp=compressed:bp=compressed:range=row:servers=2", "order": "auto"},
+        {"method": "ec-graph:select=element:period=3:layer0=exchange"},
+        {"method": "ec-graph:select=matrix:tune=false:servers=1", "model": "gcn"},
+    ],
+    "ec-graph-s": [
+        {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
+        {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
+    ],
 }
 
 

@@ -111,7 +111,8 @@ class EdgeCut(Method):
             key = rank.key("dropout", l, per_rank=False)
             if l == 0 and state.z0 is not None:
                 z0 = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
-                h = model.combine(0, model.drop(h, part.nodes, key), z0, transformed=False)
+                own = model.drop(h, part.nodes, key) if model.reads_own(0) else h
+                h = model.combine(0, own, z0, transformed=False)
                 continue
             h = model.drop(h, part.nodes, key)
             if l == 0 and state.halo_x is not None:

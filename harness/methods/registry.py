@@ -11,11 +11,17 @@ import msgspec
 from harness.errors import InputError, unknown
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
+from harness.methods.cdfgnn import CDFGNN
+from harness.methods.ec_graph import ECGraph
+from harness.methods.ec_graph_s import ECGraphS
 from harness.methods.single import Single
-from harness.methods.sylvie import SylvieS
+from harness.methods.subgraph_approximation import SubgraphApproximation
+from harness.methods.sylvie import SylvieA, SylvieS
 from harness.methods.vanilla import Vanilla
 
-METHODS: dict[str, type[Method]] = {m.name: m for m in (Single, Vanilla, BNSGCN, SylvieS)}
+METHODS: dict[str, type[Method]] = {
+    m.name: m for m in (Single, Vanilla, BNSGCN, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS)
+}
 
 
 GROUP = "haloscope.methods"  # entry points of other packages

@@ -1,0 +1,195 @@
+"""EC-Graph: boundary rows compressed into buckets, with the error compensated in both directions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.codecs import Cast
+from harness.codecs.bucket import BITS, Bucket
+from harness.effects import Counts, Rows
+from harness.error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
+from harness.errors import InputError
+from harness.halo import Part, Totals
+from harness.loss import training_loss
+from harness.methods.base import Facts, Memory
+from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.models import GNN
+from harness.parameter_server import ParameterServers
+from harness.rank import Rank
+from harness.tape import Exchange, Tape
+from harness.trend import Select, Trend
+
+
+@dataclass(frozen=True, eq=False)
+class ECState(EdgeCutState):
+    """The edge cut's state, and the own rows that others read."""
+
+    boundary: Boundary
+
+
+@dataclass(frozen=True, eq=False)
+class ECEpoch:
+    """One epoch: what the method remembers, the forward bits this rank asks for, and those its readers ask of it."""
+
+    memory: Memory
+    bits: int
+    peer_bits: Counts  # int64 [P]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ECGraph(EdgeCut):
+    """Error-compensated compression (Alg. 1 to 6), pull style: owners send rows forwards and complete gradients back.
+
+    Forwards (ReqEC-FP, Alg. 3 and 4, `harness.trend`): exact rows and their rates of change every `period` epochs; in
+    between the predicted, the compressed or the averaged form, whichever is nearest in L1. The Bit-Tuner doubles a
+    reader's bits where over 60 % of what it reads in the last layer is predicted and halves them under 40 %.
+
+    Backwards (ResEC-BP, Alg. 5 and 6 with Eq. 11, `harness.error_feedback`): what compression loses in one epoch is
+    added to the next one's gradients. They are those of aggregated messages: the paper's G where the linear map comes
+    first (--order auto, as in the paper), G W^T otherwise.
+
+    The paper's names: Non-cp is fp=exact:bp=exact; Cp-fp-B fp=compressed:bits=B:bp=exact; Cp-bp-B
+    fp=exact:bp=compressed:backward_bits=B; ReqEC-FP-B fp=trend:bits=B:tune=false:bp=exact; ReqEC-adapt
+    fp=trend:bp=exact; ResEC-BP-B fp=exact:bp=residual:backward_bits=B.
+
+    Bytes per layer and epoch from one rank to another that reads n > 0 rows of width d, B being the bits. Exact: 4 n d.
+    Compressed, residual: n ceil(d B / 8) + 8 (range). Trend: 4 n d in the first epoch, 8 n d in those with
+    (t + 1) mod period = 0; else ceil(n / 4) (flags) + 8 (range) + (n - predicted) ceil(d B / 8), and 8 (how many codes
+    follow) between any two ranks. range=row has 8 n for 8; select=element has ceil(n d / 4) of flags, and codes of a
+    row's sent elements only; select=matrix has one byte of flags. With tune, one byte a pair in epochs that are not
+    exact, booked as other. Parameters: as an all-reduce, 8 (P - 1) (parameters + 1).
+
+    Options:
+        fp: exact, compressed or trend (ReqEC-FP).
+        bp: exact, compressed or residual (ResEC-BP).
+        bits: bits per value forwards, 1, 2, 4, 8 or 16; with tune, those of the first epochs. The paper has 1 to 4.
+        backward_bits: bits per value backwards. The paper has 2 to 4.
+        tune: whether the Bit-Tuner changes the bits of fp=trend.
+        period: epochs from one exact exchange of fp=trend to the next (T_tr).
+        select: what fp=trend chooses as one: a vertex, an element, or a rank's whole matrix.
+        range: buckets of the sender's whole matrix, or of every row.
+        servers: ranks that serve parameters; 0 sums gradients by an all-reduce.
+    """
+
+    fp: Literal["exact", "compressed", "trend"] = "trend"
+    bp: Literal["exact", "compressed", "residual"] = "residual"
+    bits: int = 2
+    backward_bits: int = 2
+    tune: bool = True
+    period: int = 10
+    select: Select = "vertex"
+    range: Literal["matrix", "row"] = "matrix"
+    servers: int = 0
+
+    name = "ec-graph"
+    facts = Facts(cut="edge", exact=False, lossy=True, exact_when="fp=exact, bp=exact", paper="EC-Graph, Alg. 1-6")
+
+    def validate(self) -> None:
+        for option, bits in (("bits", self.bits), ("backward_bits", self.backward_bits)):
+            if bits not in BITS:
+                raise InputError(f"{self.name}: {option} must be 1, 2, 4, 8 or 16, not {bits}")
+        if self.period < 1:
+            raise InputError(f"{self.name}: period must be at least 1, not {self.period}")
+        if self.servers < 0:
+            raise InputError(f"{self.name}: servers must not be negative, not {self.servers}")
+
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        if not totals.symmetric:
+            raise InputError(
+                f"{self.name} pulls gradients along the edges that rows came by: the graph must be symmetric"
+            )
+        if any(model.exchanges(l) and model.aggregation(l) is None for l in range(model.depth)):
+            raise InputError(f"{self.name} needs layers whose aggregation is linear in rows (gcn, sage), not attention")
+        if self.servers > num_parts:
+            raise InputError(f"{self.name}: {self.servers} servers on {num_parts} ranks; servers are ranks")
+
+    def input_layer(self, model: GNN) -> str:
+        """`layer0`, where auto is cache: EC-Graph keeps the features of first-hop remote neighbours (Sec. III-A)."""
+        return "cache" if self.layer0 == "auto" else super().input_layer(model)
+
+    async def setup(self, rank: Rank, part: Part, model: GNN) -> ECState:
+        state = await super().setup(rank, part, model)
+        return ECState(**vars(state), boundary=Boundary.of(part.plan, state.graph.num_own))
+
+    def remember(self, rank: Rank, part: Part, model: GNN, state: Any) -> Memory:
+        """Trends (from the first epoch on), residuals (likewise) and, with tune, this rank's bits."""
+        memory: Memory = {"trend": {}, "residual": {}}
+        return {**memory, "bits": torch.tensor(self.bits)} if self._tunes else memory
+
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> ECEpoch:
+        """Tell the owners how many bits this rank asks for, in epochs that need them."""
+        exact = not memory.get("trend") or (rank.epoch + 1) % self.period == 0
+        same = np.full(rank.size, self.bits, np.int64)
+        if not self._tunes or exact:
+            return ECEpoch(memory, self._current(rank, memory), same)
+        bits = self._current(rank, memory)
+        rank.observe("bits", bits)
+        owners, readers = ((counts > 0).astype(np.int64) for counts in (part.plan.recv_counts, part.plan.send_counts))
+        asked = torch.full((int(owners.sum()),), bits, dtype=torch.uint8, device=rank.device)
+        told = await rank.all_to_all([Rows(asked, owners, readers)], label="bits")
+        if rank.shapes_only:
+            return ECEpoch(memory, bits, np.full(rank.size, bits, np.int64))
+        same[readers > 0] = told.tensors[0].cpu().numpy()
+        return ECEpoch(memory, bits, same)
+
+    @property
+    def _tunes(self) -> bool:
+        return self.tune and self.fp == "trend"
+
+    def _current(self, rank: Rank, memory: Memory) -> int:
+        """The forward bits of this rank now; in a shapes-only run those nearest to what a recorded run observed."""
+        if not self._tunes or "bits" not in memory:
+            return self.bits
+        if rank.shapes_only:
+            seen = rank.rate("bits")
+            return min(BITS, key=lambda bits: abs(bits - seen))
+        return int(memory["bits"])
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
+        aggregation = model.aggregation(l)
+        assert aggregation is not None and isinstance(state, ECState)
+        return CompensatedPull(
+            state.route, l, Cast(None), Cast(None), state.graph, aggregation,
+            forwards=self._forwards(l, model, plan, state.boundary),
+            backwards=self._backwards(l, plan, state.boundary),
+        )  # fmt: skip
+
+    def _forwards(self, l: int, model: GNN, plan: ECEpoch, boundary: Boundary) -> Fetch:
+        if self.fp == "exact":
+            return Exact(boundary, l, "forward")
+        if self.fp == "compressed":
+            return Compressed(boundary, l, "forward", Bucket(self.bits, self.range))
+        last = max(k for k in range(model.depth) if model.exchanges(k))
+        return Trend(
+            boundary, l, self.range, self.select, self.period, plan.memory, plan.peer_bits, plan.bits,
+            tune=self._tunes and l == last,
+        )  # fmt: skip
+
+    def _backwards(self, l: int, plan: ECEpoch, boundary: Boundary) -> Fetch:
+        if self.bp == "exact":
+            return Exact(boundary, l, "backward")
+        residuals = plan.memory.setdefault("residual", {}) if self.bp == "residual" else None
+        return Compressed(boundary, l, "backward", Bucket(self.backward_bits, self.range), residuals)
+
+    def optimizer(self, rank: Rank, model: GNN, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+        """Adam; on parameter servers over this rank's own share."""
+        if self.servers:
+            return ParameterServers(self.servers).optimizer(rank, model, lr, weight_decay)
+        return super().optimizer(rank, model, lr, weight_decay)
+
+    async def epoch(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
+    ) -> Tensor:
+        """One epoch; with servers, gradients are pushed to them and parameters pulled from them."""
+        if not self.servers:
+            return await super().epoch(rank, part, model, state, memory, optimizer)
+        model.zero_grad(set_to_none=True)
+        tape = Tape(rank, model.parameters())
+        loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))
+        return await ParameterServers(self.servers).update(rank, model, optimizer, loss, part.totals.num_train)

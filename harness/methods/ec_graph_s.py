@@ -1,0 +1,96 @@
+"""EC-Graph-S: EC-Graph on neighbours that were sampled once, before training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from harness.codecs import Cast
+from harness.edge_sample import EVERYTHING, LayerSample, sample_layers
+from harness.error_feedback import CompensatedPull
+from harness.errors import InputError
+from harness.halo import Part, Totals
+from harness.methods.base import Facts, Memory
+from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
+from harness.methods.edge_cut import EdgeCutState
+from harness.models import GNN
+from harness.rank import Rank
+from harness.tape import Exchange, Tape
+
+
+@dataclass(frozen=True, eq=False)
+class ECSampledState(ECState):
+    """EC-Graph's state on the whole graph, which evaluation uses, and the sample of every layer that exchanges."""
+
+    samples: tuple[LayerSample, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ECGraphS(ECGraph):
+    """EC-Graph in sampling mode (Sec. III-C and V, Table IV).
+
+    The paper says no more than that fan-outs are per layer and that sampling is part of the preprocessing, and the
+    authors' code keeps one fixed set of neighbours per vertex and trains on all training vertices at once. So: each
+    layer keeps, once for the whole run, at most a fan-out of every vertex's neighbours, uniformly without replacement,
+    for the vertices that the training vertices need there; an epoch is one step over all training vertices. Degrees in
+    aggregation are the sampled ones. The sample does not depend on the partition. Evaluation sees the whole graph.
+
+    Kept edges are not symmetric, so gradients travel against them: to the owners of the nodes that were read. Bytes:
+    the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards. The sample costs a
+    byte per edge between ranks, before training. Features of all halo nodes are cached.
+
+    Options:
+        fanouts: neighbours kept per hop, the training vertices' own first (so for the last layer first), with slashes
+            between; full keeps all. Table IV: Reddit 10/5, 5/2/2, 5/5/1/1; products 20/5, 10/5/1, 10/5/2/2.
+    """
+
+    fanouts: str = "10/5"
+
+    name = "ec-graph-s"
+    facts = Facts(cut="edge", exact=False, lossy=True, paper="EC-Graph, Sec. III-C and V (EC-Graph-S)")
+
+    def validate(self) -> None:
+        super().validate()
+        self._hops()
+        if self.layer0 not in ("auto", "cache"):
+            raise InputError(f"{self.name} caches the input layer: use layer0=cache")
+
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        depth = sum(model.exchanges(l) for l in range(model.depth))
+        if len(self._hops()) != depth:
+            raise InputError(f"{self.name}: fanouts={self.fanouts} has {len(self._hops())} hops; the model has {depth}")
+
+    def _hops(self) -> list[int]:
+        """Fan-outs from the training vertices on."""
+        words = self.fanouts.split("/")
+        if not all(w == "full" or (w.isdecimal() and int(w) > 0) for w in words):
+            raise InputError(f"{self.name}: fanouts are positive numbers or full, such as 10/5, not {self.fanouts!r}")
+        return [EVERYTHING if w == "full" else int(w) for w in words]
+
+    async def setup(self, rank: Rank, part: Part, model: GNN) -> ECSampledState:
+        if rank.shapes_only:
+            raise InputError(f"{self.name} samples the graph itself, which a shapes-only run does not have")
+        state = await super().setup(rank, part, model)
+        layers = [l for l in range(model.depth) if model.exchanges(l)]
+        keys = [rank.key("neighbours", l, per_rank=False) for l in layers]
+        samples = await sample_layers(rank, part, self._hops()[::-1], keys)
+        return ECSampledState(**vars(state), samples=tuple(samples))
+
+    async def forward(
+        self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, memory: Memory, tape: Tape
+    ) -> Tensor:
+        assert isinstance(state, ECSampledState)
+        return await super().forward(rank, part, model, replace(state, graph=state.samples[0].cached), memory, tape)
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
+        aggregation = model.aggregation(l)
+        assert aggregation is not None and isinstance(state, ECSampledState)
+        sample = state.samples[l]
+        return CompensatedPull(
+            state.route, l, Cast(None), Cast(None), sample.graph, aggregation,
+            forwards=self._forwards(l, model, plan, sample.forward),
+            backwards=self._backwards(l, plan, sample.backward),
+            reverse=sample.reverse,
+        )  # fmt: skip
