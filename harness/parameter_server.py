@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.effects import Rows, chunk_sizes
+from harness.optimizer import adam
 from harness.rank import Rank
 from harness.rendezvous import add_in_rank_order
 
@@ -32,7 +33,7 @@ class ParameterServers:
     def optimizer(self, rank: Rank, model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
         """Adam over this rank's own ranges, in one flat parameter; over nothing where the rank is no server."""
         owned = self._owned(rank, model).clone()
-        return torch.optim.Adam([nn.Parameter(owned)], lr=lr, weight_decay=weight_decay)
+        return adam([nn.Parameter(owned)], lr, weight_decay)
 
     async def update(
         self, rank: Rank, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor, num_train: int

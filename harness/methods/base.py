@@ -18,6 +18,7 @@ from harness.errors import InputError
 from harness.halo import Part, Totals
 from harness.loss import training_loss
 from harness.models import GNN
+from harness.optimizer import adam
 from harness.rank import Rank
 from harness.tape import Tape
 
@@ -87,7 +88,7 @@ class Method(ABC):
 
     def optimizer(self, rank: Rank, model: GNN, lr: float, weight_decay: float) -> torch.optim.Optimizer:
         """What `epoch` steps: Adam over all parameters."""
-        return torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+        return adam(model.parameters(), lr, weight_decay)
 
     def measures(self, part: Part, model: GNN, state: Any) -> dict[str, float]:
         """Numbers about this rank's set-up, by name with the unit in it, that the result lists rank by rank."""

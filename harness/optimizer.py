@@ -1,0 +1,50 @@
+"""Adam in torch's fused form, one operator a step for all parameters, on tensors with and without numbers.
+
+torch refuses its fused Adam on the meta device although the operator itself is defined there. A shapes-only run must
+meet the same operators as any other, or its costs would differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Adam, Optimizer
+
+
+def adam(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> Optimizer:
+    """Adam with torch's default betas and epsilon over `parameters`, all on one kind of device."""
+    held = list(parameters)
+    if any(p.is_meta for p in held):
+        return _ShapesAdam(held, {"lr": lr, "weight_decay": weight_decay})
+    return Adam(held, lr=lr, weight_decay=weight_decay, fused=True)
+
+
+class _ShapesAdam(Optimizer):
+    """What fused Adam does, for parameters that have shapes only."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """One step over the parameters that have gradients."""
+        with torch.no_grad():
+            for group in self.param_groups:
+                held = [p for p in group["params"] if p.grad is not None]
+                for p in held:
+                    if not self.state[p]:
+                        self.state[p] = {
+                            "step": p.new_zeros((), dtype=torch.float32),
+                            "exp_avg": torch.zeros_like(p),
+                            "exp_avg_sq": torch.zeros_like(p),
+                        }
+                if held:
+                    self._fused(held, group)
+
+    def _fused(self, held: list[Tensor], group: dict[str, Any]) -> None:
+        steps, first, second = ([self.state[p][name] for p in held] for name in ("step", "exp_avg", "exp_avg_sq"))
+        torch._foreach_add_(steps, 1)
+        torch._fused_adam_(
+            held, [p.grad for p in held if p.grad is not None], first, second, [], steps,
+            amsgrad=False, lr=group["lr"], beta1=0.9, beta2=0.999, weight_decay=group["weight_decay"], eps=1e-8,
+            maximize=False, grad_scale=None, found_inf=None,
+        )  # fmt: skip
