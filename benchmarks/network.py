@@ -1,78 +1,133 @@
-"""Seconds that the fluid network takes: one solve, and a whole all-to-all on SimPy's clock.
+"""Seconds and memory that the fluid network takes for one all-to-all, and how they grow with the number of ranks.
 
-    python -m benchmarks.network [--repeat 5]
+    python -m benchmarks.network [--ranks 16 64 192 1024] [--sizes equal different] [--repeat 2] [--window 0.005]
 
-Hosts of 6 to 8 devices on a PCIe bus of 22.7 GB/s each, one NIC of 8.27 GB/s per host. All sizes equal, and 17
-different sizes. Best of several runs after one that compiles.
+Hosts of 8 devices (192 ranks: of 6) on a PCIe bus of 22.7 GB/s each, one NIC of 8.27 GB/s per host, NCCL. `equal`: 64 kB
+each; `different`: 1 to 127 kB in random order, all different up to 354 ranks. Rows are one process each, so that the
+peak memory is its own. The first run, which may compile, is not counted; times are CPU seconds of one core; `again` is
+the same exchange once more, from memory. 4096 ranks take two minutes and 2.7 GB.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import resource
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import simpy
 
-from sims.network import FluidNetwork, solve
+from sims.flows import WINDOW
+from sims.network import FluidNetwork
+from sims.placement import Placement
+from sims.topology import load_cluster
 
-CASES = ((2, 8), (8, 6), (32, 6))  # hosts, devices each
+CLUSTER = """
+[hosts]
+count = {hosts}
+devices = {devices}
+device = "a800-80gb"
 
+[links.bus]
+bandwidth = "22.7 GB/s"
+latency = "5 us"
 
-def all_to_all(hosts: int, devices: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Capacities, routes, latencies, sources and destinations of all ordered pairs."""
-    size = hosts * devices
-    src, dst = np.nonzero(~np.eye(size, dtype=bool))
-    same = src // devices == dst // devices
-    tx = np.where(same, -1, 2 * size + src // devices)
-    rx = np.where(same, -1, 2 * size + hosts + dst // devices)
-    routes = np.stack([src, tx, rx, size + dst], axis=1).astype(np.int32)
-    capacity = np.repeat([22.7e9, 8.27e9], [2 * size, 2 * hosts])
-    return capacity, routes, np.where(same, 10e-6, 30e-6), src, dst
+[links.nic]
+bandwidth = "8.27 GB/s"
+latency = "10 us"
 
-
-def exchange(
-    capacity: np.ndarray, routes: np.ndarray, latency: np.ndarray, src: np.ndarray, dst: np.ndarray, nbytes: np.ndarray
-) -> tuple[float, int]:
-    """Modelled seconds of a whole all-to-all, and how many solves it took."""
-    env = simpy.Environment()
-    network = FluidNetwork(env, capacity)
-    flows_of = np.bincount(src) + np.bincount(dst)
-    groups = [network.group(int(flows)) for flows in flows_of]
-    numbers = np.asarray([number for number, _ in groups])
-    network.add(routes, nbytes, latency, np.stack([numbers[src], numbers[dst]], axis=1))
-    env.run(until=env.all_of([event for _, event in groups]))
-    return env.now, network.solves
+[transport]
+kind = "nccl"
+"""
 
 
-def best(call: Callable[[], object], repeat: int) -> float:
-    """Fewest seconds of several calls after a first."""
-    call()
+def place(ranks: int) -> Placement:
+    """So many ranks on hosts of 8 devices, or of 6 where that divides."""
+    devices = 6 if ranks % 6 == 0 else 8
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.toml"
+        path.write_text(CLUSTER.format(hosts=ranks // devices, devices=devices))
+        return load_cluster(path).place(ranks)
+
+
+def exchange(network: FluidNetwork, placement: Placement, nbytes: np.ndarray) -> float:
+    """Modelled seconds of an all-to-all of nbytes [ranks, ranks]."""
+    env, start = network.env, network.env.now
+    ends = [network.group(2 * (placement.size - 1)) for _ in range(placement.size)]
+    numbers = np.asarray([number for number, _ in ends], np.int32)
+    for first in range(0, placement.size, 64):  # in portions, as from ranks that arrive one after the other
+        rank, peer = np.meshgrid(np.arange(first, min(first + 64, placement.size)), np.arange(placement.size))
+        src, dst = rank[rank != peer].astype(np.int32), peer[rank != peer].astype(np.int32)
+        head, tail = placement.lanes(src, dst)
+        groups = np.stack([numbers[src], numbers[dst]], axis=1)
+        network.add_lanes(head, tail, nbytes[src, dst], placement.lane_latencies(head, tail), groups)
+    env.run(until=env.all_of([event for _, event in ends]))
+    return env.now - start
+
+
+def sizes_of(kind: str, ranks: int) -> np.ndarray:
+    """Bytes from every rank to every other, int64 [ranks, ranks]; 64 kB on average."""
+    if kind == "equal":
+        return np.full((ranks, ranks), 64_000)
+    return 1_000 + (np.random.default_rng(0).permutation(ranks * ranks) * 126_000 // ranks**2).reshape(ranks, ranks)
+
+
+def measure(ranks: int, kind: str, repeat: int, window: float) -> tuple[float, float, float, float, int, float]:
+    """CPU seconds of the exchange and of the same again (best), peak GB, modelled seconds, solves, window."""
+    placement, nbytes = place(ranks), sizes_of(kind, ranks)
     times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    for run in range(repeat + 1):
+        run_placement, run_bytes = (placement, nbytes) if run else (place(48), sizes_of("different", 48))
+        network = FluidNetwork(simpy.Environment(), run_placement.capacity, run_placement.halves, window)
+        start = time.process_time()
+        modelled = exchange(network, run_placement, run_bytes)
+        first = time.process_time()
+        exchange(network, run_placement, run_bytes)
+        times.append((first - start, time.process_time() - first))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    once, again = (min(column) for column in zip(*times[1:], strict=True))
+    return once, again, peak, modelled, network.solves, network.facts()["network_window_s"]
 
 
 def main() -> None:
-    """Print one line per size."""
+    """Print one line per number of ranks and kind of sizes, then the growth exponents."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--repeat", type=int, default=5)
-    repeat = parser.parse_args().repeat
-    print(f"{'ranks':>6}{'flows':>8}{'one solve':>12}{'all equal':>12}{'solves':>8}{'17 sizes':>12}{'solves':>8}")
-    for hosts, devices in CASES:
-        capacity, routes, latency, src, dst = all_to_all(hosts, devices)
-        equal, mixed = np.full(len(src), 64_000), (1 + (7 * src + 13 * dst) % 17) * 20_000
-        cells = [best(lambda c=capacity, r=routes: solve(c, r), repeat)]  # type: ignore[misc]
-        line = f"{hosts * devices:>6}{len(src):>8}{cells[0]:>11.6f}s"
-        for nbytes, times in ((equal, repeat), (mixed, 1)):
-            arguments = (capacity, routes, latency, src, dst, nbytes)
-            seconds = best(lambda a=arguments: exchange(*a), times)  # type: ignore[misc]
-            line += f"{seconds:>11.3f}s{exchange(*arguments)[1]:>8}"
-        print(line)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[16, 64, 192, 1024])
+    parser.add_argument("--sizes", nargs="+", choices=("equal", "different"), default=["equal", "different"])
+    parser.add_argument("--repeat", type=int, default=2)
+    parser.add_argument("--window", type=float, default=WINDOW)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(*measure(args.ranks[0], args.sizes[0], args.repeat, args.window))
+        return
+    print(f"{'ranks':>6}{'transfers':>11}{'sizes':>11}{'seconds':>10}{'again':>9}{'GB':>7}{'modelled s':>12}", end="")
+    print(f"{'solves':>8}{'window s':>11}")
+    for kind in args.sizes:
+        seconds = {}
+        for ranks in args.ranks:
+            flags = ["--one", "--ranks", str(ranks), "--sizes", kind]
+            flags += ["--repeat", str(args.repeat if ranks < 4096 else 1), "--window", str(args.window)]
+            found = subprocess.run(
+                [sys.executable, "-m", "benchmarks.network", *flags], capture_output=True, check=True
+            )
+            took, again, peak, modelled, solves, window = found.stdout.decode().split()
+            seconds[ranks] = float(took)
+            print(
+                f"{ranks:>6}{ranks * (ranks - 1):>11}{kind:>11}{float(took):>10.4f}{float(again):>9.4f}"
+                f"{float(peak):>7.2f}{float(modelled):>12.6f}{solves:>8}{float(window):>11.2g}",
+                flush=True,
+            )
+        growth = [
+            f"{math.log(seconds[b] / seconds[a]) / math.log(b * (b - 1) / (a * (a - 1))):.2f} from {a} to {b} ranks"
+            for a, b in zip(args.ranks, args.ranks[1:], strict=False)
+        ]
+        print(f"exponent of the seconds in the number of transfers, {kind}: {', '.join(growth)}")
 
 
 if __name__ == "__main__":

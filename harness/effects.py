@@ -127,7 +127,8 @@ class AllToAll(Effect):
 def chunk_sizes(elements: int, size: int) -> Counts:
     """How an all-reduce of `elements` is cut into one contiguous chunk per rank, int64 [size]."""
     base, extra = divmod(elements, size)
-    return np.asarray([base + (r < extra) for r in range(size)], np.int64)
+    chunks: Counts = base + (np.arange(size) < extra).astype(np.int64)
+    return chunks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,6 +21,8 @@ from harness.methods.registry import parse_method
 from harness.partition import Cutting, Folder, Renumber, cutting, partition_version
 from harness.results import write_atomically
 from harness.spec import RunConfig
+from harness.workload_build import load_workload
+from harness.workload_file import is_workload
 
 DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
 INDEX_FORMAT = 3
@@ -55,6 +57,9 @@ def prepare(config: RunConfig) -> Prepared:
         InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
     """
     cut = cutting_of(config)
+    if is_workload(config.dataset):
+        workload = load_workload(config.dataset, config.parts, cut=cut.kind, seed=config.seed)
+        return Prepared(workload, workload, workload.graph, workload.totals)
     index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
     known = _from_index(index, cut)
     if known is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 
 from harness.errors import InputError
@@ -165,10 +166,10 @@ def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: 
     if counts is not None:
         scores = [micro_f1(row) for row in counts]
     by_tier = dict.fromkeys(tiers, 0)
-    for source, part in enumerate(parts):
-        for to, sent in enumerate(part.to):
-            if sent:
-                by_tier[tiers[tier_of[source][to]]] += sent
+    for part, codes in zip(parts, tier_of, strict=False):
+        sent, code = np.asarray(part.to, np.int64), np.asarray(codes[: len(part.to)])
+        for number, name in enumerate(tiers):
+            by_tier[name] += int(sent[code == number].sum())
     flat = {name: sum(sum(p.layers.get(name, {}).values()) for p in parts) for name in ("reduce", "other")}
     layered = {
         name: [sum(p.layers.get(name, {}).get(l, 0) for p in parts) for l in range(depth)]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
@@ -22,9 +23,11 @@ from harness.methods.registry import parse_method
 from harness.models import MODELS, build_model
 from harness.prepare import Prepared, cutting_of, prepare
 from harness.rank import Rank
+from harness.rates import load_rates
 from harness.results import RankResult, Result, merge
 from harness.spec import RunConfig
 from harness.training import Job, Progress, program
+from harness.workload_file import is_workload
 
 DRIVERS = {"loopback": "harness.runner", "sim": "sims.execute", "real": "real.execute"}
 
@@ -66,10 +69,13 @@ def make_job(config: RunConfig, progress: Progress | None = None) -> tuple[Job, 
         raise InputError(f"method {method.name} cuts edges: use partitioner metis-cut, metis, hash or contiguous")
     if config.model in MODELS:
         build_model(config, 1, 2)
+    if is_workload(config.dataset) and not config.shapes_only:
+        raise InputError(f"{config.dataset} describes a graph by counts: use --mode sim --shapes-only")
+    rates = load_rates(Path(config.rates), config.method) if config.rates else None
     prepared = prepare(config)
     model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
     method.check(model, prepared.totals, config.parts)
-    return Job(config, method, prepared, progress), prepared
+    return Job(config, method, prepared, progress, rates), prepared
 
 
 def check_driver(config: RunConfig) -> None:

@@ -30,7 +30,9 @@ class RunConfig:
     """One run, complete. The field names are the flags (`--eval-every`) and the keys of a TOML file (`eval_every`)."""
 
     dataset: str = option(
-        "synthetic:", "graph name, path to an .npz, or synthetic:KEY=VALUE,... (see `haloscope datasets`)"
+        "synthetic:",
+        "graph name, path to an .npz, or synthetic:KEY=VALUE,... (see `haloscope datasets`); with --shapes-only also "
+        "workload:NAME or a .toml or .json description of counts",
     )
     split: str = option("auto", "auto | public | random:0.6/0.2/0.2 | counts:1408/300/1000")
     protocol: Literal["transductive", "inductive"] = option(
@@ -66,6 +68,7 @@ class RunConfig:
         "local", "cluster model: a name from `haloscope clusters` or a TOML file (sim; names tiers in real)"
     )
     shapes_only: bool = option(False, "sim only: follow shapes on meta tensors, no numbers, no accuracy")
+    rates: str = option("", "shapes-only: result file of a run of this method with numbers, for what depends on data")
     epochs: int = option(100, "training epochs")
     lr: float = option(0.01, "Adam learning rate")
     weight_decay: float = option(0.0, "Adam weight decay")
@@ -132,6 +135,7 @@ def check(config: RunConfig) -> None:
         (config.timeout > 0, "timeout must be positive (seconds)"),
         (config.device in ("cpu", "cuda"), "device must be cpu or cuda"),
         (config.mode == "sim" or not config.shapes_only, "shapes-only needs --mode sim"),
+        (config.shapes_only or not config.rates, "rates are for --shapes-only; other runs observe their own"),
         (config.renumber == "auto" or config.renumber.isdigit(), "renumber must be auto or a number of clusters"),
     ]
     for fine, message in rules:

@@ -68,7 +68,7 @@ _MEMORY = {
     "real": {"cpu": "what the rank's process grew by while it trained", "cuda": _TENSORS},
 }
 _LAYER0 = {
-    "precompute": "input features are aggregated once, before training, with every boundary node",
+    "precompute": "input features are aggregated once, before training, with every boundary node the rank holds",
     "cache": "every rank keeps its boundary nodes' input features",
     "exchange": "input features of boundary nodes are sent every epoch",
 }

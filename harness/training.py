@@ -16,6 +16,7 @@ from harness.methods.edge_cut import EdgeCutState
 from harness.methods.vanilla import Vanilla
 from harness.models import GNN, build_model
 from harness.rank import Rank
+from harness.rates import Rates
 from harness.results import RankEpoch, RankResult
 from harness.spec import RunConfig
 from harness.tape import Tape
@@ -48,6 +49,7 @@ class Job:
     method: Method
     parts: PartSource
     progress: Progress | None = None  # called on rank 0 after every epoch
+    rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
 
 
 def program(job: Job) -> Callable[[Rank], Any]:
@@ -67,6 +69,8 @@ async def train(rank: Rank, job: Job) -> RankResult:
     model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
     method = job.method
     rank.epoch = -1
+    if job.rates is not None:
+        rank.rates = job.rates.values
     with rank.off_the_clock():
         state = await method.setup(rank, part, model)
         memory = method.remember(rank, part, model, state)
@@ -91,7 +95,7 @@ async def train(rank: Rank, job: Job) -> RankResult:
             break
     with rank.off_the_clock():
         await method.settle(rank, memory)
-    facts = {"layer0": getattr(state, "layer0", None)}
+    facts = {"layer0": getattr(state, "layer0", None), **(job.rates.facts() if job.rates else {})}
     return RankResult(rank.index, records, facts, method.measures(part, model, state))
 
 

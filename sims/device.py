@@ -23,6 +23,12 @@ STREAMS = ("elementwise", "gather", "reduction", "copy", "dropout")
 
 CLASSES = ("gemm", "spmm", *STREAMS, "codec")
 
+OVERLAP = ("compute", "communication")
+"""What a device does at once, each slower while the other is busy: they share its memory and its multiprocessors."""
+
+STRENGTH = ("assumed", "datasheet", "extrapolated", "published", "measured")
+"""Sources from the weakest to the strongest."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -58,7 +64,7 @@ class DeviceProfile:
         kind: cpu (tensors live in host memory) or gpu (they must be copied to reach the host).
         cores: cores that one rank keeps busy (cpu).
         memory: bytes that fit.
-        launch: seconds that every operator takes besides its work.
+        launch: seconds of host work for every operator: before it on a CPU, beside the operators before it on a GPU.
         gemm_peak, gemm_efficiency, gemm_bandwidth: flop/s of the largest products, the share of it that ordinary ones
             reach, and the bytes/s that bound narrow ones.
         spmm: columns -> seconds per stored entry and column; between two widths interpolated in log(width).
@@ -66,6 +72,7 @@ class DeviceProfile:
         codec: bits per element -> bytes/s of uncoded rows; the nearest entry below serves other bits.
         fresh: bytes/s at which the system hands out new memory, paid on top for tensors above `fresh_above` bytes;
             None where an allocator recycles memory of any size.
+        overlap: stream (of OVERLAP) -> factor; a stream without one is not slowed.
     """
 
     name: str
@@ -82,12 +89,25 @@ class DeviceProfile:
     codec: dict[int, Quantity]
     fresh: Quantity | None = None
     fresh_above: Quantity = field(default=Quantity(0.0))
+    overlap: dict[str, Quantity] = field(default_factory=dict)
+
+    @property
+    def host_launch(self) -> float:
+        """Seconds of host work per operator that run beside the device: a GPU's launches; 0 on a CPU."""
+        return self.launch.value if self.kind == "gpu" else 0.0
+
+    def slowdown(self, stream: str) -> float:
+        """How much longer compute or communication (`stream`, of OVERLAP) takes while the other is busy too."""
+        return self.overlap[stream].value if stream in self.overlap else 1.0
 
     def seconds(self, work: Work) -> float:
-        """Seconds of one operator."""
+        """Seconds that one operator keeps the device busy.
+
+        A CPU launches and works in turn, so its launch is in it; a GPU's host launches run ahead (`host_launch`).
+        """
         if work.kind == "free":
             return 0.0
-        total = self.launch.value
+        total = self.launch.value - self.host_launch
         if self.fresh is not None and work.fresh > self.fresh_above.value:
             total += work.fresh / self.fresh.value
         if work.kind == "gemm":
@@ -121,8 +141,7 @@ class DeviceProfile:
             "spmm": [*self.spmm.values()],
             "codec": [*self.codec.values()],
         }.get(kind) or [self.bandwidth[kind]]
-        strength = ("assumed", "datasheet", "published", "measured")
-        return min((q.source for q in used), key=strength.index)
+        return min((q.source for q in used), key=STRENGTH.index)
 
     def quantities(self) -> Iterator[tuple[str, str, Quantity]]:
         """Every number as (key in the file, dimension, value), in the order of the file."""
@@ -134,6 +153,8 @@ class DeviceProfile:
         if self.fresh is not None:
             yield "fresh.bandwidth", "bandwidth", self.fresh
             yield "fresh.above", "size", self.fresh_above
+        for stream, quantity in self.overlap.items():
+            yield f"overlap.{stream}", "number", quantity
         for kind in STREAMS:
             yield f"bandwidth.{kind}", "bandwidth", self.bandwidth[kind]
         for width, quantity in self.spmm.items():
@@ -172,6 +193,7 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         codec=codec.numbered("bandwidth"),
         fresh=fresh.quantity("bandwidth", "bandwidth") if fresh else None,
         fresh_above=fresh.quantity("above", "size") if fresh else Quantity(0.0),
+        overlap=_overlap(top.table("overlap"), path),
     )
     for table in (gemm, streams, fresh, top):
         if isinstance(table, Table):
@@ -179,6 +201,20 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
     if profile.gemm_efficiency.value > 1:
         raise InputError(f"device file {path.name}: gemm.efficiency: must be at most 1")
     return profile
+
+
+def _overlap(table: Table | None, path: Path) -> dict[str, Quantity]:
+    """The factors of [overlap] that are given. Raises InputError for a factor that would speed a stream up."""
+    if table is None:
+        return {}
+    none = Quantity(1.0)
+    read = {stream: table.quantity(stream, "number", none) for stream in OVERLAP}
+    table.close()
+    given = {stream: factor for stream, factor in read.items() if factor is not none}
+    for stream, factor in given.items():
+        if factor.value < 1:
+            raise InputError(f"device file {path.name}: overlap.{stream}: must be at least 1")
+    return given
 
 
 def save_device(profile: DeviceProfile, path: Path) -> None:

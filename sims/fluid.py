@@ -1,50 +1,108 @@
-"""Compiled kernels of the fluid network: max-min fair rates by progressive filling, and an event loop on top.
+"""Compiled kernels of the fluid network: max-min fair rates by progressive filling, and steps in time on top.
 
-Flows are rows of a route table of directed links, padded with -1. Nothing here knows clocks of ranks, transports or
-where routes come from.
+A flow crosses the links of two rows of a table, a head and a tail, so that the routes of all pairs of P ranks need a
+few rows per rank (see `sims.placement`). Row 0 is empty. A flow that has ended keeps its place, with -1 bytes, until
+its owner compacts the arrays. Nothing here knows clocks of ranks, transports or where routes come from.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 Floats = np.ndarray  # float64
-Links = np.ndarray  # int32 [flows, width]
+Ints = np.ndarray  # int32 or int64
 
 SAME_TIME = 1e-12
 """Completions this close, relative to the time, happen at once: more than the rounding of a thousand drains."""
 
+ENDED = -1.0
+"""Bytes that remain of a flow that has ended."""
+
 _SAME_SHARE = 1.0 + 1e-12
+RISING = -1.0  # the rate of a flow that no link holds back yet
 
 
-@njit(cache=True)
-def fair_rates(capacity: Floats, route: Links, count: int, rate: Floats) -> None:
-    """Max-min fair rates of flows 0..count-1 into `rate`, B/s; a flow without links gets inf.
+class Fabric(NamedTuple):
+    """Links and the rows that cross them.
+
+    Attributes:
+        capacity: float64 [links], B/s.
+        rows: int32 [rows, width], links, padded with -1.
+        link_start, link_row: link_row[link_start[l]:link_start[l + 1]] are the rows that cross link l.
+    """
+
+    capacity: Floats
+    rows: Ints
+    link_start: Ints
+    link_row: Ints
+
+
+@njit(cache=True, nogil=True)
+def rows_by_link(rows: Ints, links: int) -> tuple[Ints, Ints]:
+    """`link_start` and `link_row` of a `Fabric`."""
+    start = np.zeros(links + 1, np.int64)
+    for row in range(rows.shape[0]):
+        for hop in range(rows.shape[1]):
+            if rows[row, hop] >= 0:
+                start[rows[row, hop] + 1] += 1
+    for link in range(links):
+        start[link + 1] += start[link]
+    found, cursor = np.empty(start[links], np.int32), start[:-1].copy()
+    for row in range(rows.shape[0]):
+        for hop in range(rows.shape[1]):
+            link = rows[row, hop]
+            if link >= 0:
+                found[cursor[link]] = row
+                cursor[link] += 1
+    return start, found
+
+
+@njit(cache=True, nogil=True)
+def flows_by_row(num_rows: int, head: Ints, tail: Ints) -> tuple[Ints, Ints]:
+    """Start of every row's flows, int64 [rows + 1], and the flows, int32; row 0 has none."""
+    start = np.zeros(num_rows + 1, np.int64)
+    for flow in range(head.shape[0]):
+        start[head[flow] + 1] += 1
+        start[tail[flow] + 1] += 1
+    start[1] = 0
+    for row in range(num_rows):
+        start[row + 1] += start[row]
+    found, cursor = np.empty(start[num_rows], np.int32), start[:-1].copy()
+    for flow in range(head.shape[0]):
+        for row in (head[flow], tail[flow]):
+            if row > 0:
+                found[cursor[row]] = flow
+                cursor[row] += 1
+    return start, found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill(fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, rate: Floats, used: Floats) -> None:
+    """Max-min fair rates, B/s, of the flows whose rate is negative; without links it is inf.
 
     Progressive filling: all rates rise together; the link with the smallest share left per flow saturates and freezes
-    its flows. O(flows x hops + rounds x loaded links).
+    its flows. O(flows x 2 + rounds x loaded links). `start` and `member` are from `flows_by_row`, `used` [links] is
+    what other flows take, B/s.
     """
-    num_links, width = capacity.shape[0], route.shape[1]
-    start, load = np.zeros(num_links + 1, np.int64), np.zeros(num_links, np.int64)
-    for flow in range(count):
-        rate[flow] = -1.0
-        for hop in range(width):
-            if route[flow, hop] >= 0:
-                load[route[flow, hop]] += 1
-    for at in range(num_links):
-        start[at + 1] = start[at] + load[at]
-    member, cursor = np.empty(start[num_links], np.int32), start[:-1].copy()
-    for flow in range(count):
-        for hop in range(width):
-            crossed = route[flow, hop]
-            if crossed >= 0:
-                member[cursor[crossed]] = flow
-                cursor[crossed] += 1
-    left, loaded = capacity.copy(), np.flatnonzero(load)
+    num_rows, width = fabric.rows.shape
+    count, load = np.zeros(num_rows, np.int64), np.zeros(fabric.capacity.shape[0], np.int64)
+    for flow in range(head.shape[0]):
+        if rate[flow] < 0.0:
+            count[head[flow]] += 1
+            count[tail[flow]] += 1
+    for row in range(1, num_rows):
+        if count[row] > 0:
+            for hop in range(width):
+                if fabric.rows[row, hop] >= 0:
+                    load[fabric.rows[row, hop]] += count[row]
+    left = np.maximum(fabric.capacity - used, 0.0)
+    taken, touched = np.zeros(num_rows, np.int64), np.empty(num_rows, np.int64)
+    loaded: Ints = np.flatnonzero(load)
     while loaded.shape[0] > 0:
-        share = np.inf
-        kept = 0
+        share, kept = np.inf, 0
         for link in loaded:
             if load[link] > 0:
                 share = min(share, left[link] / load[link])
@@ -53,124 +111,157 @@ def fair_rates(capacity: Floats, route: Links, count: int, rate: Floats) -> None
         loaded = loaded[:kept]
         for link in loaded:
             if load[link] > 0 and left[link] <= share * _SAME_SHARE * load[link]:
-                _freeze(member[start[link] : start[link + 1]], share, route, rate, left, load)
-    for flow in range(count):
+                found = _freeze(fabric, link, share, start, member, head, tail, rate, count, taken, touched)
+                _take(fabric, share, left, load, count, taken, touched[:found])
+    for flow in range(head.shape[0]):
         if rate[flow] < 0.0:
             rate[flow] = np.inf
 
 
-@njit(cache=True)
-def _freeze(flows: np.ndarray, share: float, route: Links, rate: Floats, left: Floats, load: np.ndarray) -> None:
-    """Fix the rate of the flows that still rise, and take it from their links."""
-    for flow in flows:
-        if rate[flow] < 0.0:
-            rate[flow] = share
-            for hop in range(route.shape[1]):
-                link = route[flow, hop]
-                if link >= 0:
-                    left[link] = max(left[link] - share, 0.0)
-                    load[link] -= 1
-
-
-@njit(cache=True)
-def drain(remaining: Floats, rate: Floats, count: int, seconds: float) -> None:
-    """Take what `seconds` at `rate` move from the bytes that remain."""
-    for flow in range(count):
-        if rate[flow] == np.inf:
-            remaining[flow] = 0.0
-        else:
-            remaining[flow] = max(remaining[flow] - rate[flow] * seconds, 0.0)
-
-
-@njit(cache=True)
-def next_completion(remaining: Floats, rate: Floats, count: int) -> float:
-    """Seconds until the first flow is done; inf without flows."""
-    first = np.inf
-    for flow in range(count):
-        first = min(first, remaining[flow] / rate[flow])
-    return first
-
-
-@njit(cache=True)
-def take_finished(
-    remaining: Floats, rate: Floats, route: Links, group: np.ndarray, count: int, window: float, pending: np.ndarray
-) -> tuple[int, np.ndarray]:
-    """Drop the flows that end within `window` seconds and count them down in their two groups.
-
-    The last flow fills each gap. Answers the flows left and the groups whose counter `pending` reached zero; a group
-    of -1 is nobody's.
-    """
-    done, found = np.empty(2 * count, np.int64), 0
-    flow = 0
-    while flow < count:
-        if remaining[flow] > 0.0 and remaining[flow] > rate[flow] * window:
-            flow += 1
+@njit(cache=True, nogil=True)
+def _freeze(
+    fabric: Fabric,
+    link: int,
+    share: float,
+    start: Ints,
+    member: Ints,
+    head: Ints,
+    tail: Ints,
+    rate: Floats,
+    count: Ints,
+    taken: Ints,
+    touched: Ints,
+) -> int:
+    """Fix the rate of a link's flows that still rise, counting them in `taken`; answers how many rows were touched."""
+    found = 0
+    for at in range(fabric.link_start[link], fabric.link_start[link + 1]):
+        row = fabric.link_row[at]
+        if count[row] == 0:
             continue
-        for end in range(2):
-            owner = group[flow, end]
-            if owner >= 0:
-                pending[owner] -= 1
-                if pending[owner] == 0:
-                    done[found] = owner
-                    found += 1
-        count -= 1
-        remaining[flow], rate[flow] = remaining[count], rate[count]
-        route[flow], group[flow] = route[count], group[count]
-    return count, done[:found].copy()
+        for place in range(start[row], start[row + 1]):
+            flow = member[place]
+            if rate[flow] < 0.0:
+                rate[flow] = share
+                for end in (head[flow], tail[flow]):
+                    if taken[end] == 0:
+                        touched[found] = end
+                        found += 1
+                    taken[end] += 1
+    return found
 
 
-@njit(cache=True)
-def _due(begin: Floats, idle: np.ndarray, waits: np.ndarray) -> float:
-    """When the next idle flow that follows nobody begins to drain; inf without one."""
-    first = np.inf
-    for flow in range(idle.shape[0]):
-        if idle[flow] and waits[flow] == 0:
-            first = min(first, begin[flow])
-    return first
+@njit(cache=True, nogil=True)
+def _take(fabric: Fabric, share: float, left: Floats, load: Ints, count: Ints, taken: Ints, touched: Ints) -> None:
+    """Take the rates of the flows that were frozen from the links of their rows."""
+    for row in touched:
+        for hop in range(fabric.rows.shape[1]):
+            link = fabric.rows[row, hop]
+            if link >= 0:
+                left[link] = max(left[link] - share * taken[row], 0.0)
+                load[link] -= taken[row]
+        count[row] -= taken[row]
+        taken[row] = 0
 
 
-@njit(cache=True)
-def event_loop(
-    capacity: Floats,
-    route: Links,
-    nbytes: Floats,
-    start: Floats,
-    latency: Floats,
-    child_start: np.ndarray,
-    child: np.ndarray,
-    waits: np.ndarray,
-) -> Floats:
-    """Finish time of every flow; nan for flows that never begin.
+@njit(cache=True, nogil=True)
+def over_links(fabric: Fabric, by_row: Floats) -> Floats:
+    """Sums by row as sums by link, float64 [links]."""
+    total = np.zeros(fabric.capacity.shape[0])
+    for row in range(1, by_row.shape[0]):
+        if by_row[row] != 0.0:
+            for hop in range(fabric.rows.shape[1]):
+                if fabric.rows[row, hop] >= 0:
+                    total[fabric.rows[row, hop]] += by_row[row]
+    return total
 
-    Flow f begins at max(start[f], finish of the `waits[f]` flows it follows), drains after `latency[f]`.
-    `child[child_start[f]:child_start[f+1]]` are the flows that follow f.
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, waiting: Floats) -> float:
+    """Seconds that the most loaded link needs for what remains: no schedule is faster.
+
+    `waiting` [at most rows] are bytes by row of flows that are not yet among those given.
     """
-    flows = nbytes.shape[0]
-    finish, begin, idle = np.full(flows, np.nan), start + latency, np.ones(flows, np.bool_)
-    # Flows that drain: the first `count` rows.
-    active, count, now = np.empty(flows, np.int64), 0, 0.0
-    lanes, remaining, rate = np.empty_like(route), np.empty(flows), np.empty(flows)
-    while True:
-        step = min(now + next_completion(remaining, rate, count), _due(begin, idle, waits))
-        if step == np.inf:
-            return finish
-        drain(remaining, rate, count, step - now)
-        now, slack = step, step * SAME_TIME
-        for flow in range(flows):
-            if idle[flow] and waits[flow] == 0 and begin[flow] <= now + slack:
-                idle[flow] = False
-                active[count], remaining[count], rate[count], lanes[count] = flow, nbytes[flow], 0.0, route[flow]
-                count += 1
-        lane = 0
-        while lane < count:
-            if remaining[lane] > 0.0 and remaining[lane] > rate[lane] * slack:
-                lane += 1
-                continue
-            finish[active[lane]] = now
-            for follower in child[child_start[active[lane]] : child_start[active[lane] + 1]]:
-                waits[follower] -= 1
-                begin[follower] = max(begin[follower], now + latency[follower])
-            count -= 1
-            active[lane], remaining[lane], rate[lane] = active[count], remaining[count], rate[count]
-            lanes[lane] = lanes[count]
-        fair_rates(capacity, lanes, count, rate)
+    by_row = np.zeros(fabric.rows.shape[0])
+    by_row[: waiting.shape[0]] = waiting
+    for flow in range(head.shape[0]):
+        if remaining[flow] > 0.0:
+            by_row[head[flow]] += remaining[flow]
+            by_row[tail[flow]] += remaining[flow]
+    return np.max(over_links(fabric, by_row) / fabric.capacity) if fabric.capacity.shape[0] else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _span(remaining: Floats, rate: Floats) -> tuple[float, float]:
+    """Seconds to the first and to the last completion at these rates; inf and 0 without flows."""
+    first, last = np.inf, 0.0
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] >= 0.0:
+            seconds = remaining[flow] / rate[flow]
+            first, last = min(first, seconds), max(last, seconds)
+    return first, last
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def plan(
+    fabric: Fabric,
+    start: Ints,
+    member: Ints,
+    head: Ints,
+    tail: Ints,
+    remaining: Floats,
+    rate: Floats,
+    window: float,
+    stale: bool,
+) -> tuple[float, bool, int]:
+    """Rates for the next step.
+
+    The step ends with the first completion, exactly. When that comes within `window`, the step is the window: flows
+    that end in it keep their rate until then, and the others share what those leave free on average, so that every link
+    moves at most its capacity x window. Which end in it is told from `rate` when that is `stale`, the average of the
+    window before, and from fair rates otherwise.
+
+    Answers the step's seconds (inf when nothing flows), whether it is a window, and how often rates were computed.
+    """
+    solves = 0
+    first = _span(remaining, rate)[0] if stale else np.inf
+    if first >= window:
+        for flow in range(head.shape[0]):
+            rate[flow] = RISING if remaining[flow] >= 0.0 else 0.0
+        fill(fabric, start, member, head, tail, rate, np.zeros(fabric.capacity.shape[0]))
+        first, solves = _span(remaining, rate)[0], 1
+        if first >= window:
+            return first, False, 1
+    by_row = np.zeros(fabric.rows.shape[0])
+    for flow in range(head.shape[0]):
+        if remaining[flow] > rate[flow] * window:
+            rate[flow] = RISING
+        elif remaining[flow] > 0.0:
+            by_row[head[flow]] += remaining[flow] / window
+            by_row[tail[flow]] += remaining[flow] / window
+    fill(fabric, start, member, head, tail, rate, over_links(fabric, by_row))
+    return min(window, _span(remaining, rate)[1]), True, solves + 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def drain(remaining: Floats, rate: Floats, seconds: float, slack: float) -> tuple[Ints, Floats]:
+    """Take what `seconds` at `rate` move from the bytes that remain.
+
+    Answers the flows that end, within `slack` seconds after included, and after how many seconds each did.
+    """
+    ended, found = np.empty(remaining.shape[0], np.int64), 0
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] < 0.0:
+            continue
+        if remaining[flow] > 0.0 and remaining[flow] > rate[flow] * (seconds + slack):
+            remaining[flow] -= rate[flow] * seconds
+        else:
+            ended[found] = flow
+            found += 1
+    ended = ended[:found].copy()
+    after = np.empty(found)
+    for at in range(found):
+        flow = ended[at]
+        needs = remaining[flow] / rate[flow] if remaining[flow] > 0.0 else 0.0
+        after[at] = needs if needs < seconds - slack else seconds
+        remaining[flow] = ENDED
+    return ended, after

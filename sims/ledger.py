@@ -2,6 +2,9 @@
 
 It works on real and on meta tensors, forwards and backwards, because it reads shapes only. How much work an operator is
 comes from `sims.operators`, how long that takes from the device profile; both are remembered per operator and shapes.
+
+Every rank's every epoch is really run, also where shapes repeat: a program may look at its rank, its epoch and its own
+state, so one rank's operators cannot stand for another's. What repeats is remembered call by call instead.
 """
 
 from __future__ import annotations
@@ -13,16 +16,29 @@ from torch import Tensor, strided
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sims.device import DeviceProfile
+from sims.device import DeviceProfile, Work
 from sims.memory import LiveMemory
 from sims.operators import Operator
-from sims.shapes import ShapeMemory
+from sims.recording import Track
+from sims.shapes import Call, ShapeMemory, tensors_of
+
+Price = tuple[str, float, Work]
+"""Operator class, seconds, and the work that they were computed from."""
+
+
+_MANY = (list, tuple)  # what operators with several results return
 
 
 class Meter(Protocol):
-    """What a ledger charges: a clock."""
+    """What a ledger charges: a clock.
+
+    Attributes:
+        paused: nothing is charged.
+        kind: the component of time that compute is booked under now.
+    """
 
     paused: bool
+    kind: str
 
     def charge(self, seconds: float) -> None:
         """Book compute seconds."""
@@ -39,25 +55,43 @@ class Prices:
     def __init__(self, profile: DeviceProfile, slowdown: float = 1.0) -> None:
         self.profile, self.slowdown = profile, slowdown
         self.unknown: Counter[str] = Counter()
-        self._operators: dict[OpOverload, Operator] = {}
-        self._prices: dict[tuple[Any, ...], tuple[str, float]] = {}
+        self._operators: dict[int, Operator] = {}  # by id: operators live as long as torch
+        self._prices: dict[tuple[Any, ...], Price] = {}
 
-    def price(self, func: OpOverload, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> tuple[str, float]:
-        """(class, seconds) of one call; the class of an operator that is not known is "unknown"."""
-        operator = self._operators.get(func)
+    def operator(self, func: OpOverload) -> Operator:
+        """What is known of an operator."""
+        operator = self._operators.get(id(func))
         if operator is None:
-            operator = self._operators[func] = Operator(func)
-        if operator.free:
-            return "free", 0.0
-        key = (func, operator.bits(args), *map(_signature, inputs), None, *map(_signature, outputs))
+            operator = self._operators[id(func)] = Operator(func)
+        return operator
+
+    def price(
+        self, func: OpOverload, args: Any, inputs: list[Tensor], outputs: list[Tensor], call: Call | None = None
+    ) -> Price:
+        """The price of one call that is not free; the class of an operator that is not known is "unknown".
+
+        `call` is the same call as `ShapeMemory` knows it: its price is kept with it.
+        """
+        found: Price | None = None if call is None else call.prices.get(self)
+        if found is not None:
+            return found
+        operator = self.operator(func)
+        key = (id(func), operator.bits(args), *map(_signature, inputs), None, *map(_signature, outputs))
         found = self._prices.get(key)
         if found is None:
             work = operator.work(args, inputs, outputs)
-            kind = work.kind if operator.known else "unknown"
-            found = self._prices[key] = (kind, self.profile.seconds(work) * self.slowdown)
+            found = (work.kind if operator.known else "unknown", self.seconds(work), work)
+            if call is None:
+                self._prices[key] = found
         if not operator.known:
             self.unknown[operator.name] += 1
+        elif call is not None:
+            call.prices[self] = found
         return found
+
+    def seconds(self, work: Work) -> float:
+        """Seconds of one operator's work on this device."""
+        return self.profile.seconds(work) * self.slowdown
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -68,12 +102,14 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         seconds: operator class -> seconds charged so far, off-the-clock work left out.
+        track: notes every operator that is charged; None where nothing is recorded.
     """
 
     def __init__(self, prices: Prices, meter: Meter, memory: LiveMemory, shapes: ShapeMemory | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.prices, self.meter, self.memory, self._shapes = prices, meter, memory, shapes
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.track: Track | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -81,17 +117,25 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs) if self._shapes is None else self._shapes.call(func, args, kwargs)
-        inputs = _tensors((*args, *kwargs.values())) if kwargs else _tensors(args)
-        outputs = _tensors(result if isinstance(result, list | tuple) else (result,))
-        self.memory.see_all(inputs, "resident")
-        self.memory.see_all(outputs, "computed")
-        if not self.meter.paused:
-            kind, seconds = self.prices.price(func, args, inputs, outputs)
-            if seconds:
-                self.meter.charge(seconds)
-                self.seconds[kind] += seconds
+        inputs: list[Tensor] = []
+        call = None
+        if self._shapes is None:
+            result = func(*args, **(kwargs or {}))
+            inputs = tensors_of((*args, *kwargs.values()) if kwargs else args)
+        else:
+            result, call = self._shapes.call(func, args, kwargs or {}, inputs)
+        operator, meter = self.prices.operator(func), self.meter
+        if operator.view:
+            self.memory.touch(inputs, ())
+            return result
+        outputs = [result] if type(result) is Tensor else tensors_of(result if type(result) in _MANY else (result,))
+        self.memory.touch(inputs, outputs, meter.kind == "codec")
+        if not meter.paused and not operator.free:
+            kind, seconds, work = self.prices.price(func, args, inputs, outputs, call)
+            meter.charge(seconds)
+            self.seconds[kind] += seconds
+            if self.track is not None:
+                self.track.work(meter.kind, work)
         return result
 
 
@@ -99,14 +143,3 @@ def _signature(tensor: Tensor) -> tuple[Any, ...]:
     if tensor.layout is strided:
         return (tensor.shape, tensor.dtype)
     return (tensor.shape, tensor.dtype, tensor._nnz())
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    """The tensors among arguments, and in lists of them."""
-    found = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found += [item for item in value if isinstance(item, Tensor)]
-    return found

@@ -7,13 +7,41 @@ rank's own copies of shared inputs count as its own. What an allocator wastes an
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-ORIGINS = ("resident", "computed", "received")
-"""resident: made outside the rank's operators (graph, features). computed: made by them. received: by an exchange."""
+CONTRIBUTORS = {
+    "parameters": "model parameters",
+    "optimizer": "what the optimizer makes of parameters and its own state",
+    "features": "floating-point tensors made before the first epoch: input rows, and what layer 0 keeps of the halo",
+    "graph": "integer tensors: sparse blocks, exchange plans, samples, labels, splits",
+    "activations": "made in the forward pass: kept for the backward pass, or still in use",
+    "gradients": "made since the backward pass began",
+    "halo": "received rows, decoded rows, and buffers of exchanges in flight",
+    "payloads": "rows that are being sent, and their codes",
+    "carried": "what a method kept from the epoch before: caches, stale rows, error feedback",
+}
+"""What bytes are counted under."""
+
+LARGEST = 4  # contributors that a message names
+
+_OF_EPOCH = ("activations", "gradients", "halo", "payloads")  # what of these outlives its epoch is carried
+
+_in_backward = torch._C._current_graph_task_id  # -1 outside autograd's engine
+
+
+class _Watch(weakref.ref["torch.UntypedStorage"]):
+    """A counted storage; its callback learns from it what to take off."""
+
+    __slots__ = ("key", "label", "nbytes")
+    key: int
+    label: str
+    nbytes: int
 
 
 class LiveMemory:
@@ -22,57 +50,152 @@ class LiveMemory:
     Attributes:
         live: bytes now.
         peak: most bytes so far.
-        at_peak: origin -> bytes when the peak was reached.
+        at_peak: contributor -> bytes when the peak was reached.
+        setup_peak: most bytes before the first epoch.
     """
 
     def __init__(self) -> None:
-        self.live = self.peak = 0
-        self.at_peak = dict.fromkeys(ORIGINS, 0)
-        self._by_origin = dict.fromkeys(ORIGINS, 0)
-        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self.live = self.peak = self.setup_peak = 0
+        self.at_peak = dict.fromkeys(CONTRIBUTORS, 0)
+        self._phase = "features"  # what floating-point tensors that are made now count under
+        self._by_label = dict.fromkeys(CONTRIBUTORS, 0)
+        self._known: dict[int, _Watch] = {}
+        self._freed = _forget(weakref.ref(self))
 
-    def see(self, tensor: Tensor, origin: str = "resident") -> None:
-        """Count the storage of a tensor unless it is counted already."""
-        if tensor.layout is not torch.strided:
-            return
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key not in self._known:
-            self._watch(key, storage, origin, storage.nbytes())
+    def begin_epoch(self) -> None:
+        """An epoch begins: what the last one left behind is carried, and a forward pass follows."""
+        if self._phase == "features":
+            self.setup_peak = self.peak
+        self._phase = "activations"
+        for watch in self._known.values():
+            if watch.label in _OF_EPOCH:
+                self._relabel(watch, "carried")
 
-    def see_all(self, tensors: Iterable[Tensor], origin: str) -> None:
-        """`see` for many."""
-        for tensor in tensors:
-            self.see(tensor, origin)
+    def touch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], codec: bool = False) -> None:
+        """Count what an operator (of a codec) reads and makes, where it is not counted yet."""
+        known, of_state = self._known, True
+        for tensor in inputs:
+            if tensor.layout is not torch.strided:
+                continue
+            storage = tensor.untyped_storage()
+            watch = known.get(storage._cdata)
+            label = self._resident(tensor, storage).label if watch is None else watch.label
+            if label != "parameters" and type(tensor) is Parameter:
+                self._relabel(known[storage._cdata], "parameters")
+            elif label != "parameters" and label != "optimizer":
+                of_state = False
+        for tensor in outputs:
+            if tensor.layout is torch.strided:
+                storage = tensor.untyped_storage()
+                if storage._cdata not in known:
+                    self._watch(storage, self._made(tensor, codec, of_state and bool(inputs)), storage.nbytes())
+
+    def received(self, tensors: Iterable[Tensor]) -> None:
+        """Count what an exchange answers."""
+        self._mark(tensors, "halo")
+
+    def sending(self, tensors: Iterable[Tensor]) -> None:
+        """Count what an exchange sends as payload; tensors that are part of a larger storage stay what they are."""
+        self._mark((t for t in tensors if t.numel() * t.element_size() == t.untyped_storage().nbytes()), "payloads")
 
     def exclude(self, tensor: Tensor) -> None:
         """Never count this tensor's storage: it is in another memory."""
-        storage = tensor.untyped_storage()
-        self._watch(storage._cdata, storage, "resident", 0)
+        self._watch(tensor.untyped_storage(), "halo", 0)
 
     def hold(self, nbytes: int) -> None:
         """Count bytes that no tensor stands for yet: a receive buffer in flight."""
-        self._add("received", nbytes)
+        self._add("halo", nbytes)
 
     def release(self, nbytes: int) -> None:
         """End a `hold`."""
-        self._add("received", -nbytes)
+        self._add("halo", -nbytes)
 
-    def _watch(self, key: int, storage: torch.UntypedStorage, origin: str, nbytes: int) -> None:
-        owner = weakref.ref(self)
+    def _resident(self, tensor: Tensor, storage: torch.UntypedStorage) -> _Watch:
+        """A tensor that no operator of this rank made."""
+        return self._watch(storage, "features" if tensor.is_floating_point() else "graph", storage.nbytes())
 
-        def freed(_: object) -> None:
-            memory = owner()
-            if memory is not None:
-                memory._known.pop(key, None)
-                memory._add(origin, -nbytes)
+    def _made(self, tensor: Tensor, codec: bool, of_state: bool) -> str:
+        """What a new tensor counts under; `of_state`: it was made of parameters and optimizer state alone."""
+        if self._phase == "features":
+            return "features" if tensor.is_floating_point() else "graph"
+        inside = _in_backward() != -1
+        if inside:
+            self._phase = "gradients"
+        if codec:
+            return "halo"
+        if not tensor.is_floating_point():
+            return "graph"
+        return "optimizer" if of_state and not inside and self._phase == "gradients" else self._phase
 
-        self._known[key] = weakref.ref(storage, freed)
-        self._add(origin, nbytes)
+    def _mark(self, tensors: Iterable[Tensor], label: str) -> None:
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            watch = self._known.get(storage._cdata)
+            if watch is None:
+                self._watch(storage, label, storage.nbytes())
+            elif watch.label in _OF_EPOCH or watch.label == "features":
+                self._relabel(watch, label)
 
-    def _add(self, origin: str, nbytes: int) -> None:
+    def _relabel(self, watch: _Watch, label: str) -> None:
+        self._by_label[watch.label] -= watch.nbytes
+        self._by_label[label] += watch.nbytes
+        watch.label = label
+
+    def _watch(self, storage: torch.UntypedStorage, label: str, nbytes: int) -> _Watch:
+        watch = _Watch(storage, self._freed)
+        watch.key, watch.label, watch.nbytes = storage._cdata, label, nbytes
+        self._known[watch.key] = watch
+        self._add(label, nbytes)
+        return watch
+
+    def _add(self, label: str, nbytes: int) -> None:
         self.live += nbytes
-        self._by_origin[origin] += nbytes
+        self._by_label[label] += nbytes
         if self.live > self.peak:
             self.peak = self.live
-            self.at_peak = dict(self._by_origin)
+            self.at_peak = self._by_label.copy()
+
+
+def _forget(owner: weakref.ref[LiveMemory]) -> Any:
+    """The callback of a rank's watches; it does not keep the memory alive."""
+
+    def freed(watch: _Watch) -> None:
+        memory = owner()
+        if memory is not None:
+            memory._known.pop(watch.key, None)
+            memory._add(watch.label, -watch.nbytes)
+
+    return freed
+
+
+@dataclass(frozen=True)
+class Fullest:
+    """The rank that fills its device most.
+
+    Attributes:
+        peak, capacity: its most bytes, and what its device holds.
+        setup: the peak was reached before the first epoch.
+        contributors: what the peak is made of (see CONTRIBUTORS), bytes, largest first.
+    """
+
+    rank: int
+    peak: int
+    capacity: int
+    setup: bool
+    contributors: dict[str, int]
+
+    def __str__(self) -> str:
+        parts = [f"{name} {nbytes / 1e9:.3g} GB" for name, nbytes in list(self.contributors.items())[:LARGEST]]
+        return (
+            f"rank {self.rank} needs {self.peak / 1e9:.3g} GB{' in set-up' * self.setup} ({', '.join(parts)}), "
+            f"its device has {self.capacity / 1e9:.3g} GB"
+        )
+
+
+def fullest(memories: Sequence[LiveMemory], capacity: Sequence[int]) -> Fullest:
+    """The rank whose peak is the largest share of `capacity`, bytes of each rank's device."""
+    rank = max(range(len(memories)), key=lambda r: memories[r].peak / capacity[r])
+    memory = memories[rank]
+    order = sorted(memory.at_peak.items(), key=lambda item: -item[1])
+    contributors = {name: nbytes for name, nbytes in order if nbytes}
+    return Fullest(rank, memory.peak, capacity[rank], memory.setup_peak == memory.peak, contributors)

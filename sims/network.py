@@ -1,24 +1,28 @@
-"""A fluid network on SimPy's clock: transfers share directed links max-min fairly, exactly.
+"""A fluid network on SimPy's clock: transfers share directed links max-min fairly.
 
 One network object holds all transfers in arrays and keeps one pending SimPy event, its next change; there is no process
-and no event per transfer. A transfer first waits its latency, using nothing, then drains at its fair rate; rates are
-solved anew once per instant at which transfers begin or end. It knows links by number only (see `sims.placement`).
+and no event per transfer. How transfers share is the business of `sims.inflight`; the network knows links and half
+routes by number only (see `sims.placement`).
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from itertools import count
+from typing import Protocol
 
 import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from harness.errors import InputError
-from sims.fluid import SAME_TIME, drain, event_loop, fair_rates, next_completion, take_finished
+from sims.flows import EXACT_FLOWS, WINDOW
+from sims.flows import route_table as route_table
+from sims.flows import run_flows as run_flows
+from sims.flows import solve as solve
+from sims.fluid import SAME_TIME, over_links
+from sims.inflight import InFlight, count_down
+from sims.memo import Batch, Journal, Memo, Period
+from sims.rows import Rows
 
 LATE = 2  # SimPy's own priorities are 0 and 1
 
@@ -32,49 +36,71 @@ def call_late(env: simpy.Environment, call: Callable[[], None], delay: float = 0
     env.schedule(event, priority=EventPriority(LATE), delay=delay)
 
 
-@dataclass(order=True, frozen=True)
-class _Batch:
-    """Flows whose latency ends at `time`."""
+class Watch(Protocol):
+    """Whoever wants to know of every transfer (`sims.traced`)."""
 
-    time: float
-    number: int
-    routes: np.ndarray
-    nbytes: np.ndarray
-    groups: np.ndarray
+    def begun(self, now: float, routes: np.ndarray, nbytes: np.ndarray, latency: np.ndarray) -> None:
+        """Transfers begin: links int32 [flows, width] padded with -1, bytes and seconds [flows]."""
+        ...
+
+    def ended(self, finish: np.ndarray) -> None:
+        """All transfers begun since the last call have ended, at these times [flows]."""
+        ...
 
 
 class FluidNetwork:
     """Transfers in flight over `capacity` [links], B/s.
 
+    Args:
+        halves: half routes for `add_lanes`, int32 [rows, width], such as `Placement.halves`.
+        window, exact_flows: see `sims.flows.schedule`.
+
     Attributes:
+        capacity: float64 [links], B/s.
         link_bytes: int64 [links], bytes that crossed each link or are on their way.
-        solves: how often rates were computed.
+        watch: is told of every transfer; None where nobody looks.
     """
 
-    def __init__(self, env: simpy.Environment, capacity: np.ndarray) -> None:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        capacity: np.ndarray,
+        halves: np.ndarray | None = None,
+        window: float = WINDOW,
+        exact_flows: int = EXACT_FLOWS,
+    ) -> None:
         self.env, self.capacity = env, np.ascontiguousarray(capacity, np.float64)
         self.link_bytes = np.zeros(len(capacity), np.int64)
-        self.solves = 0
-        self._count = 0  # flows that drain: the first rows of the four arrays below
-        self._remaining, self._rate = np.empty(0), np.empty(0)
-        self._route, self._group = np.empty((0, 0), np.int32), np.empty((0, 2), np.int64)
-        self._batches: list[_Batch] = []
-        self._numbers = count()
+        self._rows = Rows(self.capacity, halves)
         self._pending = np.zeros(64, np.int64)  # flows that each group still waits for
+        self._before = self._pending  # as of the last idle moment, for groups made since as they were made
         self._events: dict[int, simpy.Event] = {}
-        self._free = list(range(63, -1, -1))
-        self._drained_at = env.now
+        self._free, self._used_up = list(range(63, -1, -1)), list[int]()
+        self._flight = InFlight(self._rows, self._pending, window, exact_flows)
+        self._memo, self._journal = Memo(), Journal()
+        self._replay: Period | None = None  # what the flight would do, known from before
+        self._replayed = 0  # ends of it that are past
+        self._owed: list[int] = []  # groups that have ended, most of them known to have
+        self.watch: Watch | None = None
+        self._origin = env.now
         self._wake_at = np.inf
         self._version = 0
+
+    @property
+    def solves(self) -> int:
+        """How often rates were computed."""
+        return self._flight.solves
 
     def group(self, flows: int) -> tuple[int, simpy.Event]:
         """A counter of `flows` transfers, to be named in `add`, and the event of its last one's end."""
         if not self._free:
             size = len(self._pending)
             self._pending = np.concatenate([self._pending, np.zeros(size, np.int64)])
+            self._before = np.concatenate([self._before, np.zeros(size, np.int64)])
+            self._flight.pending = self._pending
             self._free = list(range(2 * size - 1, size - 1, -1))
         number, event = self._free.pop(), self.env.event()
-        self._pending[number] = flows
+        self._pending[number] = self._before[number] = flows
         self._events[number] = event
         return number, event
 
@@ -87,135 +113,132 @@ class FluidNetwork:
             latency: [flows], seconds.
             groups: int64 [flows, 2], numbers from `group` that count the transfer, or -1.
         """
-        self.account(routes, nbytes)
-        for seconds in np.unique(latency):
-            chosen = latency == seconds
-            batch = _Batch(
-                self.env.now + float(seconds),
-                next(self._numbers),
-                routes[chosen],
-                nbytes[chosen].astype(np.float64),
-                groups[chosen],
-            )
-            heapq.heappush(self._batches, batch)
-        if len(latency):
-            self._schedule(self._batches[0].time)
+        head = self._rows.intern(routes)
+        self.add_lanes(head, np.zeros(len(head), np.int32), nbytes, latency, groups)
+
+    def add_lanes(
+        self, head: np.ndarray, tail: np.ndarray, nbytes: np.ndarray, latency: np.ndarray, groups: np.ndarray
+    ) -> None:
+        """`add` for routes given as two half routes each, int32 [flows]: takes no table of routes."""
+        if not len(head):
+            return
+        self._count_bytes(head, tail, nbytes)
+        if self._next_time() == np.inf:
+            self._awake()
+        batch = Batch(head, tail, nbytes, latency, groups)
+        self._begin(self.env.now - self._origin, batch)
+        if self.watch is not None:
+            rows = self._rows.fabric().rows
+            self.watch.begun(self.env.now, np.concatenate([rows[head], rows[tail]], axis=1), nbytes, latency)
+        self._schedule()
 
     def account(self, routes: np.ndarray, nbytes: np.ndarray) -> None:
         """Count bytes on the links of routes [flows, width] without moving them."""
-        crossed = routes >= 0
-        np.add.at(
-            self.link_bytes,
-            routes[crossed],
-            np.broadcast_to(np.asarray(nbytes, np.int64)[:, None], routes.shape)[crossed],
+        head = self._rows.intern(routes)
+        self._count_bytes(head, np.zeros(len(head), np.int32), np.broadcast_to(nbytes, len(head)))
+
+    def report(self) -> None:
+        """Tell the watch when the transfers that it saw begin have ended, if all have."""
+        if self.watch is not None and self._next_time() == np.inf:
+            self.watch.ended(self._origin + self._flight.finish)
+
+    def facts(self) -> dict[str, float]:
+        """How exact the times are: the longest window in which completions were taken together, and its bound."""
+        window, bound = self._flight.widest
+        return {"network_window_s": window, "network_bound_s": bound, "network_solves": float(self.solves)}
+
+    def _count_bytes(self, head: np.ndarray, tail: np.ndarray, nbytes: np.ndarray) -> None:
+        fabric = self._rows.fabric()
+        by_row = np.bincount(head, nbytes, len(fabric.rows)) + np.bincount(tail, nbytes, len(fabric.rows))
+        self.link_bytes += np.rint(over_links(fabric, by_row)).astype(np.int64)
+
+    def _awake(self) -> None:
+        """Begin to count time anew: nothing is in flight."""
+        self.report()
+        self._free += self._used_up
+        self._used_up, self._owed, self._before = [], [], self._pending.copy()
+        self._origin, self._journal, self._replay, self._replayed = self.env.now, Journal(), None, 0
+        self._flight.reset(recording=self.watch is not None)
+
+    def _begin(self, now: float, batch: Batch) -> None:
+        """Begin transfers, as remembered or in fact."""
+        if self.watch is not None or (self._journal.full and self._replay is None):
+            self._journal.batches.clear()
+            self._flight.add(now, *batch)
+            return
+        first = not self._journal.begun
+        self._journal.begin(now, batch, self._pending)
+        if first:
+            self._replay = self._memo.find(self._journal, now, self._slack())
+        elif not self._as_known(now):
+            self._restart(now)
+            return
+        if self._replay is not None:
+            count_down(batch.groups, np.arange(len(batch.head)), self._pending)
+        else:
+            self._flight.add(now, *batch)
+
+    def _restart(self, now: float) -> None:
+        """The period is not what it seemed: go on with another that fits, or compute it from its beginning."""
+        self._pending[:] = self._before
+        self._replayed = 0
+        self._replay = self._memo.find(self._journal, now, self._slack())
+        for (time, _), batch in zip(self._journal.begun, self._journal.batches, strict=True):
+            if self._replay is not None:
+                count_down(batch.groups, np.arange(len(batch.head)), self._pending)
+            else:
+                self._owed += self._flight.run_to(time, self._slack())
+                self._flight.add(time, *batch)
+
+    def _as_known(self, now: float) -> bool:
+        """Whether what has begun until now is what is being replayed, if anything is."""
+        return self._replay is None or self._replay.fits(
+            self._journal, now, self._slack(), len(self._journal.begun) - 1
         )
 
-    def _schedule(self, time: float) -> None:
-        """Wake at `time` unless that is planned already; an earlier plan replaces a later one."""
-        if time >= self._wake_at:
+    def _next_time(self) -> float:
+        if self._replay is None:
+            return self._flight.next_time()
+        return self._replay.next_time(len(self._journal.begun), self._replayed, self._slack())
+
+    def _slack(self) -> float:
+        return self.env.now * SAME_TIME
+
+    def _schedule(self) -> None:
+        """Wake at the next change unless that is planned already."""
+        time = self._origin + self._next_time()
+        if time == self._wake_at or time == np.inf:
             return
         self._wake_at = time
         self._version += 1
         call_late(self.env, partial(self._wake, self._version), max(time - self.env.now, 0.0))
 
     def _wake(self, version: int) -> None:
-        """Bring everything to the present: drain, end and begin transfers, solve once, plan the next change."""
+        """Bring the transfers to the present, and tell whom they were for."""
         if version != self._version:
             return
-        now = self.env.now
-        self._wake_at = np.inf
-        drain(self._remaining, self._rate, self._count, now - self._drained_at)
-        self._drained_at = now
-        while self._batches and self._batches[0].time <= now * (1 + SAME_TIME):
-            self._activate(heapq.heappop(self._batches))
-        self._count, done = take_finished(
-            self._remaining, self._rate, self._route, self._group, self._count, now * SAME_TIME, self._pending
-        )
-        fair_rates(self.capacity, self._route, self._count, self._rate)
-        self.solves += 1
-        change = now + next_completion(self._remaining, self._rate, self._count)
-        if self._batches:
-            change = min(change, self._batches[0].time)
-        if change < np.inf:
-            self._schedule(change)
-        for number in done:
-            self._free.append(int(number))
-            self._events.pop(int(number)).succeed()
+        self._wake_at, now = np.inf, self.env.now - self._origin
+        if not self._as_known(now):
+            self._restart(now)
+        for number in self._run_to(now):
+            event = self._events.pop(number, None)  # a group ends on time, and is counted down later in its window
+            if event is not None:
+                self._used_up.append(number)
+                if self.watch is None and not self._journal.full:
+                    self._journal.end(now, number)
+                event.succeed()
+        if self._next_time() == np.inf and self._replay is None and self.watch is None and not self._journal.full:
+            self._memo.keep(self._journal, now)
+        self._schedule()
 
-    def _activate(self, batch: _Batch) -> None:
-        """Append the flows of a batch to those that drain."""
-        begin, end = self._count, self._count + len(batch.nbytes)
-        self._reserve(end, batch.routes.shape[1])
-        width = batch.routes.shape[1]
-        self._route[begin:end, :width], self._route[begin:end, width:] = batch.routes, -1
-        self._remaining[begin:end], self._rate[begin:end] = batch.nbytes, 0.0
-        self._group[begin:end] = batch.groups
-        self._count = end
-
-    def _reserve(self, flows: int, width: int) -> None:
-        """Room for so many flows; grows geometrically."""
-        have, wide = self._route.shape
-        if flows <= have and width <= wide:
-            return
-        rows, columns = have if flows <= have else max(2 * have, flows, 256), max(width, wide)
-        route = np.full((rows, columns), -1, np.int32)
-        route[:have, :wide] = self._route
-        self._route = route
-        if rows > have:
-            self._remaining = np.concatenate([self._remaining, np.empty(rows - have)])
-            self._rate = np.concatenate([self._rate, np.zeros(rows - have)])
-            self._group = np.concatenate([self._group, np.empty((rows - have, 2), np.int64)])
-
-
-def solve(capacity: np.ndarray, routes: np.ndarray) -> np.ndarray:
-    """Max-min fair rates, float64 [flows] in B/s, of flows over routes int32 [flows, width] padded with -1."""
-    rate = np.empty(len(routes))
-    fair_rates(np.ascontiguousarray(capacity, np.float64), np.ascontiguousarray(routes, np.int32), len(routes), rate)
-    return rate
-
-
-def route_table(routes: Sequence[Sequence[int]]) -> np.ndarray:
-    """Routes of different lengths as int32 [flows, width], padded with -1."""
-    width = max(map(len, routes), default=0)
-    return np.asarray([[*route, *[-1] * (width - len(route))] for route in routes], np.int32).reshape(-1, width)
-
-
-def run_flows(
-    capacity: np.ndarray,
-    routes: np.ndarray,
-    nbytes: np.ndarray,
-    start_s: np.ndarray | float = 0.0,
-    latency_s: np.ndarray | float = 0.0,
-    after: Sequence[Sequence[int]] | None = None,
-) -> np.ndarray:
-    """Finish times, float64 [flows], of transfers over shared links, without a clock.
-
-    Args:
-        capacity: [links], B/s.
-        routes: int32 [flows, width], links, padded with -1 (see `route_table`).
-        nbytes, start_s, latency_s: [flows], or one number for all.
-        after: for every flow the flows that must end before it begins.
-
-    Raises:
-        InputError: a flow waits for itself through others.
-    """
-    flows = len(routes)
-    after = [()] * flows if after is None else after
-    waits = np.asarray([len(before) for before in after], np.int64).reshape(flows)
-    parent = np.asarray([p for before in after for p in before], np.int64)
-    order = np.argsort(parent, kind="stable")
-    child_start = np.searchsorted(parent[order], np.arange(flows + 1))
-    size, start, latency = (np.broadcast_to(np.asarray(v, np.float64), (flows,)) for v in (nbytes, start_s, latency_s))
-    finish: np.ndarray = event_loop(
-        np.ascontiguousarray(capacity, np.float64),
-        np.ascontiguousarray(routes, np.int32),
-        size.copy(),
-        start.copy(),
-        latency.copy(),
-        child_start.astype(np.int64),
-        np.repeat(np.arange(flows), waits)[order],
-        waits.copy(),
-    )
-    if np.isnan(finish).any():
-        raise InputError(f"flow {int(np.flatnonzero(np.isnan(finish))[0])} follows itself through other flows")
-    return finish
+    def _run_to(self, now: float) -> list[int]:
+        """Let time pass; answers groups that have ended, some of them again."""
+        owed, self._owed = self._owed, []
+        period = self._replay
+        if period is None:
+            return owed + self._flight.run_to(now, self._slack())
+        while self._replayed < len(period.ended) and period.ended[self._replayed][0] <= now + self._slack():
+            label = period.ended[self._replayed][1]
+            owed += [self._journal.number_of[label]] if label >= 0 else []
+            self._replayed += 1
+        return owed

@@ -35,7 +35,16 @@ NEIGHBOUR_SUMS = {
 }
 """Sums over stored entries -> positions of the entries' columns and of the dense rows."""
 
-CODECS = {"haloscope::quantize_rows": 0, "haloscope::dequantize_rows": None}
+CODECS = {
+    "haloscope::quantize_rows": 0,
+    "haloscope::quantize_linear": 0,
+    "haloscope::dequantize_rows": None,
+    "haloscope::bucket_encode": 0,
+    "haloscope::bucket_decode": None,
+    "haloscope::trend_score": 0,
+    "haloscope::trend_choose": 0,
+    "haloscope::trend_restore": None,
+}
 """Row codecs -> position of the uncoded rows, None for the output."""
 
 FREE_NAMES = _names(
@@ -44,7 +53,7 @@ FREE_NAMES = _names(
     "is_pinned _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride is_nonzero"
 )
 GATHERS = _names(
-    "haloscope::select_columns "
+    "haloscope::select_columns haloscope::drop_edges haloscope::sample_block "
     "index_select index gather embedding take masked_select repeat_interleave nonzero flip roll searchsorted bucketize"
 )
 SCATTERS = _names(
@@ -53,6 +62,7 @@ SCATTERS = _names(
 )
 SORTS = _names("sort argsort msort unique _unique _unique2 unique_dim unique_consecutive kthvalue median topk")
 REDUCTIONS = _names(
+    "haloscope::changed_rows "
     "sum nansum mean amax amin aminmax max min argmax argmin any all prod norm linalg_vector_norm var std var_mean "
     "std_mean logsumexp cumsum cumprod logcumsumexp bincount histc count_nonzero equal trace "
     "native_layer_norm native_layer_norm_backward native_batch_norm native_batch_norm_backward "
@@ -65,6 +75,7 @@ RANDOMS = _names(
     "randint_like randperm uniform normal random exponential multinomial log_normal geometric cauchy"
 )
 ARITHMETIC = _names(
+    "_fused_adam "
     "threshold_backward gelu_backward tril triu diag_embed slice_backward select_backward native_dropout_backward "
     "binary_cross_entropy_with_logits mse_loss mse_loss_backward"
 )
@@ -81,6 +92,7 @@ class Operator:
     Attributes:
         name: without namespace aten, without the underscore of in-place forms.
         free: a view or an empty tensor: no time.
+        view: its outputs are views of its inputs.
         known: it is in one of the tables (or marked elementwise by torch).
     """
 
@@ -91,7 +103,8 @@ class Operator:
         inplace = plain.endswith("_") and not plain.startswith("__")
         self.name = (plain.rstrip("_") if inplace else plain) if space == "aten" else schema.name
         views = [r.alias_info is not None and not r.alias_info.is_write for r in schema.returns]
-        self.free = self.name in FREE_NAMES or space in ("profiler", "prim", "prims") or (bool(views) and all(views))
+        self.view = bool(views) and all(views)
+        self.free = self.view or self.name in FREE_NAMES or space in ("profiler", "prim", "prims")
         self._makes = [r.alias_info is None for r in schema.returns]
         self._list_returned = len(schema.returns) == 1 and "[]" in str(schema.returns[0].type)
         arguments = [a.name for a in schema.arguments]

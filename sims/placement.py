@@ -1,11 +1,13 @@
 """Ranks on the hosts and devices of a cluster, the directed links there, and the links that each transfer crosses.
 
-Links are numbered from 0 in blocks by kind. Routes are computed for whole arrays of rank pairs at a time. How long a
-transfer takes is not decided here.
+Links are numbered from 0 in blocks by kind. A route is two half routes, the sender's and the receiver's; which ones
+depends only on how the two ranks are related (see `RELATIONS`), so that a table of a few rows per rank holds all
+routes. Everything is computed for whole arrays of rank pairs at a time. How long a transfer takes is not decided here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,15 +20,25 @@ Ints = np.ndarray  # int32 [n]
 NO_LINK = -1
 """Fills routes shorter than their table is wide."""
 
+RELATIONS = ("self", "mesh", "peer", "switch", "host", "rack", "core")
+"""How two ranks are related: the same one; devices of one host joined by mesh or peer links, or that share a PCIe
+switch, or only the host; hosts of one rack; hosts of different racks."""
+
+SELF, MESH, PEER, SWITCH, HOST, RACK, CORE = range(len(RELATIONS))
+
 
 class Placement:
     """`size` ranks on a cluster.
 
     Attributes:
         host, device: int32 [size], where each rank sits; devices are numbered inside their host.
+        switch, nic: int32 [size], PCIe switch and network adapter of each rank, numbered inside their host.
+        rack: int32 [size].
+        profile_of: the device profile of each rank, by name or path.
         capacity: float64 [links], bytes/s of every directed link.
         latency_s: float64 [links], seconds for crossing it.
         names: the links' names, such as "host0.nic.tx".
+        halves: int32 [rows, width], the half routes, padded with NO_LINK; row 0 is empty. See `lanes`.
         staged: messages start and end in host memory, away from the devices.
         ranks_on_host: int64 [hosts].
     """
@@ -36,93 +48,168 @@ class Placement:
         per_host = -(-size // cluster.hosts) if cluster.spread else cluster.ranks_per_host
         ranks = np.arange(size, dtype=np.int32)
         self.host: Ints = ranks // per_host
-        self.device: Ints = ranks % per_host % cluster.devices
+        self.slot: Ints = ranks % per_host  # among the ranks of its host
+        self.device: Ints = self.slot % cluster.devices
+        self.switch: Ints = self.device // (cluster.devices_per_switch or cluster.devices)
+        self.nic: Ints = self.device // (cluster.devices // cluster.nics)
+        self.rack: Ints = self.host // (cluster.per_rack or cluster.hosts)
+        self.profile_of = [
+            cluster.profile(h, d) for h, d in zip(self.host.tolist(), self.device.tolist(), strict=True)
+        ]  # fmt: skip
         self.ranks_on_host = np.bincount(self.host)
-        self.staged = cluster.transport.kind == "gloo"
+        self.staged = cluster.transport.staged
         self.names: list[str] = []
         self._capacity: list[float] = []
         self._latency: list[float] = []
+        self._slots = min(per_host, size)
         self._lay_links()
         self.capacity = np.asarray(self._capacity)
         self.latency_s = np.asarray(self._latency)
+        self.halves = self._half_routes()
+        self._half_latency = np.where(self.halves >= 0, self.latency_s[self.halves], 0.0).sum(axis=1)
+        self._half_capacity = np.where(self.halves >= 0, self.capacity[self.halves], np.inf).min(axis=1)
 
     def _lay_links(self) -> None:
         """Number the links; every `self._<kind>_<direction>` is int32 [size], each rank's link of that kind."""
-        hosts = range(int(self.host.max()) + 1)
-        slot = self.host * self.cluster.devices + self.device
-        devices = [f"host{h}.device{d}" for h in hosts for d in range(self.cluster.devices)]
+        cluster, hosts = self.cluster, range(int(self.host.max()) + 1)
+        devices = [f"host{h}.device{d}" for h in hosts for d in range(cluster.devices)]
+        switches = int(self.switch.max()) + 1
+        nic = [f"{i}" if cluster.nics > 1 else "" for i in range(cluster.nics)]
         each_host = [f"host{h}" for h in hosts]
-        self._bus_up, self._bus_down = self._pair("bus", ("up", "down"), devices, slot)
-        self._peer_up, self._peer_down = self._pair("peer", ("up", "down"), devices, slot)
-        self._root_up, self._root_down = self._pair("root", ("up", "down"), each_host, self.host)
-        self._nic_tx, self._nic_rx = self._pair("nic", ("tx", "rx"), each_host, self.host)
-        self._loopback = self._block("loopback", "", each_host, self.host)
-        self._process_tx = self._process("tx")
-        self._process_rx = self._process("rx")
+        slot = self.host * cluster.devices + self.device
+        self._bus = self._pair("bus", [f"{d}.bus" for d in devices], slot)
+        self._switch = self._pair(
+            "switch", [f"{h}.switch{s}" for h in each_host for s in range(switches)], self.host * switches + self.switch
+        )
+        self._peer = self._pair("peer", [f"{d}.peer" for d in devices], slot)
+        self._root = self._pair("root", [f"{h}.root" for h in each_host], self.host)
+        self._nic = self._pair(
+            "nic", [f"{h}.nic{i}" for h in each_host for i in nic], self.host * cluster.nics + self.nic, ("tx", "rx")
+        )
+        self._rack = self._pair("rack", [f"rack{r}" for r in range(int(self.rack.max()) + 1)], self.rack)
+        self._loopback = self._block("loopback", [f"{h}.loopback" for h in each_host], self.host)
+        self._spine = self._block("spine", ["spine"], np.zeros(self.size, np.int32))
+        self._mesh = self._block("mesh", self._mesh_names(each_host), self.host * len(self._mesh_pairs()))
+        self._process = (self._processes("tx"), self._processes("rx"))
 
-    def _pair(self, kind: str, ends: tuple[str, str], owners: list[str], of_rank: Ints) -> tuple[Ints, Ints]:
-        return self._block(kind, f".{ends[0]}", owners, of_rank), self._block(kind, f".{ends[1]}", owners, of_rank)
+    def _mesh_pairs(self) -> list[tuple[int, int]]:
+        """Ordered pairs of devices of a host that a mesh link joins: all pairs of a group."""
+        each, devices = self.cluster.devices // self.cluster.mesh_groups, range(self.cluster.devices)
+        return [(a, b) for a in devices for b in devices if a // each == b // each and a != b]
 
-    def _block(self, kind: str, end: str, owners: list[str], of_rank: Ints) -> Ints:
-        """One directed link per owner; answers the number of every rank's, or NO_LINK where the cluster has none."""
+    def _mesh_names(self, hosts: list[str]) -> list[str]:
+        return [f"{host}.device{a}.mesh.device{b}" for host in hosts for a, b in self._mesh_pairs()]
+
+    def _pair(
+        self, kind: str, owners: list[str], of_rank: Ints, ends: tuple[str, str] = ("up", "down")
+    ) -> tuple[Ints, Ints]:
+        """Two directed links per owner."""
+        out, back = ([f"{owner}.{end}" for owner in owners] for end in ends)
+        return self._block(kind, out, of_rank), self._block(kind, back, of_rank)
+
+    def _block(self, kind: str, names: list[str], of_rank: Ints) -> Ints:
+        """One directed link per name; answers the number of every rank's, or NO_LINK where the cluster has none."""
         link = self.cluster.links.get(kind)
         if link is None:
             return np.full(self.size, NO_LINK, np.int32)
-        first = len(self.names)
-        for owner in owners:
-            self.names.append(f"{owner}.{kind}{end}")
-            self._capacity.append(link.bandwidth.value)
-            self._latency.append(link.latency.value)
-        return (of_rank + first).astype(np.int32)
+        return self._lay(names, link.bandwidth.value, link.latency.value, of_rank)
 
-    def _process(self, end: str) -> Ints:
+    def _processes(self, end: str) -> Ints:
         """One link per rank for what its process can move."""
         ceiling = self.cluster.transport.process
         if ceiling is None:
             return np.full(self.size, NO_LINK, np.int32)
+        names = [f"rank{r}.process.{end}" for r in range(self.size)]
+        return self._lay(names, ceiling.value, 0.0, np.arange(self.size))
+
+    def _lay(self, names: list[str], bandwidth: float, latency: float, of_rank: Ints) -> Ints:
         first = len(self.names)
-        self.names += [f"rank{r}.process.{end}" for r in range(self.size)]
-        self._capacity += [ceiling.value] * self.size
-        self._latency += [0.0] * self.size
-        return np.arange(first, first + self.size, dtype=np.int32)
+        self.names += names
+        self._capacity += [bandwidth] * len(names)
+        self._latency += [latency] * len(names)
+        return (of_rank + first).astype(np.int32)
+
+    def _half_routes(self) -> np.ndarray:
+        """The empty row; per relation every sender's row, then every receiver's; then a row per mesh pair."""
+        (process_out, process_in), (bus_up, bus_down) = self._process, self._bus
+        out, back = [self._nic[0]], [self._nic[1]]
+        if not self.staged:
+            inner_up, inner_down = [self._switch[0], self._root[0]], [self._root[1], self._switch[1]]
+            across = ([bus_up, *inner_up], [*inner_down, bus_down])
+            if self.cluster.nics_on == "root":
+                out, back = [*inner_up, *out], [*back, *inner_down]
+            out, back = [bus_up, *out], [*back, bus_down]
+        else:
+            across = ([self._loopback], [])
+        core = [*out, self._rack[0], self._spine], [self._rack[1], *back]
+        nowhere, peer = np.full(self.size, NO_LINK, np.int32), ([self._peer[0]], [self._peer[1]])
+        rows: list[Sequence[Ints]] = [[nowhere[:1]], [nowhere], [nowhere]]
+        for head, tail in (([], []), peer, ([bus_up], [bus_down]), across, (out, back), core):
+            rows += [[process_out, *head], [*tail, process_in]]
+        if "mesh" in self.cluster.links:
+            number = np.full((self.cluster.devices, self.cluster.devices), NO_LINK, np.int32)
+            number[tuple(np.transpose(self._mesh_pairs()))] = np.arange(len(self._mesh_pairs()))
+            to = number[self.device][:, np.arange(self._slots) % self.cluster.devices]
+            pair = np.where(to >= 0, self._mesh[:, None] + to, np.int32(NO_LINK)).ravel().astype(np.int32)
+            rows.append([np.repeat(process_out, self._slots), pair])
+        return _padded(rows)
+
+    def relations(self, src: Ints, dst: Ints) -> np.ndarray:
+        """How src[i] and dst[i] are related: int8 [n], indices into RELATIONS."""
+        links, cluster = self.cluster.links, self.cluster
+        inside: np.ndarray = np.full(len(src), HOST, np.int8)
+        if not self.staged:
+            if "peer" in links:
+                inside[:] = PEER
+            elif cluster.devices_per_switch:
+                inside[self.switch[src] == self.switch[dst]] = SWITCH
+            if "mesh" in links:
+                group = self.device // (cluster.devices // cluster.mesh_groups)
+                inside[(group[src] == group[dst]) & (self.device[src] != self.device[dst])] = MESH
+        outside = np.where(self.rack[src] == self.rack[dst], np.int8(RACK), np.int8(CORE))
+        found = np.where(self.host[src] == self.host[dst], inside, outside)
+        found[src == dst] = SELF
+        return found
+
+    def lanes(self, src: Ints, dst: Ints) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of `halves` that messages src[i] -> dst[i] cross, the sender's and the receiver's: two int32 [n]."""
+        relation = self.relations(src, dst).astype(np.int32)
+        head = 1 + 2 * relation * self.size + src
+        tail = 1 + (2 * relation + 1) * self.size + dst
+        mesh = relation == MESH
+        if mesh.any():
+            first = 1 + 2 * len(RELATIONS) * self.size
+            head[mesh] = first + src[mesh] * self._slots + self.slot[dst[mesh]]
+        return head.astype(np.int32), tail.astype(np.int32)
 
     def routes(self, src: Ints, dst: Ints) -> np.ndarray:
         """Links that messages src[i] -> dst[i] cross, in order: int32 [n, width], padded with NO_LINK.
 
         A message of a rank to itself crosses none.
         """
-        same, inter = self.host[src] == self.host[dst], self.host[src] != self.host[dst]
-
-        def where(mask: np.ndarray, links: Ints) -> Ints:
-            return np.where(mask & (src != dst), links, np.int32(NO_LINK))
-
-        network = [where(inter, self._nic_tx[src]), where(inter, self._nic_rx[dst])]
-        tx, rx = where(same | inter, self._process_tx[src]), where(same | inter, self._process_rx[dst])
-        if self.staged:
-            columns = [tx, where(same, self._loopback[src]), *network, rx]
-        else:
-            peer = same & (self._peer_up[src] != NO_LINK)
-            columns = [
-                tx,
-                where(peer, self._peer_up[src]),
-                where(~peer, self._bus_up[src]),
-                where(~peer, self._root_up[src]),
-                *network,
-                where(~peer, self._root_down[dst]),
-                where(~peer, self._bus_down[dst]),
-                where(peer, self._peer_down[dst]),
-                rx,
-            ]
-        return np.stack(columns, axis=1).astype(np.int32)
+        head, tail = self.lanes(src, dst)
+        return np.concatenate([self.halves[head], self.halves[tail]], axis=1)
 
     def copy_routes(self, ranks: Ints, to_host: bool) -> np.ndarray:
-        """Links that copies between the ranks' devices and their hosts cross, int32 [n, 2]; all NO_LINK without bus."""
-        columns = (self._bus_up, self._root_up) if to_host else (self._root_down, self._bus_down)
-        return np.stack([column[ranks] for column in columns], axis=1)
+        """Links that copies between devices and host memory cross, int32 [n, width]; all NO_LINK without bus."""
+        end = 0 if to_host else 1
+        columns = [self._bus[end], self._switch[end], self._root[end]]
+        crossed = [c for c in columns if (c != NO_LINK).any()] or columns[:1]
+        return np.stack([column[ranks] for column in (crossed if to_host else crossed[::-1])], axis=1)
 
     def latencies(self, routes: np.ndarray) -> np.ndarray:
         """Seconds before the first byte of every route arrives: the sum over its links, float64 [n]."""
         total: np.ndarray = np.where(routes >= 0, self.latency_s[np.maximum(routes, 0)], 0.0).sum(axis=1)
+        return total
+
+    def lane_latencies(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """`latencies` of the routes of two arrays of lanes, float64 [n]."""
+        total: np.ndarray = self._half_latency[head] + self._half_latency[tail]
+        return total
+
+    def lane_capacities(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """Bytes/s of the slowest link of each route, float64 [n]; inf for a route without links."""
+        total: np.ndarray = np.minimum(self._half_capacity[head], self._half_capacity[tail])
         return total
 
     def route(self, src: int, dst: int) -> list[int]:
@@ -135,30 +222,45 @@ class Placement:
 
     def tier(self, src: int, dst: int) -> str:
         """Name of the kind of link that src -> dst is counted under; "self" for src = dst."""
-        if src == dst:
-            return "self"
-        return self._tier_names()[int(self.host[src] != self.host[dst])]
+        relation = self.relations(np.asarray([src]), np.asarray([dst]))
+        return self._tier_of()[int(relation[0])]
 
     def tier_matrix(self, size: int | None = None) -> tuple[tuple[str, ...], np.ndarray]:
         """Tier names, and int8 [size, size] of indices into them by (from, to); -1 on the diagonal.
 
         `size` takes the first ranks only; all by default.
         """
-        inside, outside = self._tier_names()
-        names = tuple(dict.fromkeys(name for name in (inside, outside) if name))
-        host = self.host[:size]
-        code = np.where(host[:, None] == host[None, :], names.index(inside) if inside else 0, 0)
-        if outside:
-            code = np.where(host[:, None] != host[None, :], names.index(outside), code)
-        np.fill_diagonal(code, -1)
-        return names, code.astype(np.int8)
+        size = self.size if size is None else size
+        tier_of = self._tier_of()
+        names = tuple(dict.fromkeys(name for relation, name in tier_of.items() if relation != SELF))
+        number = np.asarray([names.index(tier_of[r]) if r != SELF and r in tier_of else -1 for r in range(CORE + 1)])
+        ranks = np.arange(size)
+        code = np.empty((size, size), np.int8)
+        for rank in range(size):
+            code[rank] = number[self.relations(np.full(size, rank), ranks)]
+        return names, code
 
-    def _tier_names(self) -> tuple[str, str]:
-        """Tiers inside a host and between hosts; "" where there is no such link."""
+    def _tier_of(self) -> dict[int, str]:
+        """Relation -> tier, for the relations that the cluster knows; a crossing of racks has a tier of its own."""
         links = self.cluster.links
-        inside = ("loopback",) if self.staged else ("peer", "bus")
-        within = next((links[kind].tier for kind in inside if kind in links), "")
-        return within, links["nic"].tier if "nic" in links else ""
+        kinds = {HOST: "loopback"} if self.staged else {MESH: "mesh", PEER: "peer"}
+        if not self.staged and "peer" not in links and ("mesh" not in links or self.cluster.mesh_groups > 1):
+            kinds |= {SWITCH: "bus", HOST: "bus"}
+        kinds |= {RACK: "nic", CORE: "rack" if "rack" in links else "spine"}
+        return {SELF: "self"} | {relation: links[kind].tier for relation, kind in kinds.items() if kind in links}
 
     def _one(self, src: int, dst: int) -> np.ndarray:
         return self.routes(np.asarray([src], np.int32), np.asarray([dst], np.int32))
+
+
+def _padded(rows: list[Sequence[Ints]]) -> np.ndarray:
+    """Blocks of rows, each given by its columns, as one table; columns that are empty in a block close up."""
+    kept = [[c for c in columns if (c != NO_LINK).any()] or [columns[0]] for columns in rows]
+    width = max(map(len, kept))
+    table = np.full((sum(len(columns[0]) for columns in kept), width), NO_LINK, np.int32)
+    at = 0
+    for columns in kept:
+        end = at + len(columns[0])
+        table[at:end, : len(columns)] = np.stack(columns, axis=1)
+        at = end
+    return table

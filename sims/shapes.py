@@ -12,85 +12,129 @@ from typing import Any
 import torch
 from torch import Tensor, strided
 from torch._ops import OpOverload
+from torch.nn import Parameter
 
-KEYS_KEPT = 200_000
+KEYS_KEPT = 600_000  # about 4,000 ranks that all differ, 1 KB each
 
 _IGNORED = ("key", "generator")
 """Arguments that never change a shape: random keys, which differ on every call."""
+
+_PLAIN = frozenset((type(None), int, str, torch.dtype, torch.device, torch.layout, torch.memory_format))
+
+_SIMPLE = _PLAIN | {float, bool, list, tuple}  # quicker to look up than to ask whether a value is a tensor
+
+
+class Call:
+    """A call that is known: the operator, and the types and shapes of its arguments. Compared by identity.
+
+    Attributes:
+        make: makes what it returns; None where that is its first argument, written to.
+        prices: what it costs, by whom it was priced.
+    """
+
+    __slots__ = ("make", "prices")
+
+    def __init__(self, make: Callable[[], Any] | None) -> None:
+        self.make = make
+        self.prices: dict[object, Any] = {}
 
 
 class ShapeMemory:
     """Calls operators on meta tensors; a call seen before is answered from memory. Shared by all ranks."""
 
     def __init__(self) -> None:
-        self._how: dict[OpOverload, str] = {}
-        self._ignored: dict[OpOverload, frozenset[int]] = {}
-        self._known: dict[Any, Callable[[], Any] | None] = {}
+        self._functions: dict[int, tuple[str, frozenset[int]]] = {}  # by id: operators live as long as torch
+        self._known: dict[Any, Call] = {}
 
-    def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `func(*args, **kwargs)` returns, with equal shapes, strides and types.
+    def call(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor]
+    ) -> tuple[Any, Call | None]:
+        """What `func(*args, **kwargs)` returns, with equal shapes, strides and types; and the call, if remembered.
 
-        Raises what the operator raises: a call that failed is not remembered.
+        `inputs` gets the tensors among the arguments. Raises what the operator raises: a call that failed is not
+        remembered.
         """
-        how = self._how.get(func)
-        if how is None:
-            how = self._how[func] = _how(func)
-            self._ignored[func] = frozenset(i for i, a in enumerate(func._schema.arguments) if a.name in _IGNORED)
-        key = None if how == "call" else self._key(func, args, kwargs)
+        function = self._functions.get(id(func))
+        if function is None:
+            ignored = frozenset(i for i, a in enumerate(func._schema.arguments) if a.name in _IGNORED)
+            function = self._functions[id(func)] = (_how(func), ignored)
+        how, ignored = function
+        key = None if how == "call" else _key(func, args, kwargs, ignored, inputs)
         if key is None:
-            return func(*args, **kwargs)
-        if key in self._known:
-            make = self._known[key]
-            return args[0] if make is None else make()
+            inputs[:] = tensors_of((*args, *kwargs.values()) if kwargs else args)
+            return func(*args, **kwargs), None
+        call = self._known.get(key)
+        if call is not None:
+            return (args[0] if call.make is None else call.make()), call
         result = func(*args, **kwargs)
         if len(self._known) >= KEYS_KEPT:
             self._known.clear()
-        self._known[key] = None if how == "inplace" else _maker(result)
-        return result
+        call = self._known[key] = Call(None if how == "inplace" else _maker(result))
+        return result, call
 
-    def _key(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call as a hashable value, or None where it cannot be remembered."""
-        ignored = self._ignored[func]
-        parts = [func]
-        tensors = 0
-        for position, value in enumerate((*args, *kwargs.items())):
-            if position in ignored:
-                continue
-            part = _part(value)
-            if part is None:
+
+def tensors_of(values: Any) -> list[Tensor]:
+    """The tensors among arguments or results, and in lists of them."""
+    found = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [item for item in value if isinstance(item, Tensor)]
+    return found
+
+
+def _key(
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], ignored: frozenset[int], inputs: list[Tensor]
+) -> Any:
+    """The call as a hashable value, or None where it cannot be remembered: no tensor, or one that is not meta."""
+    parts: list[Any] = [id(func)]
+    for position, value in enumerate(args):
+        kind = type(value)
+        if kind is Tensor or kind is Parameter or (kind not in _SIMPLE and isinstance(value, Tensor)):
+            if value.layout is not strided or not value.is_meta:
                 return None
-            tensors += type(part) is _Meta or (type(value) in (list, tuple) and any(type(p) is _Meta for p in part))
+            inputs.append(value)
+            parts.append((value.shape, value.stride(), value.dtype))
+        elif position not in ignored:
+            if kind is list or kind is tuple:
+                inputs += [item for item in value if isinstance(item, Tensor)]
+            part = _part(value)
+            if part is NotImplemented:
+                return None
             parts.append(part)
-        return tuple(parts) if tensors else None
-
-
-class _Meta(tuple[Any, ...]):
-    """Marks the description of a tensor among the parts of a key."""
-
-    __slots__ = ()
+    for name, value in kwargs.items():
+        part = _part(value)
+        if part is NotImplemented:
+            return None
+        inputs += tensors_of((value,))
+        parts.append((name, part))
+    return tuple(parts) if inputs else None
 
 
 def _part(value: Any) -> Any:
-    """One argument as a hashable value; None for what must not be remembered."""
-    if isinstance(value, Tensor):
-        if value.layout is not strided or not value.is_meta:
-            return None
-        return _Meta((value.shape, value.stride(), value.dtype))
+    """One argument as a hashable value; NotImplemented for what must not be remembered."""
     kind = type(value)
+    if kind in _PLAIN:
+        return value
     if kind is float:
         return float  # its value changes no shape
+    if kind is bool:
+        return (bool, value)  # True and 1 hash alike
     if kind is list or kind is tuple:
-        parts = tuple(_part(item) for item in value)
-        return None if None in parts else parts
-    if value is None or kind in (int, bool, str, torch.dtype, torch.device, torch.layout, torch.memory_format):
-        return (kind, value)  # the type too: 1, 1.0 and True hash alike
-    return None
+        parts = tuple(map(_part, value))
+        return NotImplemented if NotImplemented in parts else parts
+    if isinstance(value, Tensor) and value.layout is strided and value.is_meta:
+        return (value.shape, value.stride(), value.dtype)
+    return NotImplemented
 
 
 def _how(func: OpOverload) -> str:
-    """How an operator may be answered: `make` new tensors, return the first argument `inplace`, or `call` it."""
+    """How an operator may be answered: `make` new tensors (or none), return the first argument `inplace`, or `call`."""
     schema = func._schema
     plain = [r.alias_info is None for r in schema.returns]
+    if not plain and schema.name.startswith(("aten::_foreach_", "aten::_fused_")):
+        return "make"  # they write to lists of tensors, which keep their shapes
     if plain and all(plain) and not schema.is_mutable and all("Tensor" in str(r.type) for r in schema.returns):
         return "make"
     first = schema.arguments[0].alias_info if schema.arguments else None

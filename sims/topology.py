@@ -11,16 +11,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
-from sims import units
+from sims import overrides, units
 from sims.placement import Placement
+from sims.stragglers import Stragglers, read_stragglers
 from sims.units import Quantity, Table
 
 CLUSTERS = Path(__file__).with_name("clusters")
 
-LINKS = ("loopback", "bus", "peer", "root", "nic")
-"""Kinds of links. loopback: host memory between processes of one host. bus: device to host, per device. peer: device to
-device inside a host (NVLink), per device. root: shared by the buses of a host. nic: host to network, per host. All but
-loopback are two directed links."""
+LINKS = ("loopback", "bus", "switch", "peer", "mesh", "root", "nic", "rack", "spine")
+"""Kinds of links.
+
+loopback: host memory between processes of one host. bus: device to host, per device. switch: from a PCIe switch to the
+root, shared by its devices. peer: device to device through a switch (NVSwitch), per device. mesh: device to device
+directly (NVLink boards), one directed link per ordered pair of a group. root: shared by the buses of a host. nic: host
+to network, per adapter. rack: from a rack to the others, shared by its hosts. spine: the core that all traffic between
+racks shares, one link. All but loopback, mesh and spine are two directed links.
+"""
+
+TRANSPORTS = ("gloo", "nccl", "grpc")
+
+_TIERS = {
+    "loopback": "loopback",
+    "peer": "nvlink",
+    "mesh": "nvlink",
+    "nic": "ethernet",
+    "rack": "rack",
+    "spine": "rack",
+}
 
 
 @dataclass(frozen=True)
@@ -37,8 +54,8 @@ class TransportSpec:
     """How messages travel.
 
     Attributes:
-        kind: gloo moves host memory over sockets (device tensors are copied whole before and after); nccl moves device
-            memory.
+        kind: a member of TRANSPORTS. gloo and grpc move host memory over sockets (device tensors are copied whole
+            before and after); nccl moves device memory.
         operation: seconds of software that a rank pays once per collective.
         message: seconds of software that a rank pays for every message it sends, one after the other.
         process: bytes/s that one process can move in each direction, or None for no such ceiling.
@@ -49,18 +66,30 @@ class TransportSpec:
     message: Quantity
     process: Quantity | None
 
+    @property
+    def staged(self) -> bool:
+        """Messages start and end in host memory, away from the devices."""
+        return self.kind != "nccl"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster as its file describes it.
+    """A cluster as its file describes it. What is shared is dealt to devices, or hosts, in equal contiguous blocks.
 
     Attributes:
         devices: devices per host.
+        profiles: device profiles by name or path, one per device of a host, or one per device of all hosts.
+        devices_per_switch: devices that share a PCIe switch; 0 for none.
+        nics: network adapters per host.
+        nics_on: what the adapters hang on: "root" (the host's root ports and PCIe switches are crossed on the way) or
+            "switch" (they are not).
+        mesh_groups: groups of devices per host that mesh links connect.
+        per_rack: hosts per rack; 0 for one rack.
         ranks_per_host: how many ranks a host takes.
         spread: ranks are spread evenly over all hosts instead of filling one host after the other.
         cores: CPU cores per host that CPU ranks share, 0 when they do not compete.
-        device: name of a device profile, or the path of its file.
         links: kind (a member of LINKS) -> link.
+        stragglers: ranks and hosts that compute slowly, and everyone's jitter.
     """
 
     name: str
@@ -68,17 +97,37 @@ class Cluster:
     reference: str
     hosts: int
     devices: int
+    profiles: tuple[str, ...]
+    devices_per_switch: int
+    nics: int
+    nics_on: str
+    mesh_groups: int
+    per_rack: int
     ranks_per_host: int
     spread: bool
     cores: int
-    device: str
     links: dict[str, LinkSpec]
     transport: TransportSpec
+    stragglers: Stragglers = Stragglers()
+
+    @property
+    def device(self) -> str:
+        """Profile of the first device: of every device where all are alike."""
+        return self.profiles[0]
 
     @property
     def capacity(self) -> int:
         """Ranks that fit."""
         return self.hosts * self.ranks_per_host
+
+    @property
+    def racks(self) -> int:
+        """Racks that the hosts fill."""
+        return -(-self.hosts // self.per_rack) if self.per_rack else 1
+
+    def profile(self, host: int, device: int) -> str:
+        """Name or path of the profile of one device."""
+        return self.profiles[(host * self.devices + device) % len(self.profiles)]
 
     def place(self, size: int) -> Placement:
         """Ranks 0..size-1 on hosts and devices, hosts in order. Raises InputError when they do not fit."""
@@ -106,27 +155,37 @@ def known_clusters() -> list[str]:
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:
-    """A cluster by name, or from a TOML file.
+    """A cluster by name, or from a TOML file; `NAME:KEY=VALUE:...` changes keys of the file (`sims.overrides`).
 
     Raises:
-        InputError: unknown name, unreadable file, unknown key, bad unit, or links that the transport lacks.
+        InputError: unknown name, unreadable file, unknown key, bad unit, counts that do not divide, or links that the
+            transport lacks.
     """
-    path = units.find(name_or_path, "cluster", CLUSTERS)
-    top = units.read_toml(path, "cluster")
-    hosts = top.needed("hosts")
+    name, changes = overrides.split(str(name_or_path))
+    path = units.find(name, "cluster", CLUSTERS)
+    top = overrides.changed(units.read_toml(path, "cluster"), changes)
+    hosts, links = top.needed("hosts"), top.needed("links")
     devices = hosts.integer("devices", 1)
+    count = hosts.integer("count")
+    mesh = links.table("mesh")
     cluster = Cluster(
-        name=top.text("name", path.stem),
+        name=":".join([top.text("name", path.stem), *changes]),
         summary=top.text("summary", ""),
         reference=top.text("reference", ""),
-        hosts=hosts.integer("count"),
+        hosts=count,
         devices=devices,
+        profiles=_profiles(hosts, path, count, devices),
+        devices_per_switch=hosts.integer("devices_per_switch", 0, minimum=0),
+        nics=hosts.integer("nics", 1),
+        nics_on=hosts.text("nics_on", "root", choices=("root", "switch")),
+        mesh_groups=mesh.integer("groups", 1) if mesh is not None else 1,
+        per_rack=hosts.integer("per_rack", 0, minimum=0),
         ranks_per_host=hosts.integer("ranks_per_host", devices),
         spread=hosts.flag("spread"),
         cores=hosts.integer("cores", 0, minimum=0),
-        device=_device(hosts, path),
-        links=_links(top.needed("links")),
+        links=_links(links),
         transport=_transport(top.needed("transport")),
+        stragglers=read_stragglers(top.table("stragglers")),
     )
     hosts.close()
     top.close()
@@ -134,10 +193,26 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     return cluster
 
 
-def _device(hosts: Table, path: Path) -> str:
-    """A profile's name as it is; a profile's path relative to the cluster file."""
-    device = hosts.text("device")
-    return str(path.parent / device) if device.endswith(".toml") else device
+def _profiles(hosts: Table, path: Path, count: int, devices: int) -> tuple[str, ...]:
+    """`device` of a cluster file as one profile per device: "NAME", or "NAME x COUNT, NAME x COUNT".
+
+    The counts cover the devices of one host, every host being alike, or those of all hosts in order. A profile's name
+    stays as it is; a profile's path is relative to the cluster file.
+    """
+    names: list[str] = []
+    for entry in hosts.text("device").split(","):
+        name, by, times = entry.strip().rpartition(" x ")
+        if by and not times.strip().isdigit():
+            raise InputError(f"{hosts.where}.device: {entry.strip()!r} is not a profile, or PROFILE x COUNT")
+        name = (name if by else times).strip()
+        names += [str(path.parent / name) if name.endswith(".toml") else name] * (int(times) if by else 1)
+    if len(names) == 1:
+        return tuple(names)
+    if len(names) not in (devices, count * devices):
+        raise InputError(
+            f"{hosts.where}.device: lists {len(names)} devices; a host has {devices}, all hosts {count * devices}"
+        )
+    return tuple(names)
 
 
 def _links(table: Table) -> dict[str, LinkSpec]:
@@ -146,7 +221,9 @@ def _links(table: Table) -> dict[str, LinkSpec]:
         row = table.table(kind)
         if row is None:
             continue
-        default = {"loopback": "loopback", "peer": "nvlink", "nic": "ethernet"}.get(kind, "pcie")
+        if kind == "mesh":
+            row.integer("groups", 1)
+        default = _TIERS.get(kind, "pcie")
         links[kind] = LinkSpec(
             row.quantity("bandwidth", "bandwidth"), row.quantity("latency", "time"), row.text("tier", default)
         )
@@ -159,7 +236,7 @@ def _transport(table: Table) -> TransportSpec:
     none = Quantity(0.0)
     process = table.quantity("process", "bandwidth", none)
     spec = TransportSpec(
-        kind=table.text("kind", choices=("gloo", "nccl")),
+        kind=table.text("kind", choices=TRANSPORTS),
         operation=table.quantity("operation", "time", none),
         message=table.quantity("message", "time", none),
         process=process if process.value else None,
@@ -169,13 +246,36 @@ def _transport(table: Table) -> TransportSpec:
 
 
 def _check(cluster: Cluster, where: str) -> None:
-    """Raise InputError when a pair of ranks would have no path."""
-    missing = []
-    if cluster.transport.kind == "nccl" and "bus" not in cluster.links:
+    """Raise InputError when a pair of ranks would have no path, or counts do not fit each other."""
+    links, missing = cluster.links, []
+    if not cluster.transport.staged and "bus" not in links:
         missing.append("bus (nccl moves device memory)")
-    if cluster.transport.kind == "gloo" and cluster.ranks_per_host > 1 and "loopback" not in cluster.links:
-        missing.append("loopback (gloo between ranks of one host)")
-    if cluster.hosts > 1 and "nic" not in cluster.links:
+    if cluster.transport.staged and cluster.ranks_per_host > 1 and "loopback" not in links:
+        missing.append(f"loopback ({cluster.transport.kind} between ranks of one host)")
+    if cluster.hosts > 1 and "nic" not in links:
         missing.append("nic (there are several hosts)")
+    if cluster.racks > 1 and not {"rack", "spine"} & set(links):
+        missing.append("rack or spine (there are several racks)")
+    if cluster.devices_per_switch and "switch" not in links:
+        missing.append("switch (hosts.devices_per_switch)")
     if missing:
         raise InputError(f"{where}: links: missing {', '.join(missing)}")
+    for kind, needs, given in (
+        ("switch", "hosts.devices_per_switch", cluster.devices_per_switch),
+        ("rack", "hosts.per_rack", cluster.per_rack),
+        ("spine", "hosts.per_rack", cluster.per_rack),
+    ):
+        if kind in links and not given:
+            raise InputError(f"{where}: links.{kind} needs {needs}")
+    switches = cluster.devices / cluster.devices_per_switch if cluster.devices_per_switch else 1
+    for name, parts, of in (
+        ("hosts.devices_per_switch", switches, cluster.devices),
+        ("hosts.nics", cluster.nics, cluster.devices),
+        ("links.mesh.groups", cluster.mesh_groups, cluster.devices),
+    ):
+        if parts != int(parts) or of % int(parts):
+            raise InputError(f"{where}: {name} does not deal {of} devices in equal blocks")
+    if "mesh" in links and cluster.mesh_groups == cluster.devices:
+        raise InputError(f"{where}: links.mesh joins groups of at least two devices")
+    if cluster.nics_on == "switch" and (not cluster.devices_per_switch or cluster.nics % int(switches)):
+        raise InputError(f'{where}: hosts.nics_on = "switch" needs switches, each with as many of the nics')

@@ -18,7 +18,8 @@ from typing import Any
 
 from harness.errors import InputError, unknown
 
-SOURCES = ("published", "datasheet", "measured", "assumed")
+SOURCES = ("published", "datasheet", "measured", "extrapolated", "assumed")
+"""Where a number is from. extrapolated: scaled from numbers that were measured on something else."""
 
 
 def _prefixed(unit: str, prefixes: str, scale: float = 1.0) -> dict[str, float]:

@@ -84,6 +84,33 @@ def test_bad_device_files_give_one_line(tmp_path: Path, old: str, new: str, mess
     assert "card.toml" in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_gpu_launches_beside_its_work() -> None:
+    gpu, cpu = load_device("rtx-3090"), load_device("cpu-epyc-1core")
+    assert gpu.host_launch == gpu.launch.value and cpu.host_launch == 0.0
+    assert gpu.seconds(Work("copy", 10**9)) == pytest.approx(1e9 / gpu.bandwidth["copy"].value)
+    assert gpu.seconds(Work("copy")) == 0.0 and cpu.seconds(Work("copy")) == cpu.launch.value
+
+
+def test_streams_slow_each_other_down_as_the_file_says(tmp_path: Path) -> None:
+    text = (DEVICES / "rtx-3090.toml").read_text()
+    path = tmp_path / "card.toml"
+    path.write_text(
+        f'{text}\n[overlap]\ncompute = {{ value = 1.2, from = "measured", note = "all-reduce beside GEMM" }}\n'
+    )
+    profile = load_device(path)
+    assert (profile.slowdown("compute"), profile.slowdown("communication")) == (1.2, 1.0)
+    assert profile.overlap["compute"].source == "measured"
+    save_device(profile, tmp_path / "copy.toml")
+    assert load_device(tmp_path / "copy.toml") == profile
+    for bad, message in (
+        ("compute = 0.9", "overlap.compute: must be at least 1"),
+        ("comunication = 1.1", "'comunication'; did you mean 'communication'"),
+    ):
+        path.write_text(f"{text}\n[overlap]\n{bad}\n")
+        with pytest.raises(InputError, match=message):
+            load_device(path)
+
+
 def test_unknown_device_and_unwritable_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown device 'rtx-3091'; did you mean 'rtx-3090'"):
         load_device("rtx-3091")

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from harness.kernels import dropout, quantize, spmm
 from sims.device import Work, load_device
-from sims.ledger import Ledger, Prices
+from sims.ledger import Ledger, Price, Prices
 from sims.memory import LiveMemory
-from sims.shapes import ShapeMemory
+from sims.shapes import Call, ShapeMemory
 
 assert dropout and quantize  # imported for the operators they register
 
@@ -23,7 +23,7 @@ class Meter:
     """Seconds charged so far."""
 
     def __init__(self) -> None:
-        self.paused, self.total, self.calls = False, 0.0, 0
+        self.paused, self.kind, self.total, self.calls = False, "compute", 0.0, 0
 
     def charge(self, seconds: float) -> None:
         self.total += seconds
@@ -37,12 +37,12 @@ class Recorder(Prices):
         super().__init__(load_device("cpu-epyc-1core"))
         self.works: list[tuple[str, Work]] = []
 
-    def price(self, func: Any, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> tuple[str, float]:
-        found = super().price(func, args, inputs, outputs)
-        operator = self._operators[func]
-        if not operator.free:
-            self.works.append((operator.name, operator.work(args, inputs, outputs)))
-        return found
+    def price(
+        self, func: Any, args: Any, inputs: list[Tensor], outputs: list[Tensor], call: Call | None = None
+    ) -> Price:
+        operator = self.operator(func)
+        self.works.append((operator.name, operator.work(args, inputs, outputs)))
+        return super().price(func, args, inputs, outputs, call)
 
 
 def works_of(run: Any, shapes: ShapeMemory | None = None) -> list[tuple[str, Work]]:
@@ -182,7 +182,7 @@ def test_a_random_key_does_not_make_a_new_shape() -> None:
     shapes = ShapeMemory()
     x, nodes = torch.empty(6, 8, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
     for key in range(5):
-        out = shapes.call(torch.ops.haloscope.dropout_rows.default, (x, nodes, 0.5, key), {})
+        out, _ = shapes.call(torch.ops.haloscope.dropout_rows.default, (x, nodes, 0.5, key), {}, [])
         assert out.shape == x.shape
     assert len(shapes._known) == 1
 
@@ -251,9 +251,8 @@ def test_peak_counts_what_lives_together(device: str) -> None:
         assert memory.live == 400
         b = torch.ones(50, device=device)
     assert (memory.live, memory.peak) == (600, 800)
-    assert memory.at_peak == {"resident": 400, "computed": 400, "received": 0}
     memory.hold(1000)
-    assert memory.peak == 1600 and memory.at_peak["received"] == 1000
+    assert memory.peak == 1600 and memory.at_peak["halo"] == 1000
     memory.release(1000)
     del b
     assert memory.live == 400

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import InputError
+from sims.fluid import drain, flows_by_row, plan
 from sims.network import FluidNetwork, route_table, run_flows, solve
-from tests.conftest import REPOSITORY
+from sims.rows import Rows
 
 GBIT = 125e6
-FLOWS = REPOSITORY.parent / "shared" / "reference" / "flows.json"
 
 
 def exact_rates(capacity: list[Fraction], routes: list[list[int]]) -> list[Fraction]:
@@ -144,6 +143,56 @@ def test_the_clocked_network_agrees_with_the_plain_one(network: Network) -> None
         assert fluid.link_bytes[link] == sum(b for route, b, _ in flows if link in route)
 
 
+@settings(deadline=None, max_examples=50)
+@given(networks(), st.floats(0.01, 100.0), st.booleans())
+def test_a_window_moves_no_more_than_its_links_can(network: Network, window: float, stale: bool) -> None:
+    """Flows that end in it and flows that do not, together; and what ends in it is at most what was there."""
+    capacity, flows = network
+    table = Rows(np.asarray(capacity, float))
+    head = table.intern(route_table([route for route, _, _ in flows]))
+    fabric, tail = table.fabric(), np.zeros(len(flows), np.int32)
+    remaining = np.asarray([nbytes for _, nbytes, _ in flows], float)
+    rate, members = np.full(len(flows), np.nan), flows_by_row(len(fabric.rows), head, tail)
+    if stale:  # as the step before left it
+        plan(fabric, *members, head, tail, remaining, rate, 0.0, False)
+    step, coalesced, solves = plan(fabric, *members, head, tail, remaining, rate, window, stale)
+    assert step <= window or not coalesced
+    assert 1 <= solves <= 2
+    moved = np.minimum(remaining, rate * step)
+    for link, can in enumerate(capacity):
+        load = sum(m for m, (route, _, _) in zip(moved, flows, strict=True) if link in route)
+        assert load <= can * (window if coalesced else step) * (1 + 1e-9) + 1e-9
+    before = remaining.copy()
+    ended, after = drain(remaining, rate, step, 0.0)
+    assert sorted(ended) == np.flatnonzero(remaining < 0).tolist() and (after <= step).all()
+    kept = remaining >= 0
+    assert (before - remaining)[kept] == pytest.approx(moved[kept])
+    assert before[ended] == pytest.approx(np.where(after > 0, rate[ended] * after, 0.0), abs=1e-9)
+
+
+def test_incast() -> None:
+    """n hosts send to one: its link is shared evenly, and the smaller transfers are out first."""
+    capacity, *_ = star(9)
+    routes = route_table([[i, 9 + 8] for i in range(8)])
+    equal = run_flows(capacity, routes, np.full(8, 1e6), 0.0, 1e-4)
+    assert equal == pytest.approx(np.full(8, 1e-4 + 8e6 / GBIT))
+    nbytes = np.arange(1, 9) * 1e5
+    waits = [sum(min(b, own) for b in nbytes) / GBIT for own in nbytes]
+    assert run_flows(capacity, routes, nbytes) == pytest.approx(waits)
+
+
+def test_equal_routes_are_kept_once() -> None:
+    """Padding inside a route or after it makes no other row; an empty route is row 0; rows may be given before."""
+    table = Rows(np.ones(4), np.asarray([[-1, -1], [0, 1]]))
+    assert table.intern(np.asarray([[0, 1, -1], [-1, 2, 3], [2, -1, 3], [-1, -1, -1]])).tolist() == [2, 3, 3, 0]
+    assert table.intern(np.asarray([[2, 3], [3, 2]])).tolist() == [3, 4]
+    assert [row[row >= 0].tolist() for row in table.fabric().rows] == [[], [0, 1], [0, 1], [2, 3], [3, 2]]
+    many = np.asarray([[a, b, c] for a in range(4) for b in range(4) for c in range(4)])
+    numbers = table.intern(many)
+    assert len(set(numbers.tolist())) == 64 and (table.intern(many) == numbers).all()
+    assert (table.fabric().rows[numbers] == many).all()
+
+
 def star(hosts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A full-duplex 1 Gb/s star: capacities, sources, destinations and routes of all ordered pairs."""
     src, dst = np.nonzero(~np.eye(hosts, dtype=bool))
@@ -197,47 +246,3 @@ def test_equal_transfers_take_few_solves() -> None:
     env.run(until=env.all_of([event for _, event in groups]))
     assert env.now == pytest.approx(1e-4 + 23 * 8e-3, rel=1e-9)
     assert fluid.solves <= 3
-
-
-def reference(kind: str) -> list[dict[str, Any]]:
-    if not FLOWS.exists():
-        pytest.skip(f"no reference scenarios at {FLOWS}")
-    found: list[dict[str, Any]] = json.loads(FLOWS.read_text())[kind]
-    return found
-
-
-def test_reference_scenarios() -> None:
-    """Every transfer of every small scenario ends when the rational solver says."""
-    for scenario in reference("scenarios"):
-        flows, names = scenario["flows"], list(scenario["links"])
-        number = {flow["id"]: at for at, flow in enumerate(flows)}
-        finish = run_flows(
-            np.asarray([scenario["links"][name]["bandwidth_Bps"] for name in names]),
-            route_table([[names.index(link) for link in flow["route"]] for flow in flows]),
-            np.asarray([flow["bytes"] for flow in flows]),
-            np.asarray([flow["start_s"] for flow in flows]),
-            np.asarray([flow["latency_s"] for flow in flows]),
-            [[number[before] for before in flow["after"]] for flow in flows],
-        )
-        assert finish == pytest.approx([flow["finish_s"] for flow in flows], rel=1e-9), scenario["name"]
-
-
-def test_reference_all_to_alls() -> None:
-    """48 GPUs with 17 sizes and 192 GPUs with one, against the exact solver's samples."""
-    for scenario in reference("big_scenarios"):
-        nodes, each = scenario["nodes"], scenario["gpus_per_node"]
-        size = nodes * each
-        src, dst = np.nonzero(~np.eye(size, dtype=bool))
-        same = src // each == dst // each
-        tx, rx = np.where(same, -1, 2 * size + src // each), np.where(same, -1, 2 * size + nodes + dst // each)
-        routes = np.stack([src, tx, rx, size + dst], axis=1).astype(np.int32)
-        capacity = np.repeat([scenario["pcie_Bps"], scenario["nic_Bps"]], [2 * size, 2 * nodes])
-        mixed = "mod17" in scenario["name"]
-        nbytes = (1 + (7 * src + 13 * dst) % 17) * 20_000 if mixed else np.full(len(src), 64_000)
-        latency = np.where(same, scenario["latency_intra_s"], scenario["latency_inter_s"])
-        finish = run_flows(capacity, routes, nbytes, 0.0, latency)
-        assert finish.max() == pytest.approx(scenario["makespan_s"], rel=1e-9)
-        pairs = dict(zip(zip(src.tolist(), dst.tolist(), strict=True), finish.tolist(), strict=True))
-        for pair, seconds in scenario["sample_finish_s"].items():
-            i, j = map(int, pair.split("->"))
-            assert pairs[i, j] == pytest.approx(seconds, rel=1e-9)

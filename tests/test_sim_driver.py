@@ -59,7 +59,8 @@ def test_components_sum_to_the_epoch(name: str) -> None:
         assert set(seconds) == {*COMPONENTS, "hidden", "epoch"}
         assert seconds["epoch"] == pytest.approx(sum(seconds[c] for c in COMPONENTS), rel=1e-12)
         assert seconds["epoch"] <= simulation.makespan_s * (1 + 1e-12)
-        assert all(seconds[c] > 0 for c in ("compute", "codec", "sample", "halo", "reduce"))
+        assert all(seconds[c] > 0 for c in ("compute", "codec", "sample", "reduce"))
+        assert seconds["halo"] + seconds["hidden"] > 0
 
 
 def test_spans_tile_the_epoch_of_a_rank_that_blocks(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_a_prediction_may_be_out_of_memory() -> None:
         torch.empty(2**33 * (rank.index + 1), device="meta").mul_(2)  # 32 GiB, 64 GiB
 
     simulation = simulate(program, 2, cluster=load_cluster("sylvie-2x8"), shapes_only=True)
-    assert simulation.memory == 24 * 2**30 and simulation.out_of_memory == [0, 1]
+    assert simulation.memory == [24 * 2**30] * 2 and simulation.out_of_memory == [0, 1]
 
 
 def test_many_ranks_on_meta_tensors() -> None:

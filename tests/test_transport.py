@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.effects import Rows
 from harness.rank import Rank
 from sims.device import load_device
+from sims.remarks import idle_links, notes
 from sims.topology import load_cluster
 from tests.simulated import (
     BANDWIDTH,
     LATENCY,
+    each,
     everyone_sends,
     exchange_once,
     gpus,
@@ -62,41 +67,6 @@ def test_a_transfer_waits_for_both_ends(tmp_path: Path) -> None:
     assert together.makespan_s == pytest.approx(LATENCY + 2 * 1000 / BANDWIDTH)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_all_reduce_in_rank_order_is_two_all_to_alls(tmp_path: Path, size: int) -> None:
-    async def program(rank: Rank) -> None:
-        await rank.all_reduce(torch.empty(60, device="meta"), label="g")
-
-    simulation = timed(program, size, plain(tmp_path, size), shapes_only=True)
-    chunk = 240 / size
-    expected = 2 * (LATENCY + (size - 1) * chunk / BANDWIDTH)
-    assert seconds_of(simulation)["reduce"] == pytest.approx(expected)
-    assert sum(simulation.tiers.values()) == 2 * (size - 1) * 240
-
-
-@pytest.mark.parametrize("size", [2, 3, 5, 8])
-def test_ring_all_reduce(tmp_path: Path, size: int) -> None:
-    async def program(rank: Rank) -> None:
-        work(rank, 1e-3 * rank.index)
-        await rank.all_reduce(torch.empty(840, device="meta"), label="g")
-
-    simulation = timed(program, size, plain(tmp_path, size), shapes_only=True, deterministic=False)
-    ring = 2 * (size - 1) * (LATENCY + 3360 / size / BANDWIDTH)
-    assert simulation.makespan_s == pytest.approx(1e-3 * (size - 1) + ring)
-    assert sum(simulation.tiers.values()) == 2 * (size - 1) * 3360
-    assert simulation.link_bytes["host0.nic.tx"] == 2 * (size - 1) * 3360 // size
-
-
-@pytest.mark.parametrize(("size", "rounds"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3)])
-@pytest.mark.parametrize("root", [0, 1])
-def test_broadcast_is_a_binomial_tree(tmp_path: Path, size: int, rounds: int, root: int) -> None:
-    async def program(rank: Rank) -> None:
-        await rank.broadcast(torch.empty(250, device="meta"), root=root, label="b")
-
-    simulation = timed(program, size, plain(tmp_path, size), shapes_only=True)
-    assert simulation.makespan_s == pytest.approx(rounds * (LATENCY + 1000 / BANDWIDTH))
-
-
 def test_send_and_receive(tmp_path: Path) -> None:
     async def program(rank: Rank) -> None:
         like = torch.empty(250, device="meta")
@@ -138,7 +108,8 @@ def test_gloo_stages_the_tensors_of_a_gpu_through_the_host(tmp_path: Path) -> No
     # Both messages share the host's memory.
     assert over_host.makespan_s == pytest.approx(2 * bus + 5e-3 + 2000 / 1e6)
     direct = timed(program, 2, gpus(tmp_path, "nccl"), shapes_only=True)
-    assert direct.makespan_s == pytest.approx(2e-3 + 1000 / 10e6)
+    # Less than a chunk: a buffer of 1024 bytes is filled before it leaves.
+    assert direct.makespan_s == pytest.approx(2e-3 + (1024 + 1000) / 10e6)
     assert direct.tiers == {"pcie": 2000} and over_host.tiers == {"loopback": 2000}
 
 
@@ -194,6 +165,76 @@ def test_time_blocked_in_other_effects_hides_nothing(tmp_path: Path) -> None:
     seconds = seconds_of(timed(program, 2, plain(tmp_path), shapes_only=True))
     assert seconds["hidden"] == pytest.approx(1e-3)
     assert seconds["reduce"] > 0 and seconds["epoch"] == pytest.approx(LATENCY + 100e3 / BANDWIDTH, rel=1e-3)
+
+
+def test_counts_that_only_senders_know_are_staged_too(tmp_path: Path) -> None:
+    """Bytes to the host and back are the same whether the receiver knows them before or not."""
+
+    async def program(rank: Rank) -> None:
+        await rank.all_to_all(everyone_sends(rank, 250, known=False), label="h")
+
+    bus = 1e-3 + load_device("rtx-3090").launch.value + 1000 / 10e6
+    simulation = timed(program, 2, gpus(tmp_path, "gloo"), shapes_only=True)
+    assert simulation.makespan_s == pytest.approx(2 * bus + 2 * 5e-3 + (2000 + 16) / 1e6)
+
+
+def test_half_the_bits_are_half_the_bytes_and_half_the_time_that_bytes_take(tmp_path: Path) -> None:
+    def program(width: int) -> Callable[[Rank], Awaitable[None]]:
+        async def run(rank: Rank) -> None:
+            counts = each(rank.size, 1000, rank.index)
+            rows = Rows(torch.empty(int(counts.sum()), width, dtype=torch.uint8, device="meta"), counts, counts)
+            await rank.all_to_all([rows], label="h", direction="forward", layer=0)
+
+        return run
+
+    whole, half = (timed(program(width), 3, plain(tmp_path, 3), shapes_only=True) for width in (64, 32))
+    assert {link: 2 * nbytes for link, nbytes in half.link_bytes.items()} == whole.link_bytes
+    assert whole.makespan_s - LATENCY == pytest.approx(2 * (half.makespan_s - LATENCY))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.integers(1, 2000), min_size=2, max_size=2, unique=True),
+    st.sampled_from(["nic", "loopback", "process"]),
+    st.integers(0, 99),
+    st.booleans(),
+)
+def test_more_bandwidth_never_slows_a_synchronous_program(
+    speeds: list[int], kind: str, seed: int, deterministic: bool
+) -> None:
+    """Three rounds of uneven compute, an uneven exchange and an all-reduce on two hosts of two ranks."""
+
+    async def program(rank: Rank) -> None:
+        random = np.random.default_rng(seed)
+        for layer in range(3):
+            counts = random.integers(0, 400, (rank.size, rank.size))
+            work(rank, 1e-3 * float(random.random(rank.size)[rank.index]))
+            send, recv = counts[rank.index], counts[:, rank.index].copy()
+            rows = Rows(torch.empty(int(send.sum()), 8, device="meta"), send, recv)
+            await rank.all_to_all([rows], label="h", direction="forward", layer=layer)
+            await rank.all_reduce(torch.empty(1000, device="meta"), label="g")
+
+    keys = {"nic": "links.nic.bandwidth", "loopback": "links.loopback.bandwidth", "process": "transport.process"}
+    changes = [f"hosts.count=2:hosts.devices=2:{keys[kind]}={speed}MB/s" for speed in sorted(speeds)]
+    slow, fast = (
+        timed(
+            program, 4, load_cluster(f"sylvie-2x8:{change}"), shapes_only=True, deterministic=deterministic
+        ).makespan_s
+        for change in changes
+    )
+    assert fast <= slow * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("size", "idle"), [(2, ["bus", "nic"]), (4, ["bus"])])
+def test_links_that_nothing_crossed_are_knobs_without_effect(size: int, idle: list[str]) -> None:
+    """Shapes of a CPU run: nothing crosses a bus. Two ranks on one host use no network."""
+    cluster = load_cluster("sylvie-2x8:hosts.device=cpu-epyc-1core:hosts.devices=2:hosts.spread=false")
+    simulation = timed(exchange_once, size, cluster, shapes_only=True)
+    assert idle_links(simulation) == idle
+    assert any("between hosts" in note for note in notes(cluster, simulation, {}, {})) == ("nic" in idle)
+    faster = load_cluster(f"{cluster.name}:links.nic.bandwidth=900Gb/s")
+    changed = timed(exchange_once, size, faster, shapes_only=True).makespan_s != simulation.makespan_s
+    assert changed == ("nic" not in idle)
 
 
 def test_ranks_of_a_host_share_its_cores(tmp_path: Path) -> None:

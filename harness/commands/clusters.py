@@ -4,53 +4,123 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 
 from harness.commands.tables import table
-from harness.console import byte_text, show, significant, stdout
+from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
 
 COLUMNS = ("quantity", "value", "source", "remark")
 
 
 def main(args: argparse.Namespace) -> int:
-    """The list, or `show NAME`."""
+    """The list, or `show NAME`, which may also draw it."""
     topology = import_module("sims.topology")  # by name: harness never depends on the packages above it
     if args.action is None:
+        if args.draw is not None:
+            raise InputError("which cluster? haloscope clusters show NAME --draw FILE.png")
         rows = [_row(topology.load_cluster(name)) for name in topology.known_clusters()]
         columns = ["cluster", "what", "hosts x ranks", "slowest link", "fastest link", "assumed"]
-        hint = "assumed: values that are neither published nor measured; all values: haloscope clusters show NAME"
+        hint = "assumed: values that nobody published or measured; all values: haloscope clusters show NAME"
         show([table("", columns, rows, left=3), hint], stdout())
         return 0
     if args.name is None:
         raise InputError("which cluster? haloscope clusters show NAME, or a TOML file")
-    show(report(topology.load_cluster(args.name)), stdout())
+    cluster = topology.load_cluster(args.name)
+    show(report(cluster), stdout())
+    if args.draw is not None:
+        _draw(cluster, args.draw)
+        show([f"drawn: {args.draw}"], stderr())
     return 0
 
 
 def report(cluster: Any) -> list[RenderableType]:
-    """One `sims.topology.Cluster` and its device, number by number."""
+    """One `sims.topology.Cluster` and its devices, number by number."""
     written = import_module("sims.units").written
-    device = import_module("sims.device").load_device(cluster.device)
+    devices = [import_module("sims.device").load_device(name) for name in dict.fromkeys(cluster.profiles)]
     links = [
         [name, written(q.value, "bandwidth" if name.endswith((".bandwidth", ".process")) else "time"), q.source, q.note]
         for name, q in cluster.quantities()
     ]
-    parts = [
-        [name, significant(q.value) if dimension == "number" else written(q.value, dimension), q.source, q.note]
-        for name, dimension, q in device.quantities()
-    ]
-    return [
+    lines: list[RenderableType] = [
         f"{cluster.name}: {cluster.summary}",
         f"reference: {cluster.reference or 'none'}",
-        f"hosts: {cluster.hosts}, each with {cluster.devices} x {device.name} and up to {cluster.ranks_per_host} ranks",
-        f"transport: {cluster.transport.kind}",
-        table("links and transport", COLUMNS, links, left=4),
-        f"device {device.name}: {device.summary}",
-        table("device", COLUMNS, parts, left=4),
+        *structure(cluster, devices),
+        table("links (each direction) and transport", COLUMNS, links, left=4),
     ]
+    for device in devices:
+        parts = [
+            [name, significant(q.value) if dimension == "number" else written(q.value, dimension), q.source, q.note]
+            for name, dimension, q in device.quantities()
+        ]
+        lines += [f"device {device.name}: {device.summary}", table(device.name, COLUMNS, parts, left=4)]
+    return lines
+
+
+def structure(cluster: Any, devices: list[Any]) -> list[str]:
+    """What the cluster is made of, a line each: hosts, memory, switches, adapters, racks, transport, stragglers."""
+    names = ", ".join(f"{device.name} ({byte_text(device.memory.value)})" for device in devices)
+    lines = [
+        f"hosts: {cluster.hosts}, each with {cluster.devices} devices and up to {cluster.ranks_per_host} ranks"
+        + (", over which the ranks are spread evenly" if cluster.spread else ""),
+        f"devices: {cluster.hosts * cluster.devices}, {names}",
+    ]
+    if cluster.cores:
+        lines.append(f"cores: {cluster.cores} per host, shared by its ranks")
+    if cluster.devices_per_switch:
+        lines.append(f"PCIe switches: {cluster.devices // cluster.devices_per_switch} per host")
+    if "mesh" in cluster.links:
+        each = cluster.devices // cluster.mesh_groups
+        lines.append(f"NVLink: {cluster.mesh_groups} groups of {each} devices per host, joined pair by pair")
+    if "nic" in cluster.links:
+        on = "on the PCIe switches" if cluster.nics_on == "switch" else "on the host"
+        lines.append(f"network adapters: {cluster.nics} per host, {on}")
+    if cluster.racks > 1:
+        lines.append(f"racks: {cluster.racks}, of up to {cluster.per_rack} hosts")
+    lines.append(f"transport: {cluster.transport.kind}")
+    slow = cluster.stragglers
+    if slow.ranks or slow.hosts or slow.jitter:
+        parts = [f"{what} {n}: x {f:g}" for what in ("rank", "host") for n, f in getattr(slow, f"{what}s").items()]
+        lines.append("stragglers: " + ", ".join([*parts, *([f"jitter {slow.jitter:g}"] if slow.jitter else [])]))
+    return lines
+
+
+def _draw(cluster: Any, path: Path) -> None:
+    """The picture of a cluster. Raises InputError when it cannot be written."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--draw {path}: write a .png, .svg or .pdf file")
+    module, written = import_module("reports.topology"), import_module("sims.units").written
+    mesh = max(cluster.devices // cluster.mesh_groups, 1)
+    ends = [tuple(_short(cluster.profile(host, device)) for device in range(cluster.devices))
+            for host in (0, cluster.hosts - 1)]  # fmt: skip
+    outline = module.Outline(
+        title=cluster.name,
+        subtitle=f"{cluster.summary}; {cluster.hosts * cluster.devices} devices",
+        hosts=cluster.hosts,
+        racks=cluster.racks,
+        per_rack=cluster.per_rack,
+        devices=(ends[0], ends[1]),
+        switches=cluster.devices // cluster.devices_per_switch if cluster.devices_per_switch else 0,
+        nics=cluster.nics,
+        nics_on_switches=cluster.nics_on == "switch",
+        mesh=[range(first, first + mesh) for first in range(0, cluster.devices, mesh)],
+        links={
+            kind: f"{byte_text(link.bandwidth.value)}/s, {written(link.latency.value, 'time')}"
+            for kind, link in cluster.links.items()
+        },
+    )
+    try:
+        module.draw(outline, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _short(profile: str) -> str:
+    """A profile's name on two lines, small enough for a box."""
+    return Path(profile).stem.replace("-", "\n", 1)
 
 
 def _row(cluster: Any) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from harness.commands.tables import table
 from harness.console import show, stdout
 from harness.errors import unknown
-from harness.methods.base import Facts, Method
+from harness.methods.base import Facts
 from harness.methods.registry import known_methods
 
 
@@ -17,9 +17,10 @@ def main(args: argparse.Namespace) -> int:
     """The table of all methods, or everything about one."""
     methods = known_methods()
     if args.name is None:
-        rows = [[name, *_facts(m.facts), _options(m), m.facts.paper] for name, m in methods.items()]
-        columns = ["method", "cut", "exact", "received rows", "options and defaults", "source"]
-        show([table("", columns, rows, left=6), "one method in full: haloscope methods NAME"], stdout())
+        rows = [[name, *_facts(m.facts), m.facts.paper] for name, m in methods.items()]
+        columns = ["method", "cut", "exact", "received rows", "source"]
+        hint = "options, their defaults and meaning: haloscope methods NAME"
+        show([table("", columns, rows, left=5), hint], stdout())
         return 0
     if args.name not in methods:
         raise unknown("method", args.name, methods)
@@ -32,13 +33,8 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _facts(facts: Facts) -> tuple[str, str, str]:
-    exact = "yes" if facts.exact else "no"
-    if facts.exact_when:
-        exact += f" ({'only ' if facts.exact else 'yes '}with {facts.exact_when})"
+    exact = f"if {facts.exact_when}" if facts.exact_when else "yes" if facts.exact else "no"
     quality = "exact" if not facts.lossy else "unbiased" if facts.unbiased else "approximate"
-    stale = f", {facts.staleness} epochs old" if facts.staleness else ""
+    stale = f", {facts.staleness} epoch old" if facts.staleness else ""
     return facts.cut, exact, quality + stale
 
-
-def _options(method: type[Method]) -> str:
-    return " ".join(f"{f.name}={f.default}" for f in fields(method))

@@ -1,0 +1,94 @@
+"""Seconds and memory that a shapes-only run takes, against the number of devices, and how they grow.
+
+    python -m benchmarks.scale [--sizes 16,64,192,1024] [--method vanilla] [--epochs 3] [--equal]
+
+ogbn-papers100M by its counts, GraphSAGE 3 x 128: boundaries that differ from rank to rank (the ratios of
+papers100m-192), or the same for all (--equal: a hash partition in expectation). Up to 192 devices on bns-32x6v100, more
+on h100-512x8. Every size runs in a process of its own; `first` is everything up to the end of the first epoch after the
+imports, `further` the mean of the epochs after it, in CPU seconds of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from harness.runner import run
+from harness.spec import RunConfig
+from harness.workload_file import SHIPPED
+
+
+def description(folder: Path) -> Path:
+    """papers100m-192 for any number of parts: ratios of boundary to inner nodes keep their distribution."""
+    table: dict[str, Any] = tomllib.loads((SHIPPED / "papers100m-192.toml").read_text())
+    del table["parts"]["count"]
+    path = folder / "papers100m-any.json"
+    path.write_text(json.dumps(table))
+    return path
+
+
+def measure(size: int, method: str, epochs: int, equal: bool) -> dict[str, float]:
+    """One run in this process."""
+    ends: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = "workload:papers100m-hash" if equal else str(description(Path(folder)))
+        config = RunConfig(
+            dataset=dataset, parts=size, method=method, model="sage", layers=3, hidden=128, dropout=0.5, mode="sim",
+            shapes_only=True, cluster="bns-32x6v100" if size <= 192 else "h100-512x8", epochs=epochs, eval_every=-1,
+        )  # fmt: skip
+        begin = process_time()
+        result = run(config, lambda record: ends.append(process_time()))
+        end = process_time()
+    further = (end - ends[0]) / (epochs - 1) if epochs > 1 else math.nan
+    first = ends[0] - begin if epochs > 1 else end - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    modelled = float(result.summary()["epoch_seconds"])
+    return {"size": size, "first": first, "further": further, "peak": peak, "modelled": modelled}
+
+
+def main() -> None:
+    """Print one line per size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--sizes", default="16,64,192,1024")
+    parser.add_argument("--method", default="vanilla")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--equal", action="store_true", help="the same boundary on every rank")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    sizes = [int(size) for size in args.sizes.split(",")]
+    if args.one:
+        print(json.dumps(measure(sizes[0], args.method, args.epochs, args.equal)))
+        return
+    titles = ("first", "further", "per device", "peak", "growth", "modelled epoch")
+    print(f"{'devices':>8}" + "".join(f"{title:>{max(len(title) + 2, 10)}}" for title in titles))
+    before: dict[str, float] | None = None
+    for size in sizes:
+        flags = [*sys.argv[1:], "--one", "--sizes", str(size)]
+        process = subprocess.run(
+            [sys.executable, "-m", "benchmarks.scale", *flags], stdout=subprocess.PIPE, text=True, check=True
+        )  # fmt: skip
+        found = json.loads(process.stdout.splitlines()[-1])
+        cost = found["further"] if args.epochs > 1 else found["first"]
+        growth = ""
+        if before is not None:
+            last = before["further"] if args.epochs > 1 else before["first"]
+            growth = f"{math.log(cost / last) / math.log(size / before['size']):.2f}"
+        print(
+            f"{size:>8}{found['first']:>9.1f}s{found['further']:>9.2f}s{cost / size * 1e3:>10.2f}ms"
+            f"{found['peak']:>7.2f}GiB{growth:>10}{found['modelled']:>15.3g}s",
+            flush=True,
+        )
+        before = found
+
+
+if __name__ == "__main__":
+    main()

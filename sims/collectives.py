@@ -1,0 +1,190 @@
+"""What every transport is made of: rounds of pairwise transfers, and flows that all ranks begin together.
+
+`Wire` knows the network, the ranks' places and the clock. `Library` lowers collectives to rounds and flows; its
+defaults serve any library, and `sims.gloo`, `sims.nccl` and `sims.grpc` say what theirs does otherwise.
+
+A transfer of a round begins when both its ranks are there; a rank is done when all its transfers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from harness.effects import AllReduce, Broadcast, chunk_sizes
+from sims.network import FluidNetwork, call_late
+from sims.placement import Placement
+
+Bytes = np.ndarray  # int64 [ranks]
+Waits = Generator[simpy.Event, Any, None]
+
+
+class Round:
+    """Pairwise transfers of one step of an operation: i -> j begins when both have arrived."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._here = np.zeros(wire.size, np.bool_)
+        self._group = np.full(wire.size, -1, np.int64)
+
+    def arrive(self, rank: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event | None:
+        """Rank `rank` is there with bytes for and from every rank; answers the end of its part, None without part."""
+        to, source = np.flatnonzero(outgoing), np.flatnonzero(incoming)
+        to, source = to[to != rank], source[source != rank]
+        if len(to) + len(source) == 0:
+            return None
+        self._group[rank], done = self._wire.network.group(len(to) + len(source))
+        self._here[rank] = True
+        to, source = to[self._here[to]], source[self._here[source]]
+        if len(to) + len(source):
+            src = np.concatenate([np.full(len(to), rank), source])
+            dst = np.concatenate([to, np.full(len(source), rank)])
+            nbytes = np.concatenate([outgoing[to], incoming[source]])
+            self._wire.begin(src, dst, nbytes, self._group[src], self._group[dst])
+        return done
+
+
+class Operation:
+    """One collective, or one send with its receive, as its ranks carry it out."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[tuple[int, ...], Round] = {}
+        self.sends: np.ndarray | None = None  # int64 [from, to]; only where receivers do not know what they get
+        self._arrived = 0
+        self._everyone: simpy.Event | None = None
+
+    def announce(self, rank: int, sends: Bytes) -> None:
+        """Rank `rank` says how many bytes it sends to every rank."""
+        if self.sends is None:
+            self.sends = np.zeros((len(sends), len(sends)), np.int64)
+        self.sends[rank] = sends
+
+    def announced(self, rank: int) -> Bytes:
+        """Bytes from every rank to this one, as far as they were announced; none where nobody had to."""
+        return np.zeros(0, np.int64) if self.sends is None else self.sends[:, rank].copy()
+
+    def gather(self, wire: Wire) -> tuple[simpy.Event, bool]:
+        """The event that all ranks wait for, and whether this rank is the last to arrive, which must succeed it."""
+        if self._everyone is None:
+            self._everyone = wire.env.event()
+        self._arrived += 1
+        return self._everyone, self._arrived == wire.size
+
+
+@dataclass(frozen=True)
+class Flows:
+    """What a pipelined collective puts on the network at once.
+
+    Attributes:
+        routes: int32 [flows, width].
+        payload: [flows], bytes; links count these.
+        latency_s: before the first byte of every flow.
+        share: share of the bytes on the wire that are payload.
+    """
+
+    routes: np.ndarray
+    payload: np.ndarray
+    latency_s: float
+    share: float = 1.0
+
+
+class Wire:
+    """Transfers between the ranks of a placement.
+
+    Args:
+        message_s: seconds of software that a rank pays for every message of a round, one after the other.
+    """
+
+    def __init__(self, env: simpy.Environment, network: FluidNetwork, placement: Placement, message_s: float) -> None:
+        self.env, self.network, self.placement, self.message_s = env, network, placement, message_s
+        self.size = placement.size
+        self.library: Library
+        self._begun: list[tuple[np.ndarray, ...]] = []
+
+    def begin(self, src: Bytes, dst: Bytes, nbytes: Bytes, src_group: Bytes, dst_group: Bytes) -> None:
+        """Begin transfers src[i] -> dst[i] that the two groups count; those of one instant go together."""
+        if not self._begun:
+            call_late(self.env, self._add_begun)
+        self._begun.append((src, dst, nbytes, src_group, dst_group))
+
+    def _add_begun(self) -> None:
+        src, dst, nbytes, *groups = (np.concatenate(column) for column in zip(*self._begun, strict=True))
+        self._begun.clear()
+        lanes = self.placement.lanes(src, dst)
+        latency = self.library.latency(src, dst, nbytes, *lanes)
+        self.network.add_lanes(*lanes, nbytes, latency, np.stack(groups, axis=1))
+
+    def round(
+        self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes
+    ) -> Waits:
+        """A rank's part of one round: the software cost of its messages, then its transfers."""
+        messages = int(np.count_nonzero(outgoing)) - int(outgoing[rank] > 0)
+        if messages and self.message_s:
+            yield self.env.timeout(messages * self.message_s)
+        if number not in operation.rounds:
+            operation.rounds[number] = Round(self)
+        done = operation.rounds[number].arrive(rank, outgoing, incoming)
+        if done is not None:
+            yield done
+
+    def together(self, operation: Operation, flows: Callable[[], Flows]) -> Waits:
+        """The last rank that arrives begins the flows; every rank is done when all of them are."""
+        everyone, last = operation.gather(self)
+        if last:
+            all_flows = flows()
+            count = len(all_flows.payload)
+            group, done = self.network.group(count)
+            nbytes = all_flows.payload / all_flows.share
+            groups = np.stack([np.full(count, group), np.full(count, -1)], axis=1)
+            self.network.add(all_flows.routes, nbytes, np.full(count, all_flows.latency_s), groups)
+            overhead = all_flows.payload.astype(np.int64) - nbytes.astype(np.int64)
+            if overhead.any():
+                self.network.account(all_flows.routes, overhead)
+            everyone.succeed(done)
+        done = yield everyone
+        yield done
+
+
+class Library:
+    """How a communication library carries out collectives; the defaults suit any."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        wire.library = self
+
+    def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """Seconds before the first byte of each transfer of a round arrives, float64 [n].
+
+        `head`, `tail`: lanes of the transfers (see `Placement.lanes`).
+        """
+        return self.wire.placement.lane_latencies(head, tail)
+
+    def exchange(self, operation: Operation, number: int, rank: int, outgoing: Bytes, incoming: Bytes) -> Waits:
+        """An all-to-all of bytes: here all transfers at once."""
+        yield from self.wire.round(operation, (number,), rank, outgoing, incoming)
+
+    def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
+        """In rank order: an all-to-all of chunks to the ranks that add them, then one of their sums to all."""
+        size, width = self.wire.size, effect.tensor.element_size()
+        chunks = chunk_sizes(effect.tensor.numel(), size) * width
+        mine = np.full(size, chunks[rank])
+        yield from self.exchange(operation, 0, rank, chunks, mine)
+        yield from self.exchange(operation, 1, rank, mine, chunks)
+
+    def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
+        """A binomial tree: with every round twice as many ranks have the tensor."""
+        size = self.wire.size
+        nbytes = effect.tensor.numel() * effect.tensor.element_size()
+        place = (rank - effect.root) % size
+        for step in range((size - 1).bit_length()):
+            outgoing, incoming = np.zeros(size, np.int64), np.zeros(size, np.int64)
+            reach = 1 << step
+            if place < reach and place + reach < size:
+                outgoing[(rank + reach) % size] = nbytes
+            elif reach <= place < 2 * reach:
+                incoming[(rank - reach) % size] = nbytes
+            yield from self.wire.round(operation, (step,), rank, outgoing, incoming)

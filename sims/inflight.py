@@ -1,0 +1,264 @@
+"""Transfers in flight, from the moment the network wakes until it is idle again; time is counted from that moment.
+
+A transfer first waits its latency, using nothing, then drains at its fair rate. Few transfers are followed exactly, and
+ahead of time: nobody is woken for a completion that nobody waits for.
+With more than `exact_flows` in flight, those that end within a window are taken together (see `sims.fluid.plan`), each
+with its own time of completion, and transfers that begin within a quarter of a window begin together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+from numba import njit
+
+from sims.flows import EARLY, MERGE
+from sims.fluid import Floats, Ints, drain, flows_by_row, lower_bound, plan
+from sims.quiet import quiet_changes
+from sims.rows import Rows
+
+
+@dataclass
+class _Batch:
+    """Flows that were begun together, by the time at which their latency ends; the first `gone` drain already."""
+
+    time: np.ndarray
+    head: np.ndarray
+    tail: np.ndarray
+    nbytes: np.ndarray
+    groups: np.ndarray
+    ids: np.ndarray
+    gone: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Ahead:
+    """Draining transfers as they will be after changes that nobody waits for; `ended` are their places, in order."""
+
+    time: float
+    slack: float
+    remaining: Floats
+    rate: Floats
+    ended: Ints
+    when: Floats
+    solves: int
+
+
+class InFlight:
+    """Transfers over `rows`; groups of them are counted down in `pending`, int64 [groups].
+
+    Args:
+        window: share of the lower bound within which completions are taken together, 0 for never.
+
+    Attributes:
+        finish: float64 [flows], seconds after which every flow added so far has ended, nan before; empty when not
+            recording.
+        solves: how often rates were computed.
+        widest: the longest window, and the lower bound that it is a share of.
+    """
+
+    def __init__(self, rows: Rows, pending: np.ndarray, window: float, exact_flows: int) -> None:
+        self.rows, self.pending, self.share, self.exact_flows = rows, pending, window, exact_flows
+        self.finish, self._recording = np.empty(0), False
+        self.solves = self._begun = 0
+        self.widest = (0.0, 0.0)
+        self._batches: list[tuple[float, int, _Batch]] = []  # a heap by the next time of each
+        self._waiting = np.zeros(0)  # bytes by row of flows in the batches
+        self._numbers = count()
+        self._ends: list[tuple[float, int]] = []  # groups that end within the step, the first one last
+        # The first `_places` of the arrays below are taken, `_alive` of them by flows that drain; `_asleep` wait.
+        self._places = self._alive = self._asleep = 0
+        self._head, self._tail, self._ids = (np.empty(0, np.int32) for _ in range(3))
+        self._remaining, self._rate, self._group = np.empty(0), np.empty(0), np.empty((0, 2), np.int32)
+        self._members: tuple[np.ndarray, np.ndarray] | None = None
+        self._stale, self._bound = False, 0.0
+        self._ahead: _Ahead | None = None
+        self._began, self._until, self._merge = 0.0, np.inf, 0.0
+
+    def add(self, time: float, head: Ints, tail: Ints, nbytes: np.ndarray, latency: Floats, groups: Ints) -> None:
+        """Begin transfers at `time`, not before the last `run_to`; see `sims.network.FluidNetwork.add_lanes`."""
+        ids = np.arange(self._begun, self._begun + len(head), dtype=np.int32)
+        self._begun += len(head)
+        if self._recording:
+            self.finish = np.concatenate([self.finish, np.full(len(head), np.nan)])
+        batch = _Batch(time + latency, head, tail, nbytes, groups, ids)
+        if (latency[1:] < latency[:-1]).any():
+            order = np.argsort(latency, kind="stable")
+            batch = _Batch(batch.time[order], head[order], tail[order], nbytes[order], groups[order], ids[order])
+        heapq.heappush(self._batches, (float(batch.time[0]), next(self._numbers), batch))
+        self._asleep += len(head)
+        self._wait(head, tail, nbytes)
+        if self._ahead is not None and self._batches[0][0] <= self._ahead.time + self._ahead.slack:
+            self._look_ahead(self._ahead.slack)
+
+    def reset(self, *, recording: bool) -> None:
+        """Count time and flows from nought again; nothing is in flight."""
+        self.finish, self._recording, self._begun = np.empty(0), recording, 0
+        self._waiting = np.zeros(0)
+        self._began, self._merge = 0.0, 0.0
+
+    def next_time(self) -> float:
+        """When something changes next; inf when nothing is in flight."""
+        change = self._ends[-1][0] if self._ends else self._until
+        return min(change, max(self._batches[0][0], self._merge)) if self._batches else change
+
+    def run_to(self, time: float, slack: float) -> list[int]:
+        """Let time pass, by `slack` seconds more if something happens then; answers the groups that ended, in order."""
+        ended: list[int] = []
+        while self.next_time() <= time + slack:
+            now = min(self.next_time(), time)
+            while self._ends and self._ends[-1][0] <= now + slack:
+                ended.append(self._ends.pop()[1])
+            due = self._batches and max(self._batches[0][0], self._merge) <= now + slack
+            if due or self._until <= now + slack:
+                ended += self._change(now, slack)
+        return ended
+
+    def _change(self, now: float, slack: float) -> list[int]:
+        """End and begin transfers, and plan the next step; answers the groups that ended."""
+        self._catch_up()
+        places = slice(0, self._places)
+        ended, after = drain(self._remaining[places], self._rate[places], now - self._began, slack)
+        if self._recording:
+            self.finish[self._ids[ended]] = self._began + after
+        groups: list[int] = count_down(self._group, ended, self.pending).tolist()
+        self._alive -= len(ended)
+        self._compact()
+        begun = False
+        while self._batches and self._batches[0][0] <= now + slack:
+            self._activate(heapq.heappop(self._batches)[2], now + slack)
+            begun = True
+        self._began, self._ends = now, []
+        self._plan(now, begun)
+        if self._bound == 0.0 and not self._stale:
+            self._look_ahead(slack)
+        return groups
+
+    def _look_ahead(self, slack: float) -> None:
+        """Follow what drains up to the next change that somebody waits for, or that something else begins at."""
+        fabric, places = self.rows.fabric(), slice(0, self._places)
+        assert self._members is not None
+        left, rate = self._remaining[places].copy(), self._rate[places].copy()
+        limit = self._batches[0][0] if self._batches else np.inf
+        time, self._until, solves, ended, when = quiet_changes(
+            fabric, *self._members, self._head[places], self._tail[places], left, rate, self._group[places],
+            self.pending.copy(), self._began, limit, slack,
+        )  # fmt: skip
+        self._ahead = _Ahead(time, slack, left, rate, ended, when, solves) if solves else None
+
+    def _catch_up(self) -> None:
+        """Make what was followed ahead the present."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        self._remaining[: self._places], self._rate[: self._places] = ahead.remaining, ahead.rate
+        count_down(self._group, ahead.ended, self.pending)
+        if self._recording:
+            self.finish[self._ids[ahead.ended]] = ahead.when
+        self._alive -= len(ahead.ended)
+        self._began = ahead.time
+        self.solves += ahead.solves
+
+    def _plan(self, now: float, begun: bool) -> None:
+        fabric, places = self.rows.fabric(), slice(0, self._places)
+        head, tail, left, rate = self._head[places], self._tail[places], self._remaining[places], self._rate[places]
+        if begun:
+            crowded = self._alive + self._asleep > self.exact_flows
+            self._bound = lower_bound(fabric, head, tail, left, self._waiting) if crowded else 0.0
+        if self._members is None:
+            self._members = flows_by_row(len(fabric.rows), head, tail)
+        window = self.share * min(self._bound, EARLY * now)
+        step, self._stale, solves = plan(
+            fabric, *self._members, head, tail, left, rate, window, self._stale and not begun
+        )
+        self.solves += solves
+        self._until, self._merge = now + step, now + MERGE * window
+        if self._stale:
+            self.widest = max(self.widest, (window, self._bound))
+            groups, after = group_ends(left, rate, self._group[places], step, self.pending)
+            order = np.argsort(-after, kind="stable")
+            self._ends = list(zip((now + after[order]).tolist(), groups[order].tolist(), strict=True))
+
+    def _wait(self, head: Ints, tail: Ints, nbytes: np.ndarray) -> None:
+        """Count bytes that wait for their latency, or with a minus no longer do."""
+        rows = len(self.rows.fabric().rows)
+        by_row: np.ndarray = np.bincount(head, nbytes, rows) + np.bincount(tail, nbytes, rows)
+        by_row[: len(self._waiting)] += self._waiting
+        self._waiting = by_row
+
+    def _activate(self, batch: _Batch, time: float) -> None:
+        """Put the flows of a batch whose latency ends by `time` behind those that drain."""
+        chosen = slice(batch.gone, int(np.searchsorted(batch.time, time, "right")))
+        batch.gone = chosen.stop
+        begin, end = self._places, self._places + chosen.stop - chosen.start
+        self._reserve(end)
+        places = slice(begin, end)
+        self._head[places], self._tail[places], self._ids[places] = (
+            batch.head[chosen],
+            batch.tail[chosen],
+            batch.ids[chosen],
+        )
+        self._remaining[places], self._rate[places], self._group[places] = (
+            batch.nbytes[chosen],
+            0.0,
+            batch.groups[chosen],
+        )
+        self._places, self._alive, self._members = end, self._alive + end - begin, None
+        self._asleep -= end - begin
+        self._wait(batch.head[chosen], batch.tail[chosen], -batch.nbytes[chosen])
+        if batch.gone < len(batch.time):
+            heapq.heappush(self._batches, (float(batch.time[batch.gone]), next(self._numbers), batch))
+
+    def _compact(self) -> None:
+        """Close the gaps of flows that have ended, once they are a quarter of the places."""
+        if 4 * (self._places - self._alive) <= self._places and self._alive:
+            return
+        kept = np.flatnonzero(self._remaining[: self._places] >= 0.0)
+        for array in (self._head, self._tail, self._ids, self._remaining, self._rate, self._group):
+            array[: len(kept)] = array[kept]
+        self._places, self._members = len(kept), None
+
+    def _reserve(self, flows: int) -> None:
+        """Room for so many flows; grows geometrically."""
+        have = len(self._head)
+        if flows <= have:
+            return
+        more = max(have // 2, flows - have, 256)
+        self._head, self._tail, self._ids = (
+            np.concatenate([a, np.empty(more, np.int32)]) for a in (self._head, self._tail, self._ids)
+        )
+        self._remaining, self._rate = (np.concatenate([a, np.empty(more)]) for a in (self._remaining, self._rate))
+        self._group = np.concatenate([self._group, np.empty((more, 2), np.int32)])
+
+
+@njit(cache=True, nogil=True)
+def count_down(group: Ints, ended: Ints, pending: Ints) -> Ints:
+    """Count ended flows in their two groups; answers the groups that reach zero. A group of -1 is nobody's."""
+    done, found = np.empty(2 * ended.shape[0], np.int64), 0
+    for flow in ended:
+        for end in range(2):
+            owner = group[flow, end]
+            if owner >= 0:
+                pending[owner] -= 1
+                if pending[owner] == 0:
+                    done[found] = owner
+                    found += 1
+    return done[:found].copy()
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def group_ends(remaining: Floats, rate: Floats, group: Ints, step: float, pending: Ints) -> tuple[Ints, Floats]:
+    """Groups whose last flows end before the end of a step, and after how many seconds each ends."""
+    seen, last = np.zeros(pending.shape[0], np.int64), np.zeros(pending.shape[0])
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] >= 0.0 and remaining[flow] < rate[flow] * step:
+            for end in range(2):
+                owner = group[flow, end]
+                if owner >= 0:
+                    seen[owner] += 1
+                    last[owner] = max(last[owner], remaining[flow] / rate[flow])
+    found = np.flatnonzero((seen > 0) & (seen == pending))
+    return found, last[found]
