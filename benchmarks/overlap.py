@@ -18,12 +18,12 @@ from benchmarks.partition import timed
 from harness import datasets
 from harness.graph import Graph
 from harness.halo import Part
-from harness.minibatch import MiniBatch, NeighbourSampler, batches
 from harness.models import build_model
 from harness.partition import assign, quality
 from harness.partition.overlap import overlapped, sample_copies
 from harness.partition.overlap_quality import overlap_quality
 from harness.rank import Rank
+from harness.sampling.minibatch import MiniBatch, NeighbourSampler, batches
 from harness.spec import RunConfig
 
 DATASET = "synthetic:nodes=50000,degree=100,classes=41,features=16"

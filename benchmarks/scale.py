@@ -24,7 +24,7 @@ from typing import Any
 
 from harness.runner import run
 from harness.spec import RunConfig
-from harness.workload_file import SHIPPED
+from harness.workloads.description import SHIPPED
 
 
 def description(folder: Path) -> Path:

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answers the exit code. `HALOSCOPE_DEBUG=1` prints the traceback of a failure first."""
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
-        code = int(import_module(f"harness.commands.{args.command}").main(args))
+        code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
         sys.stdout.flush()
         return code
     except SystemExit as stop:  # argparse, after --help and --version

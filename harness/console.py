@@ -111,6 +111,14 @@ def significant(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{places}f}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{significant(seconds, 2)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def megabytes(count: float | None) -> str:
     """Bytes in MB (10**6), without the unit."""
     return significant(None if count is None else count / 1e6)

@@ -21,8 +21,8 @@ from harness.methods.registry import parse_method
 from harness.partition import Cutting, Folder, Renumber, cutting, partition_version
 from harness.results import write_atomically
 from harness.spec import RunConfig
-from harness.workload_build import load_workload
-from harness.workload_file import is_workload
+from harness.workloads.build import load_workload
+from harness.workloads.description import is_workload
 
 DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
 INDEX_FORMAT = 3

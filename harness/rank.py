@@ -38,8 +38,13 @@ from harness.traffic import Traffic
 COMPONENTS = ("compute", "codec", "sample", "swap", "halo", "reduce", "wait")
 
 # Frames of these files are not the author's: a message names the first line outside them.
+_HERE = Path(__file__).parent
 _SEAM = frozenset(
-    str(Path(__file__).with_name(name)) for name in ("rank.py", "tape.py", "effects.py", "exchange.py", "trampoline.py")
+    str(path)
+    for path in (
+        *(_HERE / name for name in ("rank.py", "tape.py", "effects.py", "trampoline.py")),
+        *(_HERE / "exchanges").glob("*.py"),
+    )
 )
 
 E = TypeVar("E", bound=Effect)

@@ -18,16 +18,16 @@ import torch
 
 from harness import loopback
 from harness.errors import InputError
-from harness.exchange import Diverged
+from harness.exchanges.push_pull import Diverged
 from harness.methods.registry import parse_method
 from harness.models import MODELS, build_model
 from harness.prepare import Prepared, cutting_of, prepare
 from harness.rank import Rank
-from harness.rates import load_rates
 from harness.results import RankResult, Result, merge
 from harness.spec import RunConfig
 from harness.training import Job, Progress, program
-from harness.workload_file import is_workload
+from harness.workloads.description import is_workload
+from harness.workloads.rates import load_rates
 
 DRIVERS = {"loopback": "harness.runner", "sim": "sims.execute", "real": "real.execute"}
 

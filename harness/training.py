@@ -16,10 +16,10 @@ from harness.methods.edge_cut import EdgeCutState
 from harness.methods.vanilla import Vanilla
 from harness.models import GNN, build_model
 from harness.rank import Rank
-from harness.rates import Rates
 from harness.results import RankEpoch, RankResult
 from harness.spec import RunConfig
 from harness.tape import Tape
+from harness.workloads.rates import Rates
 
 Progress = Callable[[RankEpoch], None]
 

@@ -16,8 +16,9 @@ from harness.errors import HaloscopeError, ProgramError
 from harness.rank import Rank
 from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
+from real import tracing
 from real.agreement import Agreement
-from real.clocks import CudaClock, HostClock, Mark, make_clock
+from real.clocks import CudaClock, HostClock, Mark
 from real.connection import Connection
 from real.exchanges import begin
 from real.health import raised_at
@@ -38,7 +39,7 @@ def run(
         RankLost: another rank failed, died or froze; names it.
         Exception: whatever the program raises, with rank, epoch and place added as notes.
     """
-    clock = make_clock(connection.device)
+    clock = tracing.clock_of(connection.device, connection.rank, connection.size)
     rank = Rank(
         connection.rank,
         connection.size,
@@ -50,8 +51,11 @@ def run(
     )
     network = _Alone() if connection.size == 1 else _Network(rank, clock, connection)
     stepper = Stepper(rank, program)
+    tracing.watch(clock, stepper)
     try:
-        return _drive(stepper, clock, network)
+        value = _drive(stepper, clock, network)
+        tracing.leave(clock, connection.host)
+        return value
     except Silence as silence:
         where = "has returned and waits for the others" if stepper.done else f"waits in {stepper.last}"
         raise connection.words.explain(f"{where}: {silence}") from silence

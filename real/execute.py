@@ -20,7 +20,7 @@ import torch
 
 from harness.effects import Received, Rows
 from harness.errors import InputError
-from harness.exchange import Diverged
+from harness.exchanges.push_pull import Diverged
 from harness.prepare import Prepared
 from harness.rank import Rank
 from harness.results import RankEpoch, RankResult

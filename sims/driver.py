@@ -8,23 +8,26 @@ driver, times from `sims.transport`; neither depends on the other.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import simpy
 
 from harness.effects import Effect, Handle, Start, Wait
 from harness.errors import ProgramError
-from harness.rank import Rank
+from harness.rank import Rank, random_key
 from harness.trampoline import Finished, Program, Stepper
 from sims.clock import SimClock
-from sims.device import DeviceProfile, load_device
+from sims.device import CLASSES, load_device
 from sims.flights import Flights, OnSpan, Waits
 from sims.ledger import Ledger, Prices
-from sims.memory import LiveMemory
+from sims.memory import Fullest, LiveMemory, fullest
 from sims.placement import Placement
+from sims.recording import Recorder, Track
 from sims.shapes import ShapeMemory
+from sims.stragglers import Stragglers
 from sims.topology import Cluster
 
 
@@ -37,9 +40,12 @@ class Simulation:
         makespan_s: when the last rank returned.
         link_bytes: directed link -> bytes that crossed it, off-the-clock effects left out.
         tiers: kind of link -> bytes sent across it.
-        peak_memory: bytes per rank; `memory` is what a device holds.
-        class_seconds: operator class -> compute seconds, summed over ranks.
+        peak_memory: bytes per rank; `memory` is what each rank's device holds.
+        fullest: the rank that fills its device most, and with what.
+        class_seconds: operator class -> seconds of the devices, summed over ranks.
+        source_seconds: source of the numbers that they rest on (see `DeviceProfile.source_of`) -> seconds.
         unknown_ops: operator -> calls that were charged by bytes because their kind is not known.
+        network: how exact the network's times are (see `FluidNetwork.facts`).
     """
 
     results: list[Any]
@@ -47,14 +53,17 @@ class Simulation:
     link_bytes: dict[str, int]
     tiers: dict[str, int]
     peak_memory: list[int]
-    memory: int
+    memory: list[int]
+    fullest: Fullest
     class_seconds: dict[str, float]
+    source_seconds: dict[str, float]
     unknown_ops: dict[str, int]
+    network: dict[str, float]
 
     @property
     def out_of_memory(self) -> list[int]:
         """Ranks whose peak does not fit their device."""
-        return [rank for rank, peak in enumerate(self.peak_memory) if peak > self.memory]
+        return [rank for rank, peak in enumerate(self.peak_memory) if peak > self.memory[rank]]
 
 
 def simulate(
@@ -66,65 +75,96 @@ def simulate(
     deterministic: bool = True,
     debug: bool = True,
     shapes_only: bool = False,
+    stragglers: Stragglers | None = None,
     on_span: OnSpan | None = None,
+    recorder: Recorder | None = None,
 ) -> Simulation:
     """Run `program` on `size` ranks of a modelled cluster.
 
     Args:
         seed, deterministic, debug: as for `harness.rank.Rank`.
         shapes_only: ranks live on the meta device.
+        stragglers: instead of the cluster's own; jitter is drawn from `seed`.
         on_span: called with every stretch of compute and every exchange; see `sims.flights.OnSpan`.
+        recorder: collects what the ranks do, for `sims.replay`.
 
     Raises:
-        InputError: more ranks than the cluster takes, or its device profile is bad.
+        InputError: more ranks than the cluster takes, a bad device profile, or stragglers that are not there.
         ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
         Exception: whatever a rank raises, itself, with rank and epoch added as a note.
     """
-    run = _Run(cluster.place(size), load_device(cluster.device), on_span, shapes_only)
+    placement, slow = cluster.place(size), stragglers or cluster.stragglers
+    slow.check(size, len(placement.ranks_on_host))
+    run = Run(placement, on_span, shapes_only)
     device = "meta" if shapes_only else "cpu"
     for index in range(size):
-        clock = run.add_clock()
+        clock = run.add_clock(slow.pace(index, int(placement.host[index]), random_key(seed, index, 0, -1, "jitter")))
         rank = Rank(
             index, size, seed=seed, device=device, clock=clock, deterministic=deterministic, debug=debug
         )  # fmt: skip
         run.steppers.append(Stepper(rank, program))
+        if recorder is not None:
+            run.record(index, recorder.tracks[index])
     return run.run()
 
 
-class _Run:
-    """All ranks of one simulation."""
+class Steps(Protocol):
+    """What a run steps: a program (`harness.trampoline.Stepper`), or a recording of one."""
 
-    def __init__(self, placement: Placement, profile: DeviceProfile, on_span: OnSpan | None, shapes_only: bool) -> None:
-        self.placement, self.profile, self.on_span = placement, profile, on_span
+    def step(self, answer: Any = None) -> Effect | Finished:
+        """Go on with `answer` to the next effect, or to the end."""
+        ...
+
+    def close(self) -> None:
+        """Stop here."""
+        ...
+
+
+class Run:
+    """All ranks of one simulation. `simulate` fills it with programs, `sims.replay` with what programs once did."""
+
+    def __init__(self, placement: Placement, on_span: OnSpan | None, shapes_only: bool) -> None:
+        self.placement, self.on_span = placement, on_span
+        loaded = {name: load_device(name) for name in dict.fromkeys(placement.profile_of)}
+        self.profiles = [loaded[name] for name in placement.profile_of]
         self.env = simpy.Environment()
-        self.steppers: list[Stepper] = []
+        self.steppers: list[Steps] = []
+        self.tracks: dict[int, Track] = {}
         self.clocks: list[SimClock] = []
         self.memories: list[LiveMemory] = []
         self.ledgers: list[Ledger] = []
         self.flights = Flights(
-            self.env, placement, profile, self.clocks, self.memories, self._guarded, on_span
+            self.env, placement, self.profiles, self.clocks, self.memories, self._guarded, on_span
         )  # fmt: skip
         self.results: dict[int, Any] = {}
         self.failure: BaseException | None = None
-        self._prices: dict[float, Prices] = {}
+        self._prices: dict[tuple[str, float], Prices] = {}
         self._shapes = ShapeMemory() if shapes_only else None
 
-    def add_clock(self) -> SimClock:
+    def add_clock(self, pace: Callable[[], float] | None) -> SimClock:
         """Clock, memory and ledger of the next rank."""
-        memory = LiveMemory()
-        clock = SimClock(self.env, memory)
-        slowdown = self._slowdown(len(self.clocks))
-        prices = self._prices.setdefault(slowdown, Prices(self.profile, slowdown))
+        memory, rank = LiveMemory(), len(self.clocks)
+        profile, slowdown = self.profiles[rank], self._slowdown(rank)
+        clock = SimClock(
+            self.env, memory, launch_s=profile.host_launch, overlap=profile.slowdown("compute"), pace=pace
+        )  # fmt: skip
+        key = (self.placement.profile_of[rank], slowdown)
+        if key not in self._prices:
+            self._prices[key] = Prices(profile, slowdown)
         self.clocks.append(clock)
         self.memories.append(memory)
-        self.ledgers.append(Ledger(prices, clock, memory, self._shapes))
+        self.ledgers.append(Ledger(self._prices[key], clock, memory, self._shapes))
         return clock
+
+    def record(self, rank: int, track: Track) -> None:
+        """Have all that a rank does noted in `track`."""
+        self.tracks[rank] = self.clocks[rank].track = self.ledgers[rank].track = track
 
     def _slowdown(self, rank: int) -> float:
         """How much longer compute takes because the CPU ranks of a host want more cores than it has."""
-        cores = self.placement.cluster.cores
-        wanted = int(self.placement.ranks_on_host[self.placement.host[rank]]) * self.profile.cores
-        return max(1.0, wanted / cores) if cores and self.profile.kind == "cpu" else 1.0
+        cores, profile = self.placement.cluster.cores, self.profiles[rank]
+        wanted = int(self.placement.ranks_on_host[self.placement.host[rank]]) * profile.cores
+        return max(1.0, wanted / cores) if cores and profile.kind == "cpu" else 1.0
 
     def run(self) -> Simulation:
         """Step every rank to its end."""
@@ -159,6 +199,8 @@ class _Run:
             effect = self._step(rank, answer)
             answer = None  # its tensors belong to the program now
             yield from self._work(rank)
+            if self.tracks and not isinstance(effect, Finished):
+                self.tracks[rank].effect(effect, self.clocks[rank].paused)
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
@@ -171,13 +213,13 @@ class _Run:
 
     def _work(self, rank: int) -> Waits:
         """Let the compute of the last step pass."""
-        pending, start = self.clocks[rank].take_pending(), self.env.now
-        if total := sum(pending.values()):
-            yield from self.clocks[rank].work(total)
+        pending, start, slower = self.clocks[rank].take_pending(), self.env.now, 1.0
+        if any(pending.values()):
+            slower = yield from self.clocks[rank].work(pending)
         if self.on_span is not None:
             for component, seconds in pending.items():
-                self.on_span(rank, component, component, start, start + seconds, 0)
-                start += seconds
+                self.on_span(rank, component, component, start, start + seconds * slower, 0)
+                start += seconds * slower
 
     def _carry_out(self, rank: int, effect: Effect) -> Waits:
         """Interpret one effect; returns its answer when its time is over."""
@@ -198,20 +240,26 @@ class _Run:
     def _simulation(self) -> Simulation:
         names, tier_of = self.placement.tier_matrix()
         class_seconds: defaultdict[str, float] = defaultdict(float)
+        source_seconds: defaultdict[str, float] = defaultdict(float)
         unknown: Counter[str] = Counter()
-        for ledger in self.ledgers:
+        for ledger, profile in zip(self.ledgers, self.profiles, strict=True):
             for kind, seconds in ledger.seconds.items():
                 class_seconds[kind] += seconds
+                source_seconds[profile.source_of(kind) if kind in CLASSES else "assumed"] += seconds
         for prices in self._prices.values():
             unknown.update(prices.unknown)
         link_bytes = self.flights.network.link_bytes.tolist()
+        capacity = [int(profile.memory.value) for profile in self.profiles]
         return Simulation(
             results=[self.results[rank] for rank in range(len(self.steppers))],
             makespan_s=self.env.now,
             link_bytes=dict(zip(self.placement.names, link_bytes, strict=True)),
             tiers={name: int(self.flights.sent[tier_of == code].sum()) for code, name in enumerate(names)},
             peak_memory=[memory.peak for memory in self.memories],
-            memory=int(self.profile.memory.value),
+            memory=capacity,
+            fullest=fullest(self.memories, capacity),
             class_seconds=dict(class_seconds),
+            source_seconds=dict(source_seconds),
             unknown_ops=dict(unknown),
+            network=self.flights.network.facts(),
         )

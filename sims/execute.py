@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from harness.runner import Execution, cpu_threads, threads_per_rank
 from harness.spec import RunConfig
 from harness.training import Job, program
-from sims.device import load_device
+from sims import remarks
 from sims.driver import Simulation, simulate
-from sims.topology import Cluster, load_cluster
+from sims.topology import load_cluster
 
 
 def check(config: RunConfig) -> None:
@@ -34,28 +36,16 @@ def execute(job: Job) -> Execution:
             shapes_only=config.shapes_only,
         )
     tiers, tier_of = placement.tier_matrix()
-    facts = {"cluster": cluster.name, "notes": _notes(cluster, simulation.unknown_ops)}
+    facts = {
+        "cluster": cluster.name,
+        "memory": asdict(simulation.fullest),
+        "network": simulation.network,
+        "compute_sources": remarks.shares(simulation.source_seconds),
+        "notes": remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops),
+    }
     return Execution(simulation.results, list(tiers), tier_of.tolist(), facts, _too_large(simulation))
-
-
-def _notes(cluster: Cluster, unknown_ops: dict[str, int]) -> list[str]:
-    """What every table says of the model: how much of it was assumed, and what it could not price."""
-    device = load_device(cluster.device)
-    sources = [*(q.source for _, q in cluster.quantities()), *(q.source for _, _, q in device.quantities())]
-    assumed, name = sources.count("assumed"), cluster.name
-    notes = []
-    if assumed:
-        notes.append(f"cluster {name}: {assumed} of {len(sources)} values are assumed (haloscope clusters show {name})")
-    if unknown_ops:
-        calls = ", ".join(f"{op} x {count}" for op, count in sorted(unknown_ops.items()))
-        notes.append(f"operators of unknown kind, priced by their bytes: {calls}")
-    return notes
 
 
 def _too_large(simulation: Simulation) -> str:
     ranks = simulation.out_of_memory
-    if not ranks:
-        return ""
-    worst = max(ranks, key=lambda rank: simulation.peak_memory[rank])
-    need, have = simulation.peak_memory[worst] / 1e9, simulation.memory / 1e9
-    return f"{len(ranks)} ranks do not fit: rank {worst} needs {need:.3g} GB, its device has {have:.3g} GB"
+    return f"{len(ranks)} ranks do not fit: {simulation.fullest}" if ranks else ""

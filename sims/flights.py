@@ -1,13 +1,15 @@
 """Effects under way: matched by the rendezvous, timed by the transport, answered when both are through.
 
 It knows when an effect begins and ends; what a rank does meanwhile, and where its blocked time is booked, is the
-driver's business.
+driver's business. On devices that cannot compute and communicate at full speed at once, a flight lasts longer by what
+the rank's compute took from it: first the network carries it as if nothing else were going on, then it makes up for
+the time that it shared. The other ranks do not feel that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +20,13 @@ from torch import Tensor
 from harness.effects import Effect, HostCopy, Received
 from harness.errors import ProgramError
 from harness.rendezvous import Meeting, Rendezvous
-from sims.clock import SimClock
+from sims.clock import NEGLIGIBLE, SimClock
+from sims.collectives import Operation
 from sims.device import DeviceProfile
 from sims.memory import LiveMemory
 from sims.network import FluidNetwork
 from sims.placement import Placement
-from sims.transport import Operation, Transport, incoming_bytes
+from sims.transport import Transport, incoming_bytes
 
 Waits = Generator[simpy.Event, Any, Any]
 
@@ -65,6 +68,7 @@ class Flights:
     """Everything that the ranks of one run have in the air.
 
     Args:
+        profiles: the ranks' devices.
         clocks, memories: of the ranks, in rank order; filled while ranks are added.
         guard: wraps a process so that what it raises is kept.
 
@@ -76,16 +80,16 @@ class Flights:
         self,
         env: simpy.Environment,
         placement: Placement,
-        profile: DeviceProfile,
+        profiles: Sequence[DeviceProfile],
         clocks: list[SimClock],
         memories: list[LiveMemory],
         guard: Callable[[Waits], Waits],
         on_span: OnSpan | None,
     ) -> None:
-        self.env, self.profile, self.clocks, self.memories = env, profile, clocks, memories
+        self.env, self.profiles, self.clocks, self.memories = env, profiles, clocks, memories
         self.guard, self.on_span = guard, on_span
-        self.network = FluidNetwork(env, placement.capacity)
-        self.transport = Transport(env, self.network, placement, profile)
+        self.network = FluidNetwork(env, placement.capacity, placement.halves)
+        self.transport = Transport(env, self.network, placement, profiles)
         self.rendezvous = Rendezvous(placement.size)
         self.sent = np.zeros((placement.size, placement.size), np.int64)
 
@@ -99,8 +103,9 @@ class Flights:
             meeting = self.rendezvous.post(rank, effect)
             carry = self._exchange(rank, effect, meeting, self._meet(rank, effect, meeting, paused))
         held = incoming_bytes(effect, rank)
+        self.memories[rank].sending(effect.tensors())
         self.memories[rank].hold(held)
-        flight = Flight(effect, self.env.event(), held, clock.busy())
+        flight = Flight(effect, self.env.event(), held, clock.take_off())
         flight.finish = self.env.process(self.guard(self._fly(rank, flight, carry, paused)))
         return flight
 
@@ -110,7 +115,7 @@ class Flights:
         memory.release(flight.held)
         if not (isinstance(effect, HostCopy) and effect.to_host):
             tensors = answer.tensors if isinstance(answer, Received) else (answer,)
-            memory.see_all((t for t in tensors if isinstance(t, Tensor)), "received")
+            memory.received(t for t in tensors if isinstance(t, Tensor))
 
     def _fly(self, rank: int, flight: Flight, carry: Waits, paused: bool) -> Waits:
         """See an effect through; notes when it ended and reports its span."""
@@ -120,10 +125,24 @@ class Flights:
             self.sent[rank] += to
             sent = effect.copied_bytes if isinstance(effect, HostCopy) else int(to.sum())
         answer = yield from carry
-        flight.busy_at_end = self.clocks[rank].busy()
+        if not paused:
+            yield from self._make_up(rank, flight)
+        flight.busy_at_end = self.clocks[rank].land()
         if self.on_span is not None and not paused:
             self.on_span(rank, flight.component, effect.tag.label, start, self.env.now, sent)
         return answer
+
+    def _make_up(self, rank: int, flight: Flight) -> Waits:
+        """Let the time pass that a flight lost to the compute beside it; that beside this time is lost in turn."""
+        lost_share = 1 - 1 / self.profiles[rank].slowdown("communication")
+        before = flight.busy_at_start
+        while lost_share:
+            busy = self.clocks[rank].busy()
+            lost = (busy - before) * lost_share
+            if lost <= NEGLIGIBLE * self.env.now:
+                return
+            before = busy
+            yield self.env.timeout(lost)
 
     def _meet(self, rank: int, effect: Effect, meeting: Meeting, paused: bool) -> _Meet:
         """The simulation's side of a meeting; the last to arrive lets the others know."""
@@ -147,7 +166,7 @@ class Flights:
         return meeting.answers.pop(rank)
 
     def _host_copy(self, rank: int, effect: HostCopy, paused: bool) -> Waits:
-        if self.profile.kind == "cpu":
+        if self.profiles[rank].kind == "cpu":
             return effect.tensor
         if not paused:
             yield from self.transport.copy(rank, effect.copied_bytes, to_host=effect.to_host)

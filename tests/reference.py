@@ -1,6 +1,6 @@
 """One process on the whole graph, in dense matrices: what every exact method is compared with.
 
-Written from the papers' equations and independent of `harness.layers`, `harness.exchange` and `harness.tape`.
+Written from the papers' equations and independent of `harness.layers`, `harness.exchanges` and `harness.tape`.
 """
 
 from __future__ import annotations

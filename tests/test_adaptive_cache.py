@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.adaptive_cache import CachedLink, FlagBits, Wires, empty_cache
 from harness.codecs import Cast, Codec, LinearRows
-from harness.gather_scatter import Leg, PlainLink
+from harness.exchanges.adaptive_cache import CachedLink, FlagBits, Wires, empty_cache
+from harness.exchanges.gather_scatter import Leg, PlainLink
 from harness.kernels.changed import changed_rows
 from harness.methods.base import Memory
 from harness.vertex_cut import VertexPart

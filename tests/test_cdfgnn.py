@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness import loopback
 from harness.errors import InputError
-from harness.exchange import Diverged
+from harness.exchanges.push_pull import Diverged
 from harness.graph import Graph
 from harness.layers import Conv
 from harness.methods.base import Memory, Method

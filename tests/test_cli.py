@@ -283,7 +283,7 @@ def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["methods"], ["vanilla", "bns-gcn", "p=0.1", "unbiased"]),
+        (["methods"], ["vanilla", "bns-gcn", "if p=1", "unbiased"]),
         (["methods", "sylvie-s"], ["bits: 1, 2, 4, 8 or 16", "--method sylvie-s:"]),
         (["datasets"], ["synthetic:", "reddit-like", "HALOSCOPE_DATA"]),
         (["clusters"], ["local", "hosts x ranks"]),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness import loopback
 from harness.codecs import Bucket
-from harness.error_feedback import Boundary, Compressed
+from harness.exchanges.error_feedback import Boundary, Compressed
 from harness.graph import Graph
 from harness.methods.base import Memory
 from harness.methods.ec_graph import ECGraph

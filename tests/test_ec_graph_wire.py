@@ -13,7 +13,7 @@ import torch
 
 from harness import loopback
 from harness.errors import InputError
-from harness.exchange import Diverged
+from harness.exchanges.push_pull import Diverged
 from harness.methods.ec_graph import ECGraph
 from harness.methods.registry import parse_method
 from harness.rank import Rank

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from harness import loopback
-from harness.edge_sample import EVERYTHING, LayerSample, sample_layers
 from harness.graph import Graph
 from harness.halo import Part
 from harness.methods.ec_graph_s import ECGraphS
 from harness.rank import Rank
+from harness.sampling.edge_sample import EVERYTHING, LayerSample, sample_layers
 from tests.conformance import make_model, make_parts, relative_error, step
 from tests.graphs import owners, random_graph
 from tests.reference import reference_gradients

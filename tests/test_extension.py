@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.codecs import Cast
-from harness.exchange import HaloPush
+from harness.exchanges.push_pull import HaloPush
 from harness.halo import LocalGraph
 from harness.kernels.spmm import aggregate
 from harness.layers import SAGEConv

@@ -11,7 +11,7 @@ import torch
 from harness import loopback
 from harness.codecs import StochasticRows
 from harness.errors import InputError
-from harness.exchange import Diverged, HaloPush, Route, ship
+from harness.exchanges.push_pull import Diverged, HaloPush, Route, ship
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.registry import known_methods, parse_method

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from harness import loopback
-from harness.parameter_server import ParameterServers
+from harness.exchanges.parameter_server import ParameterServers
 from harness.rank import Rank
 
 P, EPOCHS, TRAIN = 4, 6, 10

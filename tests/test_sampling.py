@@ -14,11 +14,11 @@ from harness.errors import InputError
 from harness.graph import Graph
 from harness.halo import LocalGraph, Part
 from harness.loss import training_loss
-from harness.minibatch import MiniBatch, NeighbourSampler, batch_logits, batch_part, batches
 from harness.models import GNN
 from harness.partition import build_parts
 from harness.rank import Rank
-from harness.sampling import sample_neighbours
+from harness.sampling.minibatch import MiniBatch, NeighbourSampler, batch_logits, batch_part, batches
+from harness.sampling.neighbours import sample_neighbours
 from tests.conformance import make_model
 from tests.graphs import graphs, random_graph
 from tests.reference import adjacency, dense_forward

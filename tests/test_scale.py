@@ -11,9 +11,9 @@ from torch._ops import OpOverload
 
 from harness.errors import InputError
 from harness.rank import Rank
-from harness.rates import load_rates
 from harness.runner import run
 from harness.spec import from_mapping
+from harness.workloads.rates import load_rates
 from sims import shapes
 from tests.test_drivers import config
 
@@ -44,7 +44,7 @@ def test_further_epochs_and_further_ranks_work_no_shape_out_anew(monkeypatch: py
     for parts, epochs in ((4, 2), (4, 5), (12, 2)):
         missed.append(0)
         papers(parts, epochs=epochs)
-    assert missed[0] > 50
+    assert missed[0] > 30
     assert missed[1] == missed[0], "three more epochs, no more shapes"
     assert missed[2] <= 3 * missed[0], "12 ranks have at most a few sizes of shares"
 

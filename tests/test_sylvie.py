@@ -12,7 +12,7 @@ from harness import loopback
 from harness.codecs import StochasticRows
 from harness.effects import Handle
 from harness.errors import InputError
-from harness.exchange import HaloPush
+from harness.exchanges.push_pull import HaloPush
 from harness.methods.registry import parse_method
 from harness.methods.sylvie import SylvieA, SylvieS
 from harness.rank import Rank

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from harness import loopback
 from harness.codecs import Bucket
-from harness.error_feedback import Boundary
+from harness.exchanges.error_feedback import Boundary
+from harness.exchanges.trend import Select, Trend, flag_bytes, pack_flags, tuned, unpack_flags
 from harness.halo import HaloPlan
 from harness.kernels import trend as operators
 from harness.kernels import trend_cuda
 from harness.kernels.trend_cpu import AVERAGE, COMPRESSED, PREDICTED
 from harness.methods.base import Memory
 from harness.rank import Rank
-from harness.trend import Select, Trend, flag_bytes, pack_flags, tuned, unpack_flags
 
 BITS = (1, 2, 4, 8, 16)
 Case = tuple[Tensor, Tensor, Tensor, float, Tensor, Tensor]

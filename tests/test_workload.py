@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness import datasets
-from harness.closed_form import Degrees, hash_boundary, random_replication, shares
 from harness.errors import InputError
-from harness.margins import fit, spread_rows
 from harness.partition import partitioned, quality
 from harness.prepare import prepare
 from harness.runner import run
 from harness.spec import RunConfig, from_mapping
-from harness.workload import VertexWorkload, Workload
-from harness.workload_build import load_workload
-from harness.workload_file import shipped
+from harness.workloads.build import load_workload
+from harness.workloads.closed_form import Degrees, hash_boundary, random_replication, shares
+from harness.workloads.description import shipped
+from harness.workloads.margins import fit, spread_rows
+from harness.workloads.workload import VertexWorkload, Workload
 from tests.conftest import real_data
 from tests.graphs import owners, random_graph
 

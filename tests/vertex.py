@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness import loopback
-from harness.gather_scatter import Leg, Link, Replicas
+from harness.exchanges.gather_scatter import Leg, Link, Replicas
 from harness.graph import Graph, from_edges
 from harness.partition.edge_assign import masters, undirected_pairs
 from harness.partition.vertex_build import build_vertex_parts

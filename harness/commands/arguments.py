@@ -19,12 +19,16 @@ from harness.spec import RunConfig, from_mapping, from_toml
 COMMANDS = {
     "run": "train one method; print its times, bytes, accuracy and memory",
     "compare": "the same for several methods and modes, with a table and a figure",
+    "sweep": "run every cell of a grid, in parallel; resumable after a kill",
+    "what-if": "time the same runs under other bandwidths, latencies and bits; name the crossovers",
+    "trace": "write a run's timeline for Perfetto, with figures of lanes, links and transfers",
     "demo": "calibrate this machine and compare three methods, simulated beside real",
     "partition": "cut a graph and print the quality of the cut",
     "calibrate": "measure this machine and write a cluster file that --mode sim can use",
     "methods": "list the methods and their options",
     "datasets": "list the graphs, and where to put those that are missing",
     "clusters": "list the cluster models, or show one",
+    "flows": "run raw transfers of a file through the network model; when each ends",
     "collect": "gather result files into one Parquet or CSV table",
     "doctor": "say what this machine and installation can do",
 }
@@ -152,6 +156,52 @@ def _add_compare(parser: Parser) -> None:
     _add_outputs(parser, "runs")
 
 
+def _add_sweep(parser: Parser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster]")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of results (default: sweeps/NAME of the file)")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="cells at a time (default: one per core)")
+    parser.add_argument("--budget", metavar="TIME", help="begin no cell that would end later, e.g. 30m or 1h30m")
+    parser.add_argument("--dry-run", action="store_true", help="count the cells, estimate their time, run none")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows here; - writes them to stdout, alone")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
+
+
+def _add_what_if(parser: Parser) -> None:
+    parser.add_argument(
+        "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
+    )
+    knob = parser.add_mutually_exclusive_group()
+    knob.add_argument(
+        "--bandwidth", default="nic=1Gb/s..400Gb/s", metavar="LINK=LOW..HIGH",
+        help="a link of the cluster (nic, bus, peer, ...) and the range to vary it over (default: nic=1Gb/s..400Gb/s)",
+    )  # fmt: skip
+    knob.add_argument("--latency", metavar="LINK=LOW..HIGH", help="vary a latency instead, e.g. nic=1us..1ms")
+    parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
+    parser.add_argument("--points", type=int, default=25, metavar="N", help="points of the range (default: 25)")
+    parser.add_argument(
+        "--recorded", type=int, default=0, metavar="N", help="epochs to record (default: 1, more where rows are stale)"
+    )
+    _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
+    parser.add_argument("--force", action="store_true", help="record again what was recorded earlier")
+    parser.add_argument(
+        "--out", type=Path, default=Path("what-if"), metavar="DIR", help="folder of results (default: what-if/)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the result here; - writes it to stdout, alone")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
+
+
+def _add_trace(parser: Parser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN.json", help="a result file; it is run again to be traced")
+    parser.add_argument(
+        "--out", type=Path, default=Path("trace.json"), metavar="FILE", help="trace to write (default: trace.json)"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=3, metavar="N", help="epochs to trace, from the first (default: 3)"
+    )
+    parser.add_argument("--figures", action="store_true", help="also draw timeline, link utilisation and transfers")
+    parser.add_argument("--quiet", action="store_true", help="no tables")
+
+
 def _add_demo(parser: Parser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("demo"), metavar="DIR", help="folder of results (default: demo/)"
@@ -181,6 +231,17 @@ def _add_methods(parser: Parser) -> None:
 def _add_clusters(parser: Parser) -> None:
     parser.add_argument("action", nargs="?", choices=("show",), metavar="show", help="show one cluster")
     parser.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="which one")
+    parser.add_argument("--draw", type=Path, metavar="FILE.png", help="also draw it: hosts, switches, adapters, racks")
+
+
+def _add_flows(parser: Parser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE.json", help="scenarios, format flow-reference/1")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--exact", action="store_true", help="every completion at its own instant (default)")
+    how.add_argument(
+        "--coalesce", type=float, metavar="SHARE", help="take completions within this share of the bound together"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the times here; - writes them to stdout, alone")
 
 
 def _add_collect(parser: Parser) -> None:
@@ -191,10 +252,14 @@ def _add_collect(parser: Parser) -> None:
 _ADD = {
     "run": _add_run,
     "compare": _add_compare,
+    "sweep": _add_sweep,
+    "what-if": _add_what_if,
+    "trace": _add_trace,
     "demo": _add_demo,
     "partition": _add_partition,
     "calibrate": _add_calibrate,
     "methods": _add_methods,
     "clusters": _add_clusters,
+    "flows": _add_flows,
     "collect": _add_collect,
 }

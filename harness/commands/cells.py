@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,7 +39,7 @@ def run_or_reuse(config: RunConfig, out: Path, *, force: bool = False, quiet: bo
     """
     path = out / f"{config.run_id()}.json"
     if not force:
-        record = _finished(path, config)
+        record = finished(path, config)
         if record is not None:
             return Cell(record, path, reused=True)
     with progress_of(title or f"{config.method}, {config.mode}", config.epochs, quiet) as progress:
@@ -83,17 +84,21 @@ def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = F
         show(tables, stderr() if target == "-" else stdout())
 
 
-def _finished(path: Path, config: RunConfig) -> dict[str, Any] | None:
-    """The record at `path` where it is finished and still true: same version, same graph, no newer input file."""
+def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",)) -> dict[str, Any] | None:
+    """The record at `path` where it ended in one of `states` and is still true: same version and graph, no newer input.
+
+    None where there is no such record.
+    """
     if not path.exists():
         return None
     try:
         record = results.load(path)
     except InputError:
         return None  # not a result: it is written anew
-    inputs = [Path(name) for name in (config.dataset, config.cluster) if name.endswith((".npz", ".toml"))]
+    named = (config.dataset, config.cluster.partition(":")[0])
+    inputs = [Path(name) for name in named if name.endswith((".npz", ".toml"))]
     newer = any(file.exists() and file.stat().st_mtime > path.stat().st_mtime for file in inputs)
-    if record["state"] != "done" or newer or record["environment"]["versions"].get("haloscope") != _version():
+    if record["state"] not in states or newer or record["environment"]["versions"].get("haloscope") != _version():
         return None
     return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
 

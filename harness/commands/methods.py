@@ -37,4 +37,3 @@ def _facts(facts: Facts) -> tuple[str, str, str]:
     quality = "exact" if not facts.lossy else "unbiased" if facts.unbiased else "approximate"
     stale = f", {facts.staleness} epoch old" if facts.staleness else ""
     return facts.cut, exact, quality + stale
-

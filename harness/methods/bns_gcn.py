@@ -12,7 +12,7 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.effects import Rows
 from harness.errors import InputError
-from harness.exchange import HaloPush, Route
+from harness.exchanges.push_pull import HaloPush, Route
 from harness.halo import HaloPlan, LocalGraph, Part
 from harness.methods.base import Facts, Memory
 from harness.methods.edge_cut import EdgeCut, EdgeCutState

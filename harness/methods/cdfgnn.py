@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from harness.adaptive_cache import CachedLink, Wires, empty_cache
 from harness.codecs import Cast, LinearRows
 from harness.codecs.stochastic import BITS
 from harness.errors import InputError
-from harness.gather_scatter import Link, PlainLink
+from harness.exchanges.adaptive_cache import CachedLink, Wires, empty_cache
+from harness.exchanges.gather_scatter import Link, PlainLink
 from harness.layers import GATConv
 from harness.loss import counts, micro_f1
 from harness.methods.base import Facts, Memory

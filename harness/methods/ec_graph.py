@@ -12,17 +12,17 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.codecs.bucket import BITS, Bucket
 from harness.effects import Counts, Rows
-from harness.error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.errors import InputError
+from harness.exchanges.error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
+from harness.exchanges.parameter_server import ParameterServers
+from harness.exchanges.trend import Select, Trend
 from harness.halo import Part, Totals
 from harness.loss import training_loss
 from harness.methods.base import Facts, Memory
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
-from harness.parameter_server import ParameterServers
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
-from harness.trend import Select, Trend
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +45,11 @@ class ECEpoch:
 class ECGraph(EdgeCut):
     """Error-compensated compression (Alg. 1 to 6), pull style: owners send rows forwards and complete gradients back.
 
-    Forwards (ReqEC-FP, Alg. 3 and 4, `harness.trend`): exact rows and their rates of change every `period` epochs; in
+    Forwards (ReqEC-FP, Alg. 3 and 4, `exchanges.trend`): exact rows and their rates of change every `period` epochs; in
     between the predicted, the compressed or the averaged form, whichever is nearest in L1. The Bit-Tuner doubles a
     reader's bits where over 60 % of what it reads in the last layer is predicted and halves them under 40 %.
 
-    Backwards (ResEC-BP, Alg. 5 and 6 with Eq. 11, `harness.error_feedback`): what compression loses in one epoch is
+    Backwards (ResEC-BP, Alg. 5 and 6 with Eq. 11, `exchanges.error_feedback`): what compression loses in one epoch is
     added to the next one's gradients. They are those of aggregated messages: the paper's G where the linear map comes
     first (--order auto, as in the paper), G W^T otherwise.
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from harness.codecs import Cast
-from harness.edge_sample import EVERYTHING, LayerSample, sample_layers
-from harness.error_feedback import CompensatedPull
 from harness.errors import InputError
+from harness.exchanges.error_feedback import CompensatedPull
 from harness.halo import Part, Totals
 from harness.methods.base import Facts, Memory
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
 from harness.methods.edge_cut import EdgeCutState
 from harness.models import GNN
 from harness.rank import Rank
+from harness.sampling.edge_sample import EVERYTHING, LayerSample, sample_layers
 from harness.tape import Exchange, Tape
 
 

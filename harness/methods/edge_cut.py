@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from harness.attention_pull import AttentionPull
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchange import HaloPull, Route, ship
+from harness.exchanges.attention_pull import AttentionPull
+from harness.exchanges.push_pull import HaloPull, Route, ship
 from harness.halo import LocalGraph, Part
 from harness.layers import GATConv
 from harness.methods.base import Memory, Method

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchange import HaloPush
+from harness.exchanges.push_pull import HaloPush
 from harness.halo import Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState

@@ -13,10 +13,10 @@ from harness.halo import Part, Totals
 from harness.loss import training_loss
 from harness.methods.base import Facts, Memory
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
-from harness.minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.models import GNN
 from harness.partition.overlap import check_overlap
 from harness.rank import Rank
+from harness.sampling.minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.tape import Exchange, Tape
 
 MASTER = 0

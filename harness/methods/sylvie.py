@@ -10,12 +10,12 @@ from torch import Tensor
 from harness.codecs import Codec, StochasticRows
 from harness.effects import Rows
 from harness.errors import InputError
-from harness.exchange import HaloPush, Route, encode, ship
+from harness.exchanges.pipeline import Late, drain
+from harness.exchanges.push_pull import HaloPush, Route, encode, ship
 from harness.halo import Part
 from harness.methods.base import Facts, Memory
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
-from harness.pipeline import Late, drain
 from harness.rank import Rank
 from harness.tape import Exchange
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import torch
 
-from harness.attention_pull import AttentionPull
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchange import HaloPull, HaloPush
+from harness.exchanges.attention_pull import AttentionPull
+from harness.exchanges.push_pull import HaloPull, HaloPush
 from harness.halo import Totals
 from harness.layers import Conv, GATConv
 from harness.methods.base import Facts

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import InputError
-from harness.gather_scatter import Leg, Link, PlainLink, Replicas, ReplicaSum, replica_maximum
+from harness.exchanges.gather_scatter import Leg, Link, PlainLink, Replicas, ReplicaSum, replica_maximum
 from harness.halo import Block, Totals
 from harness.kernels.spmm import aggregate, aggregate_weighted
 from harness.layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, edge_rows

@@ -18,14 +18,14 @@ from torch import Tensor
 from harness.codecs import Cast, Codec
 from harness.codecs.bucket import Bucket
 from harness.effects import Counts, Direction, Rows
-from harness.exchange import Diverged, HaloPull, ship
+from harness.exchanges.push_pull import Diverged, HaloPull, ship
 from harness.halo import HaloPlan, LocalGraph
 from harness.methods.base import Memory
 from harness.rank import Rank
 
 
 def label_of(direction: Direction, layer: int) -> str:
-    """What the exchange of a layer is called: as in `harness.exchange`."""
+    """What the exchange of a layer is called: as in `harness.exchanges.push_pull`."""
     return f"{'h' if direction == 'forward' else 'g'}{layer}"
 
 

@@ -18,7 +18,7 @@ from harness.csr import transpose
 from harness.halo import Block, LocalGraph, Part
 from harness.models import GNN
 from harness.rank import Rank
-from harness.sampling import sample_neighbours
+from harness.sampling.neighbours import sample_neighbours
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.codecs import Codec
 from harness.effects import Counts, Direction, Handle, Received, Rows
-from harness.exchange import encode
+from harness.exchanges.push_pull import encode
 from harness.methods.base import Memory
 from harness.rank import Rank
 
@@ -45,7 +45,7 @@ class Late:
         direction: Direction,
         layer: int,
     ) -> Tensor:
-        """As `harness.exchange.ship`: [sum(recv), d], of this epoch or the last. Raises Diverged as it does."""
+        """As `push_pull.ship`: [sum(recv), d], of this epoch or the last. Raises Diverged as it does."""
         arrived = await _arrived(rank, self.memory, label)
         payload = encode(rank, rows, codec, label=label, direction=direction, layer=layer)
         parts = [Rows(part, send, recv) for part in payload]

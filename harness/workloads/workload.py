@@ -1,7 +1,7 @@
 """Partitioned graphs of which only counts are known: what shapes-only runs train on when the graph cannot be held.
 
 A workload stands where a folder of cached parts stands (`harness.partition.cutting.Folder`). It says of every number
-where it comes from; that is recorded with the result. `harness.workload_build` makes them from descriptions.
+where it comes from; that is recorded with the result. `harness.workloads.build` makes them from descriptions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Uniform neighbour samples without replacement: the compiled sampler behind mini-batches.
 
 What a node draws depends on (key, node) alone: not on threads, batches or the order of the seeds. Layers, blocks and
-features are the business of `harness.minibatch`.
+features are the business of `harness.sampling.minibatch`.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class HaloPush:
     """Own rows -> (own rows, halo rows); halo gradients -> owners, which add them.
 
     `scale` multiplies what is sent forwards and what comes back (BNS-GCN's 1/p); a number, or a tensor with one
-    value per sent row. `ship` moves the rows: at once, or an epoch late (`harness.pipeline`).
+    value per sent row. `ship` moves the rows: at once, or an epoch late (`harness.exchanges.pipeline`).
     """
 
     route: Route

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness.codecs import Cast, Codec
 from harness.effects import Rows
-from harness.exchange import Route, encode, ship
+from harness.exchanges.push_pull import Route, encode, ship
 from harness.halo import HaloPlan
 from harness.rank import Rank
 from harness.vertex_cut import VertexPart

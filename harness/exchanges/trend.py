@@ -17,7 +17,7 @@ from torch import Tensor
 
 from harness.codecs.bucket import BITS, Bucket
 from harness.effects import Counts, Rows
-from harness.error_feedback import Boundary, refused
+from harness.exchanges.error_feedback import Boundary, refused
 from harness.kernels import trend  # noqa: F401  (registers the operators)
 from harness.kernels.quantize import code_bytes
 from harness.kernels.trend_cpu import AVERAGE, COMPRESSED, PREDICTED

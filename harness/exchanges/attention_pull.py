@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.codecs import Codec
-from harness.exchange import Route, ship
+from harness.exchanges.push_pull import Route, ship
 from harness.halo import Block, LocalGraph
 from harness.layers import LEAKY_SLOPE, edge_rows
 from harness.rank import Rank

@@ -16,7 +16,7 @@ import msgspec
 from harness.errors import InputError, unknown
 
 PREFIX = "workload:"
-SHIPPED = Path(__file__).with_name("workloads")
+SHIPPED = Path(__file__).parent
 SOURCES = ("published", "derived", "measured", "assumed", "given")
 Sources = dict[str, dict[str, Any]]
 

@@ -15,7 +15,7 @@ import torch
 from numba import njit
 
 from harness.effects import Counts, Rows
-from harness.error_feedback import Boundary
+from harness.exchanges.error_feedback import Boundary
 from harness.halo import Block, HaloPlan, LocalGraph, Part
 from harness.kernels.random import GOLDEN, mix64, stream_of
 from harness.rank import Rank

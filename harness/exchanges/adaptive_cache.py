@@ -16,8 +16,8 @@ from torch import Tensor
 
 from harness.codecs import Codec
 from harness.effects import Counts, Rows
-from harness.exchange import Diverged, encode
-from harness.gather_scatter import Leg, Replicas
+from harness.exchanges.gather_scatter import Leg, Replicas
+from harness.exchanges.push_pull import Diverged, encode
 from harness.kernels import changed
 from harness.methods.base import Memory
 from harness.rank import Rank

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from harness import datasets
-from harness.closed_form import Degrees, hash_boundary, random_replication, shares
 from harness.errors import InputError
 from harness.halo import Totals
-from harness.margins import fit, spread_rows
 from harness.partition import partitioned
-from harness.workload import Provenance, VertexWorkload, Workload
-from harness.workload_file import Description, Numbers, Shape, Sources, read, read_description
+from harness.workloads.closed_form import Degrees, hash_boundary, random_replication, shares
+from harness.workloads.description import Description, Numbers, Shape, Sources, read, read_description
+from harness.workloads.margins import fit, spread_rows
+from harness.workloads.workload import Provenance, VertexWorkload, Workload
 
 EDGES_PER_BOUNDARY_NODE = 2.0
 MIRRORS_PER_SHARED_MASTER = 2.0

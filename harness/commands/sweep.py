@@ -1,0 +1,240 @@
+"""`haloscope sweep`: every cell of a grid, in parallel, resumable after a kill at any instant.
+
+Results are written by whoever ran the cell, renamed into place; what is finished is never run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from harness import runner
+from harness.commands.cells import deliver, finished, json_target, run_or_reuse, writable
+from harness.commands.tables import table
+from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
+from harness.errors import HaloscopeError
+from harness.results import write_atomically
+from harness.summary import row_of
+from harness.sweep import FIELDS, Cell, Stopwatch, read, seconds_of, time_left
+from harness.workers import Died, each
+
+FINAL = ("done", "diverged", "out_of_memory")  # outcomes that another run of the same cell would repeat
+PROBED_EPOCHS = 2
+SHOWN_ROWS = 40
+
+
+class Outcome(NamedTuple):
+    """How one cell ended: its record, or why there is none; `seconds` it took."""
+
+    record: dict[str, Any] | None
+    failure: str
+    seconds: float
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run what is not finished; 1 when a cell failed, diverged or did not fit."""
+    cells = read(args.file)
+    out: Path = args.out or Path("sweeps", args.file.stem)
+    writable(out, folder=True)
+    json_target(args.json)
+    budget = None if args.budget is None else seconds_of(args.budget)
+    found = {cell: finished(_path(out, cell), cell.config, FINAL) for cell in cells}
+    todo = [cell for cell in cells if found[cell] is None]
+    jobs = _jobs(todo, args.jobs)
+    watch = Stopwatch(out)
+    if args.dry_run:
+        return _foretell(cells, todo, jobs, watch, args)
+    out.mkdir(parents=True, exist_ok=True)
+    _sweep_scratch(out)
+    outcomes = {cell: Outcome(record, "", 0.0) for cell, record in found.items() if record is not None}
+    for cell, outcome in _run(todo, out, jobs, watch, budget, args.quiet):
+        outcomes[cell] = outcome
+    return _publish(cells, outcomes, out, args)
+
+
+def _path(out: Path, cell: Cell) -> Path:
+    return out / f"{cell.config.run_id()}.json"
+
+
+def _sweep_scratch(out: Path) -> None:
+    """Remove what writers that were killed left half-written (`harness.results.write_atomically`)."""
+    for file in out.glob(".*.*.*"):
+        pid = file.suffix[1:]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            file.unlink(missing_ok=True)
+
+
+def _jobs(todo: Sequence[Cell], asked: int) -> int:
+    """Workers: one per core; one alone where cells measure real time."""
+    if any(cell.config.mode == "real" for cell in todo):
+        return 1
+    return max(1, min(asked or os.cpu_count() or 1, len(todo)))
+
+
+def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, args: argparse.Namespace) -> int:
+    """`--dry-run`: how many cells, how many are finished, how long the rest may take."""
+    basis = "from the cells that were run"
+    if todo and watch.expect(todo[0].config) is None:
+        basis = _probe(todo[0], watch)
+    left = time_left(todo, watch.expect, jobs)
+    estimate = (
+        "nothing is left" if not todo else f"about {duration(left)} on {jobs} workers, {basis}" if left else basis
+    )
+    content = {"cells": len(cells), "finished": len(cells) - len(todo), "to_run": len(todo), "seconds_left": left}
+    lines = [f"{len(cells)} cells: {len(cells) - len(todo)} finished, {len(todo)} to run; {estimate}"]
+    lines += [f"  {cell.title}" for cell in todo[:SHOWN_ROWS]]
+    lines += [f"  and {len(todo) - SHOWN_ROWS} more"] if len(todo) > SHOWN_ROWS else []
+    deliver(content, lines, args.json, args.quiet)
+    return 0
+
+
+def _probe(cell: Cell, watch: Stopwatch) -> str:
+    """Time two epochs of a cell where nothing is known yet; answers what the estimate rests on."""
+    short = replace(cell.config, epochs=min(PROBED_EPOCHS, cell.config.epochs))
+    ends = [time.monotonic()]
+    try:
+        runner.run(short, lambda _: ends.append(time.monotonic()))
+    except Exception as error:
+        return f"time unknown: {cell.title} fails ({_said(error)})"
+    epoch = (ends[-1] - ends[1]) / (short.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]
+    watch.add(cell.config, ends[-1] - ends[0] + epoch * (cell.config.epochs - short.epochs), keep=False)
+    return f"from a probe of {cell.title}"
+
+
+def _run(
+    todo: list[Cell], out: Path, jobs: int, watch: Stopwatch, budget: float | None, quiet: bool
+) -> Iterator[tuple[Cell, Outcome]]:
+    """Every cell's outcome as it is done; begins none that would not end within `budget` seconds."""
+    begin, left = time.monotonic(), list(todo)
+
+    def fits(cell: Cell) -> bool:
+        spent = time.monotonic() - begin
+        return budget is None or spent + (watch.expect(cell.config) or 0.0) < budget
+
+    for cell, outcome in _outcomes(todo, partial(run_cell, out=out), jobs, fits):
+        left.remove(cell)
+        if not outcome.failure:
+            watch.add(cell.config, outcome.seconds)
+        yield cell, outcome
+        rest = time_left(left, watch.expect, jobs)
+        ending = f"; about {duration(rest)} left" if rest else ""
+        said = outcome.failure or (outcome.record or {})["state"]
+        if not quiet:
+            show([f"[{len(todo) - len(left)}/{len(todo)}] {cell.title}: {said}{ending}"], stderr())
+
+
+def _outcomes(
+    todo: list[Cell], call: Callable[[Cell], Outcome], jobs: int, fits: Callable[[Cell], bool]
+) -> Iterator[tuple[Cell, Outcome]]:
+    if jobs == 1:  # in this process: a real run starts processes of its own, and a model needs no second interpreter
+        yield from ((cell, call(cell)) for cell in todo if fits(cell))
+        return
+    for cell, outcome in each(call, todo, jobs, fits):
+        yield cell, Outcome(None, "its process died", 0.0) if isinstance(outcome, Died) else outcome
+
+
+def run_cell(cell: Cell, out: Path) -> Outcome:
+    """Run one cell in this process; never raises for what the cell alone is to blame for."""
+    begin = time.monotonic()
+    try:
+        # Finished by another sweep over the same folder in the meantime: then its result is used.
+        record = finished(_path(out, cell), cell.config, FINAL)
+        record = record or run_or_reuse(cell.config, out, force=True, quiet=True).record
+    except Exception as error:
+        return Outcome(None, _said(error), time.monotonic() - begin)
+    return Outcome(record, "", time.monotonic() - begin)
+
+
+def _said(error: Exception) -> str:
+    text = str(error) if isinstance(error, HaloscopeError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+def _publish(cells: list[Cell], outcomes: dict[Cell, Outcome], out: Path, args: argparse.Namespace) -> int:
+    """Write `sweep.csv` and `sweep.parquet`, a row per cell; show them; answer the exit code."""
+    rows = [_row(cell, outcomes.get(cell)) for cell in cells]
+    _compare(cells, rows)
+    tables = _write(rows, out)
+    missing = sum(row["state"] == "not run" for row in rows)
+    lines: list[Any] = [_table(cells, rows)]
+    lines += [f"the first {SHOWN_ROWS} of {len(rows)} rows; all are in the files"] if len(rows) > SHOWN_ROWS else []
+    lines += _messages(cells, rows)
+    lines += [f"{missing} cells were not begun; run the same command again for them"] if missing else []
+    lines.append("written: " + ", ".join(map(str, tables)))
+    deliver({"rows": rows, "folder": str(out)}, lines, args.json, args.quiet)
+    return 0 if all(row["state"] in ("done", "not run") for row in rows) else 1
+
+
+def _messages(cells: list[Cell], rows: list[dict[str, Any]]) -> list[str]:
+    """What cells that did not end well say, each message once."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for cell, row in zip(cells, rows, strict=True):
+        if row["message"]:
+            said.setdefault((row["state"], row["message"]), []).append(cell.title)
+    return [
+        f"{titles[0]}{f' and {len(titles) - 1} more' if len(titles) > 1 else ''}: {state}: {message}"
+        for (state, message), titles in said.items()
+    ]
+
+
+def _row(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:
+    """A cell's place on the axes and the columns of `harness.summary.row_of`, as far as there are any."""
+    if outcome is not None and outcome.record is not None:
+        row = {**row_of(outcome.record), "message": outcome.record["message"] or None}
+    else:
+        config = cell.config
+        known = {name: getattr(config, name) for name in ("method", "mode", "cluster", "dataset", "model", "parts")}
+        state, message = ("not run", None) if outcome is None else ("error", outcome.failure)
+        row = {**known, "state": state, "message": message, "run_id": config.run_id()}
+    axes = {key: value for key, value in cell.axes.items() if key not in row}
+    return {**axes, "seed": cell.config.seed, **row}
+
+
+def _compare(cells: list[Cell], rows: list[dict[str, Any]]) -> None:
+    """Add `speedup`: epoch time of the first method over this one's, at the same place on all other axes."""
+    first: dict[str, float] = {}
+    options = {key for cell in cells for key in cell.axes} - FIELDS
+    shared = {key for key in options if not key.startswith("cluster.")} | {"method"}
+    for cell, row in zip(cells, rows, strict=True):
+        place = repr(sorted((key, value) for key, value in cell.axes.items() if key not in shared))
+        seconds = row.get("epoch_seconds")
+        if cell.config.method == cells[0].config.method and seconds:
+            first[place] = seconds
+        row["speedup"] = first[place] / seconds if seconds and place in first else None
+
+
+def _table(cells: list[Cell], rows: list[dict[str, Any]]) -> Any:
+    """The rows as the terminal shows them: the axes, then what came out."""
+    axes = list(dict.fromkeys(["method", *(key for cell in cells for key in cell.axes)]))
+    factor, unit = time_unit([row.get("epoch_seconds") for row in rows])
+    lines = []
+    for cell, row in list(zip(cells, rows, strict=True))[:SHOWN_ROWS]:
+        place = [str(row["method"] if key == "method" else cell.axes.get(key, DASH)) for key in axes]
+        seconds, speedup = row.get("epoch_seconds"), row["speedup"]
+        numbers = [significant(seconds * factor if seconds else None), f"{speedup:.2f}x" if speedup else DASH]
+        numbers += [megabytes(row.get("bytes_per_epoch")), percent(row.get("test")), row["state"]]
+        lines.append([*place, *numbers])
+    names = [key.removeprefix("cluster.") for key in axes]
+    return table("", [*names, f"epoch {unit}", "speed-up", "MB", "test", "state"], lines, left=len(axes))
+
+
+def _write(rows: list[dict[str, Any]], out: Path) -> list[Path]:
+    frame = pd.DataFrame(rows)
+    for name in frame.columns:  # an axis may mix numbers and texts; Parquet columns have one type
+        if frame[name].map(type).isin([str]).any():
+            frame[name] = frame[name].map(lambda value: value if value is None else str(value))
+    paths = [out / "sweep.csv", out / "sweep.parquet"]
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    write_atomically(paths[0], frame.to_csv(index=False).encode())
+    write_atomically(paths[1], buffer.getvalue())
+    return paths

@@ -1,0 +1,97 @@
+"""`haloscope trace`: a run's timeline for Perfetto, and pictures of its lanes, its links and its transfers.
+
+The run is done again: a simulated one repeats itself exactly, a real one is measured anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from harness import results
+from harness.commands.cells import writable
+from harness.commands.tables import table
+from harness.console import byte_text, progress_of, show, significant, stdout, time_unit
+from harness.errors import InputError
+from harness.runner import check_driver
+from harness.spec import RunConfig, from_mapping
+from harness.trace import Trace
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run again, write, draw, say what is in it."""
+    record = results.load(args.run)
+    config = from_mapping(record["config"], source=args.run.name)
+    if config.mode == "loopback":
+        raise InputError(f"{args.run}: a loopback run has no clock; run it with --mode sim or --mode real")
+    if args.epochs < 1:
+        raise InputError("epochs must be at least 1")
+    writable(args.out, folder=False)
+    config = replace(config, epochs=min(args.epochs, config.epochs))
+    check_driver(config)
+    with progress_of(f"tracing {config.method}, {config.mode}", config.epochs, args.quiet) as progress:
+        trace: Trace = _simulated(config, progress) if config.mode == "sim" else _real(config, progress)
+    trace.facts |= {"title": _title(config, record), "run_id": record["run_id"], "mode": config.mode}
+    trace.save(args.out)
+    written = [args.out, *(_draw(trace, args.out) if args.figures else [])]
+    if not args.quiet:
+        show([*_report(trace), *_notes(config), f"written: {', '.join(map(str, written))}"], stdout())
+    return 0
+
+
+def _simulated(config: RunConfig, progress: Any) -> Trace:
+    """Simulated once for what the ranks do, and once more, without tensors, for when."""
+    replay, traced = import_module("sims.replay"), import_module("sims.traced")
+    cluster = import_module("sims.topology").load_cluster(config.cluster)
+    found: Trace = traced.traced(replay.Replay(replay.record(config, progress)), cluster)
+    return found
+
+
+def _real(config: RunConfig, progress: Any) -> Trace:
+    found: Trace = import_module("real.traced").traced(config, progress)
+    return found
+
+
+def _title(config: RunConfig, record: dict[str, Any]) -> str:
+    where = f"simulated on {config.cluster}" if config.mode == "sim" else "measured"
+    return f"{config.method} on {record['graph'].get('name', config.dataset)}, {config.parts} ranks, {where}"
+
+
+def _draw(trace: Trace, out: Path) -> list[Path]:
+    """The pictures beside the trace; what has nothing to show is left out."""
+    timeline, heatmap = import_module("reports.timeline"), import_module("reports.heatmap")
+    places = {name: out.with_name(f"{out.stem}-{name}.png") for name in ("timeline", "links", "transfers")}
+    window = timeline.after_first_epoch(trace)
+    drawn = [timeline.timeline(trace, places["timeline"], window), heatmap.link_heatmap(trace, places["links"])]
+    drawn.append(heatmap.completion(trace, places["transfers"]))
+    return [path for path in drawn if path is not None]
+
+
+def _report(trace: Trace) -> list[Any]:
+    """Seconds and bytes by component, summed over ranks."""
+    seconds: dict[tuple[str, str], float] = defaultdict(float)
+    amounts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for span in trace.spans:
+        key = span.stream, span.component
+        seconds[key] += span.end_s - span.start_s
+        amounts[key][0] += 1
+        amounts[key][1] += span.nbytes
+    factor, unit = time_unit(list(seconds.values()))
+    rows: Sequence[Sequence[str]] = [
+        [*key, significant(seconds[key] * factor), str(amounts[key][0]), byte_text(amounts[key][1])]
+        for key in sorted(seconds)
+    ]
+    length, own = time_unit([trace.end_s])
+    head = f"{trace.facts['title']}: {significant(trace.end_s * length)} {own}, {len(trace.messages):,} transfers"
+    return [head, table("", ["stream", "component", f"{unit}, all ranks", "spans", "sent"], rows, left=2)]
+
+
+def _notes(config: RunConfig) -> list[str]:
+    if config.mode == "sim":
+        return ["note: exchanges span their whole flight, so started ones lie beside the compute that hides them"]
+    return ["note: measured in a run of its own: times differ a little from the result's"]

@@ -1,0 +1,98 @@
+"""Where one curve overtakes another, and that in words. Curves are functions; nothing here knows what they measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+SAME = 1e-9  # relative difference below which two times are equal
+PRECISION = 0.005  # relative width to which a crossing is narrowed
+
+
+class Crossing(NamedTuple):
+    """At `x` the first curve goes below the second (`falls`) or above it."""
+
+    x: float
+    falls: bool
+
+
+def crossings(first: Callable[[float], float], second: Callable[[float], float], xs: Sequence[float]) -> list[Crossing]:
+    """Where two curves cross between neighbouring `xs` (positive, ascending), by bisection of the logarithm.
+
+    Stretches where they are equal belong to neither; a crossing behind such a stretch is where it ends.
+    """
+    found, last, before = [], 0, xs[0]
+    for x in xs:
+        sign = _sign(first(x), second(x))
+        if sign and last and sign != last:
+            found.append(Crossing(_narrowed(first, second, before, x, last), falls=sign < 0))
+        if sign:
+            last, before = sign, x
+    return found
+
+
+def _narrowed(
+    first: Callable[[float], float], second: Callable[[float], float], low: float, high: float, sign: int
+) -> float:
+    while high > low * (1 + PRECISION):
+        middle = math.sqrt(low * high)
+        if _sign(first(middle), second(middle)) in (sign, 0):
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
+def _sign(a: float, b: float) -> int:
+    return 0 if math.isclose(a, b, rel_tol=SAME) else -1 if a < b else 1
+
+
+def verdict(
+    names: tuple[str, str],
+    curves: tuple[Callable[[float], float], Callable[[float], float]],
+    xs: Sequence[float],
+    written: Callable[[float], str],
+) -> str:
+    """One sentence on when the first of two costs is the lower one.
+
+    Args:
+        names: of the two; the second is the baseline.
+        xs: where to look, positive and ascending.
+        written: a place on the axis in words.
+    """
+    (name, base), (first, second) = names, curves
+    ratios = [second(x) / first(x) for x in xs]
+    found = crossings(first, second, xs)
+    if not found:
+        low, high = min(ratios), max(ratios)
+        where = f"everywhere from {written(xs[0])} to {written(xs[-1])}"
+        if high < 1 and not math.isclose(high, 1, rel_tol=SAME):
+            return f"{name} never pays: {base} is {1 / high:.2f} to {1 / low:.2f} times as fast {where}"
+        if math.isclose(high, 1, rel_tol=SAME) and math.isclose(low, 1, rel_tol=SAME):
+            return f"{name} takes as long as {base} {where}"
+        return f"{name} pays {where}: {low:.2f} to {high:.2f} times as fast as {base}"
+    parts = [
+        f"{'begins to pay' if crossing.falls else 'stops paying'} above {written(crossing.x)}" for crossing in found
+    ]
+    best = max(range(len(xs)), key=lambda at: ratios[at])
+    return f"{name} {' and '.join(parts)} (against {base}; at most {ratios[best]:.2f}x, at {written(xs[best])})"
+
+
+def fastest(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> list[tuple[str, float, float]]:
+    """Which curve is lowest where: (name, from, to) along the whole range, boundaries narrowed."""
+    ranges: list[tuple[str, float, float]] = []
+    for x in xs:
+        best = min(curves, key=lambda name: curves[name](x))
+        if not ranges or _sign(curves[best](x), curves[ranges[-1][0]](x)):
+            start = x
+            if ranges:
+                name, begin, end = ranges[-1]
+                change = crossings(curves[best], curves[name], [end, x])
+                start = change[0].x if change else math.sqrt(end * x)
+                ranges[-1] = (name, begin, start)
+            ranges.append((best, start, x))
+        else:
+            name, begin, _ = ranges[-1]
+            ranges[-1] = (name, begin, x)
+    return ranges

@@ -1,0 +1,1 @@
+"""Exchanges of rows between ranks, each with its adjoint: what methods put between layers."""

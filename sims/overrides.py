@@ -1,0 +1,69 @@
+"""Changes to a cluster file that fit on one line: `NAME:links.nic.bandwidth=10Gb/s:hosts.count=4`.
+
+A change takes the place of the file's value, and of its source: what is tried out is assumed. Keys are those of the
+file, dotted; an unknown one is refused where the file is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import InputError, unknown
+from sims.units import Quantity, Table
+
+if TYPE_CHECKING:
+    from sims.topology import Cluster
+
+
+def split(text: str) -> tuple[str, list[str]]:
+    """Name (or path) and changes, `KEY=VALUE` each. Raises InputError for a change that is not one."""
+    name, *changes = text.split(":")
+    for change in changes:
+        if "=" not in change:
+            raise InputError(f"cluster {text!r}: {change!r} is not KEY=VALUE, such as links.nic.bandwidth=10Gb/s")
+    return name, changes
+
+
+def changed(table: Table, changes: Sequence[str]) -> Table:
+    """The table with the changes made. Raises InputError where a key leads through a value that is not a table."""
+    values: dict[str, Any] = dict(table.values)
+    for change in changes:
+        key, _, value = change.partition("=")
+        values = _put(values, key.split("."), _value(value), f"{table.where}: {key}")
+    return Table(values, table.where)
+
+
+def varied(cluster: Cluster, link: str, what: str, value: float) -> Cluster:
+    """The cluster with another `bandwidth` (B/s) or `latency` (s) of one kind of link.
+
+    Raises:
+        InputError: the cluster has no such link.
+    """
+    if link not in cluster.links:
+        raise unknown(f"link of cluster {cluster.name}", link, cluster.links)
+    spec, quantity = cluster.links[link], Quantity(value)
+    spec = replace(spec, latency=quantity) if what == "latency" else replace(spec, bandwidth=quantity)
+    return replace(cluster, links={**cluster.links, link: spec})
+
+
+def _put(values: Mapping[str, Any], path: Sequence[str], value: Any, where: str) -> dict[str, Any]:
+    """A copy of nested tables with one value in its place."""
+    first, *rest = path
+    inner = values.get(first, {})
+    if rest and not isinstance(inner, Mapping):
+        raise InputError(f"{where}: {first} is not a table")
+    return {**values, first: _put(inner, rest, value, where) if rest else value}
+
+
+def _value(text: str) -> bool | int | float | str:
+    """The type that TOML would give it."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,192 @@
+"""What-if: crossovers of known curves, sentences that say them, and the command from flags to figure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.image import imread
+
+from harness import cli
+from harness.crossings import PRECISION, Crossing, crossings, fastest, verdict
+from harness.runner import run
+from harness.spec import RunConfig
+from reports.what_if import what_if as draw
+
+XS = np.geomspace(1.0, 1000.0, 13).tolist()
+GRAPH = "synthetic:nodes=2000,degree=16,classes=4,features=16"
+FLAGS = ["--dataset", GRAPH, "--layers", "3", "--hidden", "64", "--partitioner", "hash", "--parts", "4"]
+
+
+def cost(fixed: float, payload: float) -> Callable[[float], float]:
+    """Seconds of an epoch with so much compute, and so much payload over a bandwidth."""
+    return lambda x: fixed + payload / x
+
+
+@given(fixed=st.floats(0.01, 5), extra=st.floats(0.01, 5), payload=st.floats(1, 100), share=st.floats(0.01, 0.9))
+def test_a_constructed_crossover_is_found(fixed: float, extra: float, payload: float, share: float) -> None:
+    """Fewer bytes for more compute: pays below payload (1 - share) / extra, and nowhere else."""
+    dear, cheap = cost(fixed, payload), cost(fixed + extra, payload * share)
+    where = payload * (1 - share) / extra
+    found = crossings(cheap, dear, XS)
+    if XS[0] * (1 + PRECISION) < where < XS[-1] * (1 - PRECISION):
+        assert found == [Crossing(pytest.approx(where, rel=2 * PRECISION), falls=False)]
+    elif not XS[0] * (1 - PRECISION) < where < XS[-1] * (1 + PRECISION):
+        assert found == []
+
+
+def test_curves_may_cross_twice_and_touch() -> None:
+    wave = lambda x: 10 + 3 * math.sin(2 * math.log10(x) * math.pi / 2)  # noqa: E731
+    found = crossings(wave, lambda _: 10.0, XS)
+    assert [(crossing.falls, round(math.log10(crossing.x), 2)) for crossing in found] == [(True, 1.0), (False, 2.0)]
+    step = lambda x: 1.0 if x < 10 else 2.0 if x < 100 else 3.0  # noqa: E731
+    assert crossings(step, lambda _: 2.0, XS) == [Crossing(pytest.approx(100, rel=2 * PRECISION), falls=False)]
+    assert crossings(step, step, XS) == []
+
+
+def test_sentences() -> None:
+    names, say = ("1-bit sylvie-s", "vanilla"), lambda x: f"{x:.0f} Gb/s"
+    dear = cost(1.0, 200.0)
+
+    def said(curve: Callable[[float], float]) -> str:
+        return verdict(names, (curve, dear), XS, say)
+
+    assert said(cost(2.0, 20.0)).startswith("1-bit sylvie-s stops paying above 180 Gb/s (against vanilla; at most ")
+    assert "at 1 Gb/s)" in said(cost(2.0, 20.0))
+    assert said(cost(0.5, 300.0)).startswith("1-bit sylvie-s begins to pay above 200 Gb/s")
+    assert said(cost(1.0, 100.0)).startswith("1-bit sylvie-s pays everywhere from 1 Gb/s to 1000 Gb/s: 1.09 to 1.99")
+    assert said(cost(2.0, 400.0)).startswith(
+        "1-bit sylvie-s never pays: vanilla is 2.00 to 2.00 times as fast everywhere"
+    )
+    assert said(dear) == "1-bit sylvie-s takes as long as vanilla everywhere from 1 Gb/s to 1000 Gb/s"
+
+
+def test_the_fastest_along_the_range() -> None:
+    curves = {"dear": cost(1.0, 200.0), "cheap": cost(2.0, 20.0), "never": cost(9.0, 900.0)}
+    (first, a, b), (second, c, d) = fastest(curves, XS)
+    assert (first, second) == ("cheap", "dear") and (a, d) == (XS[0], XS[-1])
+    assert b == c == pytest.approx(180, rel=2 * PRECISION)
+
+
+@pytest.fixture
+def what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """Runs the command; answers exit code, JSON and stderr."""
+
+    def command(*argv: str) -> tuple[int, dict[str, Any], str]:
+        capsys.readouterr()
+        code = cli.main(["what-if", *argv, "--out", str(tmp_path / "out"), "--json", "-"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if out else {}, err
+
+    return command
+
+
+Command = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+def test_the_command_from_flags_to_figure(what_if: Command, tmp_path: Path) -> None:
+    methods = ["--methods", "vanilla,sylvie-s,bns-gcn:p=0.5", "--bits", "1,8"]
+    argv = [*methods, *FLAGS, "--cluster", "ethernet-1g", "--points", "4", "--bandwidth", "nic=100Mb/s..400Gb/s"]
+    code, found, err = what_if(*argv)
+    assert code == 0 and "recording sylvie-s:bits=8" in err and "stand-in" in err and "are assumed" in err
+    names = ["vanilla", "sylvie-s:bits=1", "sylvie-s:bits=8", "bns-gcn:p=0.5"]
+    frame = pd.read_csv(tmp_path / "out" / "what-if.csv")
+    assert list(dict.fromkeys(frame["method"])) == names and len(frame) == 4 * 5  # the cluster's own value beside four
+    assert found["nominal"] == 125e6 and 125e6 in set(frame["value"])
+    assert imread(tmp_path / "out" / "what-if.png").shape[2] == 4
+    for name in names:  # more bandwidth never slows a synchronous method
+        times = frame[frame["method"] == name].sort_values("value")["epoch_seconds"].to_numpy()
+        assert (np.diff(times) <= 1e-12).all() and times[0] > 2 * times[-1]
+    assert any(line.startswith("fastest: 1-bit sylvie-s from 100 Mb/s") for line in found["said"])
+    assert "recording" not in what_if(*argv)[2], "recorded again what was recorded before"
+    assert "recording vanilla" in what_if(*argv, "--force")[2]
+
+
+def test_a_point_is_what_a_run_would_say(what_if: Command) -> None:
+    argv = [
+        "--methods",
+        "vanilla",
+        *FLAGS,
+        "--cluster",
+        "ethernet-1g",
+        "--points",
+        "2",
+        "--bandwidth",
+        "nic=1Gb/s..9Gb/s",
+    ]
+    _, found, _ = what_if(*argv, "--recorded", "2")
+    config = RunConfig(
+        dataset=GRAPH, layers=3, hidden=64, partitioner="hash", parts=4, mode="sim", epochs=2, eval_every=-1,
+        cluster="ethernet-1g:links.nic.bandwidth=9Gb/s",
+    )  # fmt: skip
+    seconds = run(config).summary()["seconds"]
+    row = next(row for row in found["rows"] if row["value"] == 9e9 / 8)
+    assert {name: row[f"{name}_seconds"] for name in seconds} == seconds
+
+
+def test_a_knob_that_changes_nothing_is_said(what_if: Command) -> None:
+    tiny = ["--dataset", "synthetic:nodes=100", "--parts", "2", "--points", "2", "--quiet"]
+    quiet = ["--methods", "vanilla", *tiny]
+    _, found, _ = what_if(*quiet, "--cluster", "cdfgnn-2x8a800:hosts.spread=false")
+    assert found["said"] == ["this cluster has no inter-host traffic with 2 ranks: links.nic.bandwidth changes nothing"]
+    _, found, _ = what_if(*quiet, "--cluster", "cdfgnn-2x8a800", "--bandwidth", "nic=1TB/s..2TB/s")
+    assert found["said"] == ["links.nic.bandwidth changes nothing from 8 Tb/s to 16 Tb/s: never the bottleneck"]
+    code, _, err = what_if(*quiet, "--cluster", "h100-8")
+    assert code == 2 and "has no nic link, so links.nic.bandwidth changes nothing there" in err
+    _, found, _ = what_if(*quiet, "--cluster", "ethernet-1g", "--latency", "nic=1us..1ms")
+    assert (
+        found["knob"] == "links.nic.latency" and found["rows"][0]["epoch_seconds"] < found["rows"][1]["epoch_seconds"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--methods", "vanila"], "did you mean 'vanilla'"),
+        (["--methods", ","], "names no method"),
+        (["--methods", "sylvie-s", "--bits", "3"], "bits must be"),
+        (["--methods", "vanilla", "--bandwidth", "1Gb/s"], "is not LINK=LOW..HIGH"),
+        (["--methods", "vanilla", "--bandwidth", "nic=9Gb/s..1Gb/s"], "the range must rise"),
+        (["--methods", "vanilla", "--bandwidth", "nic=9Gbs..1Gb/s"], "'9Gbs' is not a bandwidth"),
+        (["--methods", "vanilla", "--cluster", "no-such"], "no-such"),
+        (["--methods", "vanilla", "--parts", "65"], "takes"),
+    ],
+)
+def test_bad_flags(flags: list[str], says: str, what_if: Command, tmp_path: Path) -> None:
+    code, found, err = what_if("--cluster", "ethernet-1g", *flags)
+    assert code == 2 and says in err and err.count("\n") == 1 and not found
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("spread", [1.0, 100.0])
+def test_figures_of_any_rows(spread: float, tmp_path: Path) -> None:
+    def rows(method: str, bits: int | None, factor: float) -> Sequence[dict[str, Any]]:
+        return [
+            {
+                "method": method,
+                "bits": bits,
+                "value": x,
+                "epoch_seconds": factor * (1 + spread / x),
+                "speedup": 1 / factor,
+            }
+            for x in XS
+        ]
+
+    some = [*rows("vanilla", None, 1.0), *rows("sylvie-s:bits=1", 1, 0.4), *rows("sylvie-s:bits=2", 2, 0.5)]
+    options: dict[str, Any] = {
+        "knob": ("nic bandwidth", XS[3]),
+        "ticks": [1.0, 10.0],
+        "written": str,
+        "caption": ["so"],
+    }
+    path = draw(some, tmp_path / "a.png", **options)
+    assert path.stat().st_size > 10_000
+    assert draw(rows("vanilla", None, 1.0), tmp_path / "b.png", **options).exists()
