@@ -3,9 +3,9 @@
     python -m benchmarks.network [--ranks 16 64 192 1024] [--sizes equal different] [--repeat 2] [--window 0.005]
 
 Hosts of 8 devices (192 ranks: of 6) on a PCIe bus of 22.7 GB/s each, one NIC of 8.27 GB/s per host, NCCL. `equal`:
-64 kB each; `different`: 1 to 127 kB in random order, all different up to 354 ranks. Rows are one process each, so that the
-peak memory is its own. The first run, which may compile, is not counted; times are CPU seconds of one core; `again` is
-the same exchange once more, from memory. 4096 ranks take two minutes and 2.7 GB.
+64 kB each; `different`: 1 to 127 kB in random order, all different up to 354 ranks. Rows are one process each, so
+that the peak memory is its own. The first run, which may compile, is not counted; times are CPU seconds of one core;
+`again` is the same exchange once more, from memory. 4096 ranks take two minutes and 2.7 GB.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def notes_of(record: dict[str, Any]) -> list[str]:
     config, facts = record["config"], record["facts"]
     notes = [str(note) for note in record["graph"].get("notes", ())]
     if facts.get("layer0"):
-        notes.append(f"layer0 = {facts['layer0']}: {_LAYER0[facts['layer0']]}")
+        meaning = _LAYER0_OF_VERTEX_CUTS if facts.get("cut") == "vertex" else _LAYER0
+        notes.append(f"layer0 = {facts['layer0']}: {meaning[facts['layer0']]}")
     notes += [str(note) for note in facts.get("notes", ())]
     if config["mode"] in _MEMORY:
         notes.append(f"peak memory in {config['mode']}: {_MEMORY[config['mode']][config['device']]}")
@@ -71,4 +72,8 @@ _LAYER0 = {
     "precompute": "input features are aggregated once, before training, with every boundary node the rank holds",
     "cache": "every rank keeps its boundary nodes' input features",
     "exchange": "input features of boundary nodes are sent every epoch",
+}
+_LAYER0_OF_VERTEX_CUTS = {
+    "precompute": "input features are aggregated once, before training, over all replicas",
+    "exchange": "partial sums of the first layer travel every epoch like those of the others",
 }

@@ -8,6 +8,7 @@ from harness.commands.tables import table
 from harness.console import show, stdout
 from harness.datasets import known
 from harness.datasets.catalog import data_folder
+from harness.workloads.description import shipped
 
 WHERE = """npz files are looked for in {folder} (HALOSCOPE_DATA names another folder); a path to a file works as well
 keys of a file: edge_index [2, E]; x [N, F], or x_indptr, x_indices, x_data and x_shape; y; train_idx, val_idx, test_idx
@@ -17,6 +18,7 @@ pyg:NAME and ogb:NAME are downloaded once where that is possible, and otherwise 
 def main(args: argparse.Namespace) -> int:
     """The table."""
     rows = [[name, "here" if here else "not here", text] for name, text, here in known()]
+    rows += [[f"workload:{name}", "counts", "for --shapes-only (docs/workloads.md)"] for name in shipped()]
     lines = WHERE.format(folder=data_folder().absolute()).splitlines()
     show([table("", ["--dataset", "state", "what"], rows, left=3), *lines], stdout())
     return 0
