@@ -4,8 +4,8 @@
 
 Two constants are fitted per testbed and graph, on the vanilla row alone: one factor on every bandwidth (links and the
 process ceiling), so that the communication time is the published one, and one on compute. All other rows are then
-predicted. Halo sizes follow from the volumes that the papers print, or from harness/workloads; what is not printed is
-assumed and named in the workload's sources.
+predicted, with the all-reduce as gloo does it. Halo sizes follow from the volumes that the papers print, or from
+harness/workloads; what is not printed is assumed and named in the workload's sources.
 """
 
 from __future__ import annotations
@@ -160,6 +160,7 @@ class Predictor:
             {
                 **self.case.model, **rates, "dataset": self._dataset(), "parts": self.case.parts, "mode": "sim",
                 "method": row.method, "cluster": self._cluster(fit), "shapes_only": True, "epochs": 2, "eval_every": -1,
+                "deterministic": False,
             }
         )  # fmt: skip
 

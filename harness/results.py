@@ -210,7 +210,8 @@ def load(path: Path) -> dict[str, Any]:
     try:
         record = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
-        raise InputError(f"cannot read result {path}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot read result {path}: {reason}") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a haloscope result of schema {SCHEMA}")
     return record

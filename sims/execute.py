@@ -36,12 +36,15 @@ def execute(job: Job) -> Execution:
             shapes_only=config.shapes_only,
         )
     tiers, tier_of = placement.tier_matrix()
+    notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)
+    if config.deterministic and config.parts > 1:
+        notes.append("all-reduce in rank order, as --mode real has it too; --no-deterministic: as the library does it")
     facts = {
         "cluster": cluster.name,
         "memory": asdict(simulation.fullest),
         "network": simulation.network,
         "compute_sources": remarks.shares(simulation.source_seconds),
-        "notes": remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops),
+        "notes": notes,
     }
     return Execution(simulation.results, list(tiers), tier_of.tolist(), facts, _too_large(simulation))
 

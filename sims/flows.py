@@ -163,7 +163,9 @@ def solve(capacity: np.ndarray, routes: np.ndarray) -> np.ndarray:
 def route_table(routes: Sequence[Sequence[int]]) -> np.ndarray:
     """Routes of different lengths as int32 [flows, width], padded with -1."""
     width = max(map(len, routes), default=0)
-    return np.asarray([[*route, *[-1] * (width - len(route))] for route in routes], np.int32).reshape(-1, width)
+    return np.asarray([[*route, *[-1] * (width - len(route))] for route in routes], np.int32).reshape(
+        len(routes), width
+    )
 
 
 def schedule(

@@ -56,6 +56,12 @@ def notes(cluster: Cluster, run: Run, source_seconds: Mapping[str, float], unkno
     found = []
     if assumed:
         found.append(f"cluster {name}: {assumed} of {len(known)} values are assumed (haloscope clusters show {name})")
+    slow = cluster.stragglers
+    if slow.ranks or slow.hosts or slow.jitter:
+        held = (("rank", slow.ranks), ("host", slow.hosts))
+        factors = [f"{what} {number} x {factor:g}" for what, by in held for number, factor in by.items()]
+        factors += [f"jitter {slow.jitter:g}"] if slow.jitter else []
+        found.append(f"compute slowed by choice: {', '.join(factors)}")
     weak = [f"{share:.0%} {source}" for source, share in shares(source_seconds).items() if source != "measured"]
     if weak:
         found.append(f"compute time that does not rest on measured numbers: {', '.join(weak)}")

@@ -32,6 +32,8 @@ class Rows:
 
     def intern(self, routes: np.ndarray) -> np.ndarray:
         """Numbers of the rows that equal `routes` int32 [n, width], int32 [n]; new ones are added."""
+        if not len(routes):
+            return np.empty(0, np.int32)
         links = np.ascontiguousarray(routes, np.int32).reshape(len(routes), -1)
         self._reserve(*links.shape)
         numbers, used = np.empty(len(links), np.int32), self._used

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.cli import main
 from harness.errors import InputError
-from sims.flows import WINDOW
+from sims.flows import WINDOW, route_table, run_flows
 from sims.scenarios import run_file, sizes
 from tests.conftest import REPOSITORY
 
@@ -224,3 +224,8 @@ def test_precedence_and_spelling() -> None:
     src, dst = np.asarray([5]), np.asarray([2])
     for text, value in (("2 + 3*s mod 4", 2 + 15 % 4), ("10 - 3 - s + d*1.5", 5.0), ("(s+d)%4*2", 6), ("64000", 64000)):
         assert sizes(f"bytes = {text}", src, dst, "here").tolist() == [value]
+
+
+def test_a_scenario_without_transfers_takes_no_time() -> None:
+    assert route_table([]).shape == (0, 0)
+    assert len(run_flows(np.array([1e9]), route_table([]), np.zeros(0))) == 0
