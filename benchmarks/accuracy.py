@@ -37,10 +37,10 @@ class Case:
 CASES = {
     "cora": Case("counts:1408/300/1000", "row", 60, lr=0.02),
     "citeseer": Case("auto", "row", 60, lr=0.02),
-    "amazon_computers": Case("random:0.6/0.2/0.2", "row", 60, lr=0.02),
-    "coauthor_physics": Case("random:0.6/0.2/0.2", "row", 30, lr=0.02, dropout=0.0),
-    "facebook_pages": Case("random:0.6/0.2/0.2", "row", 40, lr=0.02, dropout=0.0),
-    "github_social": Case("random:0.6/0.2/0.2", "row", 40, lr=0.02, dropout=0.0),
+    "amazon_computers": Case("random:0.6/0.2/0.2", "raw", 60, lr=0.02),
+    "coauthor_physics": Case("random:0.6/0.2/0.2", "raw", 30, lr=0.02, dropout=0.0),
+    "facebook_pages": Case("random:0.6/0.2/0.2", "raw", 40, lr=0.02, dropout=0.0),
+    "github_social": Case("random:0.6/0.2/0.2", "raw", 40, lr=0.02, dropout=0.0),
     "mnist_knn15": Case("random:0.6/0.2/0.2", "raw", 40, lr=0.02, dropout=0.0),
 }
 QUICK = ("cora", "citeseer", "amazon_computers")

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 SAME = 1e-9  # relative difference below which two times are equal
 PRECISION = 0.005  # relative width to which a crossing is narrowed
+LEVEL = 0.001  # relative difference below which a curve has reached its level
+WELL = 2.0  # factor from the end of the range from which on a level is worth saying
 
 
 class Crossing(NamedTuple):
@@ -96,3 +98,42 @@ def fastest(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) ->
             name, begin, _ = ranges[-1]
             ranges[-1] = (name, begin, x)
     return ranges
+
+
+def level_from(curve: Callable[[float], float], xs: Sequence[float]) -> float:
+    """The place (positive) nearest to xs[0] from which on the curve stays at what it is at xs[-1], but for LEVEL."""
+    end, reached = curve(xs[-1]), xs[-1]
+
+    def level(x: float) -> bool:
+        return abs(curve(x) - end) <= LEVEL * end
+
+    for x in reversed(xs[:-1]):
+        if not level(x):
+            outside = x
+            while max(outside, reached) > min(outside, reached) * (1 + LEVEL):
+                middle = math.sqrt(outside * reached)
+                outside, reached = (outside, middle) if level(middle) else (middle, reached)
+            return reached
+        reached = x
+    return reached
+
+
+def levels(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> list[tuple[str, float]]:
+    """Names and places from which on curves are level well before xs[-1]; one nameless place where all are."""
+    found = {name: level_from(curve, xs) for name, curve in curves.items()}
+    well = {name: x for name, x in found.items() if max(x, xs[-1]) >= WELL * min(x, xs[-1])}
+    if found and len(well) == len(found):
+        return [("", min(well.values(), key=lambda x: abs(math.log(x / xs[-1]))))]
+    return list(well.items())
+
+
+def comparison(
+    curves: dict[str, Callable[[float], float]], xs: Sequence[float], written: Callable[[float], str]
+) -> list[str]:
+    """A verdict on every curve but the first, against the first; then which is lowest where."""
+    (base, first), *others = curves.items()
+    said = [verdict((name, base), (curve, first), xs, written) for name, curve in others]
+    if others:
+        parts = [f"{name} from {written(a)} to {written(b)}" for name, a, b in fastest(curves, xs)]
+        said.append(f"fastest: {', '.join(parts)}")
+    return said

@@ -64,7 +64,7 @@ class Result:
         return self.config.run_id()
 
     def summary(self) -> dict[str, Any]:
-        """The median epoch after the first (its components sum to it), best accuracies, totals."""
+        """The median epoch after the first (its components sum to it), mean bytes after the first, best accuracies."""
         timed = [e for e in self.epochs if e["seconds"]]
         steady = timed[1:] or timed
         seconds: dict[str, float] = _median_epoch(steady)["seconds"] if steady else {}
@@ -72,7 +72,7 @@ class Result:
         return {
             "epoch_seconds": seconds.get("epoch"),
             "seconds": seconds,
-            "bytes_per_epoch": _total_bytes(self.epochs[-1]) if self.epochs else None,
+            "bytes_per_epoch": _mean_bytes(self.epochs),
             "peak_memory": max((max(e["peak_memory"], default=0) for e in self.epochs), default=0),
             "final_loss": self.epochs[-1]["loss"] if self.epochs else None,
             "best_val": best.get("val"),
@@ -142,6 +142,12 @@ def _median_epoch(epochs: list[dict[str, Any]]) -> dict[str, Any]:
 def _best(epochs: list[dict[str, Any]]) -> dict[str, Any]:
     judged = [e for e in epochs if e["val"] is not None]
     return max(judged, key=lambda e: e["val"]) if judged else {}
+
+
+def _mean_bytes(epochs: list[dict[str, Any]]) -> float | None:
+    """Mean over the epochs after the first: caches and trends send much in one epoch and little in the next."""
+    steady = epochs[1:] or epochs
+    return statistics.fmean(_total_bytes(epoch) for epoch in steady) if steady else None
 
 
 def _total_bytes(epoch: dict[str, Any]) -> int:

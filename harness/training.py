@@ -95,7 +95,11 @@ async def train(rank: Rank, job: Job) -> RankResult:
             break
     with rank.off_the_clock():
         await method.settle(rank, memory)
-    facts = {"layer0": getattr(state, "layer0", None), "cut": method.facts.cut, **(job.rates.facts() if job.rates else {})}
+    facts = {
+        "layer0": getattr(state, "layer0", None),
+        "cut": method.facts.cut,
+        **(job.rates.facts() if job.rates else {}),
+    }
     return RankResult(rank.index, records, facts, method.measures(part, model, state))
 
 

@@ -32,7 +32,7 @@ from harness.rank import COMPONENTS
 from harness.results import write_atomically
 from sims.device import Work
 
-FORMAT = 1
+FORMAT = 2
 PIECE, BEGIN, END, DO, START, WAIT = range(6)
 """What an operation of a stream does: charge a piece of compute, begin or end an epoch, carry out or start an exchange,
 wait for the n-th started one."""
@@ -68,6 +68,21 @@ class Exchange(msgspec.Struct, frozen=True, array_like=True):
 Operation = tuple[int, int, bool]  # a code from above, what it is about, whether the rank is off the clock
 
 
+class PeakMemory(msgspec.Struct, frozen=True):
+    """What the ranks needed, whatever their devices hold.
+
+    Attributes:
+        peaks: most bytes of every rank.
+        rank: the one that filled its device most where it was recorded; `setup` and `contributors` are about it (see
+            `sims.memory.Fullest`).
+    """
+
+    peaks: list[int]
+    rank: int
+    setup: bool
+    contributors: dict[str, int]
+
+
 class Recording(msgspec.Struct):
     """A run of `size` ranks.
 
@@ -79,6 +94,7 @@ class Recording(msgspec.Struct):
         pieces: stretches of compute between two effects: int32 pairs of component and work, in the order of execution.
         counts: distinct int64 counts per rank.
         streams: per rank what it did, in order.
+        memory: of the ranks.
         timed: it depended on when messages arrived (`Facts.timed`).
     """
 
@@ -91,6 +107,7 @@ class Recording(msgspec.Struct):
     counts: list[bytes]
     exchanges: list[Exchange]
     streams: list[list[Operation]]
+    memory: PeakMemory
     timed: bool = False
     format: int = FORMAT
 
@@ -124,7 +141,12 @@ class Recorder:
         self.tracks = [Track(self.tables) for _ in range(size)]
 
     def recording(
-        self, config: dict[str, Any], graph: dict[str, Any], facts: dict[str, Any], timed: bool = False
+        self,
+        config: dict[str, Any],
+        graph: dict[str, Any],
+        facts: dict[str, Any],
+        memory: PeakMemory,
+        timed: bool = False,
     ) -> Recording:
         """What was collected."""
         tables = self.tables
@@ -139,6 +161,7 @@ class Recorder:
             counts=list(tables.counts),
             exchanges=list(tables.exchanges),
             streams=streams,
+            memory=memory,
             timed=timed,
         )
 

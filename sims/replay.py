@@ -6,7 +6,8 @@ the same. Operators are priced once per device and stretch of compute, so a furt
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from harness.effects import Effect, Handle, Recv, Send, Start, Wait
 from harness.errors import InputError
 from harness.rank import COMPONENTS, random_key
 from harness.rendezvous import Meeting, Rendezvous
-from harness.results import RankEpoch, RankResult, merge
+from harness.results import RankEpoch, RankResult, Result, merge
 from harness.runner import cpu_threads, make_job, threads_per_rank
 from harness.spec import RunConfig
 from harness.traffic import Traffic
@@ -25,7 +26,8 @@ from sims.clock import SimClock
 from sims.device import DeviceProfile
 from sims.driver import Run, Simulation, simulate
 from sims.ledger import Prices
-from sims.recording import BEGIN, DO, END, PIECE, START, WAIT, Operation, Recorder, Recording
+from sims.memory import Fullest
+from sims.recording import BEGIN, DO, END, PIECE, START, WAIT, Operation, PeakMemory, Recorder, Recording
 from sims.topology import Cluster, load_cluster
 
 Stretch = list[tuple[str, float, int]]  # component, device seconds, operators; in order of first charge
@@ -37,6 +39,19 @@ class Timed:
 
     simulation: Simulation
     epochs: list[dict[str, Any]]
+
+    def typical(self, config: RunConfig, mean: bool) -> tuple[dict[str, float], int]:
+        """Seconds of an epoch after the first, by component, and its bytes: of the median epoch, or means of all."""
+        runs = [[epoch] for epoch in self.epochs[1:] or self.epochs] if mean else [self.epochs]
+        found = [Result(config, "done", run).summary() for run in runs]
+        seconds = {name: fmean(each["seconds"][name] for each in found) for name in found[0]["seconds"]}
+        return seconds, round(fmean(each["bytes_per_epoch"] for each in found))
+
+    @property
+    def too_large(self) -> str:
+        """How many ranks do not fit their devices, and by how much the fullest; empty where all fit."""
+        ranks = self.simulation.out_of_memory
+        return f"{len(ranks)} ranks do not fit: {self.simulation.fullest}" if ranks else ""
 
 
 @dataclass(eq=False)
@@ -52,7 +67,7 @@ class Replay:
                        for rank, stream in enumerate(self.recording.streams)]  # fmt: skip
 
     def time(self, cluster: Cluster) -> Timed:
-        """The run on a cluster.
+        """The run on a cluster; its memory is that of the recording, on the cluster's devices.
 
         Raises:
             InputError: the cluster has too few devices, or a bad device profile; the method decides by when messages
@@ -64,7 +79,7 @@ class Replay:
                 "cluster says nothing of another; simulate each point in full (haloscope sweep)"
             )
         run = self.run(cluster)
-        simulation = run.run()
+        simulation = self._with_memory(run.run())
         ranks = [
             RankResult(rank, [self._epoch(rank, number, seconds) for number, seconds in enumerate(result)])
             for rank, result in enumerate(simulation.results)
@@ -86,6 +101,16 @@ class Replay:
             run.steppers.append(Player(self.recording.streams[rank], self._effects, pieces, clock))
         run.flights.rendezvous = _Roll(size)
         return run
+
+    def _with_memory(self, simulation: Simulation) -> Simulation:
+        """With what the ranks needed when they had tensors."""
+        known, capacity = self.recording.memory, simulation.memory
+        rank = max(range(len(capacity)), key=lambda r: (known.peaks[r] / capacity[r], r == known.rank))
+        # of other ranks, which are fuller where devices differ, nothing but the peak is known
+        contributors = known.contributors if rank == known.rank else {"in all": known.peaks[rank]}
+        setup = known.setup and rank == known.rank
+        fullest = Fullest(rank, known.peaks[rank], capacity[rank], setup, contributors)
+        return replace(simulation, peak_memory=list(known.peaks), fullest=fullest)
 
     def _pieces(self, prices: Prices) -> list[Stretch]:
         """Every stretch of compute on a device."""
@@ -116,8 +141,14 @@ def record(config: RunConfig, progress: Progress | None = None) -> Recording:
             program(job), config.parts, cluster=load_cluster(config.cluster), seed=config.seed,
             deterministic=config.deterministic, shapes_only=config.shapes_only, recorder=recorder,
         )  # fmt: skip
-    facts = simulation.results[0].facts
-    return recorder.recording(asdict(config), prepared.describe(), facts, timed=job.method.facts.timed)
+    facts, memory = simulation.results[0].facts, needed(simulation)
+    return recorder.recording(asdict(config), prepared.describe(), facts, memory, timed=job.method.facts.timed)
+
+
+def needed(simulation: Simulation) -> PeakMemory:
+    """What the ranks of a run needed."""
+    fullest = simulation.fullest
+    return PeakMemory(simulation.peak_memory, fullest.rank, fullest.setup, fullest.contributors)
 
 
 def _folded(piece: np.ndarray, seconds: np.ndarray) -> Stretch:

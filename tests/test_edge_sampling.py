@@ -130,3 +130,23 @@ def test_memory_by_equation_4_is_reported_rank_by_rank() -> None:
         assert counts["partitioner"] == "metis-cut"
         held = sum(result.facts["eq4_bytes"])
         assert held == pytest.approx(4 * (3 * 300 * sum(widths) + p * counts["volume"] * sum(widths[1:])))
+
+
+def test_a_sampled_input_layer_holds_sampled_rows_only() -> None:
+    held = {}
+    for p in (1.0, 0.25):
+        result = run(config(f"bns-gcn:p={p}", epochs=1, layer0="exchange"))
+        volume, widths = result.graph["partition"]["volume"], [12, 10, 10]
+        held[p] = sum(result.facts["eq4_bytes"])
+        assert held[p] == pytest.approx(4 * sum(widths) * (3 * 300 + p * volume))
+    assert held[0.25] < held[1.0]
+
+
+def test_bytes_per_epoch_are_a_mean_and_not_the_last_epoch() -> None:
+    result = run(config("ec-graph:period=3:tune=false", epochs=6, model="gcn"))  # ends on an exact epoch
+    totals = [
+        sum(e["bytes"]["forward"]) + sum(e["bytes"]["backward"]) + e["bytes"]["reduce"] + e["bytes"]["other"]
+        for e in result.epochs
+    ]
+    assert totals[-1] > 1.2 * totals[-2]
+    assert result.summary()["bytes_per_epoch"] == pytest.approx(sum(totals[1:]) / 5)

@@ -187,6 +187,7 @@ def test_every_method_declares_facts_and_documents_its_bytes() -> None:
         ("bns-gcn:q=1", "unknown option of bns-gcn 'q'"),
         ("bns-gcn:p=much", "method 'bns-gcn:p=much'"),
         ("bns-gcn:p", "'p' is not option=value"),
+        ("bns-gcn:p=0.1:p=0.5", "option p is given twice"),
         ("vanilla:dtype=fp8", "method 'vanilla:dtype=fp8'"),
     ],
 )

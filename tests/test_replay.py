@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from harness.spec import RunConfig
 from sims.driver import Simulation, simulate
 from sims.overrides import varied
 from sims.recording import Recorder, Recording, load
-from sims.replay import Replay, record
+from sims.replay import Replay, needed, record
 from sims.topology import Cluster, load_cluster
 from tests.settings import SETTINGS
 from tests.simulated import each
@@ -76,7 +76,9 @@ def recorded(
 ) -> tuple[Simulation, Recording]:
     recorder = Recorder(size)
     simulation = simulate(program, size, cluster=cluster, recorder=recorder, **options)
-    return simulation, recorder.recording({"layers": 1, "seed": options.get("seed", 0), "method": "busy"}, {}, {})
+    return simulation, recorder.recording(
+        {"layers": 1, "seed": options.get("seed", 0), "method": "busy"}, {}, {}, needed(simulation)
+    )
 
 
 def assert_equal(replay: Replay, full: Simulation, cluster: Cluster) -> None:
@@ -84,6 +86,7 @@ def assert_equal(replay: Replay, full: Simulation, cluster: Cluster) -> None:
     found = replay.time(cluster).simulation
     assert found.results == full.results
     assert found.makespan_s == full.makespan_s
+    assert found.memory == full.memory
     assert found.link_bytes == full.link_bytes and found.tiers == full.tiers
 
 
@@ -155,6 +158,38 @@ def test_pieces_and_operators_are_kept_once() -> None:
         made = record(RunConfig(dataset="synthetic:nodes=120", mode="sim", epochs=epochs, parts=2, eval_every=-1))
         sizes[epochs] = (len(made.works), len(made.pieces), len(made.counts))
     assert sizes[2] == sizes[10]
+
+
+def test_memory_is_judged_on_the_devices_of_the_cluster() -> None:
+    """What ranks needed is kept; whether it fits is up to where they are timed."""
+    base = RunConfig(dataset="synthetic:nodes=120", mode="sim", cluster="sylvie-2x8", epochs=2, parts=2, eval_every=-1)
+    recording = record(base)
+    full = run(base)
+    timed = Replay(recording).time(load_cluster("sylvie-2x8"))
+    assert timed.simulation.peak_memory == full.epochs[-1]["peak_memory"] and not timed.too_large
+    assert asdict(timed.simulation.fullest) == full.facts["memory"]
+    memory = recording.memory
+    for rank in (memory.rank, 1 - memory.rank):  # 20 GB fit an RTX 3090 (24 GiB), not a V100
+        peaks = [20 * 10**9 if r == rank else 10**6 for r in range(2)]
+        large = Replay(msgspec.structs.replace(recording, memory=msgspec.structs.replace(memory, peaks=peaks)))
+        assert not large.time(load_cluster("sylvie-2x8")).too_large
+        found = large.time(load_cluster("bns-32x6v100")).too_large
+        assert found.startswith(f"1 ranks do not fit: rank {rank} needs 20 GB") and "its device has 1" in found
+        assert ("in all 20 GB" in found) == (rank != memory.rank)
+
+
+def test_a_typical_epoch() -> None:
+    """Methods that settle late: the mean of all epochs after the first, bytes too."""
+    base = config(**{**SETTINGS["cdfgnn"][0], "mode": "sim", "epochs": 4, "cluster": HERE})
+    timed = Replay(record(base)).time(load_cluster(HERE))
+    seconds, sent = timed.typical(base, mean=True)
+    later = timed.epochs[1:]
+    assert seconds["epoch"] == pytest.approx(np.mean([e["seconds"]["epoch"] for e in later]), rel=1e-12)
+    totals = [sum(e["bytes"]["forward"]) + sum(e["bytes"]["backward"]) + e["bytes"]["reduce"] + e["bytes"]["other"]
+              for e in later]  # fmt: skip
+    assert sent == round(np.mean(totals))
+    median, last = timed.typical(base, mean=False)
+    assert median["epoch"] == sorted(e["seconds"]["epoch"] for e in later)[1] and last == totals[-1]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from harness import cli
-from harness.crossings import PRECISION, Crossing, crossings, fastest, verdict
+from harness.crossings import LEVEL, PRECISION, Crossing, crossings, fastest, level_from, levels, verdict
 from harness.runner import run
 from harness.spec import RunConfig
 from reports.what_if import what_if as draw
+from sims import topology
 
 XS = np.geomspace(1.0, 1000.0, 13).tolist()
 GRAPH = "synthetic:nodes=2000,degree=16,classes=4,features=16"
@@ -76,6 +78,25 @@ def test_the_fastest_along_the_range() -> None:
     assert b == c == pytest.approx(180, rel=2 * PRECISION)
 
 
+@given(fixed=st.floats(0.1, 5), payload=st.floats(10, 100), kink=st.floats(2, 900))
+def test_where_a_curve_becomes_level(fixed: float, payload: float, kink: float) -> None:
+    curve = lambda x: fixed + payload / min(x, kink)  # noqa: E731
+    found, end = level_from(curve, XS), curve(XS[-1])
+    assert curve(found) <= end * (1 + LEVEL) and found <= kink * (1 + LEVEL)
+    assert found == XS[0] or curve(found / (1 + 2 * LEVEL)) > end * (1 + LEVEL / 2)
+    slow = lambda x: fixed + payload * max(x, kink)  # noqa: E731
+    assert slow(level_from(slow, XS[::-1])) <= slow(XS[0]) * (1 + 2 * LEVEL)
+
+
+def test_levels_of_all_or_of_some() -> None:
+    early, late = (lambda x: 1 + 90 / min(x, 10)), (lambda x: 1 + 90 / min(x, 100))
+    ((nobody, x),) = levels({"a": early, "b": late}, XS)
+    assert nobody == "" and x == pytest.approx(100, rel=0.01)
+    ((name, x),) = levels({"a": early, "c": cost(0.1, 200.0)}, XS)
+    assert name == "a" and x == pytest.approx(10, rel=0.01)
+    assert levels({"c": cost(0.1, 200.0)}, XS) == []
+
+
 @pytest.fixture
 def what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any], str]]:
     """Runs the command; answers exit code, JSON and stderr."""
@@ -108,6 +129,18 @@ def test_the_command_from_flags_to_figure(what_if: Command, tmp_path: Path) -> N
     assert any(line.startswith("fastest: 1-bit sylvie-s from 100 Mb/s") for line in found["said"])
     assert "recording" not in what_if(*argv)[2], "recorded again what was recorded before"
     assert "recording vanilla" in what_if(*argv, "--force")[2]
+
+
+def test_the_caption_says_what_is_assumed(what_if: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    def seen(*args: Any, caption: Sequence[str], **options: Any) -> Path:
+        lines.extend(caption)
+        return draw(*args, caption=caption, **options)
+
+    monkeypatch.setattr("reports.what_if.what_if", seen)
+    what_if("--methods", "vanilla", *FLAGS, "--cluster", "ethernet-1g", "--points", "2")
+    assert re.fullmatch(r"cluster ethernet-1g: \d+ of \d+ values are assumed", lines[-1])
 
 
 def test_a_point_is_what_a_run_would_say(what_if: Command) -> None:
@@ -147,12 +180,54 @@ def test_a_knob_that_changes_nothing_is_said(what_if: Command) -> None:
     )
 
 
+def test_a_ceiling_is_named(what_if: Command) -> None:
+    argv = ["--methods", "vanilla,sylvie-s:bits=16", *FLAGS, "--cluster", "ethernet-1g", "--points", "4", "--quiet"]
+    _, found, _ = what_if(*argv, "--bandwidth", "nic=100Mb/s..400Gb/s")
+    said = re.match(r"links.nic.bandwidth changes nothing above ([0-9.]+) Gb/s: (.*)", found["said"][0])
+    assert said and said[2] == "the process ceiling of gloo (1.07 GB/s) is the bottleneck"
+    assert 7 < float(said[1]) <= 8.58
+    few = ["--methods", "vanilla,ec-graph", *argv[2:], "--recorded", "1"]
+    _, found, _ = what_if(*few, "--hidden", "8", "--bandwidth", "nic=100Mb/s..400Gb/s")
+    assert any(re.search(r"above .* is the bottleneck( of vanilla)?$", line) for line in found["said"])
+    _, found, _ = what_if(*argv, "--bandwidth", "nic=20Gb/s..400Gb/s")
+    assert found["said"][0].endswith(f"from 20 Gb/s to 400 Gb/s: {said[2]}")
+    _, found, _ = what_if(*argv, "--latency", "nic=1ns..1ms")
+    assert found["said"][0].startswith("links.nic.latency changes nothing below ") and ": the" not in found["said"][0]
+
+
+def test_methods_that_settle_late(what_if: Command) -> None:
+    methods = ["--methods", "vanilla,cdfgnn,ec-graph,sylvie-a", "--dataset", GRAPH, "--parts", "4"]
+    argv = [*methods, "--cluster", "ethernet-1g", "--points", "2"]
+    _, found, err = what_if(*argv)
+    assert "cdfgnn: 3 epochs recorded" in err and "ec-graph: 12 epochs recorded" in err
+    assert "vanilla: 1 epochs" not in err and "sylvie-a: 3" not in err
+    assert all(row["bytes_per_epoch"] > 0 and row["fits"] == "yes" for row in found["rows"])
+    (later,) = {row["bytes_per_epoch"] for row in found["rows"] if row["method"] == "cdfgnn"}
+    _, first, _ = what_if(*argv, "--recorded", "1")
+    assert later < next(row["bytes_per_epoch"] for row in first["rows"] if row["method"] == "cdfgnn")
+
+
+def test_what_does_not_fit_is_said(what_if: Command, tmp_path: Path) -> None:
+    devices = Path(topology.__file__).with_name("devices")
+    small = tmp_path / "small.toml"
+    text = (devices / "cpu-epyc-1core.toml").read_text()
+    small.write_text(text.replace('value = "24 GB"', 'value = "1 MB"'))
+    cluster = tmp_path / "small-cluster.toml"
+    text = (topology.CLUSTERS / "ethernet-1g.toml").read_text()
+    cluster.write_text(text.replace('device = "cpu-epyc-1core"', f'device = "{small}"'))
+    _, found, err = what_if("--methods", "vanilla", *FLAGS, "--cluster", str(cluster), "--points", "2")
+    assert {row["fits"] for row in found["rows"]} == {"no"}
+    assert "vanilla does not fit: 4 ranks do not fit: rank" in err and "its device has 0.001 GB" in err
+    assert set(pd.read_csv(tmp_path / "out" / "what-if.csv")["fits"]) == {"no"}
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (["--methods", "vanila"], "did you mean 'vanilla'"),
         (["--methods", ","], "names no method"),
         (["--methods", "sylvie-s", "--bits", "3"], "bits must be"),
+        (["--methods", "vanilla,bns-gcn", "--bits", "1,2"], "--bits changes nothing: none of the methods has bits"),
         (["--methods", "vanilla", "--bandwidth", "1Gb/s"], "is not LINK=LOW..HIGH"),
         (["--methods", "vanilla", "--bandwidth", "nic=9Gb/s..1Gb/s"], "the range must rise"),
         (["--methods", "vanilla", "--bandwidth", "nic=9Gbs..1Gb/s"], "'9Gbs' is not a bandwidth"),

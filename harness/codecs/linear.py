@@ -21,8 +21,8 @@ class LinearRows:
     """b-bit codes between a row's extremes (CDFGNN, Eq. 22 and 23), with scale and minimum in fp32 per row.
 
     Eq. 22 as printed has 2**b + 1 levels, which do not fit b bits; here levels run from 0 to 2**b - 1, so no value is
-    off by more than (max - min) / (2 (2**b - 1)), half a level. A constant row is sent exactly. The paper sends
-    maximum and minimum: the same bytes.
+    off by more than (max - min) / (2 (2**b - 1)), half a level; rows wider than 3.4e38 are clipped. A constant row is
+    sent exactly. The paper sends maximum and minimum: the same bytes.
 
     Raises InputError for other bits than 1, 2, 4, 8 or 16.
     """

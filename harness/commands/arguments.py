@@ -179,7 +179,11 @@ def _add_what_if(parser: Parser) -> None:
     parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
     parser.add_argument("--points", type=int, default=25, metavar="N", help="points of the range (default: 25)")
     parser.add_argument(
-        "--recorded", type=int, default=0, metavar="N", help="epochs to record (default: 1, more where rows are stale)"
+        "--recorded",
+        type=int,
+        default=0,
+        metavar="N",
+        help="epochs to record (default: 1, more where it settles late)",
     )
     _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
     parser.add_argument("--force", action="store_true", help="record again what was recorded earlier")
@@ -211,7 +215,7 @@ def _add_demo(parser: Parser) -> None:
 
 def _add_partition(parser: Parser) -> None:
     _add_config(parser, only=DATA_FLAGS)
-    parser.add_argument("--export", type=Path, metavar="DIR", help="write owner.npy and partition.json here")
+    parser.add_argument("--export", type=Path, metavar="DIR", help="write the owners and partition.json here")
     parser.add_argument("--json", metavar="FILE", help="also write the counts here; - writes them to stdout, alone")
 
 

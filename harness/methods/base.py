@@ -36,6 +36,8 @@ class Facts:
             (edges have one owner), or the graph is whole ("none").
         exact: gradients equal those of one process on the whole graph. `exact_when` are options that make it so.
         staleness: epochs by which received rows may be old.
+        settles: epochs after which what is sent no longer depends on the start, on data of the usual kind, one whole
+            period included; what-if records as many.
         lossy: what is received differs from what was sent, or from all of it.
         unbiased: a lossy method's aggregation equals the exact one in expectation.
         timed: what is sent depends on when messages arrive, so a recorded run cannot be re-timed.
@@ -45,6 +47,7 @@ class Facts:
     cut: Literal["none", "edge", "overlap", "vertex"]
     exact: bool
     staleness: int = 0
+    settles: int = 0
     lossy: bool = False
     unbiased: bool = False
     timed: bool = False

@@ -44,10 +44,10 @@ class BNSGCN(EdgeCut):
     A precomputed or cached input layer uses all boundary nodes, as the authors' precomputed one does.
 
     The receiver draws which of its halo nodes it keeps and tells their owners (4 bytes per kept node and 8 per pair,
-    booked as `other`). Kept rows are multiplied by 1/p for sum, mean and GCN aggregation, so the aggregated halo is
-    unbiased; attention weighs its neighbours itself and is not scaled. Bytes per layer and direction: kept rows x
-    width x 4. p = 1 is vanilla, p = 0 keeps no boundary node and sends nothing. Memory per rank by Eq. 4 is in the
-    result beside the ledger's.
+    booked as `other`). Kept rows are multiplied by 1/p, so the aggregated halo is unbiased in sum, mean and GCN layers
+    (with fixed counts unless a pair has too few nodes to keep one, with dropedge up to its degrees); attention weighs
+    its neighbours itself and is not scaled. Bytes per layer and direction: kept rows x width x 4. p = 1 is vanilla,
+    p = 0 keeps no boundary node and sends nothing. Memory per rank by Eq. 4 is in the result beside the ledger's.
 
     Options:
         p: share of boundary nodes kept.

@@ -76,8 +76,9 @@ class CDFGNN(VertexCut):
 
     name = "cdfgnn"
     facts = Facts(
-        cut="vertex", exact=False, lossy=True, exact_when="cache=false:quantise=false", paper="CDFGNN, Alg. 1-2"
-    )
+        cut="vertex", exact=False, settles=3, lossy=True, exact_when="cache=false:quantise=false",
+        paper="CDFGNN, Alg. 1-2",
+    )  # fmt: skip
 
     def validate(self) -> None:
         rules = [

@@ -87,7 +87,9 @@ class ECGraph(EdgeCut):
     servers: int = 0
 
     name = "ec-graph"
-    facts = Facts(cut="edge", exact=False, lossy=True, exact_when="fp=exact, bp=exact", paper="EC-Graph, Alg. 1-6")
+    facts = Facts(
+        cut="edge", exact=False, settles=12, lossy=True, exact_when="fp=exact, bp=exact", paper="EC-Graph, Alg. 1-6"
+    )
 
     def validate(self) -> None:
         for option, bits in (("bits", self.bits), ("backward_bits", self.backward_bits)):

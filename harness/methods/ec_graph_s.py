@@ -48,7 +48,7 @@ class ECGraphS(ECGraph):
     fanouts: str = "10/5"
 
     name = "ec-graph-s"
-    facts = Facts(cut="edge", exact=False, lossy=True, paper="EC-Graph, Sec. III-C and V (EC-Graph-S)")
+    facts = Facts(cut="edge", exact=False, settles=12, lossy=True, paper="EC-Graph, Sec. III-C and V (EC-Graph-S)")
 
     def validate(self) -> None:
         super().validate()

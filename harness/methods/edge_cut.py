@@ -82,7 +82,8 @@ class EdgeCut(Method):
         summed over layers; the boundary counts where a layer holds halo rows."""
         n_in, n_bd, total = len(part.nodes), len(part.halo_nodes), 0.0
         for l in range(model.depth):
-            held = self.boundary_share() if l else float(state.layer0 != "precompute")
+            exchanged = l > 0 or state.layer0 == "exchange"
+            held = self.boundary_share() if exchanged else float(state.layer0 == "cache")
             total += (3 * n_in + n_bd * held * model.exchanges(l)) * model.widths[l] * 4
         return {"eq4_bytes": total}
 

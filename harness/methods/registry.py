@@ -54,12 +54,16 @@ def parse_method(text: str, **defaults: Any) -> Method:
     method = _find(name)
     options = {f.name for f in fields(method)}
     values = {key: value for key, value in defaults.items() if key in options}
+    given: set[str] = set()
     for pair in pairs:
         key, found, value = pair.partition("=")
         if not found:
             raise InputError(f"method {text!r}: {pair!r} is not option=value")
         if key not in options:
             raise unknown(f"option of {name}", key, options)
+        if key in given:
+            raise InputError(f"method {text!r}: option {key} is given twice")
+        given.add(key)
         values[key] = value
     try:
         made = msgspec.convert(values, method, strict=False)
