@@ -49,18 +49,17 @@ def link_heatmap(trace: Trace, path: Path) -> Path | None:
         table = 100 * np.stack([shares[link] for link in busy])
         image = axes.imshow(
             np.ma.masked_less(table, 100 * IDLE),
-            aspect="auto", interpolation="nearest", cmap="magma_r", vmin=0, vmax=100,
+            aspect="auto", interpolation="nearest", cmap="magma_r", vmin=0, vmax=float(table.max()),
             extent=(0.0, trace.end_s * factor, len(busy) - 0.5, -0.5),
         )  # fmt: skip
-        axes.set_yticks(range(len(busy)), [f"{link}  {100 * shares[link].mean():.0f} %" for link in busy])
+        axes.set_yticks(range(len(busy)), [f"{link}  {100 * shares[link].mean():.2g} %" for link in busy])
         axes.tick_params(axis="y", length=0, labelsize=6)
         for edge in ("left", "bottom"):
             axes.spines[edge].set_visible(False)
         axes.set_xlabel(f"time ({unit})")
         of = "" if busy_of == len(busy) else f"; the {len(busy)} busiest of {busy_of}"
-        title = (
-            f"{trace.facts.get('title', 'run')}: use of links, each transfer's bytes spread evenly; with the mean{of}"
-        )
+        how = f"use of links, each transfer's bytes spread evenly; beside each its mean use{of}"
+        title = f"{trace.facts.get('title', 'run')}: {how}"
         axes.set_title(fill(title, 130), loc="left", fontsize=8)
         figure.colorbar(image, ax=axes, label="% of capacity", fraction=0.03, pad=0.01)
         figure.savefig(path, dpi=200, metadata={"Software": None})

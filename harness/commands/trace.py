@@ -87,11 +87,15 @@ def _report(trace: Trace) -> list[Any]:
         for key in sorted(seconds)
     ]
     length, own = time_unit([trace.end_s])
-    head = f"{trace.facts['title']}: {significant(trace.end_s * length)} {own}, {len(trace.messages):,} transfers"
+    transfers = f", {len(trace.messages):,} transfers" if trace.facts["mode"] == "sim" else ""
+    head = f"{trace.facts['title']}: {significant(trace.end_s * length)} {own}{transfers}"
     return [head, table("", ["stream", "component", f"{unit}, all ranks", "spans", "sent"], rows, left=2)]
 
 
 def _notes(config: RunConfig) -> list[str]:
     if config.mode == "sim":
         return ["note: exchanges span their whole flight, so started ones lie beside the compute that hides them"]
-    return ["note: measured in a run of its own: times differ a little from the result's"]
+    return [
+        "note: measured in a run of its own: times differ a little from the result's",
+        "note: single transfers and links are seen in simulated runs only; exchanges carry their bytes",
+    ]
