@@ -14,7 +14,9 @@ from harness.errors import InputError
 from harness.graph import Graph
 from harness.partition.edge_assign import is_vertex_cut
 from harness.partition.layout import Renumber
+from harness.partition.overlap import overlapped
 from harness.partition.store import open_partition, partitioned
+from harness.partition.vertex_store import open_vertex_partition, vertex_partitioned
 
 Kind = Literal["edge", "overlap", "vertex"]
 DEFAULTS: dict[Kind, str] = {"edge": "metis-cut", "overlap": "metis-cut", "vertex": "ebv"}
@@ -72,20 +74,14 @@ class Cutting:
     def parts(self, graph: Graph, num_parts: int, seed: int, renumber: Renumber, hosts: int) -> Folder:
         """The parts of `graph`, from the cache or made now. Raises InputError as the builders do."""
         if self.kind == "vertex":
-            from harness.partition.vertex_store import vertex_partitioned
-
             return vertex_partitioned(graph, self.partitioner, num_parts, seed, hosts)
         if self.kind == "overlap":
-            from harness.partition.overlap import overlapped
-
             return overlapped(graph, self.partitioner, num_parts, seed, renumber, **self.settings)
         return partitioned(graph, self.partitioner, num_parts, seed, renumber)
 
     def open(self, path: Path) -> Folder | None:
         """The parts cached in `path`, or None where something is missing."""
         if self.kind == "vertex":
-            from harness.partition.vertex_store import open_vertex_partition
-
             return open_vertex_partition(path)
         return open_partition(path)
 

@@ -5,6 +5,7 @@ The partitioners themselves have a file each; `harness.partition.edge_assign` kn
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,12 +16,12 @@ from harness.graph import Graph
 
 
 @dataclass(frozen=True)
-class EdgePartitioner:
+class EdgePartitioner(ABC):
     """Fields are options; one whose name is a Python keyword ends in an underscore that the text omits (`lambda`)."""
 
     name: ClassVar[str]
 
-    def validate(self) -> None:
+    def validate(self) -> None:  # noqa: B027  (a hook that not every partitioner needs)
         """InputError when an option is out of range."""
 
     @property
@@ -28,9 +29,9 @@ class EdgePartitioner:
         """Whether the seed changes the result."""
         return False
 
+    @abstractmethod
     def parts(self, graph: Graph, num_parts: int, seed: int, hosts: int) -> np.ndarray:
         """The part of every pair of `undirected_pairs`, int32 [M]; num_parts >= 1 is a multiple of hosts >= 1."""
-        raise NotImplementedError
 
     def _require(self, rule: str, holds: bool) -> None:
         """InputError "`name`: `rule`" unless it holds; write comparisons so that NaN fails them."""

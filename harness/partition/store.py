@@ -48,28 +48,35 @@ class PartitionFolder:
 
     def part(self, rank: int) -> Part:
         """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
-        if not 0 <= rank < self.num_parts:
-            raise ValueError(f"rank {rank} is not in 0..{self.num_parts - 1}")
-        folder = self.path / part_name(rank)
-        size = sum(file.stat().st_size for file in folder.glob("*.npy"))
-        found = load_arrays(folder, mmap=size >= MAPPED_FROM)
-        if found is None:
-            raise InputError(
-                f"{folder}: this part of the cached partition is missing or damaged; run again to rebuild it"
-            )
-        return _part(*found)
+        return _part(*read_part(self.path, rank, self.num_parts))
 
     def export(self, folder: Path) -> None:
         """Write `owner.npy` (int32 [N]) and `partition.json` (settings, quality, counts per part) into `folder`."""
         listing = {"settings": self.settings, "quality": self.quality.summary(), "parts": self.quality.rows()}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            np.save(folder / "owner.npy", self.owner, allow_pickle=False)
-            (folder / "partition.json").write_text(json.dumps(listing, indent=2) + "\n")
-        except OSError as error:
-            raise InputError(
-                f"{folder}: cannot export the partition ({error.strerror}); choose another folder"
-            ) from error
+        export_partition(folder, {"owner": self.owner}, listing)
+
+
+def read_part(path: Path, rank: int, num_parts: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and values of one cached part, large ones mapped. Raises InputError when it is gone or damaged."""
+    if not 0 <= rank < num_parts:
+        raise ValueError(f"rank {rank} is not in 0..{num_parts - 1}")
+    folder = path / part_name(rank)
+    size = sum(file.stat().st_size for file in folder.glob("*.npy"))
+    found = load_arrays(folder, mmap=size >= MAPPED_FROM)
+    if found is None:
+        raise InputError(f"{folder}: this part of the cached partition is missing or damaged; run again to rebuild it")
+    return found
+
+
+def export_partition(folder: Path, arrays: dict[str, np.ndarray], listing: dict[str, Any]) -> None:
+    """Write every array as `<name>.npy`, and the listing as `partition.json`, into `folder`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        (folder / "partition.json").write_text(json.dumps(listing, indent=2) + "\n")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot export the partition ({error.strerror}); choose another folder") from error
 
 
 def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:

@@ -18,12 +18,11 @@ import scipy.sparse as sp
 import torch
 
 from harness.cache import cache_root, load_arrays, store_arrays
-from harness.errors import InputError
 from harness.graph import Graph
 from harness.halo import Block, HaloPlan, Totals
 from harness.partition.build import features
 from harness.partition.edge_assign import assign_edges, edge_settings, masters, undirected_pairs
-from harness.partition.store import MAPPED_FROM, missing_parts, part_name
+from harness.partition.store import export_partition, missing_parts, part_name, read_part
 from harness.partition.vertex_build import build_vertex_part, lay_out_vertices
 from harness.partition.vertex_quality import VertexQuality, vertex_quality
 from harness.vertex_cut import VertexPart
@@ -48,29 +47,12 @@ class VertexFolder:
 
     def part(self, rank: int) -> VertexPart:
         """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
-        if not 0 <= rank < self.num_parts:
-            raise ValueError(f"rank {rank} is not in 0..{self.num_parts - 1}")
-        folder = self.path / part_name(rank)
-        size = sum(file.stat().st_size for file in folder.glob("*.npy"))
-        found = load_arrays(folder, mmap=size >= MAPPED_FROM)
-        if found is None:
-            raise InputError(
-                f"{folder}: this part of the cached partition is missing or damaged; run again to rebuild it"
-            )
-        return _part(*found)
+        return _part(*read_part(self.path, rank, self.num_parts))
 
     def export(self, folder: Path) -> None:
         """Write `part_of_edge.npy` (int32 [M]), `owner.npy` (int32 [N]) and `partition.json` into `folder`."""
         listing = {"settings": self.settings, "quality": self.quality.summary(), "parts": self.quality.rows()}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            np.save(folder / "part_of_edge.npy", self.part_of_edge, allow_pickle=False)
-            np.save(folder / "owner.npy", self.owner, allow_pickle=False)
-            (folder / "partition.json").write_text(json.dumps(listing, indent=2) + "\n")
-        except OSError as error:
-            raise InputError(
-                f"{folder}: cannot export the partition ({error.strerror}); choose another folder"
-            ) from error
+        export_partition(folder, {"part_of_edge": self.part_of_edge, "owner": self.owner}, listing)
 
 
 def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, hosts: int = 1) -> VertexFolder:
