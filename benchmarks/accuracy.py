@@ -42,7 +42,7 @@ CASES = {
     "cora": Case("counts:1408/300/1000", "row", 60, lr=0.02),
     "citeseer": Case("auto", "row", 60, lr=0.02),
     "amazon_computers": Case("random:0.6/0.2/0.2", "standard", 60, lr=0.02),
-    "coauthor_physics": Case("random:0.6/0.2/0.2", "standard", 15, lr=0.02, dropout=0.0),
+    "coauthor_physics": Case("random:0.6/0.2/0.2", "standard", 10, lr=0.02, dropout=0.0),
     "facebook_pages": Case("random:0.6/0.2/0.2", "standard", 20, lr=0.02, dropout=0.0),
     "github_social": Case("random:0.6/0.2/0.2", "standard", 20, lr=0.02, dropout=0.0),
     "mnist_knn15": Case("random:0.6/0.2/0.2", "standard", 25, lr=0.02, dropout=0.0),

@@ -74,6 +74,9 @@ class RunConfig:
     weight_decay: float = option(0.0, "Adam weight decay")
     seed: int = option(0, "root of every random stream")
     eval_every: int = option(10, "epochs between evaluations; 0 evaluates after the last epoch only; -1 never")
+    evaluate: Literal["ranks", "spare"] = option(
+        "ranks", "who evaluates: all ranks, while training waits, or a spare CPU process beside them (real mode)"
+    )
     threads: int = option(0, "CPU threads per rank; 0 shares the cores of this machine among the ranks")
     device: str = option("cpu", "cpu | cuda (real mode; several ranks share a GPU where there are fewer)")
     backend: Literal["auto", "gloo", "nccl"] = option(
@@ -81,6 +84,7 @@ class RunConfig:
     )
     deterministic: bool = option(True, "all-reduce adds in rank order, so that losses are bit-equal in every mode")
     timeout: float = option(60.0, "seconds that one exchange may take (real mode)")
+    startup_timeout: float = option(300.0, "seconds that ranks may take to find each other and begin (real mode)")
 
     def run_id(self) -> str:
         """SHA-256 hex of the canonical JSON of every field."""
@@ -133,6 +137,8 @@ def check(config: RunConfig) -> None:
         (config.lr > 0, "lr must be positive"),
         (config.threads >= 0, "threads must not be negative"),
         (config.timeout > 0, "timeout must be positive (seconds)"),
+        (config.startup_timeout > 0, "startup-timeout must be positive (seconds)"),
+        (config.mode == "real" or config.evaluate == "ranks", "evaluate=spare needs --mode real"),
         (config.device in ("cpu", "cuda"), "device must be cpu or cuda"),
         (config.mode == "sim" or not config.shapes_only, "shapes-only needs --mode sim"),
         (config.shapes_only or not config.rates, "rates are for --shapes-only; other runs observe their own"),
