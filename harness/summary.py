@@ -49,7 +49,7 @@ def notes_of(record: dict[str, Any]) -> list[str]:
     config, facts = record["config"], record["facts"]
     notes = [str(note) for note in record["graph"].get("notes", ())]
     if facts.get("layer0"):
-        meaning = _LAYER0_OF_VERTEX_CUTS if facts.get("cut") == "vertex" else _LAYER0
+        meaning = _LAYER0_OF.get(facts.get("cut", "edge"), _LAYER0)
         notes.append(f"layer0 = {facts['layer0']}: {meaning[facts['layer0']]}")
     notes += [str(note) for note in facts.get("notes", ())]
     if config["mode"] in _MEMORY:
@@ -73,7 +73,16 @@ _LAYER0 = {
     "cache": "every rank keeps its boundary nodes' input features",
     "exchange": "input features of boundary nodes are sent every epoch",
 }
-_LAYER0_OF_VERTEX_CUTS = {
-    "precompute": "input features are aggregated once, before training, over all replicas",
-    "exchange": "partial sums of the first layer travel every epoch like those of the others",
+_LAYER0_ALONE = {
+    "precompute": "input features are aggregated once, before training, among the rank's own",
+    "cache": "input features are the rank's own; none travel",
+    "exchange": "input features are the rank's own; none travel",
+}
+_LAYER0_OF = {
+    "none": _LAYER0_ALONE,
+    "overlap": _LAYER0_ALONE,
+    "vertex": {
+        "precompute": "input features are aggregated once, before training, over all replicas",
+        "exchange": "partial sums of the first layer travel every epoch like those of the others",
+    },
 }

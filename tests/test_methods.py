@@ -185,10 +185,14 @@ def test_every_method_declares_facts_and_documents_its_bytes() -> None:
     [
         ("vanila", "unknown method 'vanila'; did you mean 'vanilla'"),
         ("bns-gcn:q=1", "unknown option of bns-gcn 'q'"),
-        ("bns-gcn:p=much", "method 'bns-gcn:p=much'"),
+        ("bns-gcn:p=much", "method 'bns-gcn:p=much': p must be a finite number, not 'much'"),
+        ("cdfgnn:eps0=nan", "eps0 must be a finite number, not 'nan'"),
+        ("cdfgnn:cache=maybe", "cache must be true or false, not 'maybe'"),
+        ("sylvie-a:staleness=1.5", "staleness must be a whole number, not '1.5'"),
+        ("subgraph-approximation:batch=16:layer0=exchange", "layer0=exchange needs batch=0"),
         ("bns-gcn:p", "'p' is not option=value"),
         ("bns-gcn:p=0.1:p=0.5", "option p is given twice"),
-        ("vanilla:dtype=fp8", "method 'vanilla:dtype=fp8'"),
+        ("vanilla:dtype=fp8", "dtype must be one of fp32, fp16, bf16, not 'fp8'"),
     ],
 )
 def test_a_wrong_method_text_is_one_clear_line(text: str, message: str) -> None:

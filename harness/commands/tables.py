@@ -31,7 +31,7 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
     config, graph = record["config"], record["graph"]
     where = f"{config['mode']}, cluster {config['cluster']}" if config["mode"] == "sim" else config["mode"]
     head = f"{config['method']} on {graph.get('name', config['dataset'])}, {config['parts']} parts, {where}"
-    shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}"
+    shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {config['order']}"
     parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
     if record["summary"]["seconds"]:
         parts.append(_time_table(record["summary"]["seconds"]))

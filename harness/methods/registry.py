@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -65,9 +66,24 @@ def parse_method(text: str, **defaults: Any) -> Method:
             raise InputError(f"method {text!r}: option {key} is given twice")
         given.add(key)
         values[key] = value
-    try:
-        made = msgspec.convert(values, method, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(f"method {text!r}: {error}") from None
+    types = get_type_hints(method)
+    for key, value in values.items():
+        values[key] = _converted(text, key, value, types[key])
+    made = method(**values)
     made.validate()
     return made
+
+
+def _converted(text: str, key: str, value: Any, kind: Any) -> Any:
+    """An option's value as its type; InputError says what it must be."""
+    try:
+        found = msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        found = None
+    if found is not None and not (isinstance(found, float) and not math.isfinite(found)):
+        return found
+    if get_origin(kind) is Literal:
+        wanted = f"one of {', '.join(map(str, get_args(kind)))}"
+    else:
+        wanted = {int: "a whole number", float: "a finite number", bool: "true or false"}.get(kind, str(kind))
+    raise InputError(f"method {text!r}: {key} must be {wanted}, not {value!r}")

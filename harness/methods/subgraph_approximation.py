@@ -64,8 +64,8 @@ class SubgraphApproximation(EdgeCut):
         check_overlap(self.overlap)
         if self.batch < 0:
             raise InputError(f"subgraph-approximation: batch must be 0 (all training nodes) or more, not {self.batch}")
-        if self.batch and (self.degrees == "full" or self.layer0 == "precompute"):
-            what = "degrees=full" if self.degrees == "full" else "layer0=precompute"
+        if self.batch and (self.degrees == "full" or self.layer0 in ("precompute", "exchange")):
+            what = "degrees=full" if self.degrees == "full" else f"layer0={self.layer0}"
             raise InputError(f"subgraph-approximation: mini-batches sample neighbours anew; {what} needs batch=0")
         self._fanouts()
 
