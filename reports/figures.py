@@ -99,8 +99,8 @@ def _caption(records: Sequence[Record]) -> str:
     ranks = " or ".join(dict.fromkeys(str(record["config"]["parts"]) for record in records))
     inputs = " or ".join(dict.fromkeys(str(record["facts"].get("layer0")) for record in records))
     head = (
-        f"{graph['name']}; {config['model']} {config['layers']} x {config['hidden']}, {config['order']}; {ranks} ranks; "
-        f"layer0 = {inputs}"
+        f"{graph['name']}; {config['model']} {config['layers']} x {config['hidden']}, {config['order']}; "
+        f"{ranks} ranks; layer0 = {inputs}"
     )
     return "\n".join(fill(line, CAPTION_COLUMNS) for line in (head, *graph["notes"]))
 
