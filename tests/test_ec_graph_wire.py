@@ -119,8 +119,21 @@ def test_shapes_only_runs_take_their_shares_from_a_recorded_run(options: str, tm
 def test_shapes_only_without_a_recorded_run_says_what_is_missing() -> None:
     with pytest.raises(InputError, match="recorded run"):
         run(config(method="ec-graph", mode="sim", cluster="ethernet-1g", shapes_only=True, epochs=3))
-    with pytest.raises(InputError, match="shapes-only"):
+    with pytest.raises(InputError, match="recorded run with 'sampled own edges/0'"):
         run(config(method="ec-graph-s:fanouts=3/3/3", mode="sim", cluster="ethernet-1g", shapes_only=True))
+
+
+@pytest.mark.parametrize("options", [":fp=compressed", ":fp=exact:bp=exact"])
+def test_a_sample_is_known_by_shares_in_shapes_only_runs(options: str, tmp_path: Path) -> None:
+    settings = {"method": f"ec-graph-s:fanouts=2/3/4{options}", "mode": "sim", "cluster": "ethernet-1g"}
+    real = run(config(**settings))
+    shapes = run(config(**settings, shapes_only=True, rates=str(real.save(tmp_path))))
+    for key in ("forward", "backward"):
+        ours, theirs = shapes.epochs[3]["bytes"][key], real.epochs[3]["bytes"][key]
+        assert ours[0] == theirs[0] == 0
+        assert ours[1:] == pytest.approx(theirs[1:], rel=0.05)
+        assert 0 < ours[2] < ours[1], "the last layer reads for the training nodes only"
+    assert shapes.epochs[3]["observed"] == pytest.approx(real.epochs[3]["observed"], rel=0.05)
 
 
 @pytest.mark.parametrize(

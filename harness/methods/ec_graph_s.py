@@ -39,6 +39,7 @@ class ECGraphS(ECGraph):
     Kept edges are not symmetric, so gradients travel against them: to the owners of the nodes that were read. Bytes:
     the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards. The sample costs a
     byte per edge between ranks, before training. Features of all halo nodes are cached.
+    A shapes-only run takes the sampled shares of edges and rows from a recorded run.
 
     Options:
         fanouts: neighbours kept per hop, the training vertices' own first (so for the last layer first), with slashes
@@ -70,13 +71,19 @@ class ECGraphS(ECGraph):
         return [EVERYTHING if w == "full" else int(w) for w in words]
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> ECSampledState:
-        if rank.shapes_only:
-            raise InputError(f"{self.name} samples the graph itself, which a shapes-only run does not have")
         state = await super().setup(rank, part, model)
         layers = [l for l in range(model.depth) if model.exchanges(l)]
+        if rank.shapes_only:
+            return ECSampledState(**vars(state), samples=tuple(LayerSample.expected(rank, part, l) for l in layers))
         keys = [rank.key("neighbours", l, per_rank=False) for l in layers]
         samples = await sample_layers(rank, part, self._hops()[::-1], keys)
         return ECSampledState(**vars(state), samples=tuple(samples))
+
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> ECEpoch:
+        assert isinstance(state, ECSampledState)
+        for l, sample in enumerate(state.samples):
+            sample.observe(rank, part, l)
+        return await super().begin(rank, part, state, memory)
 
     async def forward(
         self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, memory: Memory, tape: Tape

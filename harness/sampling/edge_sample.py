@@ -43,6 +43,34 @@ class LayerSample:
     forward: Boundary
     backward: Boundary
 
+    def observe(self, rank: Rank, part: Part, layer: int) -> None:
+        """Record which shares of the part's edges and halo rows the sample has, for `expected`."""
+        rank.observe("sampled own edges", self.cached.own.nnz, part.graph.own.nnz, layer)
+        rank.observe("sampled halo edges", self.cached.halo.nnz, part.graph.halo.nnz, layer)
+        rank.observe("rows read", self.graph.num_halo, part.graph.num_halo, layer)
+        rank.observe("rows reading", self.reverse.num_halo, part.graph.num_halo, layer)
+
+    @classmethod
+    def expected(cls, rank: Rank, part: Part, layer: int) -> LayerSample:
+        """A sample of shapes only, with the shares that a recorded run observed; the same for every pair of ranks."""
+        own = round(part.graph.own.nnz * rank.rate("sampled own edges", layer))
+        halo = round(part.graph.halo.nnz * rank.rate("sampled halo edges", layer))
+        num_own = part.graph.num_own
+
+        def plan(share: float) -> HaloPlan:
+            counts = (np.round(part.plan.send_counts * share), np.round(part.plan.recv_counts * share))
+            return HaloPlan.meta(*counts)
+
+        def graph(columns: int) -> LocalGraph:
+            degree, halo_degree = part.graph.degree, part.graph.halo_degree.new_empty(columns)
+            blocks = Block.meta(num_own, num_own, own), Block.meta(num_own, columns, halo if columns else 0)
+            return LocalGraph(*blocks, degree, halo_degree)
+
+        forward, backward = plan(rank.rate("rows read", layer)), plan(rank.rate("rows reading", layer))
+        read, reading = int(forward.recv_counts.sum()), int(backward.recv_counts.sum())
+        boundaries = Boundary.of(forward, num_own), Boundary.of(backward, num_own)
+        return cls(graph(read), graph(part.graph.num_halo), graph(reading), *boundaries)
+
 
 async def sample_layers(rank: Rank, part: Part, fanouts: Sequence[int], keys: Sequence[int]) -> list[LayerSample]:
     """A sample for every layer, the input's first: at most `fanouts[l]` neighbours of each node that layer l must know.
