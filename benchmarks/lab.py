@@ -1,0 +1,117 @@
+"""Seconds of large exchanges of the real driver in a lab, beside what its links would allow an ideal fluid.
+
+    python -m benchmarks.lab [--cluster lab:3x1gbit] [--mebibytes 8] [--repeat 10]        (Linux, root)
+
+The ideal moves the payload at the rate of the slowest link that it crosses; `payload` is the same at the 95.6 % of a
+rate that TCP in frames of 1514 bytes leaves. `least` is the quickest repetition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import torch
+
+from harness.effects import Effect, Rows
+from harness.lab_spec import PAYLOAD_SHARE, LabSpec, parse_lab
+from harness.rank import Rank
+from real import lab
+from real.connection import connect
+from real.driver import run
+from real.health import end_process
+from real.lab_probe import throughput
+from real.launch import launch
+
+KINDS = ("all-to-all", "all-reduce, gloo's ring", "all-reduce in rank order")
+
+
+def exchange(rank: Rank, kind: str, size: int) -> Callable[[], Effect]:
+    """Makes one exchange: all-to-all of `size` bytes to every other rank, or all-reduce of as much per rank."""
+    if kind == "all-to-all":
+        rows = np.full(rank.size, size // 4096, np.int64)
+        rows[rank.index] = 0
+        data = torch.ones(int(rows.sum()), 1024)
+        return lambda: rank.all_to_all([Rows(data, rows, rows)], label=kind)
+    data = torch.ones(size // 4 * rank.size)
+    return lambda: rank.all_reduce(data, label=kind)
+
+
+async def timed(rank: Rank, kind: str, size: int, repeat: int) -> list[float] | None:
+    """Seconds of each repetition, on the slowest rank; known to rank 0."""
+    rank.deterministic = kind.endswith("rank order")
+    make, one = exchange(rank, kind, size), np.ones(rank.size, np.int64)
+    times = torch.zeros(repeat + 1, dtype=torch.float64)
+    for index in range(repeat + 1):
+        await rank.all_to_all([Rows(torch.zeros(rank.size, 1), one, one)], label="line up")
+        begun = time.perf_counter()
+        await make()
+        times[index] = time.perf_counter() - begun
+    to_first = np.zeros(rank.size, np.int64)
+    to_first[0] = 1
+    found = await rank.all_to_all([Rows(times[1:].reshape(1, -1), to_first, None)], label="times")
+    slowest: list[float] | None = found.tensors[0].amax(0).tolist() if rank.index == 0 else None
+    return slowest
+
+
+def ideal(spec: LabSpec, size: int) -> float:
+    """Seconds of a fluid: every rank sends and takes (ranks - 1) x size, the all-reduces twice that for twice as much.
+
+    An all-reduce of ranks x size per rank moves 2 (ranks - 1) x size through every link.
+    """
+    rate = min((rate for rate in spec.rates if rate is not None), default=float("inf"))
+    outside = (spec.ranks - spec.ranks_per_host) * spec.ranks_per_host
+    return outside * size / rate
+
+
+def sockets(built: lab.Lab) -> float:
+    """How many times the ideal an all-to-all of plain sockets takes: what the lab itself costs."""
+    hosts, rates = range(built.spec.hosts), [rate for rate in built.spec.rates if rate is not None]
+    rate = throughput(built, [(a, b) for a in hosts for b in hosts if a != b])
+    return min(rates, default=0.0) * built.spec.hosts / rate
+
+
+def rank_main(spec: LabSpec, size: int, repeat: int) -> None:
+    """One rank: measure every kind; rank 0 prints."""
+    with connect() as link:
+        for kind in KINDS:
+
+            async def program(rank: Rank, kind: str = kind) -> list[float] | None:
+                return await timed(rank, kind, size, repeat)
+
+            found = run(program, link)
+            if found is None:
+                continue
+            best = ideal(spec, size) * (1 if kind == "all-to-all" else 2)
+            middle, least = median(found), min(found)
+            shown = [best * 1e3, middle * 1e3, middle / best, middle / best * PAYLOAD_SHARE, least / best]
+            print(f"{kind:<28}" + "".join(f"{value:>14.2f}" for value in shown), flush=True)
+
+
+def main() -> None:
+    """Build the lab and run its ranks; print one line per exchange."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cluster", default="lab:3x1gbit")
+    parser.add_argument("--mebibytes", type=int, default=8, help="to each other rank")
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    spec, size = parse_lab(options.cluster), options.mebibytes << 20
+    if options.rank:
+        rank_main(spec, size, options.repeat)
+        end_process(0)
+    print(f"{spec.name}, {options.mebibytes} MiB to each other rank, median of {options.repeat}")
+    columns = ("ideal ms", "ms", "x ideal", "x payload", "least x ideal")
+    print(f"{'':<28}" + "".join(f"{column:>14}" for column in columns))
+    with lab.built(spec) as hosts:
+        words = ["--cluster", options.cluster, "--mebibytes", str(options.mebibytes), "--repeat", str(options.repeat)]
+        ratio = sockets(hosts)
+        print(f"{'all-to-all of sockets alone':<28}{'':>28}{ratio:>14.2f}{ratio * PAYLOAD_SHARE:>14.2f}", flush=True)
+        launch(["-m", "benchmarks.lab", "--rank", *words], spec.ranks, threads=1, site=hosts, deadline_s=300)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""`haloscope lab`: hosts on this machine as network namespaces; measure their links, or run a command among them."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import Any
+
+from harness.commands.tables import table
+from harness.console import percent, show, significant, stderr, stdout
+from harness.errors import InputError
+from harness.lab_spec import parse_lab
+
+MBIT = 8e-6  # bytes/s to Mb/s
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure (0), or answer the command's exit code; `--check` answers 1 where no lab can be built."""
+    if args.check:
+        return _check()
+    if args.clean:
+        namespaces: Any = import_module("real.namespaces")
+        namespaces.require()
+        left = namespaces.stale()
+        namespaces.remove(left)
+        show([f"removed {len(left)} namespaces of dead processes"], stdout())
+        return 0
+    if args.spec is None:
+        raise InputError("which lab? e.g. `haloscope lab lab:3x1gbit`, or --check, or --clean")
+    spec = parse_lab(args.spec)
+    lab: Any = import_module("real.lab")
+    with lab.built(spec) as built:
+        return int(lab.run_on_first(built, args.words)) if args.words else _measure(built)
+
+
+def _measure(built: Any) -> int:
+    """A table of every pair of hosts, asked and measured."""
+    show(
+        [f"measuring the links of {built.spec.name} (at most {built.spec.hosts**2} transfers of half a second)"],
+        stderr(),
+    )
+    rows = []
+    for found in import_module("real.lab_probe").links(built):
+        who = "all others" if found.source is None else str(found.source)
+        share = None if found.asked is None else found.rate / found.asked
+        asked = "unshaped" if found.asked is None else significant(found.asked * MBIT)
+        trip = None if found.round_trip is None else found.round_trip * 1e6
+        rows.append([who, str(found.target), asked, significant(found.rate * MBIT), percent(share), significant(trip)])
+    columns = ["from host", "to host", "asked Mb/s", "measured Mb/s", "share", "round trip us"]
+    note = "rates are of payload over TCP, which is 95.6 % of a link's rate; the hosts share this machine's cores"
+    show([table(built.spec.name, columns, rows, left=1), note], stdout())
+    return 0
+
+
+def _check() -> int:
+    marks = {True: "ok", False: "MISSING", None: "not here"}
+    found = list(import_module("real.lab_probe").abilities())
+    show([table("", ["what", "state", "found"], [[a.what, marks[a.good], a.found] for a in found], left=3)], stdout())
+    return 1 if any(ability.good is False for ability in found) else 0

@@ -1,0 +1,82 @@
+"""`haloscope launch slurm`: the job script of a run on a cluster, its flags checked here and now."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from harness.checkpoint import Checkpoints
+from harness.commands.arguments import config_of, parse
+from harness.commands.cells import writable
+from harness.console import show, stderr, stdout
+from harness.errors import InputError
+from harness.lab_spec import is_lab
+from harness.results import write_atomically
+from harness.runner import check_job
+
+CHECKPOINTS = "checkpoints"  # folder where the flags name none
+
+FIELDS = (
+    "nodes", "gpus_per_node", "ranks_per_node", "time", "partition", "account", "cpus_per_node", "venv", "interface",
+    "name",
+)  # fmt: skip
+
+
+def main(args: argparse.Namespace) -> int:
+    """Write the script, to stdout where no file is named."""
+    slurm: Any = import_module("real.slurm")
+    writable(args.out, folder=False)
+    flags = parse(["run", *args.words])
+    job = slurm.SlurmJob(
+        arguments=_without(args.words, "--restarts"),
+        restarts=flags.restarts,
+        **{name: getattr(args, name) for name in FIELDS},
+    )
+    job = replace(job, arguments=[*job.arguments, *_checked(flags, job)])
+    text = slurm.script(job)
+    if args.out is None:
+        stdout().file.write(text)
+    else:
+        write_atomically(args.out, text.encode())
+        show([f"written: {args.out}, {job.ranks} ranks on {job.nodes} nodes; submit it: sbatch {args.out}"], stderr())
+    return 0
+
+
+def _checked(flags: argparse.Namespace, job: Any) -> list[str]:
+    """The flags that a job needs besides those given, after checking all that can be known here.
+
+    Not checked: data, devices and folders, which are the cluster's.
+    """
+    if getattr(flags, "mode", "real") != "real":
+        raise InputError(f"--mode {flags.mode} needs no cluster: a job runs in mode real; leave --mode out")
+    more = [] if hasattr(flags, "parts") else ["--parts", str(job.ranks)]
+    if not hasattr(flags, "device") and job.gpus_per_node:
+        more += ["--device", "cuda"]
+    if flags.checkpoint is None:
+        more += ["--checkpoint", CHECKPOINTS]
+    asked = parse(["run", *job.arguments, *more])
+    config = replace(config_of(asked), mode="real")
+    if config.parts != job.ranks:
+        ranks = f"{job.nodes} nodes x {job.per_node} are {job.ranks} ranks"
+        raise InputError(f"{config.parts} parts, but {ranks}; leave --parts out")
+    if config.device == "cuda" and not job.gpus_per_node:
+        raise InputError("--device cuda needs --gpus-per-node")
+    if is_lab(config.cluster):
+        raise InputError(f"{config.cluster} is a lab on one machine; leave --cluster out of a job")
+    check_job(config)
+    Checkpoints(asked.checkpoint, asked.checkpoint_every or 0)
+    return more
+
+
+def _without(words: Sequence[str], flag: str) -> list[str]:
+    """The words without a flag and its value; torchrun has a flag of its own for it."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if not skip and word != flag and not word.startswith(f"{flag}="):
+            kept.append(word)
+        skip = word == flag and not skip
+    return kept

@@ -1,0 +1,147 @@
+"""The job script that runs `real` on a Slurm cluster: one torchrun per node, which meet at the first node.
+
+Before the time limit, or when an operator asks, Slurm sends SIGTERM to the script, which passes it on to the ranks:
+they leave a checkpoint after their epoch, and the job is queued again to go on from there. Slurm itself queues a job
+again that lost a node or was preempted; that one too goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.errors import InputError
+
+NOTICE_S = 120
+"""Seconds before the time limit at which the ranks are asked to stop."""
+
+_WORD = re.compile(r"[A-Za-z0-9_.,:+@/%-]+")
+_TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmJob:
+    """What is asked of Slurm, and what each rank runs.
+
+    Attributes:
+        arguments: flags of `haloscope run`, one word each.
+        nodes: number of nodes.
+        gpus_per_node: GPUs and ranks of each node; 0 for ranks on CPUs.
+        ranks_per_node: ranks of each node where it has no GPUs.
+        restarts: how often torchrun starts all ranks again in place after a failure.
+        time: Slurm's time limit, e.g. 02:00:00 or 1-12; empty for the partition's.
+        partition, account: empty for the user's default.
+        cpus_per_node: CPU cores of each node; 0 leaves it to Slurm.
+        venv: folder of a Python environment to activate; empty for none.
+        interface: network interface that gloo and NCCL begin from, e.g. ib0; empty for their own choice.
+        name: name of the job.
+    """
+
+    arguments: Sequence[str]
+    nodes: int
+    gpus_per_node: int = 0
+    ranks_per_node: int = 1
+    restarts: int = 0
+    time: str = ""
+    partition: str = ""
+    account: str = ""
+    cpus_per_node: int = 0
+    venv: str = ""
+    interface: str = ""
+    name: str = "haloscope"
+
+    def __post_init__(self) -> None:
+        counts = {"nodes": self.nodes, "ranks-per-node": self.ranks_per_node}
+        for flag, count in counts.items():
+            if count < 1:
+                raise InputError(f"--{flag} must be at least 1")
+        for flag, count in {"gpus-per-node": self.gpus_per_node, "cpus-per-node": self.cpus_per_node}.items():
+            if count < 0:
+                raise InputError(f"--{flag} must not be negative")
+        words = {"partition": self.partition, "account": self.account, "interface": self.interface, "name": self.name}
+        for flag, word in words.items():
+            if word and not _WORD.fullmatch(word):
+                raise InputError(f"--{flag} {word!r} is no name that Slurm takes")
+        if self.time and not _TIME.fullmatch(self.time):
+            raise InputError(f"--time {self.time!r} is no time limit; write minutes, HH:MM:SS or DAYS-HH:MM:SS")
+        if any(not word.isprintable() for word in (*self.arguments, self.venv)):
+            raise InputError("a job script takes no control characters in its words")
+
+    @property
+    def per_node(self) -> int:
+        """Ranks of each node."""
+        return self.gpus_per_node or self.ranks_per_node
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the whole job."""
+        return self.nodes * self.per_node
+
+
+def script(job: SlurmJob) -> str:
+    """The text of the job script, for `sbatch`."""
+    return "\n".join([*_header(job), "", *_surroundings(job), "", *_step(job), "", *_ending(), ""])
+
+
+def _header(job: SlurmJob) -> list[str]:
+    options = {
+        "job-name": job.name,
+        "nodes": job.nodes,
+        "ntasks-per-node": 1,
+        "gpus-per-node": job.gpus_per_node or "",
+        "cpus-per-task": job.cpus_per_node or "",
+        "time": job.time,
+        "partition": job.partition,
+        "account": job.account,
+        "output": "%x-%j.log",
+        "open-mode": "append",
+        "signal": f"B:TERM@{NOTICE_S}",
+    }
+    lines = [f"#SBATCH --{key}={value}" for key, value in options.items() if value != ""]
+    return ["#!/bin/bash", *lines, "#SBATCH --requeue"]
+
+
+def _surroundings(job: SlurmJob) -> list[str]:
+    lines = []
+    if job.venv:
+        lines.append(f"source {shlex.quote(job.venv.rstrip('/') + '/bin/activate')} || exit 2")
+    if job.interface:
+        lines.append(f"export GLOO_SOCKET_IFNAME={job.interface} NCCL_SOCKET_IFNAME={job.interface}")
+    return [
+        *lines,
+        "set -u",
+        'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "port=$((20000 + SLURM_JOB_ID % 20000))",
+        "again=()",
+        'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then again=(--resume); fi',
+    ]
+
+
+def _step(job: SlurmJob) -> list[str]:
+    cores = f" --cpus-per-task={job.cpus_per_node}" if job.cpus_per_node else ""  # srun does not take it from sbatch
+    words = [
+        f"srun --nodes={job.nodes} --ntasks={job.nodes} --ntasks-per-node=1{cores} --kill-on-bad-exit=1",
+        f"torchrun --nnodes={job.nodes} --nproc-per-node={job.per_node} --max-restarts={job.restarts}",
+        '--rdzv-backend=c10d --rdzv-endpoint="$first:$port" --rdzv-id="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"',
+        f'-m real {shlex.join(job.arguments)} ${{again[@]+"${{again[@]}}"}} &',
+    ]
+    return [
+        "stopped=0",
+        "trap 'stopped=1; scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM  # without --batch: to the ranks, not to us",
+        " \\\n  ".join(words),
+        "step=$!",
+        'wait "$step"; code=$?',
+        'while kill -0 "$step" 2>/dev/null; do wait "$step"; code=$?; done  # a signal ends a wait early',
+    ]
+
+
+def _ending() -> list[str]:
+    return [
+        'if [ "$code" -ne 0 ] && [ "$stopped" -eq 1 ]; then',
+        '  echo "stopped before the end; queued again to go on from the last checkpoint"',
+        '  scontrol requeue "$SLURM_JOB_ID" && exit 0',
+        "fi",
+        'exit "$code"',
+    ]
