@@ -1,6 +1,7 @@
 """The `haloscope` command: parses arguments, imports the command's module, turns failures into one line and a code.
 
-Exit codes: 0 done, 1 the program failed, 2 the user can mend it, 130 interrupted, 141 the reader of stdout went away.
+Exit codes: 0 done, 1 the program failed, 2 the user can mend it, 3 asked to stop and left a
+checkpoint, 130 interrupted, 141 the reader of stdout went away.
 Nothing heavy is imported here, so that `--help` is quick.
 """
 

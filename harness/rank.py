@@ -107,6 +107,7 @@ class Rank:
 
     Attributes:
         rates: recorded ratios by name, for `rate`.
+        paused, stage: whether nothing is booked now, and what that stretch is called; empty in an epoch.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Rank:
         self.epoch = 0
         self.traffic = Traffic(size)
         self.rates: Mapping[str, float] = {}
-        self.paused = False
+        self.paused, self.stage = False, ""
         self._observed: dict[str, list[float]] = {}
         self._built: Effect | None = None
 
@@ -226,14 +227,14 @@ class Rank:
         return self.clock.span(kind)
 
     @contextmanager
-    def off_the_clock(self) -> Iterator[None]:
-        """Neither time nor bytes are booked inside: set-up and evaluation."""
-        self.paused = True
+    def off_the_clock(self, stage: str = "a pause") -> Iterator[None]:
+        """Neither time nor bytes are booked inside; `stage` (set-up, evaluation, checkpoint) names it in messages."""
+        self.paused, self.stage = True, stage
         self.clock.pause(True)
         try:
             yield
         finally:
-            self.paused = False
+            self.paused, self.stage = False, ""
             self.clock.pause(False)
 
     def observe(self, name: str, part: float, whole: float = 1.0, layer: int = -1) -> None:

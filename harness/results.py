@@ -45,6 +45,7 @@ class RankResult(msgspec.Struct):
     epochs: list[RankEpoch]
     facts: dict[str, Any] = {}
     measures: dict[str, float] = {}  # `Method.measures`
+    interrupted: bool = False  # asked to stop before its last epoch, and left a checkpoint
 
 
 @dataclass

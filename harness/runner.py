@@ -17,8 +17,10 @@ from typing import Any, Protocol, cast
 import torch
 
 from harness import loopback
+from harness.checkpoint import Checkpoints
 from harness.errors import InputError
 from harness.exchanges.push_pull import Diverged
+from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.models import MODELS, build_model
 from harness.prepare import Prepared, cutting_of, prepare
@@ -55,11 +57,30 @@ class Driver(Protocol):
         ...
 
 
-def make_job(config: RunConfig, progress: Progress | None = None) -> tuple[Job, Prepared]:
+def make_job(
+    config: RunConfig, progress: Progress | None = None, checkpoints: Checkpoints | None = None
+) -> tuple[Job, Prepared]:
     """Check the config against the registries, then load and partition the graph (or find it in the cache).
 
     Raises:
         InputError: whatever the user can mend, before anything is written.
+    """
+    method = check_job(config)
+    if checkpoints is not None and config.shapes_only:
+        raise InputError("a run of shapes only has nothing to checkpoint: leave out --checkpoint or --shapes-only")
+    rates = load_rates(Path(config.rates), config.method) if config.rates else None
+    prepared = prepare(config)
+    model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
+    method.check(model, prepared.totals, config.parts)
+    data = f"{prepared.graph['fingerprint']}/{prepared.train.path.name}" if checkpoints is not None else ""
+    return Job(config, method, prepared, progress, rates, checkpoints=checkpoints, data=data), prepared
+
+
+def check_job(config: RunConfig) -> Method:
+    """The config's method, once the config is known to fit the registries; looks at no data.
+
+    Raises:
+        InputError: an unknown method, model or partitioner, or a combination that cannot run.
     """
     method = parse_method(config.method, layer0=config.layer0)
     if method.facts.cut == "none" and config.parts != 1:
@@ -71,11 +92,7 @@ def make_job(config: RunConfig, progress: Progress | None = None) -> tuple[Job, 
         build_model(config, 1, 2)
     if is_workload(config.dataset) and not config.shapes_only:
         raise InputError(f"{config.dataset} describes a graph by counts: use --mode sim --shapes-only")
-    rates = load_rates(Path(config.rates), config.method) if config.rates else None
-    prepared = prepare(config)
-    model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
-    method.check(model, prepared.totals, config.parts)
-    return Job(config, method, prepared, progress, rates), prepared
+    return method
 
 
 def check_driver(config: RunConfig) -> None:
@@ -83,11 +100,15 @@ def check_driver(config: RunConfig) -> None:
     cast(Driver, import_module(DRIVERS[config.mode])).check(config)
 
 
-def run(config: RunConfig, progress: Progress | None = None) -> Result:
-    """Run one config and answer its result; `progress` is called after every epoch with rank 0's record."""
+def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkpoints | None = None) -> Result:
+    """Run one config and answer its result; `progress` is called after every epoch with rank 0's record.
+
+    Times and memory of a run that went on from a checkpoint are those of its pieces; everything else is as if it had
+    never stopped.
+    """
     check_driver(config)
     driver = cast(Driver, import_module(DRIVERS[config.mode]))
-    job, prepared = make_job(config, progress)
+    job, prepared = make_job(config, progress, checkpoints)
     try:
         execution = driver.execute(job)
     except Diverged as error:
@@ -110,6 +131,8 @@ def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Resul
         state, message = "out_of_memory", execution.out_of_memory
     elif diverged:
         state, message = "diverged", f"the loss of epoch {epochs[-1]['epoch']} is not finite"
+    elif execution.ranks[0].interrupted:
+        state, message = "interrupted", f"asked to stop after epoch {epochs[-1]['epoch']}, and left a checkpoint"
     return Result(config, state, epochs, prepared.describe(), facts, message)
 
 

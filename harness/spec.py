@@ -65,7 +65,9 @@ class RunConfig:
         "loopback", "loopback (one process, no clock) | sim (modelled cluster) | real (torch.distributed)"
     )
     cluster: str = option(
-        "local", "cluster model: a name from `haloscope clusters` or a TOML file (sim; names tiers in real)"
+        "local",
+        "cluster model: a name from `haloscope clusters` or a TOML file (sim); lab:3x1gbit: modelled in sim, built in "
+        "real mode (docs/lab.md)",
     )
     shapes_only: bool = option(False, "sim only: follow shapes on meta tensors, no numbers, no accuracy")
     rates: str = option("", "shapes-only: result file of a run of this method with numbers, for what depends on data")

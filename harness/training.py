@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import torch
 
 from harness import evaluation
+from harness.checkpoint import Carried, Checkpoints, Saver, saver_of
 from harness.halo import Part, Totals
 from harness.methods.base import Method
-from harness.models import build_model
+from harness.models import GNN, build_model
 from harness.rank import Rank
 from harness.results import RankEpoch, RankResult
 from harness.spec import RunConfig
@@ -48,6 +49,8 @@ class Job:
     progress: Progress | None = None  # called on rank 0 after every epoch
     rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
     spare: evaluation.Spare | None = None  # rank 0's process that evaluates, where the config asks for one
+    checkpoints: Checkpoints | None = None  # where to keep them, if they are kept
+    data: str = ""  # key of graph and partition, by which a checkpoint knows its own
 
 
 def program(job: Job) -> Callable[[Rank], Any]:
@@ -60,47 +63,95 @@ def program(job: Job) -> Callable[[Rank], Any]:
 
 
 async def train(rank: Rank, job: Job) -> RankResult:
-    """Train on one rank; answers what it recorded."""
-    config = job.config
-    part = job.parts.training(rank.index)
-    part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
-    model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
-    method = job.method
+    """Train on one rank, from a checkpoint where there is one; answers what it recorded."""
+    config, method = job.config, job.method
     rank.epoch = -1
     if job.rates is not None:
         rank.rates = job.rates.values
     with rank.off_the_clock("set-up"):
-        state = await method.setup(rank, part, model)
-        memory = method.remember(rank, part, model, state)
-        optimizer = method.optimizer(rank, model, config.lr, config.weight_decay)
-        judge = await evaluation.prepare(rank, job, part, model, state)
-    records = []
-    for epoch in range(config.epochs):
+        run = await _set_up(rank, job)
+    carried, part, stopped = run.carried, run.part, False
+    records, model = carried.records, run.model
+    for epoch in range(len(records), config.epochs):
         rank.epoch = epoch
         rank.traffic.take()
         rank.clock.begin_epoch()
         model.train()
-        loss = await method.epoch(rank, part, model, state, memory, optimizer)
+        loss = await method.epoch(rank, part, model, run.state, carried.memory, carried.optimizer)
         seconds = rank.clock.end_epoch()
         record = _record(rank, epoch, loss, part, seconds)
-        if judge is not None and evaluation.due(epoch, config):
+        if run.judge is not None and evaluation.due(epoch, config):
             with rank.off_the_clock("evaluation"):
-                record.counts = await judge.judge(rank, model)
+                record.counts = await run.judge.judge(rank, model)
         records.append(record)
         if job.progress is not None and rank.index == 0:
             job.progress(record)
         if record.loss is not None and not math.isfinite(record.loss):
             break
+        if run.saver is not None:
+            with rank.off_the_clock("checkpoint"):
+                stopped = await _keep(rank, method, run, run.saver)
+            if stopped:
+                break
     with rank.off_the_clock("the last steps"):
-        await method.settle(rank, memory)
-        if judge is not None:
-            await judge.settle(rank, records)
+        await _settle(rank, method, run)
     facts = {
-        "layer0": getattr(state, "layer0", None),
+        "layer0": getattr(run.state, "layer0", None),
         "cut": method.facts.cut,
         **(job.rates.facts() if job.rates else {}),
+        **(run.saver.facts() if run.saver else {}),
     }
-    return RankResult(rank.index, records, facts, method.measures(part, model, state))
+    measures = method.measures(part, model, run.state)
+    return RankResult(rank.index, records, facts, measures, stopped and len(records) < config.epochs)
+
+
+@dataclass
+class _Run:
+    """What one rank trains with; only `carried` lives on in a checkpoint."""
+
+    part: Any
+    model: GNN
+    state: Any
+    judge: evaluation.Judge | evaluation.SpareJudge | None
+    saver: Saver | None
+    carried: Carried
+
+
+async def _set_up(rank: Rank, job: Job) -> _Run:
+    """Part, model and method, as they are before the first epoch or were at the checkpoint gone on from."""
+    config, method = job.config, job.method
+    part = job.parts.training(rank.index)
+    part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
+    model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
+    saver = saver_of(rank, job)
+    saved = await saver.load() if saver is not None else None
+    if saved is not None:
+        model.load_state_dict(saved.model)
+    state = await method.setup(rank, part, model)
+    memory = method.remember(rank, part, model, state)
+    optimizer = method.optimizer(rank, model, config.lr, config.weight_decay)
+    if saved is not None:
+        memory = saved.memory
+        optimizer.load_state_dict(saved.optimizer)
+    judge = await evaluation.prepare(rank, job, part, model, state)
+    records = [] if saved is None else saved.records
+    return _Run(part, model, state, judge, saver, Carried(model, optimizer, memory, records))
+
+
+async def _keep(rank: Rank, method: Method, run: _Run, saver: Saver) -> bool:
+    """Write a checkpoint where one is due or the run was asked to stop; answers whether it was."""
+    stopped = await saver.stopping()
+    if stopped or saver.due(len(run.carried.records)):
+        await _settle(rank, method, run)
+        await saver.save(run.carried)
+    return stopped
+
+
+async def _settle(rank: Rank, method: Method, run: _Run) -> None:
+    """Wait for what is in flight: messages of the method, evaluations beside the ranks."""
+    await method.settle(rank, run.carried.memory)
+    if run.judge is not None:
+        await run.judge.settle(rank, run.carried.records)
 
 
 def _record(rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dict[str, float]) -> RankEpoch:

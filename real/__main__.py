@@ -3,7 +3,8 @@
     torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset ogb:ogbn-products --method bns-gcn:p=0.1
     python -m real --config FILE.json --result FILE --progress FILE        (the launcher)
 
-Exit codes: 0 done, 1 the program failed, 2 the user can mend it.
+Exit codes: 0 done, 1 the program failed, 2 the user can mend it; of rank 0 under torchrun also 3: it was
+asked to stop and left a checkpoint.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from harness import stopping
 from harness.errors import InputError
 from harness.results import RankEpoch, write_atomically
 from harness.spec import from_mapping
 from harness.trampoline import blame
+from real.child import ERROR_PREFIX
 from real.health import end_process
-from real.launch import ERROR_PREFIX
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,14 +42,20 @@ def main(argv: Sequence[str]) -> int:
 
 def _launched(argv: Sequence[str]) -> int:
     """A rank that our launcher started: config from a file, the outcome and the epochs to files."""
-    from real.execute import run_rank
+    from real.execute import Asked, run_rank
 
     parser = argparse.ArgumentParser(prog="python -m real")
     for flag in ("--config", "--result", "--progress"):
         parser.add_argument(flag, type=Path, required=True)
+    parser.add_argument("--checkpoints", type=Path)
     args = parser.parse_args(argv)
     config = from_mapping(msgspec.json.decode(args.config.read_bytes()))
-    found = run_rank(config, _append_to(args.progress))
+    if args.checkpoints is None:
+        found = run_rank(config, _append_to(args.progress))
+    else:
+        told = msgspec.json.decode(args.checkpoints.read_bytes(), type=Asked)
+        with stopping.asked() as stop:
+            found = run_rank(config, _append_to(args.progress), told.options(stop))
     if found is not None:
         write_atomically(args.result, msgspec.msgpack.encode(found[0]))
     return 0
@@ -56,7 +65,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     """A rank that torchrun started; rank 0 writes and prints what `haloscope run` would."""
     from harness.commands.arguments import config_of, parse
     from harness.commands.cells import deliver, json_target, writable
-    from harness.commands.tables import run_report
+    from harness.commands.run import checkpoints_of, exit_code, report, stoppable
     from harness.results import load
     from harness.runner import finish
     from real.execute import run_rank, torchrun_config
@@ -66,14 +75,25 @@ def _torchrun(argv: Sequence[str]) -> int:
     config = torchrun_config(config_of(args), int(size) if size.isdigit() else 1, _names_parts(args))
     writable(args.out, folder=True)
     json_target(args.json)
-    found = run_rank(config)
+    checkpoints = checkpoints_of(args)
+    if args.restarts:
+        raise InputError("--restarts is for haloscope run; torchrun has --max-restarts")
+    if checkpoints is not None and _restarted():
+        checkpoints = replace(checkpoints, resume=True)
+    with stoppable(checkpoints) as options:
+        found = run_rank(config, checkpoints=options)
     if found is None:
         return 0
     outcome, prepared = found
     path = finish(config, prepared, outcome.execution()).save(args.out)
     record = load(path)
-    deliver(record, [*run_report(record), f"result: {path}"], args.json, args.quiet)
-    return 0 if record["state"] == "done" else 1
+    deliver(record, report(record, f"result: {path}"), args.json, args.quiet)
+    return exit_code(record)
+
+
+def _restarted() -> bool:
+    """Whether torchrun has started these ranks before, and they failed."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
 def _names_parts(args: argparse.Namespace) -> bool:

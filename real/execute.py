@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ import msgspec
 import numpy as np
 import torch
 
+from harness.checkpoint import Checkpoints, started_anew
 from harness.effects import Received, Rows
 from harness.errors import InputError
 from harness.exchanges.push_pull import Diverged
+from harness.lab_spec import is_lab, parse_lab
 from harness.prepare import Prepared
 from harness.rank import Rank
 from harness.results import RankEpoch, RankResult
@@ -28,9 +31,13 @@ from harness.runner import Execution, cpu_threads, make_job, threads_per_rank
 from harness.spec import RunConfig
 from harness.training import Job, program
 from harness.trampoline import Program
-from real import connection
+from real import connection, lab
+from real.clocks import overhead
 from real.driver import run
 from real.launch import RankFailed, launch
+from real.site import Site, ThisMachine
+from real.spare import SpareProcess
+from real.supervisor import supervise
 
 MAPPED_ABOVE = 32 << 20  # bytes: glibc's largest threshold between memory it keeps and memory it maps
 
@@ -55,6 +62,8 @@ def check(config: RunConfig) -> None:
     """Raise InputError for a device this machine lacks."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
+    if is_lab(config.cluster):
+        lab.check(parse_lab(config.cluster), config.parts, config.device, config.backend)
 
 
 def execute(job: Job) -> Execution:
@@ -65,20 +74,74 @@ def execute(job: Job) -> Execution:
         Diverged: a rank met values that cannot be sent.
         RankFailed: a rank failed or died; the message names it.
     """
+    job = started_anew(job)
     config = job.config
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         asked, answer, epochs = (Path(folder, name) for name in ("config.json", "outcome", "epochs"))
         asked.write_bytes(msgspec.json.encode(asdict(config)))
         epochs.touch()
         arguments = ["-m", "real", "--config", str(asked), "--result", str(answer), "--progress", str(epochs)]
-        try:
+        more, relay = _pass_on(job.checkpoints, Path(folder))
+        follow = _follow(epochs, job.progress)
+
+        def beat() -> None:
+            follow()
+            relay()
+
+        def attempt() -> None:
             threads, env = threads_per_rank(config), _allocation(job)
-            launch(arguments, config.parts, threads=threads, env=env, poll=_follow(epochs, job.progress))
+            with _site(config) as site:
+                launch([*arguments, *more], config.parts, threads=threads, env=env, poll=beat, site=site)
+
+        try:
+            failures = supervise(attempt, job)
         except RankFailed as failure:
             if failure.kind == Diverged.__name__:
                 raise Diverged(str(failure)) from None
             raise
-        return msgspec.msgpack.decode(answer.read_bytes(), type=Outcome).execution()
+        execution = msgspec.msgpack.decode(answer.read_bytes(), type=Outcome).execution()
+        return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
+
+
+class Asked(msgspec.Struct):
+    """What the launcher tells its ranks about checkpoints, in a file."""
+
+    folder: str
+    every: int
+    keep: int
+    stop: str  # a file; once it is there, the run is to stop
+
+    def options(self, stop: Callable[[], bool]) -> Checkpoints:
+        """For a rank that is also asked by `stop`."""
+        file = Path(self.stop)
+        return Checkpoints(Path(self.folder), self.every, keep=self.keep, stop=lambda: stop() or file.exists())
+
+
+def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Callable[[], None]]:
+    """Arguments that tell ranks about checkpoints, and what passes on a request to stop.
+
+    It travels as a file, not as a signal: a rank that is still starting would not survive the signal.
+    """
+    if options is None:
+        return [], lambda: None
+    stop, told = folder / "stop", folder / "checkpoints.json"
+    told.write_bytes(msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop))))
+
+    def relay() -> None:
+        if options.stop():
+            stop.touch()
+
+    return ["--checkpoints", str(told)], relay
+
+
+@contextmanager
+def _site(config: RunConfig) -> Iterator[Site]:
+    """The hosts that the launcher's ranks run on: this machine, or the lab that the config names."""
+    if not is_lab(config.cluster):
+        yield ThisMachine()
+        return
+    with lab.built(parse_lab(config.cluster)) as hosts:
+        yield hosts
 
 
 def _allocation(job: Job) -> dict[str, str]:
@@ -93,26 +156,33 @@ def _allocation(job: Job) -> dict[str, str]:
     return {"THP_MEM_ALLOC_ENABLE": "1"} if large else {}
 
 
-def run_rank(config: RunConfig, progress: Callable[[RankEpoch], None] | None = None) -> tuple[Outcome, Prepared] | None:
+def run_rank(
+    config: RunConfig,
+    progress: Callable[[RankEpoch], None] | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> tuple[Outcome, Prepared] | None:
     """This process's rank of a run; rank 0 answers the outcome and the data it was computed on.
 
     Raises:
         InputError: the run has another number of ranks than parts, or whatever `make_job` and `connect` refuse.
         HaloscopeError: see `real.driver.run`.
     """
-    with connection.connect(device=config.device, backend=config.backend, timeout_s=config.timeout) as link:
+    with connection.connect(
+        device=config.device, backend=config.backend, timeout_s=config.timeout, startup_s=config.startup_timeout
+    ) as link:
         if link.size != config.parts:
             raise InputError(
                 f"{config.parts} parts need {config.parts} ranks, but this run has {link.size}: "
                 f"use torchrun --nproc-per-node {config.parts}, or haloscope run --mode real"
             )
         with link.host_by_host():
-            job, prepared = make_job(config, progress)
+            job, prepared = make_job(config, progress, checkpoints)
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
-        neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
-        with cpu_threads(threads_per_rank(config, neighbours)):
+        alone = is_lab(config.cluster)  # its hosts share the cores of this machine
+        neighbours = config.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
+        with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, link.rank) as spare:
             found = run(
-                _gathered(program(job), link.host),
+                _gathered(program(replace(job, spare=spare)), link.host),
                 link,
                 seed=config.seed,
                 deterministic=config.deterministic,
@@ -124,6 +194,19 @@ def run_rank(config: RunConfig, progress: Callable[[RankEpoch], None] | None = N
     return Outcome(list(ranks), list(hosts), link.backend, str(link.device)), prepared
 
 
+@contextmanager
+def _spare(config: RunConfig, rank: int) -> Iterator[SpareProcess | None]:
+    """Rank 0's process that evaluates, where the config asks for one."""
+    if config.evaluate == "ranks" or config.eval_every < 0 or rank != 0:
+        yield None
+        return
+    spare = SpareProcess(config)
+    try:
+        yield spare
+    finally:
+        spare.close()
+
+
 def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfig:
     """A config as `torchrun -m real` means it: real mode, and as many parts as ranks unless it says otherwise."""
     return replace(config, mode="real", parts=config.parts if parts_given else size)
@@ -133,8 +216,10 @@ def _gathered(inner: Program, host: int) -> Program:
     """The program, and after it every rank's record with its machine at rank 0 (None elsewhere)."""
 
     async def gather(rank: Rank) -> list[tuple[RankResult, int]] | None:
-        record = msgspec.msgpack.encode((await inner(rank), host))
-        with rank.off_the_clock():
+        result = await inner(rank)
+        result.facts.update(overhead(rank.clock, rank.device))
+        record = msgspec.msgpack.encode((result, host))
+        with rank.off_the_clock("the last steps"):
             data = torch.frombuffer(bytearray(record), dtype=torch.uint8).to(rank.device)
             send = np.zeros(rank.size, np.int64)
             send[0] = len(record)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from harness import results, runner
+from harness.checkpoint import Checkpoints
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
 from harness.prepare import prepare
@@ -31,7 +32,15 @@ class Cell:
         return f"result: {self.path}" + (" (finished earlier; --force runs it again)" if self.reused else "")
 
 
-def run_or_reuse(config: RunConfig, out: Path, *, force: bool = False, quiet: bool = False, title: str = "") -> Cell:
+def run_or_reuse(
+    config: RunConfig,
+    out: Path,
+    *,
+    force: bool = False,
+    quiet: bool = False,
+    title: str = "",
+    checkpoints: Checkpoints | None = None,
+) -> Cell:
     """Run `config`, unless `out` holds its finished result; writes the result.
 
     Raises:
@@ -43,7 +52,7 @@ def run_or_reuse(config: RunConfig, out: Path, *, force: bool = False, quiet: bo
         if record is not None:
             return Cell(record, path, reused=True)
     with progress_of(title or f"{config.method}, {config.mode}", config.epochs, quiet) as progress:
-        result = runner.run(config, progress)
+        result = runner.run(config, progress, checkpoints)
     return Cell(results.load(result.save(out)), path, reused=False)
 
 

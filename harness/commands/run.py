@@ -1,19 +1,83 @@
-"""`haloscope run`: one config, one result file, one page of tables."""
+"""`haloscope run`: one config, one result file, one page of tables; with --checkpoint, a run that can be stopped."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
+from harness import stopping
+from harness.checkpoint import Checkpoints
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import run_report
+from harness.console import byte_text, duration
+from harness.errors import InputError
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run, or reuse; 1 when training diverged."""
+    """Run, or reuse; 1 when training diverged, 3 when it was asked to stop."""
     config = config_of(args)
     writable(args.out, folder=True)
     json_target(args.json)
-    cell = run_or_reuse(config, args.out, force=args.force, quiet=args.quiet)
-    deliver(cell.record, [*run_report(cell.record), cell.where()], args.json, args.quiet)
-    return 0 if cell.record["state"] == "done" else 1
+    checkpoints = checkpoints_of(args)
+    if args.restarts and config.mode != "real":
+        raise InputError("--restarts is for --mode real: elsewhere all ranks are in one process")
+    with stoppable(checkpoints) as options:
+        cell = run_or_reuse(config, args.out, force=args.force, quiet=args.quiet, checkpoints=options)
+    deliver(cell.record, report(cell.record, cell.where()), args.json, args.quiet)
+    return exit_code(cell.record)
+
+
+def checkpoints_of(args: argparse.Namespace) -> Checkpoints | None:
+    """What the flags say about checkpoints; None without --checkpoint. `--force` starts anew unless told to resume.
+
+    Raises:
+        InputError: a flag about checkpoints without --checkpoint, or a place that cannot be written to.
+    """
+    if args.checkpoint is None:
+        for flag, given in (
+            ("--checkpoint-every", args.checkpoint_every is not None),
+            ("--resume", args.resume is not None),
+            ("--restarts", args.restarts > 0),
+        ):
+            if given:
+                raise InputError(f"{flag} needs --checkpoint DIR")
+        return None
+    writable(args.checkpoint, folder=True)
+    every = 10 if args.checkpoint_every is None else args.checkpoint_every
+    resume = not args.force if args.resume is None else args.resume
+    return Checkpoints(args.checkpoint.absolute(), every, resume, restarts=args.restarts)
+
+
+@contextmanager
+def stoppable(checkpoints: Checkpoints | None) -> Iterator[Checkpoints | None]:
+    """Inside, SIGTERM and Ctrl-C stop the run at its next epoch, where there are checkpoints to stop at."""
+    if checkpoints is None:
+        yield None
+        return
+    with stopping.asked() as asked:
+        yield replace(checkpoints, stop=_either(asked, checkpoints.stop))
+
+
+def report(record: dict[str, Any], where: str) -> list[Any]:
+    """All that is printed about a run."""
+    found = record["facts"].get("checkpoint")
+    lines = [record["message"]] if record["state"] == "interrupted" else []
+    if found is not None:
+        took = f"{duration(found['seconds'])} in all, off the clock" if found["written"] else "none"
+        lines.append(f"checkpoints: {found['written']} of {byte_text(found['bytes'])}, {took}")
+        lines += [f"went on after {epochs} epochs" for epochs in found["resumed"]]
+    lines += [f"restarted: {why}" for why in record["facts"].get("restarts", [])]
+    return [*run_report(record), *lines, where]
+
+
+def exit_code(record: dict[str, Any]) -> int:
+    """0 done, 3 interrupted, 1 otherwise."""
+    return {"done": 0, "interrupted": stopping.EXIT_CODE}.get(record["state"], 1)
+
+
+def _either(first: Callable[[], bool], second: Callable[[], bool]) -> Callable[[], bool]:
+    return lambda: first() or second()

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.console import byte_text, megabytes, percent, significant, time_unit
+from harness.lab_spec import is_lab
 from harness.rank import COMPONENTS
 from harness.summary import notes_of
 
@@ -29,7 +30,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], lef
 def run_report(record: dict[str, Any]) -> list[Table | str]:
     """Everything one run has to say."""
     config, graph = record["config"], record["graph"]
-    where = f"{config['mode']}, cluster {config['cluster']}" if config["mode"] == "sim" else config["mode"]
+    named = config["mode"] == "sim" or is_lab(config["cluster"])
+    where = f"{config['mode']}, cluster {config['cluster']}" if named else config["mode"]
     head = f"{config['method']} on {graph.get('name', config['dataset'])}, {config['parts']} parts, {where}"
     shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {config['order']}"
     parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
@@ -118,6 +120,9 @@ def _outcome_table(record: dict[str, Any]) -> Table:
     if record["facts"].get("eq4_bytes"):
         fullest = byte_text(int(max(record["facts"]["eq4_bytes"])))
         rows.append(["features kept, fullest rank, by BNS-GCN Eq. 4", fullest])
+    if "clock_overhead_share" in record["facts"]:
+        cost, share = (record["facts"][f"clock_overhead_{name}"] for name in ("seconds", "share"))
+        rows.append(["cost of the clocks, of an epoch", f"{1e6 * cost:.0f} us, {share:.3%}"])
     if len(memory) > 8:
         rows.append([f"peak memory, fullest of {len(memory)} ranks", byte_text(max(memory))])
     return table("", ["outcome", "value"], rows)

@@ -1,0 +1,274 @@
+"""Checkpoints on disk: one folder per run and epoch, one file per rank, and a marker that is written last.
+
+    DIR/<run id>/epoch-000120/rank-0.pt, rank-1.pt, ..., complete.json
+
+Every file is written under another name, synced, renamed, and its folder synced. A folder without the marker is no
+checkpoint, whatever else lies in it. The marker names the run, its graph, and size and hash of every rank's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import torch
+
+from harness.errors import InputError
+
+FORMAT = 1
+MARKER = "complete.json"
+
+_NAME = re.compile(r"epoch-(\d{6,})")
+
+
+class RankFile(msgspec.Struct, frozen=True):
+    """Size and SHA-256 (hex) of one rank's file."""
+
+    bytes: int
+    sha256: str
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a checkpoint must share with the run that goes on from it.
+
+    Attributes:
+        run_id: SHA-256 of the config.
+        data: key of the graph and its partition.
+        torch, haloscope: versions; with others, sums may differ in the last bit.
+    """
+
+    run_id: str
+    data: str
+    ranks: int
+    torch: str
+    haloscope: str
+
+    @classmethod
+    def of(cls, run_id: str, data: str, ranks: int) -> Identity:
+        """With the versions that run here."""
+        try:
+            ours = version("haloscope")
+        except PackageNotFoundError:
+            ours = "(not installed)"
+        return cls(run_id, data, ranks, str(torch.__version__), ours)
+
+    def refuse(self, found: Identity) -> str:
+        """Why a checkpoint of `found` is none of this run; empty where it is one."""
+        reasons = {
+            "run_id": f"it belongs to run {found.run_id[:12]}, not {self.run_id[:12]}",
+            "data": "the graph or its partition is another one now",
+            "ranks": f"it has {found.ranks} ranks, this run {self.ranks}",
+            "torch": f"it was written with torch {found.torch}, this is {self.torch}",
+            "haloscope": f"it was written by haloscope {found.haloscope}, this is {self.haloscope}",
+        }
+        return next((why for name, why in reasons.items() if getattr(self, name) != getattr(found, name)), "")
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """`complete.json`: the checkpoint is whole."""
+
+    format: int
+    epochs: int  # how many are done
+    identity: Identity
+    files: list[RankFile]  # in rank order
+    config: dict[str, Any]  # for the reader; `run_id` is its hash
+
+
+def home_of(folder: Path, run_id: str) -> Path:
+    """Where the checkpoints of one run lie."""
+    return folder / run_id
+
+
+def folder_of(home: Path, epochs: int) -> Path:
+    """Where the checkpoint after so many epochs lies."""
+    return home / f"epoch-{epochs:06d}"
+
+
+def make_home(home: Path) -> None:
+    """Make the folder of a run's checkpoints, so that a bad place is known before hours of training.
+
+    Raises:
+        InputError: it cannot be made, or not be written to.
+    """
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot keep checkpoints in {home.parent}: {_reason(error)}") from None
+    if not os.access(home, os.W_OK):
+        raise InputError(f"cannot keep checkpoints in {home.parent}: it is not writable")
+
+
+def newest(home: Path) -> int:
+    """Epochs done at the newest complete checkpoint; 0 where there is none."""
+    return max(_complete(home), default=0)
+
+
+def write_rank(folder: Path, rank: int, content: dict[str, Any]) -> RankFile:
+    """Write one rank's plain tensors and numbers.
+
+    Raises:
+        InputError: the folder cannot be written to, or is full.
+    """
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            _sync(folder.parent)
+        return _publish(folder / _rank_name(rank), content)
+    except (OSError, RuntimeError) as error:  # torch wraps what its stream raises
+        raise InputError(f"cannot write checkpoint {folder}: {_reason(error)}") from None
+
+
+def write_marker(folder: Path, marker: Marker) -> None:
+    """Declare the checkpoint complete.
+
+    Raises:
+        InputError: a rank's file is not there (the folder is not shared by all hosts), or the marker cannot be written.
+    """
+    _present(folder, marker)
+    try:
+        _publish(folder / MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=1))
+    except OSError as error:
+        raise InputError(f"cannot write checkpoint {folder}: {_reason(error)}") from None
+
+
+def read_marker(home: Path, epochs: int, identity: Identity) -> Marker:
+    """The marker of a checkpoint that this run may go on from.
+
+    Raises:
+        InputError: it is damaged, of another format or run, or a rank's file is missing or truncated.
+    """
+    folder = folder_of(home, epochs)
+    try:
+        raw = (folder / MARKER).read_bytes()
+        if (found := msgspec.json.decode(raw)).get("format") != FORMAT:
+            raise refusal(folder, f"its format is {found.get('format')}, not {FORMAT}")
+        marker = msgspec.json.decode(raw, type=Marker)
+    except OSError as error:
+        raise refusal(folder, f"{MARKER} cannot be read here: {_reason(error)}") from None
+    except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
+        raise refusal(folder, f"{MARKER} is damaged") from None
+    if why := identity.refuse(marker.identity):
+        raise refusal(folder, why)
+    if marker.epochs != epochs or len(marker.files) != identity.ranks:
+        raise refusal(folder, f"{MARKER} is of epoch {marker.epochs} and names {len(marker.files)} ranks")
+    _present(folder, marker)
+    return marker
+
+
+def read_rank(home: Path, marker: Marker, rank: int, device: torch.device) -> dict[str, Any]:
+    """What one rank wrote, on `device`.
+
+    Raises:
+        InputError: the file is not the one that the marker names.
+    """
+    folder = folder_of(home, marker.epochs)
+    path = folder / _rank_name(rank)
+    with path.open("rb") as stream:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != marker.files[rank].sha256:
+            raise refusal(folder, f"{path.name} is corrupted: its SHA-256 is not the one in {MARKER}")
+    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    return content
+
+
+def prune(home: Path, epochs: int, keep: int) -> None:
+    """After the checkpoint of `epochs` is complete: remove all but the newest `keep`, and what was never completed."""
+    complete = _complete(home)
+    for found in _folders(home):
+        if found < epochs and found not in complete[-keep:]:
+            _remove(folder_of(home, found))
+
+
+def clear(home: Path) -> None:
+    """Remove every checkpoint of a run."""
+    for epochs in _folders(home):
+        _remove(folder_of(home, epochs))
+
+
+def refusal(folder: Path, why: str) -> InputError:
+    """The error for a checkpoint that cannot be used."""
+    return InputError(
+        f"checkpoint {folder}: {why}; remove the folder to go on from an earlier one, or give --no-resume"
+    )
+
+
+class _Hashing:
+    """A stream that hashes and counts what is written to it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream, self.hash, self.size = stream, hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        """Pass on; answers the bytes written."""
+        count = self.stream.write(data)
+        self.hash.update(data)
+        self.size += count
+        return count
+
+    def flush(self) -> None:
+        """Pass on."""
+        self.stream.flush()
+
+
+def _publish(path: Path, content: dict[str, Any] | bytes) -> RankFile:
+    """Write beside its place, sync, rename, and sync the folder; readers see all of it or none, also after a crash."""
+    scratch = path.with_name(f".{path.name}.part")
+    with scratch.open("wb") as stream:
+        hashing = _Hashing(stream)
+        if isinstance(content, bytes):
+            hashing.write(content)
+        else:
+            torch.save(content, hashing)  # type: ignore[arg-type]  # it writes and flushes, no more
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(scratch, path)
+    _sync(path.parent)
+    return RankFile(hashing.size, hashing.hash.hexdigest())
+
+
+def _sync(folder: Path) -> None:
+    """Make renames in a folder last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _present(folder: Path, marker: Marker) -> None:
+    for rank, file in enumerate(marker.files):
+        path = folder / _rank_name(rank)
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            raise refusal(folder, f"{path.name} is missing; all hosts must see the same folder")
+        if size != file.bytes:
+            raise refusal(folder, f"{path.name} is truncated: {size} of {file.bytes} bytes")
+
+
+def _folders(home: Path) -> list[int]:
+    """Epochs of everything that looks like a checkpoint, complete or not, ascending."""
+    names = [_NAME.fullmatch(path.name) for path in home.iterdir()] if home.is_dir() else []
+    return sorted(int(name[1]) for name in names if name is not None)
+
+
+def _complete(home: Path) -> list[int]:
+    return [epochs for epochs in _folders(home) if (folder_of(home, epochs) / MARKER).is_file()]
+
+
+def _remove(folder: Path) -> None:
+    """The marker first: what is half removed must not be taken for a checkpoint."""
+    (folder / MARKER).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rank_name(rank: int) -> str:
+    return f"rank-{rank}.pt"
+
+
+def _reason(error: Exception) -> str:
+    return str((error.strerror if isinstance(error, OSError) else None) or error)
