@@ -1,40 +1,41 @@
 """Measures this machine and writes it down as a cluster that `--mode sim` can use.
 
-Two ranks measure at the same time, so that cores and memory are shared as they will be in a run: operators by
-`real.probes`, exchanges over gloo through the real driver, its own overhead included. The files are plain TOML in the
-model's format; the model itself is not needed here.
+Operators are timed by two ranks at once, so that cores and memory are shared as they will be in a run (`real.probes`);
+every collective among 2, 3 and 4 ranks over gloo, through the real driver, its own overhead included
+(`real.link_probes`). The files are plain TOML in the model's format; the model itself is not needed here.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import torch
 
-from harness.effects import Rows
 from harness.errors import InputError
+from harness.lab_spec import LabSpec
 from harness.rank import Rank
 from harness.results import write_atomically
+from real import lab
 from real.connection import connect
 from real.driver import run
 from real.health import end_process
 from real.launch import launch
+from real.link_probes import Line, copying_rate, lines
 from real.probes import measure
+from real.site import Site, ThisMachine
 
 RANKS = 2
-SIZES = tuple(4**k for k in range(5, 13))  # 1 KiB to 16 MiB
-SMALL = 64  # elements of the all-reduces that separate software costs from those of a message
+LINK_RANKS = (2, 3, 4)
 DEADLINE_S = 600.0
 
 UNITS = {
@@ -47,32 +48,36 @@ UNITS = {
 """Key, or first half of a key, -> scale and unit in the file; everything else is in GB/s."""
 
 
-def calibrate(device: str = "cpu", threads: int = 1, quick: bool = True) -> dict[str, Any]:
-    """Measure operators and links with two ranks of `threads` threads each.
+def calibrate(
+    device: str = "cpu",
+    threads: int = 1,
+    quick: bool = True,
+    hosts: LabSpec | None = None,
+    ranks: Sequence[int] = LINK_RANKS,
+) -> dict[str, Any]:
+    """Measure operators with two ranks of `threads` threads each, and collectives among every number in `ranks`.
+
+    `hosts`: a lab in which the collectives are measured instead, with as many ranks as it takes; without its shaping,
+    so that what the machine's software takes is not hidden behind a slow link.
 
     Answers:
         device: key of a device file -> number in base units (s, B/s, flop/s, B).
-        link: `operation`, `round` (s per collective, and per message with its latency), `bandwidth` (B/s of one rank in
-            an exchange of two), `error` (largest relative error of the fit), `points` ([bytes, seconds] per exchange),
-            `reduce` (s of a small all-reduce).
-        provenance: machine, versions, date, ranks, threads, seconds it took.
+        links: number of ranks -> kind of collective -> `Line`.
+        provenance: machine, versions, date, ranks, threads, hosts, seconds it took.
 
     Raises:
-        InputError: the device is not the CPU.
+        InputError: the device is not the CPU, or the lab cannot be built.
         RankFailed: a rank failed.
     """
     if device != "cpu":
         raise InputError(f"calibrate measures CPU ranks, not {device}; for GPUs start from a profile of sims/devices")
     begin = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
-        found = Path(folder, "found.json")
-        arguments = ["-m", "real.calibrate", str(found), "quick" if quick else "full"]
-        launch(arguments, RANKS, threads=threads, deadline_s=DEADLINE_S)
-        numbers, points, reduce = msgspec.json.decode(found.read_bytes())
+    depth = "quick" if quick else "full"
+    numbers = _ranks_say("real.calibrate", RANKS, threads, [depth], ThisMachine(), dict[str, float])
     numbers["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "device": numbers,
-        "link": {**fit(points, reduce), "points": points, "reduce": reduce},
+        "links": measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts),
         "provenance": {
             "machine": _machine(),
             "cores": os.cpu_count() or 1,
@@ -81,41 +86,63 @@ def calibrate(device: str = "cpu", threads: int = 1, quick: bool = True) -> dict
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "ranks": RANKS,
             "threads": threads,
+            "hosts": 1 if hosts is None else hosts.hosts,
             "seconds": round(time.perf_counter() - begin, 1),
         },
     }
 
 
-def calibrate_to(folder: Path, quick: bool = True) -> Path:
-    """Measure and write `device.toml` and `cluster.toml` into `folder`; answers the path of the latter.
+def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = None) -> dict[int, dict[str, Line]]:
+    """Number of ranks -> kind of collective -> its line, on this machine or between unshaped hosts of a lab.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the lab cannot be built.
+        RankFailed: a rank failed.
     """
-    threads = max(1, (os.cpu_count() or 1) // RANKS)
+
+    def measured(size: int, site: Site) -> dict[str, Line]:
+        budget = ["0.04" if quick else "0.5"]
+        kind = dict[str, list[tuple[float, float, float]]]
+        return lines(_ranks_say("real.link_probes", size, 1, budget, site, kind))
+
+    if hosts is None:
+        return {size: measured(size, ThisMachine()) for size in ranks}
+    open_hosts = LabSpec((None,) * hosts.hosts, 0.0, hosts.ranks_per_host)
+    with lab.built(open_hosts) as site:
+        return {size: measured(size, site) for size in ranks}
+
+
+def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: Site, kind: Any) -> Any:
+    """What rank 0 of `python -m MODULE FILE ARGUMENTS` wrote into the file."""
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
+        found = Path(folder, "found.json")
+        launch(["-m", module, str(found), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site)
+        return msgspec.json.decode(found.read_bytes(), type=kind)
+
+
+def calibrate_to(
+    folder: Path,
+    quick: bool = True,
+    threads: int = 0,
+    hosts: LabSpec | None = None,
+    ranks: Sequence[int] = LINK_RANKS,
+) -> Path:
+    """Measure and write `device.toml` and `cluster.toml` into `folder`; answers the path of the latter.
+
+    `threads` per rank; 0 shares the cores among two ranks.
+
+    Raises:
+        InputError: the folder cannot be written, or as `calibrate`.
+    """
+    threads = threads or max(1, (os.cpu_count() or 1) // RANKS)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make folder {folder}: {error.strerror}") from None
-    measured = calibrate(threads=threads, quick=quick)
+    measured = calibrate(threads=threads, quick=quick, hosts=hosts, ranks=ranks)
     write_atomically(folder / "device.toml", device_toml(measured).encode())
     write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
     return folder / "cluster.toml"
-
-
-def fit(points: list[list[float]], reduce: float) -> dict[str, float]:
-    """Costs of exchanges between two ranks from their times: seconds = operation + round + bytes / bandwidth.
-
-    Least squares of the relative error over `points` ([bytes, seconds]). A small deterministic all-reduce has one
-    operation and two rounds, which tells the two apart.
-    """
-    nbytes, seconds = np.asarray(points, np.float64).T
-    design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
-    (alpha, slope), *_ = np.linalg.lstsq(design, np.ones_like(seconds), rcond=None)
-    alpha, slope = max(float(alpha), 1e-7), max(float(slope), 1e-15)
-    one_round = min(max(reduce - alpha, 0.1 * alpha), 0.9 * alpha)
-    error = float(np.abs((alpha + slope * nbytes) / seconds - 1).max())
-    return {"operation": alpha - one_round, "round": one_round, "bandwidth": 1 / slope, "error": error}
 
 
 def device_toml(measured: dict[str, Any]) -> str:
@@ -141,17 +168,16 @@ def device_toml(measured: dict[str, Any]) -> str:
 
 
 def cluster_toml(measured: dict[str, Any]) -> str:
-    """The text of a cluster file: this machine, its ranks talking over loopback, beside `device.toml`."""
-    about, link = measured["provenance"], measured["link"]
-    together = max(RANKS, about["cores"])
-    half = link["round"] / 2
-    source = "measured" if together == RANKS else "assumed"
-    note = "half of a measured round of messages"
-    loopback = _with_unit(link["bandwidth"] * together, 1e9, "GB/s", source, f"{together} processes at once")
-    lines = [
+    """The text of a cluster file: this machine, its ranks talking as measured, beside `device.toml`."""
+    about, links = measured["provenance"], measured["links"]
+    one, together = copying_rate(links)
+    where = "over loopback" if about["hosts"] == 1 else f"between {about['hosts']} hosts of a lab"
+    count = ", ".join(map(str, links))
+    text = [
         *_provenance(about),
-        f"# Exchanges of two ranks, fitted within {100 * link['error']:.0f} %; bytes to the other rank: microseconds",
-        *(f"#   {int(nbytes):>9}: {1e6 * seconds:10.1f}" for nbytes, seconds in link["points"]),
+        f"# Collectives of {count} ranks {where}: median microseconds by bytes that one rank sends, and a line",
+        "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order).",
+        *(_row(size, kind, line) for size, found in links.items() for kind, line in found.items()),
         'name = "calibrated"',
         f"summary = {_quoted(_summary(about))}",
         "",
@@ -163,16 +189,26 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         "",
         "[links.loopback]",
         'tier = "loopback"',
-        f"bandwidth = {loopback}",
-        f"latency = {_with_unit(half, 1e-6, 'us', 'assumed', note)}",
+        f"bandwidth = {_with_unit(together, 1e9, 'GB/s', note=f'of {count} ranks the most, all together')}",
+        f"latency = {_with_unit(0.0, 1e-6, 'us', note='in the collectives below')}",
         "",
         "[transport]",
         'kind = "gloo"',
-        f"operation = {_with_unit(link['operation'], 1e-6, 'us')}",
-        f"message = {_with_unit(half, 1e-6, 'us', 'assumed', note)}",
-        f"process = {_with_unit(link['bandwidth'], 1e9, 'GB/s')}",
+        f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks')}",
     ]
-    return "\n".join(lines) + "\n"
+    for kind in next(iter(links.values())):
+        text += ["", f"[transport.measured.{kind}]"]
+        for size, found in links.items():
+            note = f"fits {len(found[kind].points)} sizes within {100 * found[kind].error:.0f} %"
+            text.append(f"{size} = {_with_unit(found[kind].alpha, 1e-6, 'us', note=note)}")
+    return "\n".join(text) + "\n"
+
+
+def _row(size: int, kind: str, line: Line) -> str:
+    """One line of the measured times, as a comment."""
+    points = "  ".join(f"{int(nbytes)}: {1e6 * seconds:.0f}" for nbytes, seconds, _ in line.points)
+    rate = f"{1e6 * line.alpha:.0f} us + bytes at {1e-9 / line.beta:.3g} GB/s within {100 * line.error:.0f} %"
+    return f"#   {size} ranks, {kind}: {points}; {rate}"
 
 
 def _provenance(about: dict[str, Any]) -> list[str]:
@@ -215,38 +251,12 @@ def _machine() -> str:
 # -- what the ranks do -------------------------------------------------------------------------------------------------
 
 
-async def _probe(rank: Rank, quick: bool) -> tuple[dict[str, float], list[list[float]], float]:
-    """Operators on all ranks at once, then exchanges; rank 0's figures count."""
+async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
+    """Operators on all ranks at once; rank 0's figures count."""
     await rank.all_reduce(torch.zeros(1), label="begin together")
     numbers = measure(0.02 if quick else 0.3)
-    rank.clock.begin_epoch()  # beyond the first epoch, where every collective is checked
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
-    rank.clock.end_epoch()
-    points = []
-    for nbytes in SIZES:
-        seconds = await _exchange(rank, nbytes, 0.1 if quick else 1.0)
-        points.append([float(nbytes), seconds])
-    times = []
-    for _ in range(100):
-        begin = time.perf_counter()
-        await rank.all_reduce(torch.zeros(SMALL), label="reduce")
-        times.append(time.perf_counter() - begin)
-    return numbers, points, statistics.median(times)
-
-
-async def _exchange(rank: Rank, nbytes: int, budget_s: float) -> float:
-    """Median seconds of an all-to-all that sends `nbytes` to every other rank and nothing to itself."""
-    counts = np.full(rank.size, nbytes // 4)
-    counts[rank.index] = 0
-    rows = Rows(torch.ones(int(counts.sum())), counts, counts)
-    # Ranks must agree on how often; an exchange of two ranks moves about 1 GB/s.
-    repeats = int(min(200, max(7, budget_s / (200e-6 + nbytes / 1e9))))
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        await rank.all_to_all([rows], label="exchange")
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[2:])
+    return numbers
 
 
 def _main(result: str, depth: str) -> None:

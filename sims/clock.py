@@ -15,6 +15,7 @@ import simpy
 
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS
+from sims.cores import Cores
 from sims.memory import LiveMemory
 from sims.recording import Track
 
@@ -29,6 +30,7 @@ class SimClock:
         launch_s: host seconds of every operator, beside the device's; 0 where the device launches for itself.
         overlap: how much longer compute takes while an effect of this rank is in flight.
         pace: answers the factor on the next stretch of compute (see `sims.stragglers`); None is always 1.
+        cores: what the rank shares with others; None where it has its own.
 
     Attributes:
         paused: nothing is booked (evaluation).
@@ -44,10 +46,11 @@ class SimClock:
         launch_s: float = 0.0,
         overlap: float = 1.0,
         pace: Callable[[], float] | None = None,
+        cores: Cores | None = None,
     ) -> None:
         self.env, self.memory = env, memory
         self.paused, self.kind = False, "compute"
-        self._launch_s, self._overlap, self._pace = launch_s, overlap, pace
+        self._launch_s, self._overlap, self._pace, self._cores = launch_s, overlap, pace, cores
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden = 0.0
         self._device: dict[str, float] = {}  # of the open stretch: component -> seconds of the device
@@ -111,23 +114,31 @@ class SimClock:
         return pending
 
     def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, float]:
-        """Let compute pass; answers by what factor it was slowed because effects were in flight, and books that."""
+        """Let compute pass; answers by what factor effects in flight or busy cores slowed it, and books that."""
         begin = self._busy_since = self.env.now
         total = left = sum(pending.values())
         if self._in_flight and self._overlap > 1:
-            self._landed, slow = self.env.event(), self.env.timeout(left * self._overlap)
+            self._landed, slow = self.env.event(), self._pass(left * self._overlap)
             yield slow | self._landed
-            left = 0.0 if slow.processed else left - (self.env.now - begin) / self._overlap
+            if slow.processed or (self._cores is not None and slow.triggered):
+                left = 0.0
+            elif self._cores is not None:
+                left = self._cores.leave(slow) / self._overlap
+            else:
+                left -= (self.env.now - begin) / self._overlap
         if left > NEGLIGIBLE * total:
-            yield self.env.timeout(left)
+            yield self._pass(left)
         self._landed = None
         self._busy += self.env.now - begin
         self._busy_since = None
         factor = (self.env.now - begin) / total
-        if self._overlap > 1:
+        if self._overlap > 1 or self._cores is not None:
             for kind, seconds in pending.items():
                 self._booked[kind] += seconds * (factor - 1)
         return factor
+
+    def _pass(self, seconds: float) -> simpy.Event:
+        return self.env.timeout(seconds) if self._cores is None else self._cores.job(seconds)
 
     def take_off(self) -> float:
         """An effect of this rank begins its flight; answers `busy`."""

@@ -14,7 +14,10 @@ from pathlib import Path
 
 from harness.errors import InputError
 from sims import units
+from sims.costs import OperatorCost, read_costs
 from sims.units import Quantity, Table
+from sims.work import FREE as FREE
+from sims.work import Work as Work
 
 DEVICES = Path(__file__).with_name("devices")
 
@@ -28,32 +31,6 @@ OVERLAP = ("compute", "communication")
 
 STRENGTH = ("assumed", "datasheet", "extrapolated", "published", "measured")
 """Sources from the weakest to the strongest."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """How much one operator does.
-
-    Attributes:
-        kind: a member of CLASSES, or "free": a view or an empty tensor.
-        nbytes: bytes read and written; for codec those of the uncoded rows, for spmm those written.
-        flops: multiplications and additions (gemm).
-        entries: stored entries times columns (spmm).
-        width: columns (spmm).
-        bits: bits per element (codec).
-        fresh: bytes of new tensors it writes.
-    """
-
-    kind: str
-    nbytes: int = 0
-    flops: int = 0
-    entries: int = 0
-    width: int = 0
-    bits: int = 0
-    fresh: int = 0
-
-
-FREE = Work("free")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +49,11 @@ class DeviceProfile:
         codec: bits per element -> bytes/s of uncoded rows; the nearest entry below serves other bits.
         fresh: bytes/s at which the system hands out new memory, paid on top for tensors above `fresh_above` bytes;
             None where an allocator recycles memory of any size.
+        release: bytes/s at which memory of new tensors goes back to the system and comes again, paid for tensors of
+            any size; None where that is not known.
+        effect: seconds of a rank's program around every effect (the tape, segments of autograd).
         overlap: stream (of OVERLAP) -> factor; a stream without one is not slowed.
+        operators: operator -> what it costs where it was timed; the others are priced by their class.
     """
 
     name: str
@@ -89,7 +70,10 @@ class DeviceProfile:
     codec: dict[int, Quantity]
     fresh: Quantity | None = None
     fresh_above: Quantity = field(default=Quantity(0.0))
+    release: Quantity | None = None
+    effect: Quantity = field(default=Quantity(0.0))
     overlap: dict[str, Quantity] = field(default_factory=dict)
+    operators: dict[str, OperatorCost] = field(default_factory=dict)
 
     @property
     def host_launch(self) -> float:
@@ -110,6 +94,10 @@ class DeviceProfile:
         total = self.launch.value - self.host_launch
         if self.fresh is not None and work.fresh > self.fresh_above.value:
             total += work.fresh / self.fresh.value
+        if self.release is not None:
+            total += work.fresh / self.release.value
+        if work.name in self.operators:
+            return total + self.operators[work.name].seconds(work)
         if work.kind == "gemm":
             compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
             return total + max(compute, work.nbytes / self.gemm_bandwidth.value)
@@ -147,12 +135,16 @@ class DeviceProfile:
         """Every number as (key in the file, dimension, value), in the order of the file."""
         yield "memory", "size", self.memory
         yield "launch", "time", self.launch
+        if self.effect.value:
+            yield "effect", "time", self.effect
         yield "gemm.peak", "rate", self.gemm_peak
         yield "gemm.efficiency", "number", self.gemm_efficiency
         yield "gemm.bandwidth", "bandwidth", self.gemm_bandwidth
         if self.fresh is not None:
             yield "fresh.bandwidth", "bandwidth", self.fresh
             yield "fresh.above", "size", self.fresh_above
+            if self.release is not None:
+                yield "fresh.release", "bandwidth", self.release
         for stream, quantity in self.overlap.items():
             yield f"overlap.{stream}", "number", quantity
         for kind in STREAMS:
@@ -161,6 +153,12 @@ class DeviceProfile:
             yield f"spmm.{width}", "time", quantity
         for bits, quantity in self.codec.items():
             yield f"codec.{bits}", "bandwidth", quantity
+        for name, cost in self.operators.items():
+            yield f"operators.{_key(name)}.call", "time", cost.call
+            yield f"operators.{_key(name)}.error", "number", cost.error
+            for table in ("bytes", "work"):
+                for step, quantity in getattr(cost, table).items():
+                    yield f"operators.{_key(name)}.{table}.{step}", "time", quantity
 
 
 def known_devices() -> list[str]:
@@ -193,7 +191,10 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         codec=codec.numbered("bandwidth"),
         fresh=fresh.quantity("bandwidth", "bandwidth") if fresh else None,
         fresh_above=fresh.quantity("above", "size") if fresh else Quantity(0.0),
+        release=_optional(fresh, "release"),
+        effect=top.quantity("effect", "time", Quantity(0.0)),
         overlap=_overlap(top.table("overlap"), path),
+        operators=read_costs(top.table("operators")),
     )
     for table in (gemm, streams, fresh, top):
         if isinstance(table, Table):
@@ -201,6 +202,12 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
     if profile.gemm_efficiency.value > 1:
         raise InputError(f"device file {path.name}: gemm.efficiency: must be at most 1")
     return profile
+
+
+def _optional(table: Table | None, key: str) -> Quantity | None:
+    """A bandwidth that a table may have."""
+    given = Quantity(0.0) if table is None else table.quantity(key, "bandwidth", Quantity(0.0))
+    return given if given.value else None
 
 
 def _overlap(table: Table | None, path: Path) -> dict[str, Quantity]:
@@ -234,6 +241,11 @@ def save_device(profile: DeviceProfile, path: Path) -> None:
         path.write_text("\n".join(lines) + "\n")
     except OSError as error:
         raise InputError(f"cannot write device file {path}: {error.strerror}") from None
+
+
+def _key(name: str) -> str:
+    """An operator's name as a key of a TOML table."""
+    return _quoted(name)
 
 
 def _quoted(text: str) -> str:

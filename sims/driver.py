@@ -20,7 +20,8 @@ from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.trampoline import Finished, Program, Stepper
 from sims.clock import SimClock
-from sims.device import CLASSES, load_device
+from sims.cores import Cores
+from sims.device import CLASSES, DeviceProfile, load_device
 from sims.flights import Flights, OnSpan, Waits
 from sims.ledger import Ledger, Prices
 from sims.memory import Fullest, LiveMemory, fullest
@@ -123,9 +124,15 @@ class Steps(Protocol):
 class Run:
     """All ranks of one simulation. `simulate` fills it with programs, `sims.replay` with what programs once did."""
 
-    def __init__(self, placement: Placement, on_span: OnSpan | None, shapes_only: bool) -> None:
+    def __init__(
+        self,
+        placement: Placement,
+        on_span: OnSpan | None,
+        shapes_only: bool,
+        device: Callable[[str], DeviceProfile] = load_device,
+    ) -> None:
         self.placement, self.on_span = placement, on_span
-        loaded = {name: load_device(name) for name in dict.fromkeys(placement.profile_of)}
+        loaded = {name: device(name) for name in dict.fromkeys(placement.profile_of)}
         self.profiles = [loaded[name] for name in placement.profile_of]
         self.env = simpy.Environment()
         self.steppers: list[Steps] = []
@@ -138,19 +145,19 @@ class Run:
         )  # fmt: skip
         self.results: dict[int, Any] = {}
         self.failure: BaseException | None = None
-        self._prices: dict[tuple[str, float], Prices] = {}
+        self._prices: dict[str, Prices] = {}
+        self._cores: dict[int, Cores] = {}
         self._shapes = ShapeMemory() if shapes_only else None
 
     def add_clock(self, pace: Callable[[], float] | None) -> SimClock:
         """Clock, memory and ledger of the next rank."""
         memory, rank = LiveMemory(), len(self.clocks)
-        profile, slowdown = self.profiles[rank], self._slowdown(rank)
-        clock = SimClock(
-            self.env, memory, launch_s=profile.host_launch, overlap=profile.slowdown("compute"), pace=pace
-        )  # fmt: skip
-        key = (self.placement.profile_of[rank], slowdown)
+        profile = self.profiles[rank]
+        overlap, cores = profile.slowdown("compute"), self._cores_of(rank)
+        clock = SimClock(self.env, memory, launch_s=profile.host_launch, overlap=overlap, pace=pace, cores=cores)
+        key = self.placement.profile_of[rank]
         if key not in self._prices:
-            self._prices[key] = Prices(profile, slowdown)
+            self._prices[key] = Prices(profile)
         self.clocks.append(clock)
         self.memories.append(memory)
         self.ledgers.append(Ledger(self._prices[key], clock, memory, self._shapes))
@@ -160,11 +167,18 @@ class Run:
         """Have all that a rank does noted in `track`."""
         self.tracks[rank] = self.clocks[rank].track = self.ledgers[rank].track = track
 
-    def _slowdown(self, rank: int) -> float:
-        """How much longer compute takes because the CPU ranks of a host want more cores than it has."""
-        cores, profile = self.placement.cluster.cores, self.profiles[rank]
-        wanted = int(self.placement.ranks_on_host[self.placement.host[rank]]) * profile.cores
-        return max(1.0, wanted / cores) if cores and profile.kind == "cpu" else 1.0
+    def _cores_of(self, rank: int) -> Cores | None:
+        """What the CPU ranks of a host (of a lab: of all hosts) share where they want more cores than there are."""
+        cluster, profile = self.placement.cluster, self.profiles[rank]
+        if not cluster.cores or profile.kind != "cpu":
+            return None
+        host = self.placement.host if not cluster.one_machine else np.zeros_like(self.placement.host)
+        place = int(host[rank])
+        if int((host == place).sum()) * profile.cores <= cluster.cores:
+            return None
+        if place not in self._cores:
+            self._cores[place] = Cores(self.env, cluster.cores, profile.cores)
+        return self._cores[place]
 
     def run(self) -> Simulation:
         """Step every rank to its end."""
@@ -198,6 +212,8 @@ class Run:
         while True:
             effect = self._step(rank, answer)
             answer = None  # its tensors belong to the program now
+            if not isinstance(effect, Finished) and self.profiles[rank].effect.value:
+                self.clocks[rank].charge(self.profiles[rank].effect.value, 0)
             yield from self._work(rank)
             if self.tracks and not isinstance(effect, Finished):
                 self.tracks[rank].effect(effect, self.clocks[rank].paused)
@@ -225,12 +241,13 @@ class Run:
         """Interpret one effect; returns its answer when its time is over."""
         if isinstance(effect, Start):
             handle = Handle(effect.effect)
-            handle.driver_state = self.flights.begin(rank, effect.effect)
+            handle.driver_state = flight = self.flights.begin(rank, effect.effect)
+            self.flights.leave(flight)
             return handle
         flight = effect.handle.driver_state if isinstance(effect, Wait) else self.flights.begin(rank, effect)
         clock, before = self.clocks[rank], self.env.now
         busy = clock.busy()
-        answer = yield flight.finish
+        answer = (yield from flight.course) if flight.finish is None else (yield flight.finish)
         clock.block(flight.component, self.env.now - before)
         if isinstance(effect, Wait):
             clock.hide(min(busy, flight.busy_at_end) - flight.busy_at_start)

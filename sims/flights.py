@@ -40,16 +40,18 @@ class Flight:
     """One effect of one rank under way.
 
     Attributes:
-        finish: the process that ends with the answer.
+        course: what there is to wait for until the answer; whoever runs it gets that.
         held: bytes counted for what the effect will answer.
         busy_at_start, busy_at_end: the rank's compute seconds when the effect began and ended.
+        finish: the process that runs the course of a started effect; a rank that blocks runs it itself.
     """
 
     effect: Effect
-    finish: simpy.Event
+    course: Waits
     held: int
     busy_at_start: float
     busy_at_end: float = math.inf
+    finish: simpy.Event | None = None
 
     @property
     def component(self) -> str:
@@ -94,7 +96,7 @@ class Flights:
         self.sent = np.zeros((placement.size, placement.size), np.int64)
 
     def begin(self, rank: int, effect: Effect) -> Flight:
-        """Put an effect on its way. Raises ProgramError when it does not match the other ranks'."""
+        """Make an effect ready to run its course. Raises ProgramError when it does not match the other ranks'."""
         clock = self.clocks[rank]
         paused = clock.paused
         if isinstance(effect, HostCopy):
@@ -105,9 +107,13 @@ class Flights:
         held = incoming_bytes(effect, rank)
         self.memories[rank].sending(effect.tensors())
         self.memories[rank].hold(held)
-        flight = Flight(effect, self.env.event(), held, clock.take_off())
-        flight.finish = self.env.process(self.guard(self._fly(rank, flight, carry, paused)))
+        flight = Flight(effect, carry, held, clock.take_off())
+        flight.course = self._fly(rank, flight, carry, paused)
         return flight
+
+    def leave(self, flight: Flight) -> None:
+        """Let a flight run its course beside the rank."""
+        flight.finish = self.env.process(self.guard(flight.course))
 
     def land(self, rank: int, flight: Flight, answer: Any) -> None:
         """Hand the answer's memory over to its tensors."""

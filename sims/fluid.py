@@ -175,6 +175,32 @@ def over_links(fabric: Fabric, by_row: Floats) -> Floats:
     return total
 
 
+@njit(cache=True, nogil=True)
+def count_bytes(fabric: Fabric, head: Ints, tail: Ints, nbytes: np.ndarray, link_bytes: Ints) -> None:
+    """Add the bytes of flows to `link_bytes`, int64 [links], rounded once per link."""
+    if head.shape[0] == 1:
+        for row in (head[0], tail[0]):
+            for link in fabric.rows[row]:
+                if link >= 0:
+                    link_bytes[link] += np.int64(np.rint(nbytes[0]))
+        return
+    ends = np.zeros((2, fabric.rows.shape[0]))
+    for flow in range(head.shape[0]):
+        ends[0, head[flow]] += nbytes[flow]
+        ends[1, tail[flow]] += nbytes[flow]
+    total = over_links(fabric, ends[0] + ends[1])
+    for link in range(total.shape[0]):
+        link_bytes[link] += np.int64(np.rint(total[link]))
+
+
+@njit(cache=True, nogil=True)
+def count_rows(head: Ints, tail: Ints, nbytes: np.ndarray, sign: float, by_row: Floats) -> None:
+    """Add the bytes of flows, times `sign`, to those of their rows."""
+    for flow in range(head.shape[0]):
+        by_row[head[flow]] += sign * nbytes[flow]
+        by_row[tail[flow]] += sign * nbytes[flow]
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, waiting: Floats) -> float:
     """Seconds that the most loaded link needs for what remains: no schedule is faster.

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from sims.flows import EARLY, MERGE
-from sims.fluid import Floats, Ints, drain, flows_by_row, lower_bound, plan
+from sims.fluid import Floats, Ints, count_rows, drain, flows_by_row, lower_bound, plan
 from sims.quiet import quiet_changes
 from sims.rows import Rows
 
@@ -90,7 +90,7 @@ class InFlight:
             batch = _Batch(batch.time[order], head[order], tail[order], nbytes[order], groups[order], ids[order])
         heapq.heappush(self._batches, (float(batch.time[0]), next(self._numbers), batch))
         self._asleep += len(head)
-        self._wait(head, tail, nbytes)
+        self._wait(head, tail, nbytes, 1.0)
         if self._ahead is not None and self._batches[0][0] <= self._ahead.time + self._ahead.slack:
             self._look_ahead(self._ahead.slack)
 
@@ -182,12 +182,12 @@ class InFlight:
             order = np.argsort(-after, kind="stable")
             self._ends = list(zip((now + after[order]).tolist(), groups[order].tolist(), strict=True))
 
-    def _wait(self, head: Ints, tail: Ints, nbytes: np.ndarray) -> None:
-        """Count bytes that wait for their latency, or with a minus no longer do."""
+    def _wait(self, head: Ints, tail: Ints, nbytes: np.ndarray, sign: float) -> None:
+        """Count bytes that wait for their latency, or with a minus as `sign` no longer do."""
         rows = len(self.rows.fabric().rows)
-        by_row: np.ndarray = np.bincount(head, nbytes, rows) + np.bincount(tail, nbytes, rows)
-        by_row[: len(self._waiting)] += self._waiting
-        self._waiting = by_row
+        if len(self._waiting) < rows:
+            self._waiting = np.concatenate([self._waiting, np.zeros(rows - len(self._waiting))])
+        count_rows(head, tail, nbytes, sign, self._waiting)
 
     def _activate(self, batch: _Batch, time: float) -> None:
         """Put the flows of a batch whose latency ends by `time` behind those that drain."""
@@ -208,7 +208,7 @@ class InFlight:
         )
         self._places, self._alive, self._members = end, self._alive + end - begin, None
         self._asleep -= end - begin
-        self._wait(batch.head[chosen], batch.tail[chosen], -batch.nbytes[chosen])
+        self._wait(batch.head[chosen], batch.tail[chosen], batch.nbytes[chosen], -1.0)
         if batch.gone < len(batch.time):
             heapq.heappush(self._batches, (float(batch.time[batch.gone]), next(self._numbers), batch))
 

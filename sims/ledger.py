@@ -52,8 +52,8 @@ class Prices:
         unknown: operator -> how often it was met without being known; charged by its bytes, as elementwise.
     """
 
-    def __init__(self, profile: DeviceProfile, slowdown: float = 1.0) -> None:
-        self.profile, self.slowdown = profile, slowdown
+    def __init__(self, profile: DeviceProfile) -> None:
+        self.profile = profile
         self.unknown: Counter[str] = Counter()
         self._operators: dict[int, Operator] = {}  # by id: operators live as long as torch
         self._prices: dict[tuple[Any, ...], Price] = {}
@@ -91,7 +91,7 @@ class Prices:
 
     def seconds(self, work: Work) -> float:
         """Seconds of one operator's work on this device."""
-        return self.profile.seconds(work) * self.slowdown
+        return self.profile.seconds(work)
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -19,7 +19,7 @@ from sims.flows import EXACT_FLOWS, WINDOW
 from sims.flows import route_table as route_table
 from sims.flows import run_flows as run_flows
 from sims.flows import solve as solve
-from sims.fluid import SAME_TIME, over_links
+from sims.fluid import SAME_TIME, count_bytes
 from sims.inflight import InFlight, count_down
 from sims.memo import Batch, Journal, Memo, Period
 from sims.rows import Rows
@@ -148,9 +148,7 @@ class FluidNetwork:
         return {"network_window_s": window, "network_bound_s": bound, "network_solves": float(self.solves)}
 
     def _count_bytes(self, head: np.ndarray, tail: np.ndarray, nbytes: np.ndarray) -> None:
-        fabric = self._rows.fabric()
-        by_row = np.bincount(head, nbytes, len(fabric.rows)) + np.bincount(tail, nbytes, len(fabric.rows))
-        self.link_bytes += np.rint(over_links(fabric, by_row)).astype(np.int64)
+        count_bytes(self._rows.fabric(), head, tail, np.asarray(nbytes), self.link_bytes)
 
     def _awake(self) -> None:
         """Begin to count time anew: nothing is in flight."""

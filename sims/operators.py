@@ -7,13 +7,14 @@ charged by its bytes as elementwise, and reported. Times are not known here.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, strided
 from torch._ops import OpOverload
 
-from sims.device import FREE, Work
+from sims.work import FREE, Work
 
 
 def _names(text: str) -> frozenset[str]:
@@ -131,6 +132,10 @@ class Operator:
         """The work of one call."""
         if self.free:
             return FREE
+        work = self._work(args, inputs, outputs)
+        return replace(work, name=f"{self.name}:{work.bits}" if work.bits else self.name)
+
+    def _work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         read, wrote, fresh = _nbytes(inputs), _nbytes(outputs), self._fresh(outputs)
         match self.kind:
             case "gemm":
@@ -166,7 +171,8 @@ class Operator:
         columns = 1 if right.ndim < 2 else right.shape[0 if self.name == "linear" else -1]
         if left.layout is not strided:
             return Work("spmm", wrote, entries=left._nnz() * columns, width=columns, fresh=fresh)
-        return Work("gemm", nbytes, flops=2 * left.numel() * columns, fresh=fresh)
+        shortest = min(columns, left.shape[-1], left.numel() // max(left.shape[-1], 1))
+        return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest, fresh=fresh)
 
     def _fresh(self, outputs: list[Tensor]) -> int:
         """Bytes of the outputs that are new storages; the largest alone, because allocators look at each."""

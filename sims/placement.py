@@ -86,6 +86,9 @@ class Placement:
         self._nic = self._pair(
             "nic", [f"{h}.nic{i}" for h in each_host for i in nic], self.host * cluster.nics + self.nic, ("tx", "rx")
         )
+        for host, rate in enumerate(cluster.nic_rates[: len(hosts)]):
+            for link in {int(end[r]) for end in self._nic for r in np.flatnonzero(self.host == host)}:
+                self._capacity[link] = rate
         self._rack = self._pair("rack", [f"rack{r}" for r in range(int(self.rack.max()) + 1)], self.rack)
         self._loopback = self._block("loopback", [f"{h}.loopback" for h in each_host], self.host)
         self._spine = self._block("spine", ["spine"], np.zeros(self.size, np.int32))

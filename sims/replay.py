@@ -7,6 +7,7 @@ the same. Operators are priced once per device and stretch of compute, so a furt
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from statistics import fmean
 from typing import Any
 
@@ -23,7 +24,7 @@ from harness.traffic import Traffic
 from harness.training import Progress, program
 from harness.trampoline import Finished
 from sims.clock import SimClock
-from sims.device import DeviceProfile
+from sims.device import DeviceProfile, load_device
 from sims.driver import Run, Simulation, simulate
 from sims.ledger import Prices
 from sims.memory import Fullest
@@ -59,10 +60,11 @@ class Replay:
     """A recording, ready to be timed again and again."""
 
     recording: Recording
-    _priced: list[tuple[DeviceProfile, float, list[Stretch]]] = field(default_factory=list)
+    _priced: list[tuple[DeviceProfile, list[Stretch]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._effects = self.recording.effects()
+        self._device = cache(load_device)  # a profile is read once
         self._bytes = [_bytes_by_epoch(self._effects, stream, rank, self.recording.size)
                        for rank, stream in enumerate(self.recording.streams)]  # fmt: skip
 
@@ -93,7 +95,7 @@ class Replay:
         size, seed = self.recording.size, int(self.recording.config["seed"])
         placement = cluster.place(size)
         cluster.stragglers.check(size, len(placement.ranks_on_host))
-        run = Run(placement, None, shapes_only=False)
+        run = Run(placement, None, shapes_only=False, device=self._device)
         for rank in range(size):
             key = random_key(seed, rank, 0, -1, "jitter")
             clock = run.add_clock(cluster.stragglers.pace(rank, int(placement.host[rank]), key))
@@ -114,12 +116,12 @@ class Replay:
 
     def _pieces(self, prices: Prices) -> list[Stretch]:
         """Every stretch of compute on a device."""
-        for profile, slowdown, pieces in self._priced:
-            if slowdown == prices.slowdown and profile == prices.profile:
+        for profile, pieces in self._priced:
+            if profile == prices.profile:
                 return pieces
         seconds = np.asarray([prices.seconds(work) for work in self.recording.works])
         pieces = [_folded(np.frombuffer(raw, np.int32).reshape(-1, 2), seconds) for raw in self.recording.pieces]
-        self._priced.append((prices.profile, prices.slowdown, pieces))
+        self._priced.append((prices.profile, pieces))
         return pieces
 
     def _epoch(self, rank: int, number: int, seconds: dict[str, float]) -> RankEpoch:

@@ -7,12 +7,14 @@ computed here. Every value carries its source: published, datasheet, measured or
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.lab_spec import PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
 from sims import overrides, units
 from sims.placement import Placement
+from sims.software import TransportSpec, read_transport
 from sims.stragglers import Stragglers, read_stragglers
 from sims.units import Quantity, Table
 
@@ -27,8 +29,6 @@ directly (NVLink boards), one directed link per ordered pair of a group. root: s
 to network, per adapter. rack: from a rack to the others, shared by its hosts. spine: the core that all traffic between
 racks shares, one link. All but loopback, mesh and spine are two directed links.
 """
-
-TRANSPORTS = ("gloo", "nccl", "grpc")
 
 _TIERS = {
     "loopback": "loopback",
@@ -49,29 +49,6 @@ class LinkSpec:
     tier: str
 
 
-@dataclass(frozen=True)
-class TransportSpec:
-    """How messages travel.
-
-    Attributes:
-        kind: a member of TRANSPORTS. gloo and grpc move host memory over sockets (device tensors are copied whole
-            before and after); nccl moves device memory.
-        operation: seconds of software that a rank pays once per collective.
-        message: seconds of software that a rank pays for every message it sends, one after the other.
-        process: bytes/s that one process can move in each direction, or None for no such ceiling.
-    """
-
-    kind: str
-    operation: Quantity
-    message: Quantity
-    process: Quantity | None
-
-    @property
-    def staged(self) -> bool:
-        """Messages start and end in host memory, away from the devices."""
-        return self.kind != "nccl"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """A cluster as its file describes it. What is shared is dealt to devices, or hosts, in equal contiguous blocks.
@@ -88,6 +65,8 @@ class Cluster:
         ranks_per_host: how many ranks a host takes.
         spread: ranks are spread evenly over all hosts instead of filling one host after the other.
         cores: CPU cores per host that CPU ranks share, 0 when they do not compete.
+        one_machine: the hosts are one machine's (a lab): `cores` are those of all of them.
+        nic_rates: bytes/s of each host's adapters; empty where all have that of `links`.
         links: kind (a member of LINKS) -> link.
         stragglers: ranks and hosts that compute slowly, and everyone's jitter.
     """
@@ -109,6 +88,8 @@ class Cluster:
     links: dict[str, LinkSpec]
     transport: TransportSpec
     stragglers: Stragglers = Stragglers()
+    one_machine: bool = False
+    nic_rates: tuple[float, ...] = ()
 
     @property
     def device(self) -> str:
@@ -143,10 +124,14 @@ class Cluster:
         for kind, link in self.links.items():
             yield f"links.{kind}.bandwidth", link.bandwidth
             yield f"links.{kind}.latency", link.latency
-        yield "transport.operation", self.transport.operation
-        yield "transport.message", self.transport.message
+        for name, cost in (("operation", self.transport.operation), ("message", self.transport.message)):
+            if cost.value or not self.transport.measured:
+                yield f"transport.{name}", cost
         if self.transport.process is not None:
             yield "transport.process", self.transport.process
+        for kind, known in self.transport.measured.items():
+            for ranks, quantity in known.items():
+                yield f"transport.measured.{kind}.{ranks}", quantity
 
 
 def known_clusters() -> list[str]:
@@ -155,12 +140,14 @@ def known_clusters() -> list[str]:
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:
-    """A cluster by name, or from a TOML file; `NAME:KEY=VALUE:...` changes keys of the file (`sims.overrides`).
+    """A cluster by name, from a TOML file, or of a lab; `NAME:KEY=VALUE:...` changes keys of a file (`sims.overrides`).
 
     Raises:
         InputError: unknown name, unreadable file, unknown key, bad unit, counts that do not divide, or links that the
             transport lacks.
     """
+    if is_lab(str(name_or_path)):
+        return of_lab(parse_lab(str(name_or_path)))
     name, changes = overrides.split(str(name_or_path))
     path = units.find(name, "cluster", CLUSTERS)
     top = overrides.changed(units.read_toml(path, "cluster"), changes)
@@ -184,13 +171,44 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         spread=hosts.flag("spread"),
         cores=hosts.integer("cores", 0, minimum=0),
         links=_links(links),
-        transport=_transport(top.needed("transport")),
+        transport=read_transport(top.needed("transport")),
         stragglers=read_stragglers(top.table("stragglers")),
     )
     hosts.close()
     top.close()
     _check(cluster, f"cluster file {path.name}")
     return cluster
+
+
+def of_lab(lab: LabSpec) -> Cluster:
+    """The cluster that models a lab: its hosts are one machine, as `lab.calibration` measured it (else as `local` is).
+
+    A host's link carries frames, so payload gets PAYLOAD_SHARE of its rate. What is not shaped is as fast as
+    this machine's loopback. All bytes between hosts are copied by the machine's cores, which is the spine.
+
+    Raises:
+        InputError: the calibration folder has no cluster file, or a bad one.
+    """
+    machine = load_cluster(Path(lab.calibration, "cluster.toml") if lab.calibration else "local")
+    copying = machine.links["loopback"]
+    fast, none = copying.bandwidth.value, Quantity(0.0, "measured")
+    rates = tuple(fast if rate is None else PAYLOAD_SHARE * rate for rate in lab.rates)
+    half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
+    return replace(
+        machine,
+        name=lab.name,
+        summary=f"{lab.hosts} hosts on one machine: {machine.summary}",
+        hosts=lab.hosts,
+        ranks_per_host=lab.ranks_per_host,
+        per_rack=1 if lab.hosts > 1 else 0,
+        links={
+            "loopback": copying,
+            "nic": LinkSpec(Quantity(max(rates), "datasheet"), half, "ethernet"),
+            "spine": LinkSpec(copying.bandwidth, none, "ethernet"),
+        },
+        one_machine=True,
+        nic_rates=rates,
+    )
 
 
 def _profiles(hosts: Table, path: Path, count: int, devices: int) -> tuple[str, ...]:
@@ -230,19 +248,6 @@ def _links(table: Table) -> dict[str, LinkSpec]:
         row.close()
     table.close()
     return links
-
-
-def _transport(table: Table) -> TransportSpec:
-    none = Quantity(0.0)
-    process = table.quantity("process", "bandwidth", none)
-    spec = TransportSpec(
-        kind=table.text("kind", choices=TRANSPORTS),
-        operation=table.quantity("operation", "time", none),
-        message=table.quantity("message", "time", none),
-        process=process if process.value else None,
-    )
-    table.close()
-    return spec
 
 
 def _check(cluster: Cluster, where: str) -> None:

@@ -30,6 +30,7 @@ from sims.grpc import Grpc
 from sims.nccl import Nccl
 from sims.network import FluidNetwork
 from sims.placement import Placement
+from sims.software import OPERATIONS
 
 LIBRARIES: dict[str, type[Library]] = {"gloo": Gloo, "nccl": Nccl, "grpc": Grpc}
 
@@ -46,7 +47,8 @@ class Transport:
     ) -> None:
         self.env, self.network, self.placement, self.profiles = env, network, placement, profiles
         spec = placement.cluster.transport
-        self._operation_s = spec.operation.value
+        self._operation_s = {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
+        self._copies: dict[tuple[int, bool], tuple[np.ndarray, np.ndarray]] = {}  # links and latency of a rank's copies
         self.wire = Wire(env, network, placement, spec.message.value)
         self.library = LIBRARIES[spec.kind](self.wire)
 
@@ -55,8 +57,8 @@ class Transport:
         size = self.placement.size
         if size == 1 and not isinstance(effect, AllToAll):
             return
-        if size > 1 and self._operation_s:
-            yield self.env.timeout(self._operation_s)
+        if size > 1 and self._operation_s[kind := _kind(effect)]:
+            yield self.env.timeout(self._operation_s[kind])
         staged = self.placement.staged
         if staged:
             yield from self.copy(rank, staged_bytes(effect, rank), to_host=True)
@@ -78,18 +80,20 @@ class Transport:
         profile = self.profiles[rank]
         if profile.kind != "gpu" or nbytes == 0:
             return
-        routes = self.placement.copy_routes(np.asarray([rank]), to_host)
+        if (rank, to_host) not in self._copies:
+            routes = self.placement.copy_routes(np.asarray([rank]), to_host)
+            self._copies[rank, to_host] = routes, self.placement.latencies(routes) + profile.launch.value
+        routes, latency = self._copies[rank, to_host]
         group, done = self.network.group(1)
-        latency = self.placement.latencies(routes) + profile.launch.value
         self.network.add(routes, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
         yield done
 
     def _all_to_all(self, operation: Operation, rank: int, effect: AllToAll) -> Waits:
         size = self.placement.size
         sends = sum((part.send * part.row_bytes for part in effect.parts), np.zeros(size, np.int64))
-        if sends[rank]:
-            profile, kept = self.profiles[rank], Work("copy", 2 * int(sends[rank]))
-            yield self.env.timeout(profile.seconds(kept) + profile.host_launch)
+        # Several parts are laid out in one buffer, and cut apart again; the rows that stay are copied by the library.
+        several = len(effect.parts) > 1
+        yield from self._copied(rank, int(sends.sum()) if several else int(sends[rank]))
         unknown = sum(part.recv is None for part in effect.parts)
         if unknown:
             operation.announce(rank, sends)
@@ -101,6 +105,14 @@ class Transport:
             received = (part.recv * part.row_bytes for part in effect.parts if part.recv is not None)
             incoming = sum(received, np.zeros(size, np.int64))
         yield from self.library.exchange(operation, 1, rank, sends, incoming)
+        if several:
+            yield from self._copied(rank, int(incoming.sum()))
+
+    def _copied(self, rank: int, nbytes: int) -> Waits:
+        """A copy in the memory of the rank's device."""
+        if nbytes:
+            profile = self.profiles[rank]
+            yield self.env.timeout(profile.seconds(Work("copy", 2 * nbytes, name="cat")) + profile.host_launch)
 
     def _pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
         outgoing, incoming = np.zeros(self.placement.size, np.int64), np.zeros(self.placement.size, np.int64)
@@ -109,6 +121,13 @@ class Transport:
         else:
             incoming[effect.source] = effect.like.numel() * effect.like.element_size()
         yield from self.wire.round(operation, (0,), rank, outgoing, incoming)
+
+
+def _kind(effect: Effect) -> str:
+    """The member of OPERATIONS that an effect is."""
+    if isinstance(effect, AllReduce):
+        return "all_reduce" if effect.deterministic else "ring"
+    return "broadcast" if isinstance(effect, Broadcast) else "pair" if isinstance(effect, Send | Recv) else "all_to_all"
 
 
 def incoming_bytes(effect: Effect, rank: int) -> int:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
 from real import calibrate
+from real.link_probes import KINDS, SIZES, Line, fit, sent
 from real.probes import timed
 from sims.device import load_device
+from sims.software import OPERATIONS, TransportSpec
 from sims.topology import load_cluster
+from sims.units import Quantity
 
 MEASURED: dict[str, Any] = {
     "device": {
@@ -24,13 +28,16 @@ MEASURED: dict[str, Any] = {
         "bandwidth.dropout": 5e9, "fresh.bandwidth": 4e9, "fresh.above": 2**25, "codec.1": 1e10, "codec.8": 2e10,
         "spmm.16": 6.3e-11, "spmm.256": 2e-10, "memory": 2.4e10,
     },
-    "link": {
-        "operation": 6e-5, "round": 4e-5, "bandwidth": 1.1e9, "error": 0.07, "reduce": 1.4e-4,
-        "points": [[1024.0, 1.01e-4], [4096.0, 1.04e-4]],
+    "links": {
+        ranks: {
+            kind: Line(6e-5 * ranks, 1 / rate, 0.07, [(1024.0, 1.01e-4, 1e-5), (4096.0, 1.04e-4, 1e-5)])
+            for kind in KINDS
+        }
+        for ranks, rate in ((2, 1.1e9), (3, 0.9e9), (4, 0.5e9))
     },
     "provenance": {
         "machine": 'A "fine" CPU', "cores": 2, "python": "3.11.7", "torch": "2.13", "date": "2026-01-02",
-        "ranks": 2, "threads": 1, "seconds": 9.5,
+        "ranks": 2, "threads": 1, "hosts": 1, "seconds": 9.5,
     },
 }  # fmt: skip
 
@@ -52,42 +59,42 @@ def test_files_say_what_was_measured(tmp_path: Path) -> None:
     assert len(list(device.quantities())) == len(expected)
     assert (device.kind, device.cores, cluster.cores, cluster.hosts) == ("cpu", 1, 2, 1)
     transport, loopback = cluster.transport, cluster.links["loopback"]
-    assert transport.operation.value == pytest.approx(6e-5)
     assert transport.process is not None and transport.process.value == pytest.approx(1.1e9)
-    assert transport.message.value + loopback.latency.value == pytest.approx(4e-5)
-    assert loopback.bandwidth.value == pytest.approx(2.2e9)  # two ranks at once
-    assert loopback.bandwidth.source == "measured" and loopback.latency.source == "assumed"
+    assert {kind: sorted(known) for kind, known in transport.measured.items()} == {
+        kind: [2, 3, 4] for kind in OPERATIONS
+    }
+    assert transport.seconds("ring", 3) == pytest.approx(1.8e-4)
+    assert transport.seconds("pair", 8) == pytest.approx(4.8e-4)  # on the line of 3 and 4
+    assert loopback.bandwidth.value == pytest.approx(2.7e9)  # three ranks, 0.9 GB/s each
+    assert all(quantity.source == "measured" for _, quantity in cluster.quantities())
     text = (tmp_path / "cluster.toml").read_text()
-    assert "2026-01-02" in text and "torch 2.13" in text and "4096:      104.0" in text
+    assert "2026-01-02" in text and "torch 2.13" in text and "4096: 104" in text and "within 7 %" in text
 
 
-def test_more_cores_than_were_busy_is_marked_as_assumed(tmp_path: Path) -> None:
-    measured = MEASURED | {"provenance": MEASURED["provenance"] | {"cores": 16}}
-    _, cluster = files(tmp_path, measured)
-    assert cluster.links["loopback"].bandwidth.source == "assumed"
-    assert cluster.links["loopback"].bandwidth.value == pytest.approx(16 * 1.1e9)
+def test_between_measured_numbers_of_ranks_costs_are_between() -> None:
+    known = {2: Quantity(1e-4), 4: Quantity(5e-4)}
+    spec = TransportSpec("gloo", Quantity(7e-5), Quantity(0.0), None, {"ring": known})
+    assert [spec.seconds("ring", ranks) for ranks in (2, 3, 4, 5)] == pytest.approx([1e-4, 3e-4, 5e-4, 7e-4])
+    assert spec.seconds("ring", 1) == pytest.approx(1e-4)  # never less than anything measured
+    assert spec.seconds("pair", 3) == 7e-5  # not measured
+    one = TransportSpec("gloo", Quantity(0.0), Quantity(0.0), None, {"ring": {3: Quantity(2e-4)}})
+    assert [one.seconds("ring", ranks) for ranks in (2, 3, 9)] == [2e-4] * 3
 
 
-@settings(deadline=None, max_examples=50)
-@given(
-    operation=st.floats(1e-6, 1e-3),
-    one_round=st.floats(1e-6, 1e-3),
-    bandwidth=st.floats(1e7, 1e11),
-    noise=st.booleans(),
-)
-def test_fit_finds_costs_and_its_own_error(operation: float, one_round: float, bandwidth: float, noise: bool) -> None:
-    one_round = min(max(one_round, 0.2 * operation), 5 * operation)
-    points = [[float(n), operation + one_round + n / bandwidth] for n in calibrate.SIZES]
-    if noise:
-        points = [[n, seconds * (1.05 if at % 2 else 0.95)] for at, (n, seconds) in enumerate(points)]
-    found = calibrate.fit(points, operation + 2 * one_round)
-    assert found["error"] < (0.12 if noise else 1e-3)
-    if not noise:
-        alpha = found["operation"] + found["round"]
-        assert alpha == pytest.approx(operation + one_round, rel=0.01)
-        assert found["round"] == pytest.approx(one_round, rel=0.05, abs=0.02 * alpha)
-        if calibrate.SIZES[-1] / bandwidth > alpha:
-            assert found["bandwidth"] == pytest.approx(bandwidth, rel=0.01)
+@given(alpha=st.floats(1e-5, 1e-2), rate=st.floats(1e7, 1e11), noise=st.floats(0, 0.1))
+def test_fit_finds_a_line_and_its_own_error(alpha: float, rate: float, noise: float) -> None:
+    signs = [1 if at % 2 else -1 for at in range(len(SIZES))]
+    points = [(float(n), (alpha + n / rate) * (1 + s * noise), 0.0) for n, s in zip(SIZES, signs, strict=True)]
+    line = fit(points)
+    assert line.error <= 2.5 * noise + 1e-6
+    assert line.alpha == pytest.approx(alpha, rel=3 * noise + 1e-3, abs=3 * noise * SIZES[0] / rate + 1e-7)
+    if SIZES[-1] / rate > alpha:
+        assert 1 / line.beta == pytest.approx(rate, rel=6 * noise + 1e-3)
+    assert line.points == points
+
+
+def test_bytes_that_a_rank_sends() -> None:
+    assert [sent(kind, 600, 3) for kind in KINDS] == [1200, 800, 800, 600, 600]
 
 
 def test_only_cpus_are_measured() -> None:
@@ -115,7 +122,7 @@ def test_timed_is_not_fooled_by_a_slow_call() -> None:
 @pytest.mark.processes
 def test_this_machine(tmp_path: Path) -> None:
     """The whole way, quickly: figures within what any machine that runs torch can do."""
-    path = calibrate.calibrate_to(tmp_path / "calibration")
+    path = calibrate.calibrate_to(tmp_path / "calibration", ranks=(2,))
     cluster = load_cluster(path)
     device = load_device(cluster.device)
     assert {file.name for file in path.parent.iterdir()} == {"cluster.toml", "device.toml"}
@@ -125,8 +132,9 @@ def test_this_machine(tmp_path: Path) -> None:
     assert all(1e-13 <= q.value < 1e-7 for q in device.spmm.values())
     assert 1e-7 < device.launch.value < 1e-3
     assert 1e7 < cluster.links["loopback"].bandwidth.value < 1e12
-    assert 1e-6 < cluster.transport.operation.value + cluster.transport.message.value < 1e-1
-    assert len(calibrate.SIZES) >= 6
-    rows = [line for line in path.read_text().splitlines() if line.startswith("#   ")]
-    assert [int(row[1:].split(":")[0]) for row in rows] == list(calibrate.SIZES)
+    assert len(SIZES) >= 6
+    for kind in OPERATIONS:
+        assert 1e-6 < cluster.transport.seconds(kind, 2) < 1
+        row = next(line for line in path.read_text().splitlines() if line.startswith(f"#   2 ranks, {kind}:"))
+        assert len(re.findall(r"\d+: \d+", row)) == len(SIZES)
     assert tomllib.loads(path.read_text())["hosts"]["device"] == "device.toml"

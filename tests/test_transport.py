@@ -237,10 +237,28 @@ def test_links_that_nothing_crossed_are_knobs_without_effect(size: int, idle: li
     assert changed == ("nic" not in idle)
 
 
-def test_ranks_of_a_host_share_its_cores(tmp_path: Path) -> None:
+def test_ranks_of_a_host_share_its_cores() -> None:
     async def program(rank: Rank) -> None:
         torch.ones(1000, 100) @ torch.ones(100, 100)
+        await rank.all_reduce(torch.ones(1), label="together")
 
     cluster = load_cluster("local")
     alone, crowded = (seconds_of(timed(program, size, cluster))["compute"] for size in (1, 4))
     assert crowded == pytest.approx(4 * alone)
+    lab = load_cluster("lab:4x1gbit")
+    assert seconds_of(timed(program, 4, lab))["compute"] == pytest.approx(4 * alone)  # hosts of one machine
+
+
+def test_a_rank_that_waits_leaves_its_share_of_the_cores() -> None:
+    """Two ranks on one core: the second has it alone once the first is done."""
+
+    async def program(rank: Rank) -> None:
+        for _ in range(1 + 2 * rank.index):
+            torch.ones(1000, 100) @ torch.ones(100, 100)
+        await rank.all_reduce(torch.ones(1), label="together")
+
+    cluster = load_cluster("local:hosts.cores=2")
+    one = seconds_of(timed(program, 1, cluster))["compute"]
+    short, long = (seconds["compute"] for _, seconds in timed(program, 2, cluster).results)
+    assert short == pytest.approx(2 * one, rel=0.02)
+    assert long == pytest.approx(4 * one, rel=0.02)  # 2 of its 3 pieces alone, the first one shared

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
+from harness.commands.calibrate_arguments import add_calibrate, add_validate
+from harness.commands.checkpoint_arguments import add_checkpoints
+from harness.commands.cluster_arguments import add_lab, add_launch, split
 from harness.errors import InputError, unknown
 from harness.spec import RunConfig, from_mapping, from_toml
 
@@ -20,16 +23,20 @@ COMMANDS = {
     "run": "train one method; print its times, bytes, accuracy and memory",
     "compare": "the same for several methods and modes, with a table and a figure",
     "sweep": "run every cell of a grid, in parallel; resumable after a kill",
-    "what-if": "time the same runs under other bandwidths, latencies and bits; name the crossovers",
+    "what-if": "time the same runs under other bandwidths, devices, libraries and bits; name the crossovers",
     "trace": "write a run's timeline for Perfetto, with figures of lanes, links and transfers",
     "demo": "calibrate this machine and compare three methods, simulated beside real",
     "partition": "cut a graph and print the quality of the cut",
     "calibrate": "measure this machine and write a cluster file that --mode sim can use",
+    "validate": "run and simulate the same cells on this machine; say how far predictions are off",
     "methods": "list the methods and their options",
     "datasets": "list the graphs, and where to put those that are missing",
     "clusters": "list the cluster models, or show one",
+    "lab": "build hosts on this machine with shaped links (Linux, root); measure them, or run a command there",
+    "launch": "write the job script that runs a config on a Slurm cluster",
     "flows": "run raw transfers of a file through the network model; when each ends",
     "collect": "gather result files into one Parquet or CSV table",
+    "report": "make the papers' tables and figures anew, beside the published numbers, and judge them",
     "doctor": "say what this machine and installation can do",
 }
 GROUPS = {  # first field of a group -> its title in --help
@@ -64,9 +71,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
     parser, commands = _parsers()
-    args, extra = parser.parse_known_args(argv)
+    own, words = split(argv)
+    args, extra = parser.parse_known_args(own)
     if extra:
         raise _unexpected(extra, commands[args.command])
+    if words:
+        args.words = words
     return args
 
 
@@ -144,6 +154,7 @@ def _add_outputs(parser: Parser, out: str) -> None:
 
 def _add_run(parser: Parser) -> None:
     _add_config(parser)
+    add_checkpoints(parser)
     _add_outputs(parser, "runs")
 
 
@@ -177,6 +188,8 @@ def _add_what_if(parser: Parser) -> None:
     )  # fmt: skip
     knob.add_argument("--latency", metavar="LINK=LOW..HIGH", help="vary a latency instead, e.g. nic=1us..1ms")
     parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
+    parser.add_argument("--devices", metavar="A,B", help="also time it on these devices (names or files of profiles)")
+    parser.add_argument("--transports", metavar="A,B", help="also time it over these libraries: gloo, nccl, grpc")
     parser.add_argument("--points", type=int, default=25, metavar="N", help="points of the range (default: 25)")
     parser.add_argument(
         "--recorded",
@@ -219,15 +232,6 @@ def _add_partition(parser: Parser) -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the counts here; - writes them to stdout, alone")
 
 
-def _add_calibrate(parser: Parser) -> None:
-    parser.add_argument(
-        "--out", type=Path, default=Path("calibration"), metavar="DIR", help="folder (default: calibration/)"
-    )
-    depth = parser.add_mutually_exclusive_group()
-    depth.add_argument("--quick", dest="quick", action="store_true", default=True, help="under a minute (default)")
-    depth.add_argument("--full", dest="quick", action="store_false", help="minutes, narrower errors")
-
-
 def _add_methods(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show everything about this one")
 
@@ -253,7 +257,20 @@ def _add_collect(parser: Parser) -> None:
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="a .parquet or .csv file")
 
 
-_ADD = {
+def _add_report(parser: Parser) -> None:
+    what = "make the report (default), or list its items"
+    parser.add_argument("what", nargs="?", choices=("all", "list"), default="all", help=what)
+    only = "tables, figures or papers: sylvie/table3,bns-gcn (default: all)"
+    parser.add_argument("--only", metavar="KEY,...", default="", help=only)
+    parser.add_argument("--html", action="store_true", help="also write index.html: one page that needs no network")
+    budget = "time for all training on two cores: 90s, 1h (default: 10m)"
+    parser.add_argument("--budget", default="10m", metavar="TIME", help=budget)
+    parser.add_argument("--full", action="store_true", help="the papers' epochs, seeds and graphs; hours to days")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one per core)")
+    _add_outputs(parser, "report")
+
+
+_ADD: dict[str, Callable[[Parser], None]] = {
     "run": _add_run,
     "compare": _add_compare,
     "sweep": _add_sweep,
@@ -261,9 +278,13 @@ _ADD = {
     "trace": _add_trace,
     "demo": _add_demo,
     "partition": _add_partition,
-    "calibrate": _add_calibrate,
+    "calibrate": add_calibrate,
+    "validate": add_validate,
     "methods": _add_methods,
     "clusters": _add_clusters,
     "flows": _add_flows,
+    "lab": add_lab,
+    "launch": add_launch,
     "collect": _add_collect,
+    "report": _add_report,
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,20 +12,36 @@ from typing import Any
 from harness.commands import clusters
 from harness.commands.cells import writable
 from harness.console import show, stderr, stdout
+from harness.lab_spec import LabSpec, parse_lab
 
 
 def main(args: argparse.Namespace) -> int:
     """Measure, write, show."""
     writable(args.out, folder=True)
-    path = measure(args.out, quick=args.quick)
+    path = measure(args.out, quick=args.quick, hosts=parse_lab(args.lab) if args.lab else None)
     cluster: Any = import_module("sims.topology").load_cluster(path)
     show([*clusters.report(cluster), f"written: {path}; use it with --mode sim --cluster {path}"], stdout())
     return 0
 
 
-def measure(out: Path, *, quick: bool, quiet: bool = False) -> Path:
-    """Write a cluster file of this machine into `out`; answers its path. See `real.calibrate`."""
+def measure(
+    out: Path,
+    *,
+    quick: bool,
+    quiet: bool = False,
+    threads: int = 0,
+    hosts: LabSpec | None = None,
+    ranks: Sequence[int] = (),
+) -> Path:
+    """Write device and cluster file of this machine into `out`; answers the path of the latter.
+
+    See `real.calibrate` for machine and collectives (among every number in `ranks`, 2 to 4 by default; `hosts`: between
+    those of a lab), `sims.calibrated` for operators.
+    """
     if not quiet:
-        show([f"measuring this machine ({'under a minute' if quick else 'some minutes'}; keep it idle)"], stderr())
-    path: Path = import_module("real.calibrate").calibrate_to(out, quick=quick)
+        show([f"measuring this machine ({'about a minute' if quick else 'some minutes'}; keep it idle)"], stderr())
+    machine = import_module("real.calibrate")
+    path: Path = machine.calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or machine.LINK_RANKS)
+    threads = threads or max(1, (os.cpu_count() or 1) // machine.RANKS)
+    import_module("sims.calibrated").add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
     return path

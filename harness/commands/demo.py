@@ -31,7 +31,7 @@ CONFIG = RunConfig(
 def main(args: argparse.Namespace) -> int:
     """Calibrate, simulate, run, compare."""
     writable(args.out, folder=True)
-    cluster = measure(args.out, quick=True, quiet=args.quiet)
+    cluster = measure(args.out, quick=True, quiet=args.quiet, ranks=(CONFIG.parts,))
     cells = run_all(
         cells_of(replace(CONFIG, cluster=str(cluster)), METHODS, "sim,real"),
         args.out / "runs",

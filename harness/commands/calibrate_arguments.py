@@ -1,0 +1,43 @@
+"""Arguments of the commands that measure this machine; imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_calibrate(parser: argparse.ArgumentParser) -> None:
+    """`haloscope calibrate`."""
+    parser.add_argument(
+        "--out", type=Path, default=Path("calibration"), metavar="DIR", help="folder (default: calibration/)"
+    )
+    text = "measure collectives between the hosts of a lab instead, unshaped (root)"
+    parser.add_argument("--lab", metavar="lab:3x1gbit", help=text)
+    depth = parser.add_mutually_exclusive_group()
+    depth.add_argument("--quick", dest="quick", action="store_true", default=True, help="about a minute (default)")
+    depth.add_argument("--full", dest="quick", action="store_false", help="minutes, narrower errors")
+
+
+def add_validate(parser: argparse.ArgumentParser) -> None:
+    """`haloscope validate`."""
+    where = "local, or a lab such as lab:3x1gbit (root); several with commas between spaces (default: local)"
+    parser.add_argument("--cluster", nargs="+", default=["local"], metavar="NAME", help=where)
+    parser.add_argument("--study", action="store_true", help="labs of 3 hosts at 100 Mb/s, 1 Gb/s and unshaped")
+    parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: one of every kind)")
+    graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy,balanced)"
+    parser.add_argument("--datasets", nargs="+", default=["heavy", "balanced"], metavar="NAME", help=graphs)
+    parser.add_argument("--parts", type=int, default=0, metavar="N", help="ranks (default: all of a lab; 2 on local)")
+    parser.add_argument("--epochs", type=int, default=25, metavar="N", help="epochs; the first 5 warm up (default: 25)")
+    for name, default in (("model", "gcn"), ("partitioner", "auto")):
+        text = f"of graphs that are named (default: {default})"
+        parser.add_argument(f"--{name}", default=default, metavar="TEXT", help=text)
+    for name, size in (("layers", 3), ("hidden", 64)):
+        text = f"of models on graphs that are named (default: {size})"
+        parser.add_argument(f"--{name}", type=int, default=size, metavar="N", help=text)
+    parser.add_argument("--calibration", type=Path, metavar="DIR", help="of this machine (default: measured now)")
+    parser.add_argument("--force", action="store_true", help="measure again what was measured earlier")
+    parser.add_argument(
+        "--out", type=Path, default=Path("validation"), metavar="DIR", help="folder (default: validation/)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the records here; - writes them to stdout, alone")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")

@@ -1,0 +1,176 @@
+"""`haloscope validate`: predicts and measures the same runs, component by component, and says how far they are apart.
+
+Finished cells are kept: a measurement by its settings, a prediction by those and by the calibration that it rests on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import runner, validation
+from harness.commands.calibrate import measure
+from harness.commands.cells import as_json, deliver, json_target, writable
+from harness.commands.tables import table
+from harness.console import duration, show, significant, stderr, time_unit
+from harness.errors import InputError
+from harness.lab_spec import is_lab, parse_lab
+from harness.results import Result, write_atomically
+from harness.spec import RunConfig, check
+
+STUDY = ("lab:3x100mbit", "lab:3x1gbit", "lab:3xunshaped")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Calibrate, measure and predict every cell, show and write the records; 1 where bytes differ."""
+    writable(args.out, folder=True)
+    json_target(args.json)
+    configs = _configs(args)
+    for config in configs:
+        check(config)
+        runner.check_driver(config)
+    records = _run(configs, args)
+    paths = import_module("reports.validation").publish(records, args.out)
+    lines: list[Any] = [*_tables(records), _said(records), "written: " + ", ".join(map(str, paths))]
+    deliver(records, lines, args.json, args.quiet)
+    return 0 if all(found["bytes_equal"] for found in records) else 1
+
+
+def _configs(args: argparse.Namespace) -> list[RunConfig]:
+    if args.epochs <= validation.WARM_UP:
+        raise InputError(f"--epochs must be more than the {validation.WARM_UP} that warm up; 25 measure 20")
+    given = {name: getattr(args, name) for name in ("model", "layers", "hidden", "partitioner")}
+    workloads = {name: validation.WORKLOADS.get(name, {"dataset": name, **given}) for name in args.datasets}
+    clusters = STUDY if args.study else args.cluster
+    for cluster in clusters:
+        if cluster != "local" and not is_lab(cluster):
+            raise InputError(f"--cluster {cluster}: only this machine (local) and its labs (lab:3x1gbit) are measured")
+    base = RunConfig(epochs=args.epochs, eval_every=-1, lr=0.02)
+    return validation.cells(clusters, workloads, args.methods or validation.METHODS, args.parts, base)
+
+
+def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every cell's record, with a line of progress after each."""
+    calibrations = {name: _calibration(config, args) for config in configs if (name := _machine(config))}
+    records, begin = [], time.monotonic()
+    for number, config in enumerate(configs, 1):
+        measured = _measured(config, args.out / "measured", args.force)
+        predicted = _predicted(config, calibrations[_machine(config)], args.out / "predicted")
+        same = measured.pop("traffic") == predicted.pop("traffic")
+        records.append(validation.record(config, measured, predicted, same))
+        if not args.quiet:
+            left = (time.monotonic() - begin) / number * (len(configs) - number)
+            show([_progress(records[-1], number, len(configs), left)], stderr())
+    return records
+
+
+def _machine(config: RunConfig) -> str:
+    """What a calibration is good for: this machine's loopback, or so many hosts and ranks of a lab."""
+    lab = parse_lab(config.cluster) if is_lab(config.cluster) else None
+    return f"{'local' if lab is None else f'{lab.hosts}x{lab.ranks_per_host}'}-{config.threads}"
+
+
+def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
+    """The folder of a calibration: the one that was given, one from earlier, or one made now."""
+    if args.calibration is not None:
+        return Path(args.calibration)
+    folder: Path = args.out / "calibration" / _machine(config)
+    if args.force or not (folder / "cluster.toml").exists():
+        hosts = parse_lab(config.cluster) if is_lab(config.cluster) else None
+        measure(folder, quick=True, quiet=args.quiet, threads=config.threads, hosts=hosts)
+    return folder
+
+
+def _measured(config: RunConfig, folder: Path, force: bool) -> dict[str, Any]:
+    """Typical seconds, traffic and the load of others of a real run, from an earlier time or now."""
+    path = folder / f"{config.run_id()}.json"
+    if path.exists() and not force:
+        return dict(msgspec.json.decode(path.read_bytes()))
+    runner.make_job(config)  # data are prepared outside of what is watched
+    with validation.watching() as load:
+        result = runner.run(config)
+    found = {**_epochs(result), "foreign_load": load.foreign}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, as_json(found))
+    return found
+
+
+def _predicted(config: RunConfig, calibration: Path, folder: Path) -> dict[str, Any]:
+    """Typical seconds and traffic of the simulated run on the calibration, with this partition's neighbour sums."""
+    texts = [(calibration / name).read_bytes() for name in ("device.toml", "cluster.toml")]
+    key = hashlib.sha256(b"\n".join([config.run_id().encode(), *texts])).hexdigest()
+    path = folder / key / "seconds.json"
+    if path.exists():
+        return dict(msgspec.json.decode(path.read_bytes()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    profile: Any = import_module("sims.calibrated")
+    profile.with_blocks(calibration / "device.toml", config, path.parent / "device.toml")
+    write_atomically(path.parent / "cluster.toml", texts[1])
+    cluster = str(path.parent / "cluster.toml")
+    if is_lab(config.cluster):
+        cluster = replace(parse_lab(config.cluster), calibration=str(path.parent)).name
+    found = _epochs(runner.run(replace(config, mode="sim", cluster=cluster)))
+    write_atomically(path, as_json(found))
+    return found
+
+
+def _epochs(result: Result) -> dict[str, Any]:
+    if result.state != "done":
+        raise InputError(f"{result.config.method} on {result.config.dataset}: {result.state}: {result.message}")
+    found = {**validation.typical(result.epochs), "traffic": validation.traffic(result.epochs)}
+    return dict(msgspec.json.decode(msgspec.json.encode(found)))  # as it will be read back
+
+
+def _progress(record: dict[str, Any], number: int, of: int, left: float) -> str:
+    times = [record[side]["epoch"] for side in ("predicted", "measured")]
+    factor, unit = time_unit(times)
+    predicted, measured = (significant(seconds * factor) for seconds in times)
+    rest = f"; about {duration(left)} left" if number < of else ""
+    name = f"[{number}/{of}] {record['method']}, {_graph(record)}, {record['cluster']}"
+    return f"{name}: predicted {predicted}, measured {measured} {unit} ({100 * record['error']:+.0f} %){rest}"
+
+
+def _graph(record: dict[str, Any]) -> str:
+    known = {str(values["dataset"]): name for name, values in validation.WORKLOADS.items()}
+    return known.get(record["dataset"], str(record["dataset"]))
+
+
+def _tables(records: list[dict[str, Any]]) -> list[Any]:
+    """One table per graph and cluster: every component predicted / measured, then the error of the epoch."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((_graph(record), record["cluster"]), []).append(record)
+    made = []
+    for (graph, cluster), group in groups.items():
+        factor, unit = time_unit([record["measured"]["epoch"] for record in group])
+        columns = [f"{name} {unit}" for name in validation.COMPONENTS]
+        heading = ["method", *columns, f"spread {unit}", "error", "bytes", "others"]
+        made.append(table(f"{graph}, {cluster}: predicted / measured", heading, [_row(r, factor) for r in group]))
+    return made
+
+
+def _row(record: dict[str, Any], factor: float) -> list[str]:
+    pairs = [(record["predicted"][name], record["measured"][name]) for name in validation.COMPONENTS]
+    times = [f"{significant(p * factor)} / {significant(m * factor)}" for p, m in pairs]
+    load = record["foreign_load"]
+    others = f"{100 * load:.0f} %" + (" busy!" if load > validation.FOREIGN else "")
+    rest = [f"{100 * record['error']:+.1f} %", "equal" if record["bytes_equal"] else "DIFFER", others]
+    return [record["method"], *times, significant(record["measured"]["spread"] * factor), *rest]
+
+
+def _said(records: list[dict[str, Any]]) -> str:
+    found = asdict(validation.verdict(records))
+    text = (
+        "{cells} cells: error of the epoch time: median {median:.1%}, 90th percentile {p90:.1%}; "
+        "order of methods: Kendall's tau {tau:.2f}; bytes {same}"
+    ).format(**found, same="equal" if found["bytes_equal"] else "DIFFER")
+    disturbed = found["disturbed"]
+    return text + (f"; {disturbed} cells were measured while others kept the machine busy" if disturbed else "")

@@ -1,0 +1,166 @@
+"""Adds to a measured device file what every operator of real training costs there, and neighbour sums on given graphs.
+
+The operators are watched in small training runs of every method (`sims.profiling`), one process per core at once, so
+that they share caches and memory as the ranks of a run do. The graphs are made for this; no run that a prediction is
+judged on is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.errors import HaloscopeError
+from harness.methods.registry import METHODS
+from harness.spec import RunConfig, from_mapping
+from sims.costs import fit
+from sims.device import DeviceProfile, Work, load_device, save_device
+from sims.profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.units import Quantity
+
+SIZES = ((1_000, 16), (6_000, 64), (24_000, 128))
+"""Nodes and columns of the graphs that operators are watched on."""
+
+LIMIT_S = 900.0
+
+
+class Found(msgspec.Struct):
+    """What one watching process says: operator, its distinct works with their times; typical epochs."""
+
+    samples: dict[str, list[tuple[Work, list[float]]]]
+    epochs: list[Epoch]
+
+
+def workloads(threads: int, quick: bool) -> list[RunConfig]:
+    """The training runs that operators are watched in: every method at every size, all codecs and models."""
+    methods = [name for name in METHODS if name != "single"]
+    more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
+    found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
+    found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]
+    for model in ("sage", "gat"):
+        found += [replace(_workload("vanilla", *size, threads, quick), model=model) for size in SIZES[:2]]
+    return found
+
+
+def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
+    """Watch every operator and write its costs, and those of Python around it, into the device file.
+
+    Raises:
+        InputError: the device file cannot be read or written.
+        HaloscopeError: a watching process failed.
+    """
+    profile = load_device(device)
+    copies = max(1, (os.cpu_count() or 1) // threads)
+    observed = watched("epochs", workloads(threads, quick), copies)
+    launch, effect, byte = observed.overheads()
+    profile = replace(
+        profile,
+        launch=_measured(max(launch, 1e-8), "Python and autograd around an operator"),
+        effect=_measured(effect, "of the program around an exchange"),
+        release=_measured(1 / byte, "memory that goes back and comes again") if byte > 0 else None,
+        operators=observed.costs(),
+    )
+    _save(profile, device)
+
+
+def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
+    """The device file `device` with neighbour sums as they cost on this config's very blocks, written to `to`.
+
+    Raises:
+        InputError: as `harness.runner.make_job`, or a device file that cannot be read or written.
+        HaloscopeError: a watching process failed.
+    """
+    profile = load_device(device)
+    copies = max(1, (os.cpu_count() or 1) // max(1, config.threads))
+    observed = watched("blocks", [config], copies)
+    sums = {name: fit(calls) for name, calls in observed.samples.items() if name in SUMS}
+    to.write_bytes(device.read_bytes())
+    _save(replace(profile, operators={**profile.operators, **sums}), to)
+
+
+SUMS = ("haloscope::gather_sum",)
+"""Operators whose cost the graph decides."""
+
+
+def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+    """What `copies` processes see at the same time in these configs; `what` is "epochs" or "blocks"."""
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
+        asked = Path(folder, "configs")
+        asked.write_bytes(msgspec.json.encode([asdict(config) for config in configs]))
+        answers = [Path(folder, f"found{copy}") for copy in range(copies)]
+        command = [sys.executable, "-m", "sims.calibrated", what, str(asked)]
+        processes: list[subprocess.Popen[str]] = []
+        try:
+            for answer in answers:
+                log = subprocess.PIPE
+                processes.append(subprocess.Popen([*command, str(answer)], stderr=log, text=True, env=_environment()))
+            for process in processes:
+                _, said = process.communicate(timeout=LIMIT_S)
+                if process.returncode:
+                    last = (said.strip().splitlines() or ["no word"])[-1]
+                    raise HaloscopeError(f"watching operators failed: {last}")
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return _merged(msgspec.msgpack.decode(answer.read_bytes(), type=Found) for answer in answers)
+
+
+def _workload(method: str, nodes: int, width: int, threads: int, quick: bool) -> RunConfig:
+    degree = 10 if nodes != SIZES[1][0] else 30
+    return RunConfig(
+        dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
+        hidden=width, method=method, threads=threads, epochs=SKIPPED_EPOCHS + (4 if quick else 16), eval_every=-1,
+        lr=0.02, seed=77,
+    )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def _measured(value: float, note: str) -> Quantity:
+    return Quantity(float(f"{value:.4g}"), "measured", note)
+
+
+def _merged(parts: Iterable[Found]) -> Observed:
+    total = Observed()
+    for part in parts:
+        total.epochs += part.epochs
+        for name, calls in part.samples.items():
+            for work, times in calls:
+                total.samples[name][work] += times
+    return total
+
+
+def _save(profile: DeviceProfile, path: Path) -> None:
+    """Write a profile in place of another, keeping the remarks at the top of the file."""
+    remarks = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    save_device(profile, path)
+    path.write_text("\n".join([*remarks, path.read_text()]))
+
+
+def _main(what: str, asked: str, answer: str) -> None:
+    configs = [
+        from_mapping(values) for values in msgspec.json.decode(Path(asked).read_bytes(), type=list[dict[str, Any]])
+    ]
+    observed = Observed()
+    if what == "blocks":
+        for config in configs:
+            observe_blocks(config, observed)
+    else:
+        observe(configs, observed)
+    samples = {name: list(calls.items()) for name, calls in observed.samples.items()}
+    Path(answer).write_bytes(msgspec.msgpack.encode(Found(samples, observed.epochs)))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

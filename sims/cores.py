@@ -1,0 +1,74 @@
+"""Cores that several ranks share: everyone computes at the same pace, slower while more are at it than there are cores.
+
+Only ranks that compute now take part; one that waits for an exchange leaves its share to the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+
+import simpy
+
+SAME = 1e-12
+"""Shares of a second, relative to the time, that count as rounding."""
+
+
+class Cores:
+    """`number` cores for jobs that can keep `width` cores busy each.
+
+    Time is kept in seconds of a job that has its cores for itself; that clock slows down with every further job.
+    """
+
+    def __init__(self, env: simpy.Environment, number: int, width: int) -> None:
+        self.env, self.number, self.width = env, number, width
+        self._ends: list[tuple[float, int, simpy.Event]] = []
+        self._serial = count()
+        self._work = 0.0  # of a job that had run since the beginning
+        self._since = 0.0
+        self._version = 0
+
+    def job(self, seconds: float) -> simpy.Event:
+        """Begin `seconds` of work; the event of its end."""
+        self._advance()
+        event = self.env.event()
+        heapq.heappush(self._ends, (self._work + seconds, next(self._serial), event))
+        self._schedule()
+        return event
+
+    def leave(self, event: simpy.Event) -> float:
+        """Take a job away before its end; answers the seconds of work that it had left."""
+        self._advance()
+        at = next(at for at, (*_, other) in enumerate(self._ends) if other is event)
+        end = self._ends.pop(at)[0]
+        heapq.heapify(self._ends)
+        self._schedule()
+        return max(0.0, end - self._work)
+
+    def _pace(self) -> float:
+        wanted = len(self._ends) * self.width
+        return min(1.0, self.number / wanted) if wanted else 1.0
+
+    def _advance(self) -> None:
+        self._work += (self.env.now - self._since) * self._pace()
+        self._since = self.env.now
+
+    def _schedule(self) -> None:
+        self._version += 1
+        if not self._ends:
+            return
+        version, left = self._version, max(0.0, self._ends[0][0] - self._work)
+        wake = self.env.timeout(left / self._pace())
+        assert wake.callbacks is not None
+        wake.callbacks.append(lambda _: self._wake(version))
+
+    def _wake(self, version: int) -> None:
+        """Jobs end, unless others came or went since this was scheduled."""
+        if version != self._version:
+            return
+        self._advance()
+        slack = SAME * (self.env.now + self._work)
+        self._work = max(self._work, self._ends[0][0])
+        while self._ends and self._ends[0][0] <= self._work + slack:
+            heapq.heappop(self._ends)[2].succeed()
+        self._schedule()

@@ -1,0 +1,69 @@
+"""What a communication library costs in software, as cluster files say it: per collective, per message, per byte."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+from sims.units import Quantity, Table
+
+TRANSPORTS = ("gloo", "nccl", "grpc")
+
+OPERATIONS = ("all_to_all", "all_reduce", "ring", "broadcast", "pair")
+"""Collectives whose software may be measured apart: all_reduce adds in rank order, ring is the library's own, pair is a
+send with its receive."""
+
+
+@dataclass(frozen=True)
+class TransportSpec:
+    """How messages travel.
+
+    Attributes:
+        kind: a member of TRANSPORTS. gloo and grpc move host memory over sockets (device tensors are copied whole
+            before and after); nccl moves device memory.
+        operation: seconds of software that a rank pays once per collective.
+        message: seconds of software that a rank pays for every message it sends, one after the other.
+        process: bytes/s that one process can move in each direction, or None for no such ceiling.
+        measured: kind of collective (a member of OPERATIONS) -> number of ranks -> seconds of one without bytes, its
+            messages and latencies included; empty where only `operation` and `message` are known.
+    """
+
+    kind: str
+    operation: Quantity
+    message: Quantity
+    process: Quantity | None
+    measured: dict[str, dict[int, Quantity]] = field(default_factory=dict)
+
+    def seconds(self, kind: str, ranks: int) -> float:
+        """Seconds of software of one collective: between two measured numbers of ranks, and beyond them, on a line."""
+        known = self.measured.get(kind)
+        if not known:
+            return self.operation.value
+        counts = sorted(known)
+        at = min(max(bisect.bisect_left(counts, ranks), 1), len(counts) - 1) if len(counts) > 1 else 0
+        low, high = counts[max(at - 1, 0)], counts[at]
+        slope = (known[high].value - known[low].value) / max(high - low, 1)
+        return max(known[low].value + slope * (ranks - low), min(q.value for q in known.values()))
+
+    @property
+    def staged(self) -> bool:
+        """Messages start and end in host memory, away from the devices."""
+        return self.kind != "nccl"
+
+
+def read_transport(table: Table) -> TransportSpec:
+    """`[transport]` of a cluster file. Raises InputError for an unknown key or kind, or a bad unit."""
+    none, measured = Quantity(0.0), table.table("measured")
+    process = table.quantity("process", "bandwidth", none)
+    rows = {} if measured is None else {kind: measured.table(kind) for kind in OPERATIONS}
+    if measured is not None:
+        measured.close()
+    spec = TransportSpec(
+        kind=table.text("kind", choices=TRANSPORTS),
+        operation=table.quantity("operation", "time", none),
+        message=table.quantity("message", "time", none),
+        process=process if process.value else None,
+        measured={kind: row.numbered("time") for kind, row in rows.items() if row is not None},
+    )
+    table.close()
+    return spec
