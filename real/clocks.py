@@ -17,7 +17,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from harness.rank import COMPONENTS
+from harness.rank import COMPONENTS, Clock
+from real.place import Word
 
 Stamp = TypeVar("Stamp")
 
@@ -52,9 +53,13 @@ class _Clock(ABC, Generic[Stamp]):
     Attributes:
         epochs: epochs that were begun.
         ended: epochs that were ended.
+        word: where changes of component are told.
+        stamps, seconds: stamps taken in all ended epochs, and how long those were.
     """
 
     def __init__(self) -> None:
+        self.word = Word(None)
+        self.stamps, self.seconds = 0, 0.0
         self.epochs = self.ended = 0
         self._running = self._paused = False
         self._stack = ["compute"]
@@ -82,6 +87,7 @@ class _Clock(ABC, Generic[Stamp]):
             if kind:
                 seconds[kind] += self._between(begin, end)
         seconds["epoch"] = sum(seconds.values())
+        self.stamps, self.seconds = self.stamps + len(self._stamps), self.seconds + seconds["epoch"]
         seconds["hidden"] = self._hidden_ns * 1e-9 + self._hidden_on_device()
         return seconds
 
@@ -123,6 +129,7 @@ class _Clock(ABC, Generic[Stamp]):
         self._stamp_now()
 
     def _stamp_now(self) -> None:
+        self.word.component(self._stack[-1])
         if self._running:
             self._stamps.append(("" if self._paused else self._stack[-1], self._stamp()))
 
@@ -233,14 +240,34 @@ def make_clock(device: torch.device) -> HostClock | CudaClock:
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 
-def overhead(cycles: int = 2000) -> float:
-    """Seconds that one entered and left span costs on this machine, measured; an epoch has a few hundred."""
-    clock = HostClock()
+def stamp_cost(device: torch.device, word: Word, spans: int = 1000) -> float:
+    """Seconds that one change of component costs on this device, measured: what the host spends, and tells `word`.
+
+    On a GPU an event is recorded for it, which keeps the host no longer; the stream passes it in the same time or less.
+    """
+    clock = make_clock(device)
+    clock.word = word
+    clock.begin_epoch()
     begin = time.perf_counter()
-    for _ in range(cycles // 100):
-        clock.begin_epoch()
-        for _ in range(100):
-            with clock.span("codec"):
-                pass
-        clock.end_epoch()
-    return (time.perf_counter() - begin) / max(1, cycles // 100 * 100)
+    for _ in range(spans):
+        with clock.span("codec"):
+            pass
+    took = time.perf_counter() - begin
+    clock.end_epoch()
+    return took / (2 * spans)
+
+
+def overhead(clock: Clock, device: torch.device) -> dict[str, float]:
+    """What a clock itself has cost: stamps per epoch, their seconds per epoch, and these as a share of the epoch.
+
+    Empty for a clock that measures nothing, or no epoch yet.
+    """
+    if not isinstance(clock, _Clock) or not clock.seconds:
+        return {}
+    cost = stamp_cost(device, clock.word)
+    stamps = clock.stamps / clock.ended
+    return {
+        "clock_stamps": stamps,
+        "clock_overhead_seconds": stamps * cost,
+        "clock_overhead_share": clock.stamps * cost / clock.seconds,
+    }

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,12 +22,19 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from harness.errors import HaloscopeError, InputError
 from harness.trampoline import blame
 from real.health import LastWords, RankLost, follow_launcher
+from real.place import Word
 
 STARTUP_S = 300.0
 """How long ranks may take to find each other, and each exchange before the first epoch."""
 
 PREPARE_S = 3600.0
 """How long the first rank of a machine may take to load and partition a graph."""
+
+LOOK_S = 1.0
+"""How often a rank that waits for others to start asks whether one has failed."""
+
+LEAVE_S = 10.0
+"""How long a rank may take to leave the process group at the end; it goes without goodbye after that."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +47,7 @@ class Connection:
         backend: `gloo`, `nccl`, or `none` for a run of one rank.
         timeout_s, startup_s: seconds one exchange may take, in an epoch and before the first one.
         words: how ranks learn of each other's failures.
+        word: where this rank is, for its launcher.
         store: the run's key-value store; None for a run of one rank.
         group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
         host: the number of this process's machine in the run.
@@ -50,6 +60,7 @@ class Connection:
     timeout_s: float
     startup_s: float
     words: LastWords
+    word: Word
     store: Store | None
     group: dist.ProcessGroup | None
     host: int
@@ -59,15 +70,14 @@ class Connection:
         """Let the first rank of every machine through the `with` alone, then the others: it fills their cache.
 
         Raises:
-            RankLost: the first rank of this machine took longer than an hour.
+            RankLost: another rank failed meanwhile, or the first rank of this machine took longer than an hour.
         """
         key = f"prepared/{self.host}"
         first = _number(os.environ, "LOCAL_RANK", self.rank) == 0
-        if self.store is not None and not first:
-            try:
-                self.store.wait([key], timedelta(seconds=PREPARE_S))
-            except RuntimeError as error:
-                raise RankLost(f"rank {self.rank}: the data were not ready within {PREPARE_S:g} s") from error
+        self.word.before("preparation of the data" if first else "the wait for the data")
+        if self.store is not None and not first and not _wait(self.store, [key], PREPARE_S, self.words):
+            raise RankLost(f"rank {self.rank}: the data were not ready within {PREPARE_S:g} s")
+        self.word.before("preparation of the data")
         yield
         if self.store is not None and first:
             self.store.set(key, "done")
@@ -86,24 +96,32 @@ def connect(
         InputError: a variable is missing or malformed, or there is no such device or backend.
         RankLost: not all ranks came within `startup_s`.
     """
-    follow_launcher()
-    env = os.environ
+    word, env = Word(follow_launcher()), os.environ
+    word.before("start-up")
     size, rank, host = _number(env, "WORLD_SIZE", 1), _number(env, "RANK", 0), _number(env, "GROUP_RANK", 0)
     place = _device(device, _number(env, "LOCAL_RANK", rank))
     if size == 1:
-        yield Connection(rank, size, place, "none", timeout_s, startup_s, LastWords(None, rank, size), None, None, host)
+        none = LastWords(None, rank, size)
+        yield Connection(rank, size, place, "none", timeout_s, startup_s, none, word, None, None, host)
         return
     backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
-    store = _meet(env, rank, size, startup_s)
-    words = LastWords(PrefixStore("words", store), rank, size)
+    store, words = _meet(env, rank, size, startup_s)
     group = _join_group(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
-        yield Connection(rank, size, place, backend, timeout_s, startup_s, words, store, group, host)
+        yield Connection(rank, size, place, backend, timeout_s, startup_s, words, word, store, group, host)
     except BaseException as error:
         if not isinstance(error, RankLost):
             words.leave("failed", blame(error), type(error).__name__)
         raise
-    dist.destroy_process_group()
+    word.before("goodbye")
+    _leave()
+
+
+def _leave() -> None:
+    """Leave the process group; a rank that does not answer must not keep this one, whose work is done."""
+    thread = threading.Thread(target=dist.destroy_process_group, daemon=True, name="goodbye")
+    thread.start()
+    thread.join(LEAVE_S)
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:
@@ -137,8 +155,8 @@ def _backend(name: str, device: torch.device, local_size: int) -> str:
     return name
 
 
-def _meet(env: Mapping[str, str], rank: int, size: int, startup_s: float) -> Store:
-    """The run's key-value store, once every rank has come to it."""
+def _meet(env: Mapping[str, str], rank: int, size: int, startup_s: float) -> tuple[Store, LastWords]:
+    """The run's key-value store and the last words in it, once every rank has come to it."""
     host, port = env.get("MASTER_ADDR"), _number(env, "MASTER_PORT", 0)
     if not host or not port:
         raise InputError("MASTER_ADDR and MASTER_PORT are not set: start the ranks with torchrun, or with --mode real")
@@ -149,14 +167,32 @@ def _meet(env: Mapping[str, str], rank: int, size: int, startup_s: float) -> Sto
     except RuntimeError as error:
         raise HaloscopeError(f"rank {rank}: no store at {host}:{port}: {str(error).splitlines()[0]}") from error
     store = PrefixStore(f"haloscope/{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp)
+    words = LastWords(PrefixStore("words", store), rank, size, None if hosted else 0)
     keys = [f"rank/{r}" for r in range(size)]
     store.set(keys[rank], "here")
-    try:
-        store.wait(keys, limit)
-    except RuntimeError as error:
+    if not _wait(store, keys, startup_s, words):
         missing = ", ".join(str(r) for r in range(size) if not store.check([keys[r]]))
-        raise RankLost(f"rank {rank}: rank {missing} did not come within {startup_s:g} s") from error
-    return store
+        raise RankLost(f"rank {rank}: rank {missing} did not come within {startup_s:g} s")
+    return store, words
+
+
+def _wait(store: Store, keys: Sequence[str], limit_s: float, words: LastWords) -> bool:
+    """Wait for keys of the store; False when the time is over.
+
+    Raises:
+        RankLost: a rank has failed, or the store does not answer.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        remaining = deadline - time.monotonic()
+        try:
+            store.wait(list(keys), timedelta(seconds=max(0.001, min(LOOK_S, remaining))))
+            return True
+        except RuntimeError as error:
+            if words.failure() is not None or words.deaf:
+                raise words.explain("waited for the others to start") from error
+            if remaining <= LOOK_S:
+                return False
 
 
 def _join_group(

@@ -21,7 +21,7 @@ from real.agreement import Agreement
 from real.clocks import CudaClock, HostClock, Mark
 from real.connection import Connection
 from real.exchanges import begin
-from real.health import raised_at
+from real.health import raised_at, refuse_sigterm
 from real.transport import Link, Pending, Silence
 
 
@@ -49,15 +49,19 @@ def run(
         deterministic=deterministic,
         debug=debug,
     )
+    connection.word.follow(rank)
+    clock.word = connection.word
     network = _Alone() if connection.size == 1 else _Network(rank, clock, connection)
     stepper = Stepper(rank, program)
     tracing.watch(clock, stepper)
     try:
         value = _drive(stepper, clock, network)
+        connection.word.before("goodbye")
         tracing.leave(clock, connection.host)
         return value
     except Silence as silence:
-        where = "has returned and waits for the others" if stepper.done else f"waits in {stepper.last}"
+        refuse_sigterm()
+        where = "has returned and waits for the others" if stepper.done else f"waits in {_in_words(stepper.last)}"
         raise connection.words.explain(f"{where}: {silence}") from silence
     except Exception as error:
         if not isinstance(error, HaloscopeError):
@@ -75,7 +79,9 @@ def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _
         if isinstance(effect, Finished):
             network.finish()
             return effect.value
-        with clock.blocked(_component(effect)):
+        component = _component(effect)
+        with clock.blocked(component):
+            clock.word.effect(effect, component)
             answer = _answer(effect, stepper.rank.device, clock, network)
 
 
@@ -86,7 +92,7 @@ def _answer(effect: Effect, device: torch.device, clock: HostClock | CudaClock, 
         clock.overlapped(started.mark, started.pending.completed())
         return started.pending.result()
     wire = effect.effect if isinstance(effect, Start) else effect
-    pending = _copy(wire, device) if isinstance(wire, HostCopy) else network.begin(wire)
+    pending = _copy(wire, device) if isinstance(wire, HostCopy) else network.begin(wire, wire is not effect)
     if not isinstance(effect, Start):
         return pending.result()
     handle = Handle(wire)
@@ -128,12 +134,12 @@ class _Network:
         self.agreement = Agreement(self.link, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
 
-    def begin(self, effect: Effect) -> Pending:
-        """Start an exchange, once the ranks are known to agree on it."""
-        if isinstance(effect, Send | Recv):
-            header = self.agreement.pair(effect)
-            pending = begin(self.link, effect)
-            return pending if header is None else pending.then(lambda _: header.result())
+    def begin(self, effect: Effect, started: bool) -> Pending:
+        """Start an exchange, once the ranks are known to agree on it. `started`: the program goes on meanwhile."""
+        if isinstance(effect, Send):
+            return self.agreement.send(effect)
+        if isinstance(effect, Recv):
+            return self.agreement.recv(effect, started)
         self.unfinished.advance()
         if isinstance(effect, AllToAll | AllReduce | Broadcast):
             self.agreement.collective(effect)
@@ -155,7 +161,7 @@ class _Alone:
     def __init__(self) -> None:
         self.rendezvous = Rendezvous(1)
 
-    def begin(self, effect: Effect) -> Pending:
+    def begin(self, effect: Effect, started: bool) -> Pending:
         """Answer from what the one rank itself brings."""
         answers = self.rendezvous.post(0, effect).answers
         if answers is None:
@@ -164,6 +170,11 @@ class _Alone:
 
     def finish(self) -> None:
         """Nobody to wait for."""
+
+
+def _in_words(effect: Effect | None) -> str:
+    """An effect as a message names it: of a wait, what is waited for."""
+    return f"the wait for {effect.handle.effect}" if isinstance(effect, Wait) else str(effect)
 
 
 def _component(effect: Effect) -> str:

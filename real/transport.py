@@ -78,6 +78,9 @@ class Link:
         connection: this rank, its device and group, and how long it may wait. Exchanges before the first epoch, while
             ranks still load and compile, may take as long as the start.
         clock: this rank's clock, for the moment at which a started exchange completes.
+
+    Attributes:
+        stuck: called about every second of a wait that takes longer than one.
     """
 
     def __init__(self, connection: Connection, clock: HostClock | CudaClock) -> None:
@@ -86,6 +89,7 @@ class Link:
         self.patience_s = connection.timeout_s
         self.startup_s = max(connection.startup_s, connection.timeout_s)
         self.on_host = connection.backend == "gloo"
+        self.stuck: Callable[[], None] = lambda: None
         self.staged = self.on_host and self.device.type != "cpu"
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
@@ -117,16 +121,16 @@ class Link:
         work = self._call(lambda: dist.broadcast(buffer, src=root, group=self.group, async_op=True))
         return self._collective(work, lambda: self._unstaged(buffer), keep=buffer)
 
-    def send(self, data: Tensor, to: int) -> Pending:
-        """Bytes to one rank; answers None."""
+    def send(self, data: Tensor, to: int, tag: int = 0) -> Pending:
+        """Bytes to one rank; answers None. Messages of another `tag` are apart from the others (over gloo)."""
         source = self._staged(data)
-        work = self._call(lambda: dist.isend(source, to, group=self.group))
+        work = self._call(lambda: dist.isend(source, to, group=self.group, tag=tag))
         return Pending(lambda: None, lambda: self._wait_pair(work, source))
 
-    def recv(self, num_bytes: int, source: int) -> Pending:
+    def recv(self, num_bytes: int, source: int, tag: int = 0) -> Pending:
         """Bytes from one rank; answers uint8 [num_bytes]."""
         buffer = self._buffer(num_bytes)
-        work = self._call(lambda: dist.irecv(buffer, source, group=self.group))
+        work = self._call(lambda: dist.irecv(buffer, source, group=self.group, tag=tag))
         return Pending(lambda: self._unstaged(buffer), lambda: self._wait_pair(work, buffer))
 
     def gather_host(self, row: Tensor) -> list[Tensor]:
@@ -189,6 +193,7 @@ class Link:
                 failure = self.words.failure()
                 if failure is not None:
                     raise Silence(f"gave up because rank {failure.rank} failed") from error
+                self.stuck()
                 if remaining <= POLL_S:
                     raise Silence(f"had no answer within {patience:g} s") from error
 

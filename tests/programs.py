@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from harness.effects import Received, Rows
-from harness.errors import ProgramError
 from harness.rank import Rank
 from harness.trampoline import blame
-from real.connection import Connection, connect
+from real.child import ERROR_PREFIX
+from real.connection import connect
 from real.driver import run
 from real.health import end_process
-from real.launch import ERROR_PREFIX
+from tests.slips import slips
 
 HALF = torch.float16
 
@@ -106,6 +106,17 @@ async def paired(rank: Rank, found: dict[str, Any]) -> None:
     into = await rank.start(rank.recv(token, source=before, label="late"))
     found["late"], found["ring"] = show(await rank.wait(into)), show(token)
     await rank.wait(out)
+    more = torch.cat([token, token])
+    first = await rank.start(rank.recv(token, source=before, label="first"))
+    second = await rank.start(rank.recv(more, source=before, label="second"))
+    await rank.send(token, to=after, label="first")
+    await rank.send(more, to=after, label="second")
+    if rank.index == 0:
+        await rank.send(token[:1], to=after, label="third")
+    found["third"] = show(await rank.recv(token[:1], source=before, label="third"))
+    if rank.index > 0:
+        await rank.send(token[:1], to=after, label="third")
+    found["second"], found["first"] = show(await rank.wait(second)), show(await rank.wait(first))
 
 
 async def started(rank: Rank, found: dict[str, Any]) -> None:
@@ -152,94 +163,15 @@ async def everything(rank: Rank) -> dict[str, Any]:
     return {"epochs": epochs, "peak_memory": rank.clock.peak_memory()}
 
 
-# -- slips that every rank notices at the same place -------------------------------------------------------------------
-
-
-async def early_return(rank: Rank) -> None:
-    if rank.index == 1:
-        return
-    await rank.all_reduce(torch.ones(2), label="alone")
-
-
-async def extra_collective(rank: Rank) -> None:
-    if rank.index == 0:
-        await rank.broadcast(torch.ones(2), root=0, label="extra")
-    await rank.all_reduce(torch.ones(2), label="common")
-
-
-async def wrong_shape(rank: Rank) -> None:
-    await rank.all_reduce(torch.ones(2 + rank.index), label="shape")
-
-
-async def wrong_dtype(rank: Rank) -> None:
-    data = torch.ones(2, 2, dtype=HALF if rank.index else torch.bfloat16)
-    ones = np.ones(rank.size, np.int64)
-    await rank.all_to_all([Rows(data, ones, ones)], label="dtype", direction="forward", layer=3)
-
-
-async def wrong_counts(rank: Rank) -> None:
-    ones = np.ones(rank.size, np.int64)
-    await rank.all_to_all([Rows(torch.ones(2, 2), ones, ones + rank.index)], label="counts")
-
-
-async def wrong_layer(rank: Rank) -> None:
-    ones = np.ones(rank.size, np.int64)
-    await rank.start(rank.all_to_all([Rows(torch.ones(2, 2), ones, ones)], label="layer", layer=rank.index))
-
-
-async def wrong_path(rank: Rank) -> None:
-    """Labels differ in an epoch in which they are not compared one by one."""
-    for epoch in range(3):
-        rank.epoch = epoch
-        rank.clock.begin_epoch()
-        await rank.all_reduce(torch.ones(1), label="first")
-        await rank.all_reduce(torch.ones(1), label=f"of rank {rank.index}" if epoch == 1 else "second")
-        rank.clock.end_epoch()
-
-
-async def written_to(rank: Rank) -> None:
-    handle = await rank.start(rank.all_reduce(tensor := torch.ones(4), label="written"))
-    tensor.add_(1)
-    await rank.wait(handle)
-
-
-async def to_itself(rank: Rank) -> None:
-    await rank.send(torch.ones(1), to=rank.index, label="self")
-
-
-SLIPS = (
-    early_return,
-    extra_collective,
-    wrong_shape,
-    wrong_dtype,
-    wrong_counts,
-    wrong_layer,
-    wrong_path,
-    written_to,
-    to_itself,
-)
-
-
-def slips(connection: Connection) -> dict[str, str]:
-    """The message of every slip; the process group stays usable in between."""
-    messages = {}
-    for program in SLIPS:
-        try:
-            run(program, connection, debug=program is written_to)
-        except ProgramError as error:
-            messages[program.__name__] = blame(error)
-    return messages
-
-
 # -- slips of one rank -------------------------------------------------------------------------------------------------
 
 
-async def _slip_in_third_epoch(rank: Rank, slip: Callable[[], None]) -> None:
-    """Rank 1 slips past the epoch in which every collective is checked; the others wait for it."""
+async def _slip_in_third_epoch(rank: Rank, slip: Callable[[], None], who: int = 1) -> None:
+    """One rank slips past the epoch in which every collective is checked; the others wait for it."""
     for epoch in range(3):
         rank.epoch = epoch
         rank.clock.begin_epoch()
-        if epoch == 2 and rank.index == 1:
+        if epoch == 2 and rank.index == who:
             slip()
         await rank.all_reduce(torch.ones(4), label="gradients")
         rank.clock.end_epoch()
@@ -256,8 +188,24 @@ async def killed(rank: Rank) -> None:
     await _slip_in_third_epoch(rank, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
+async def killed_first(rank: Rank) -> None:
+    await _slip_in_third_epoch(rank, lambda: os.kill(os.getpid(), signal.SIGKILL), who=0)
+
+
 async def frozen(rank: Rank) -> None:
     await _slip_in_third_epoch(rank, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+async def parted(rank: Rank) -> None:
+    """Rank 1 takes one collective more in its second epoch: all of them then wait for each other."""
+    for epoch in range(2):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.ones(4), label="gradients")
+        if epoch == 1 and rank.index == 1:
+            await rank.broadcast(torch.ones(1), root=0, label="one more")
+        await rank.all_reduce(torch.ones(4), label="norms")
+        rank.clock.end_epoch()
 
 
 async def sums(rank: Rank) -> list[Any]:
@@ -269,7 +217,7 @@ async def sums(rank: Rank) -> list[Any]:
 
 
 PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
-    p.__name__: p for p in (everything, sums, exception, killed, frozen)
+    p.__name__: p for p in (everything, sums, exception, killed, killed_first, frozen, parted)
 }
 
 

@@ -23,7 +23,8 @@ from harness.runner import run
 from harness.spec import RunConfig
 from real import launch as launching
 from real.execute import Outcome
-from real.launch import ERROR_PREFIX, RankFailed, launch
+from real.child import ERROR_PREFIX
+from real.launch import RankFailed, launch
 from tests.conftest import REPOSITORY
 
 SLEEP = "import time; time.sleep(60)"
@@ -69,7 +70,7 @@ def test_a_ranks_error_is_not_echoed_as_well() -> None:
 
 
 def test_a_killed_rank_is_named() -> None:
-    with pytest.raises(RankFailed, match="rank 1 was killed by SIGSEGV; last line of rank 1: deep in it"):
+    with pytest.raises(RankFailed, match="rank 1 was killed by SIGSEGV in start-up; last line of rank 1: deep in it"):
         launch(script(SLEEP, "print('deep in it', flush=True); os.kill(os.getpid(), 11)"), 2, grace_s=0.2)
 
 
@@ -104,7 +105,8 @@ open("{tmp_path}/pid", "w").write(str(os.getpid()))
 time.sleep(60)
 '''], 1)
 """
-    launcher = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY)
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # where it leaves the folder that it cannot remove any more
+    launcher = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, env=env)
     deadline = time.monotonic() + 50
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert time.monotonic() < deadline and launcher.poll() is None

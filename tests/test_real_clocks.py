@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -10,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from harness.rank import COMPONENTS
+from harness.rank import COMPONENTS, NoClock
 from real import clocks
-from real.agreement import HEADER_BYTES, Header, _fit
 from real.clocks import HostClock
+from real.headers import HEADER_BYTES, Header, fit
 from real.health import LastWords
 
 
@@ -21,18 +22,18 @@ from real.health import LastWords
 @given(st.text(max_size=400), st.text(max_size=400), st.integers(1, 2**31))
 def test_headers_survive_the_wire(text: str, signature: str, length: int) -> None:
     text, signature = text.replace("\0", ""), signature.replace("\0", "")
-    header = Header(0, b"8 bytes!", b"shapehsh", b"pathhash", length, text, signature)
+    header = Header(0, b"8 bytes!", b"shapehsh", b"pathhash", length, 2**64 - length, text, signature)
     row = header.pack()
     back = Header.unpack(row)
     assert row.numel() == HEADER_BYTES
-    assert back[:5] == header[:5]
-    assert back.text == (text if len(text.encode()) <= 288 else _fit(text, 288).decode(errors="replace"))
-    assert len(_fit(text, 50)) <= 50
+    assert back[:6] == header[:6]
+    assert back.text == (text if len(text.encode()) <= 288 else fit(text, 288).decode(errors="replace"))
+    assert len(fit(text, 50)) <= 50
 
 
 def test_long_texts_keep_label_and_line() -> None:
     text = f"AllToAll 'label' (forward, layer 1, epoch 3) at /{'very/' * 100}long.py:1234"
-    short = _fit(text, 288).decode()
+    short = fit(text, 288).decode()
     assert short.startswith("AllToAll 'label' (forward, layer 1, epoch 3)") and short.endswith("long.py:1234")
 
 
@@ -82,7 +83,7 @@ def test_components_sum_to_the_epoch(steps: list[str]) -> None:
     clock = HostClock()
     begin = time.perf_counter()
     clock.begin_epoch()
-    open_spans = []
+    open_spans: list[AbstractContextManager[None]] = []
     for step in steps:
         if step in ("pause", "go"):
             clock.pause(step == "pause")
@@ -143,8 +144,35 @@ def test_clock_books_where_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seconds == pytest.approx(dict.fromkeys(COMPONENTS, 0) | spent)
 
 
-def test_clock_is_cheap() -> None:
-    assert 0 < clocks.overhead() < 500e-6
-    clock = clocks.HostClock()
+def test_clock_knows_its_own_cost() -> None:
+    clock = HostClock()
+    assert clocks.overhead(clock, torch.device("cpu")) == {}
+    assert clocks.overhead(NoClock(), torch.device("cpu")) == {}
+    for _ in range(2):
+        clock.begin_epoch()
+        with clock.span("codec"):
+            time.sleep(0.02)
+        clock.end_epoch()
+    found = clocks.overhead(clock, torch.device("cpu"))
+    assert found["clock_stamps"] == 4  # the epoch's ends and the span's
+    assert 0 < found["clock_overhead_seconds"] < 4 * 500e-6
+    assert found["clock_overhead_share"] == pytest.approx(2 * found["clock_overhead_seconds"] / clock.seconds)
+    assert 0.04 <= clock.seconds < 4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_gpu_clock_knows_its_own_cost() -> None:
+    device = torch.device("cuda")
+    clock = clocks.CudaClock(device)
+    clock.begin_epoch()
+    with clock.span("codec"):
+        torch.ones(1 << 20, device=device).sum()
+    clock.end_epoch()
+    found = clocks.overhead(clock, device)
+    assert found["clock_stamps"] == 4 and 0 < found["clock_overhead_seconds"] < 4 * 500e-6
+
+
+def test_peak_memory_is_what_was_added() -> None:
+    clock = HostClock()
     held = torch.ones(32 << 20)  # 128 MiB
     assert 0.9 * held.nbytes < clock.peak_memory() < 2 * held.nbytes

@@ -109,7 +109,12 @@ class TestSlips:
         "wrong_dtype": r"bfloat16.* in AllToAll 'dtype' \(forward, layer 3, epoch 0\).* rank 1 has .*float16",
         "wrong_counts": r"rank 1 expects 2 rows from rank 0, which sends 1, in AllToAll 'counts' .* at HERE",
         "wrong_layer": r"rank 0 is in AllToAll 'layer' .*layer 0.*, but rank 1 is in AllToAll 'layer' .*layer 1.* HERE",
-        "wrong_path": r"different paths before epoch 2: rank 0 has 4 collectives .* rank 1 has 4",
+        "wrong_path": r"before epoch 2: rank 0 was in AllReduce 'of rank 0' .* HERE, "
+        r"rank 1 was in AllReduce 'of rank 1' .* HERE",
+        "wrong_late_shape": r"before epoch 2: rank 0 was in AllReduce 'same bytes' .* HERE with .*\(3, 2\).*, "
+        r"rank 1 was in AllReduce 'same bytes' \(reduce, epoch 1\) at HERE with .*\(2, 3\)",
+        "wrong_late_counts": r"rank 1 expects 2 rows from rank 0, which sends 1, "
+        r"in AllToAll 'late counts' .*epoch 2\) at HERE",
         "written_to": r"a tensor was written to before the wait for AllReduce 'written' .* at HERE",
         "to_itself": r"'self' at HERE names rank \d as its peer",
     }
@@ -117,7 +122,7 @@ class TestSlips:
     @pytest.mark.parametrize("name", PATTERNS)
     def test_every_rank_says_who_and_where(self, slips: list[dict[str, str]], name: str) -> None:
         for rank in range(2):
-            pattern = self.PATTERNS[name].replace("HERE", r"\S*tests/programs\.py:\d+")
+            pattern = self.PATTERNS[name].replace("HERE", r"\S*tests/slips\.py:\d+")
             assert re.search(pattern, slips[rank][name]), slips[rank][name]
 
 
@@ -137,17 +142,37 @@ class TestFailures:
             start("killed", tmp_path, 3)
         assert since_connected(tmp_path) < 10
         text = str(caught.value)
-        assert "rank 1 was killed by SIGKILL" in text
+        assert "rank 1 was killed by SIGKILL in epoch 2, compute, after AllReduce 'gradients' (reduce, epoch 1)" in text
         for survivor in (0, 2):
             where = rf"rank {survivor} waits in AllReduce 'gradients' \(reduce, epoch 2\) at \S*programs.py:\d+: "
             assert re.search(where, text), text
-        assert "rank 1 is dead or frozen" in text
+            code, line = caught.value.exits[survivor].code, caught.value.exits[survivor].line
+            said = rf"^rank 1 was killed by SIGKILL in epoch 2.* \(rank {survivor} waits in"
+            assert code == 1 and re.search(said, line), line
 
     def test_frozen_rank_is_named_after_the_timeout(self, tmp_path: Path) -> None:
-        with pytest.raises(RankFailed, match=r"no answer within 2 s.*rank 1 is dead or frozen"):
-            start("frozen", tmp_path, 2, timeout_s=2, grace_s=1)
-        # the timeout, two seconds for last words, the launcher's grace, and three until it kills
-        assert since_connected(tmp_path) < 2 + 2 + 1 + 3 + 5
+        with pytest.raises(RankFailed) as caught:
+            start("frozen", tmp_path, 2, timeout_s=2)
+        assert since_connected(tmp_path) < 2 + 5
+        text = str(caught.value)
+        assert re.search(
+            r"rank 1 is stopped by a signal in epoch 2, compute, .*; rank 0 waits in .*within 2 s", text
+        ), text
+        assert caught.value.rank == 1
+        assert caught.value.exits[0].line.startswith("rank 1 is stopped by a signal in epoch 2")
+
+    def test_ranks_that_wait_for_each_other_are_told_apart(self, tmp_path: Path) -> None:
+        """Long before the timeout: within the epoch."""
+        with pytest.raises(RankFailed) as caught:
+            start("parted", tmp_path, 2, timeout_s=60)
+        assert since_connected(tmp_path) < 15
+        text = str(caught.value)
+        for pattern in (
+            r"in AllReduce 'norms' \(reduce, epoch 1\) at \S*programs.py:\d+",
+            r"Broadcast 'one more' .*programs.py:\d+",
+        ):
+            assert re.search(pattern, text), text
+        assert "ranks disagree: rank " in text
 
 
 def since_connected(folder: Path) -> float:
