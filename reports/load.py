@@ -1,15 +1,20 @@
-"""A folder of result files as data frames: a row per epoch, or a row per run. Reads; never runs anything."""
+"""Result files and the papers' published numbers as data frames. Reads; never runs anything."""
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from harness import results
-from harness.errors import InputError
+from harness.errors import InputError, unknown
 from harness.summary import row_of
+
+PUBLISHED = Path(__file__).parent / "published"
+NUMBERS = ("value", "layers", "partitions", "machines", "overlap_pct", "partition_index", "gpus_per_node", "spread")
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -33,3 +38,44 @@ def epochs(folder: Path) -> pd.DataFrame:
 def runs(folder: Path) -> pd.DataFrame:
     """A row per run, with the columns of `harness.summary.row_of`."""
     return pd.DataFrame([row_of(record) for record in records(folder)])
+
+
+def published(name: str) -> pd.DataFrame:
+    """The numbers of one printed table ("sylvie-table3") as a fresh frame, a row per number.
+
+    `NUMBERS` are float64, nan where the cell is empty; all other columns are text, "" where empty.
+
+    Raises:
+        InputError: no such table (the nearest one is named).
+    """
+    return _published(name).copy()
+
+
+@cache
+def _published(name: str) -> pd.DataFrame:
+    path = PUBLISHED / f"{name}.csv"
+    if not path.is_file():
+        raise unknown("published table", name, [file.stem for file in PUBLISHED.glob("*.csv")])
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    for column in frame.columns.intersection(list(NUMBERS)):
+        frame[column] = pd.to_numeric(frame[column], errors="coerce").astype(float)
+    return frame
+
+
+def text(paper: str) -> pd.DataFrame:
+    """Numbers of a paper's running text, with `section` and `quote` (a few words, to find the place)."""
+    return published(f"{paper}-text")
+
+
+def claims(paper: str) -> pd.DataFrame:
+    """What a paper says of its figures and tables; `ordering` is that of `metric`, largest first."""
+    frame = published(f"{paper}-figures")
+    return frame[frame["kind"] == "claim"].reset_index(drop=True)
+
+
+def setup(paper: str) -> dict[str, Any]:
+    """A paper's testbed, data sets, models and settings as printed. Raises InputError for an unknown paper."""
+    path = PUBLISHED / f"{paper}-setup.toml"
+    if not path.is_file():
+        raise unknown("paper", paper, [file.stem.removesuffix("-setup") for file in PUBLISHED.glob("*-setup.toml")])
+    return tomllib.loads(path.read_text())

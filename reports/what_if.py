@@ -19,6 +19,7 @@ Row = dict[str, Any]
 CAPTION_COLUMNS = 140
 MUCH = 4  # longest over shortest epoch from which times are drawn on a log scale
 PLACES = 3  # of the knob, along which the bits are drawn: both ends and what the cluster has
+STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))  # of variants of the cluster
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 
@@ -34,7 +35,8 @@ def what_if(
     """Draw `path` (PNG).
 
     Args:
-        rows: a point each: method, bits (None without), value (of the knob, SI units), epoch_seconds, speedup.
+        rows: a point each: method, bits (None without), variant (of the cluster, "" for itself), value (of the knob,
+            SI units), epoch_seconds, speedup.
         knob: its name, and the value that the cluster has.
         ticks: values of the knob to mark.
         written: a value of the knob with its unit.
@@ -58,7 +60,7 @@ def what_if(
             axes.axvline(nominal, color="#909090", linewidth=0.7, linestyle=":", zorder=0)
         grid[0][0].set_ylabel(f"epoch ({unit})")
         grid[0][0].set_title(f"Epoch time; dotted: this cluster, {written(nominal)}", loc="left")
-        grid[0][1].set_title(f"Speed-up over {rows[0]['method']}", loc="left")
+        grid[0][1].set_title(f"Speed-up over {_label(rows[0])}", loc="left")
         if with_bits:
             _along_bits(grid[1], rows, factor, unit, written, nominal)
         upper.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
@@ -69,17 +71,18 @@ def what_if(
 
 def _along_knob(pair: Sequence[Axes], rows: Sequence[Row], factor: float) -> list[Line2D]:
     """Both upper panels; answers the legend."""
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    colours = method_colours(methods)
+    labels = list(dict.fromkeys(map(_label, rows)))
+    colours, variants = method_colours([row["method"] for row in rows]), _variants(rows)
     handles = []
-    for at, method in enumerate(methods):
-        mine = sorted((row for row in rows if row["method"] == method), key=lambda row: row["value"])
+    for at, label in enumerate(labels):
+        mine = sorted((row for row in rows if _label(row) == label), key=lambda row: row["value"])
         xs = [row["value"] for row in mine]
-        style: dict[str, Any] = {"color": colours[method], "marker": MARKERS[at % len(MARKERS)], "markersize": 2.6}
+        style: dict[str, Any] = {"color": colours[mine[0]["method"]], "marker": MARKERS[at % len(MARKERS)]}
+        style |= {"markersize": 2.6, "linestyle": STROKES[variants.index(mine[0]["variant"]) % len(STROKES)]}
         style |= {"linewidth": 1.1, "markevery": max(1, len(xs) // 8)}
         pair[0].plot(xs, [row["epoch_seconds"] * factor for row in mine], **style)
         pair[1].plot(xs, [row["speedup"] for row in mine], **style)
-        handles.append(Line2D([], [], label=method, **{**style, "markevery": None}))
+        handles.append(Line2D([], [], label=label, **{**style, "markevery": None}))
     for axes in pair:
         axes.set_xscale("log")
         axes.grid(linewidth=0.3, color="#E0E0E0")
@@ -101,13 +104,13 @@ def _upwards(pair: Sequence[Axes], rows: Sequence[Row]) -> None:
 def _along_bits(
     pair: Sequence[Axes], rows: Sequence[Row], factor: float, unit: str, written: Callable[[float], str], nominal: float
 ) -> None:
-    """Both lower panels: methods with bits as curves, the others as levels, one line style per place of the knob."""
+    """Both lower panels, of the first variant: methods with bits as curves, the others as levels; dashes by place."""
     places = sorted({row["value"] for row in rows})
     chosen = list(dict.fromkeys([places[0], nominal, places[-1]]))[:PLACES]
     colours = method_colours([row["method"] for row in rows])
     widths = sorted({row["bits"] for row in rows if row["bits"]})
     for dash, place in zip(DASHES, chosen, strict=False):
-        here = [row for row in rows if row["value"] == place]
+        here = [row for row in rows if row["value"] == place and row["variant"] == rows[0]["variant"]]
         for name in dict.fromkeys(_without_bits(row["method"]) for row in here):
             mine = sorted(
                 (row for row in here if _without_bits(row["method"]) == name), key=lambda row: row["bits"] or 0
@@ -131,6 +134,14 @@ def _along_bits(
         Line2D([], [], color="#404040", linestyle=d, label=written(p)) for d, p in zip(DASHES, chosen, strict=False)
     ]
     pair[1].legend(handles=handles, frameon=False, fontsize=6.5)
+
+
+def _label(row: Row) -> str:
+    return " ".join(part for part in (row["method"], row["variant"]) if part)
+
+
+def _variants(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["variant"] for row in rows))
 
 
 def _without_bits(method: str) -> str:

@@ -1,0 +1,126 @@
+"""`haloscope report`: the tables and figures of the five papers beside the published numbers, with verdicts.
+
+Nothing that is finished and still true is made again; an item that fails is reported, and the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from harness.console import DASH, duration, percent, show, significant, stderr
+from harness.errors import InputError
+
+SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
+
+
+def main(args: argparse.Namespace) -> int:
+    """Make what is asked for; 1 when an item could not be made."""
+    from harness.commands.cells import deliver, json_target
+    from harness.sweep import seconds_of
+
+    papers, produce = import_module("reports.papers"), import_module("reports.produce")
+    keys = papers.chosen([name.strip() for name in args.only.split(",") if name.strip()])
+    if args.jobs < 0:
+        raise InputError("jobs must be at least 1")
+    seconds = seconds_of(args.budget) * SHARE
+    context = import_module("reports.context").Context(args.out, seconds, args.full, args.quiet)
+    if args.what == "list":
+        deliver(keys, [_listing(keys, context)], args.json, args.quiet)
+        return 0
+    produce.check_places(args.out)
+    json_target(args.json)
+    begin = time.monotonic()
+    jobs = min(args.jobs or os.cpu_count() or 1, len(keys))
+    entries = _made(keys, context, jobs, args)
+    summary, written = _write(entries, args)
+    lines = [*_tables(summary), f"{duration(time.monotonic() - begin)}; written: {', '.join(map(str, written))}"]
+    deliver(summary, lines, args.json, args.quiet)
+    return 1 if summary["failed"] else 0
+
+
+def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace) -> list[Any]:
+    """Every entry in the order of `keys`; says each as it is done, with the time left."""
+    produce, tables = import_module("reports.produce"), import_module("reports.table")
+    expected = {key: produce.expected_seconds(key, context) for key in keys}
+    found: dict[str, Any] = {}
+    total = 0
+
+    def begin(todo: int) -> None:
+        nonlocal total
+        total = todo
+        if not args.quiet:
+            show([f"{len(keys)} tables and figures: {len(keys) - todo} finished, {todo} to make"], stderr())
+
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
+    for entry in produce.produce(keys, context, jobs, args.force, begin):
+        found[entry.key] = entry
+        if entry.reused or args.quiet:
+            continue
+        left = sum(expected[key] for key in keys if key not in found) / jobs
+        said = f"FAILED: {entry.message}" if entry.item is None else tables.verdict_line(entry.item)
+        count = sum(not done.reused for done in found.values())
+        ending = f"; about {duration(left)} left" if left else ""
+        show([f"[{count}/{total}] {entry.key} ({duration(entry.seconds)}): {said}{ending}"], stderr())
+    return [found[key] for key in keys]
+
+
+def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any], list[Path]]:
+    """Write summary.json and, if asked for, the page; answers the summary and the files."""
+    from harness.commands.cells import as_json
+    from harness.results import write_atomically
+
+    summary: dict[str, Any] = import_module("reports.verdicts").summary(entries)
+    files = {args.out / "summary.json": as_json(summary)}
+    if args.html:
+        made = "haloscope report all" + (f" --only {args.only}" if args.only else "")
+        made += " --full" if args.full else f" --budget {args.budget}"
+        files[args.out / "index.html"] = import_module("reports.html").page(entries, made).encode()
+    for path, content in files.items():
+        write_atomically(path, content)
+    return summary, list(files)
+
+
+def _tables(summary: dict[str, Any]) -> list[Any]:
+    """The summary as the terminal shows it."""
+    from harness.commands.tables import table
+
+    columns = ["paper", "tables", "figures", "failed", "rows", "judged", "median error", "within 15 %", "orderings"]
+    lines = [
+        [
+            line["paper"],
+            *(str(line[name]) for name in ("tables", "figures", "failed", "rows", "judged_rows")),
+            percent(line["median_error"]),
+            f"{line['close_tables']} of {line['judged_tables']}",
+            f"{line['orderings_right']} of {line['orderings']}",
+        ]
+        for line in summary["papers"]
+    ]
+    made: list[Any] = [table("", columns, lines)]
+    made += [
+        f"off: {w['key']}, {w['row']}, {w['quantity']}: {significant(w['ours'])} {w['unit']} against "
+        f"{significant(w['published'])} ({100 * w['error']:+.0f} %)"
+        for w in summary["worst_rows"]
+    ]
+    made += [f"wrong: {line['key']}, {line['ordering']}" for line in summary["wrong_orderings"]]
+    made += [f"not counted: {count} rows, {reason}" for reason, count in summary["unjudged"].items()]
+    return [*made, *(f"failed: {line['key']}: {line['reason']}" for line in summary["failed"])]
+
+
+def _listing(keys: Sequence[str], context: Any) -> Any:
+    from harness.commands.tables import table
+
+    produce, papers = import_module("reports.produce"), import_module("reports.papers")
+    makers = papers.everything()
+    rows = []
+    for key in keys:
+        entry = produce.find(key, context)
+        said = (makers[key].__doc__ or DASH).strip().splitlines()[0]
+        rows.append([key, "finished" if entry else "to make", said])
+    return table("", ["key", "state", "what"], rows, left=3)

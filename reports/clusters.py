@@ -1,0 +1,26 @@
+"""Clusters with other bandwidths, as texts for `--cluster`. The simulator is looked up, not imported, as elsewhere."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+
+def link_bandwidth(cluster: str, link: str) -> float:
+    """Bytes per second of one kind of link of a cluster file."""
+    return float(import_module("sims.topology").load_cluster(cluster).links[link].bandwidth.value)
+
+
+def all_faster(cluster: str, factor: float) -> str:
+    """The cluster with every bandwidth (links and the ceiling of a process) multiplied."""
+    if factor == 1.0:
+        return cluster
+    written = import_module("sims.units").written
+    quantities = import_module("sims.topology").load_cluster(cluster).quantities()
+    chosen = [(name, quantity) for name, quantity in quantities if name.endswith((".bandwidth", ".process"))]
+    changes = [f"{name}={written(quantity.value * factor, 'bandwidth')}" for name, quantity in chosen]
+    return ":".join([cluster, *changes])
+
+
+def link_changed(cluster: str, link: str, bandwidth: float) -> str:
+    """The cluster with another bandwidth (bytes per second) of one kind of link."""
+    return f"{cluster}:links.{link}.bandwidth={import_module('sims.units').written(bandwidth, 'bandwidth')}"

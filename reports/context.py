@@ -1,0 +1,199 @@
+"""What every table and figure of a report is given: where to write, how long to train, runs that are never repeated.
+
+A run's record is kept under the cache root by its config, the state of its graph and the source of the packages: a
+change of any of them makes another run. Runs are made in this process, one after another; the command makes several
+tables at a time, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness import results
+from harness.cache import cache_root
+from harness.console import duration, show, stderr
+from harness.errors import HaloscopeError, InputError
+from harness.results import write_atomically
+from harness.spec import RunConfig, from_mapping
+from harness.workloads.description import is_workload
+
+ROOT = Path(__file__).resolve().parent.parent
+SPEAK_EVERY_S = 20.0  # seconds between lines of progress inside one table
+FILES = (".npz", ".toml", ".json")  # datasets and clusters given as files
+SHAPES = {"mode": "sim", "shapes_only": True, "eval_every": -1, "deterministic": False}
+"""What a run that only counts and times has in common with others of its kind."""
+
+
+@cache
+def code_version(*packages: str) -> str:
+    """SHA-256 of the source and tables of `packages` of this project, so that no result outlives the code it is of."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.suffix in (".py", ".toml", ".csv") and "commands" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Context:
+    """Given to every function of `TABLES` and `FIGURES`.
+
+    Attributes:
+        out: folder of the report.
+        seconds: what one table may spend on training, on one core.
+        full: the paper's epochs and seeds instead, however long that takes.
+    """
+
+    out: Path
+    seconds: float = 40.0
+    full: bool = False
+    quiet: bool = False
+
+    def runs(self, configs: Sequence[Mapping[str, Any]], what: str = "") -> list[dict[str, Any]]:
+        """The result records of configs (keys of `RunConfig`), in their order; made now where not done before.
+
+        A run that fails has `state` "error", its reason in `message`, an empty `summary["seconds"]` and no epochs;
+        one that does not fit its device or diverges has the state that says so.
+
+        Raises:
+            InputError: a config with an unknown key or a value out of range.
+        """
+        wanted = [from_mapping(config, source=what or "report") for config in configs]
+        distinct = list(dict.fromkeys(wanted))
+        progress, found = _Progress(what or "runs", len(distinct), self.quiet), {}
+        for at, config in enumerate(distinct):
+            found[config] = _record(config)
+            progress.done(at + 1)
+        return [found[config] for config in wanted]
+
+    def text_of(self, config: Mapping[str, Any]) -> str:
+        """The `haloscope run` command of a config: what differs from the defaults. Takes no note of paths' contents."""
+        wanted, default = from_mapping(config), RunConfig()
+        given = {f.name: getattr(wanted, f.name) for f in fields(wanted)}
+        return " ".join(
+            ["haloscope run", *(_flag(k, v) for k, v in given.items() if v != getattr(default, k))]
+        )  # fmt: skip
+
+    def texts_of(self, configs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+        """`text_of` every config, each command once."""
+        return tuple(dict.fromkeys(map(self.text_of, configs)))
+
+    def workload(self, description: Mapping[str, Any]) -> str:
+        """The path of a file with this workload description (docs/workloads.md), named by its content."""
+        content = json.dumps(description, sort_keys=True, indent=1).encode()
+        return str(_kept("workloads", content))
+
+    def rates(self, method: str, observed: Mapping[str, float], epochs: int = 2) -> str:
+        """The path of a record that says what `method` observed in every epoch, for `rates` of shapes-only runs."""
+        config = {"method": method, "dataset": "published", "parts": 1}
+        lines = [{"observed": dict(observed)}] * epochs
+        record = {"schema": results.SCHEMA, "run_id": "published", "config": config, "epochs": lines}
+        return str(_kept("rates", json.dumps(record, sort_keys=True).encode()))
+
+    def folder(self, *names: str) -> Path:
+        """A folder under `out`, made where it is missing."""
+        path = self.out.joinpath(*names)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def figure_paths(self, key: str) -> tuple[Path, Path]:
+        """Where the figure of a key ("sylvie/figure9") goes: PNG, SVG."""
+        paper, _, name = key.partition("/")
+        folder = self.folder(paper)
+        return folder / f"{name}.png", folder / f"{name}.svg"
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    text = str(value)
+    return f"--{flag} {text}" if text and not set(text) & set(" '\"$;&|<>()*?") else f"--{flag} '{text}'"
+
+
+def _kept(kind: str, content: bytes) -> Path:
+    path = cache_root() / "reports" / kind / f"{hashlib.sha256(content).hexdigest()[:16]}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    return path
+
+
+def data_state(config: RunConfig) -> str:
+    """Changes whenever a file that the config names does, or the graph behind its dataset's name."""
+    from harness.datasets import source_state
+
+    named = [config.dataset, config.rates, config.cluster.partition(":")[0]]
+    parts = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if _is_file(name)]
+    return " ".join(parts if is_workload(config.dataset) else [*parts, source_state(config.dataset)])
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(FILES) and Path(name).is_file()
+
+
+def _record(config: RunConfig) -> dict[str, Any]:
+    """The kept record of a config, or that of a run made now. Failures are kept by nobody: they are tried again."""
+    try:
+        key = json.dumps([config.run_id(), code_version("harness", "sims"), data_state(config)])
+        path = cache_root() / "reports" / "runs" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+        if path.exists():
+            return results.load(path)
+        from harness import runner  # torch: not before there is something to run
+
+        record = runner.run(config).to_dict()
+    except Exception as error:
+        return _failed(config, error)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(record).encode())
+    return record
+
+
+def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:
+    said = str(error) if isinstance(error, HaloscopeError) else f"{type(error).__name__}: {error}"
+    summary: dict[str, Any] = dict.fromkeys(
+        ("epoch_seconds", "bytes_per_epoch", "final_loss", "best_val", "test_at_best_val", "best_test")
+    )
+    return {
+        "schema": results.SCHEMA,
+        "run_id": config.run_id(),
+        "state": "error",
+        "message": " ".join(said.split()),
+        "config": asdict(config),
+        "graph": {},
+        "facts": {},
+        "epochs": [],
+        "summary": {**summary, "seconds": {}, "peak_memory": 0},
+    }
+
+
+def demand(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record itself where its run is done. Raises InputError with its reason otherwise."""
+    if record["state"] != "done":
+        config = record["config"]
+        raise InputError(f"{config['method']} on {config['dataset']}: {record['state']}: {record['message']}")
+    return record
+
+
+class _Progress:
+    """Says how far a table's runs are, now and then, on stderr."""
+
+    def __init__(self, what: str, total: int, quiet: bool) -> None:
+        self.what, self.total, self.quiet = what, total, quiet
+        self.begin = self.spoken = time.monotonic()
+
+    def done(self, count: int) -> None:
+        now = time.monotonic()
+        if self.quiet or now - self.spoken < SPEAK_EVERY_S or count == self.total:
+            return
+        left = (now - self.begin) / count * (self.total - count)
+        show([f"  {self.what}: {count} of {self.total} runs, about {duration(left)} left"], stderr())
+        self.spoken = now

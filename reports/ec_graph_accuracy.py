@@ -1,0 +1,181 @@
+"""EC-Graph, Fig. 6 to 8: what compression costs in accuracy, and what compensation gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.context import Context
+from reports.drawing import COLOURS, DASHES, PUBLISHED, panels
+from reports.ec_graph_times import NAMES, NON_CP, PARTS, Testbed, bits, counts, model
+from reports.load import text
+from reports.table import Ordering, Plot
+from reports.train import Trained, accuracies, chosen_graph
+
+GRAPHS = {"cora": 0.3, "reddit": 0.7}  # a sparse and a dense one, and shares of a figure's training
+WIDTHS = (1, 2, 8)  # bits
+LEVEL = 0.5  # points within which final accuracies are level
+NEAR = 1.0  # points below Non-cp's best accuracy at which a run counts as converged
+
+
+def trained(context: Context, dataset: str, texts: Mapping[str, str], share: float) -> Trained:
+    """Methods trained on a graph of the paper or its stand-in, with the paper's default model of two layers."""
+    _, stands_in = chosen_graph(context, dataset)
+    settings = {**model("cora", 2), "partitioner": "hash"}
+    if not stands_in:
+        c = counts(dataset)
+        settings["split"] = f"counts:{c['train']}/{c['val']}/{c['test']}"
+    return accuracies(context, dataset, texts, parts=PARTS, model=settings, seeds=1, share=share)
+
+
+def figure6(context: Context) -> Plot:
+    """Test accuracy by epoch for forward compression, without and with compensation."""
+    texts = {"Non-cp": NON_CP}
+    texts |= {f"Cp-fp-{b}": f"ec-graph:fp=compressed:bits={b}:bp=exact" for b in WIDTHS}
+    texts |= {f"ReqEC-FP-{b}": f"ec-graph:fp=trend:bits={b}:tune=false:bp=exact" for b in WIDTHS}
+    title = "EC-Graph, Fig. 6: test accuracy with compressed embeddings"
+    return _curves(context, "ec-graph/figure6", title, texts, ("Cp-fp", "ReqEC-FP"), published_points=True)
+
+
+def figure7(context: Context) -> Plot:
+    """The same for backward compression."""
+    texts = {"Non-cp": NON_CP}
+    texts |= {f"Cp-bp-{b}": f"ec-graph:fp=exact:bp=compressed:backward_bits={b}" for b in WIDTHS}
+    texts |= {f"ResEC-BP-{b}": f"ec-graph:fp=exact:bp=residual:backward_bits={b}" for b in WIDTHS}
+    title = "EC-Graph, Fig. 7: test accuracy with compressed gradients"
+    return _curves(context, "ec-graph/figure7", title, texts, ("Cp-bp", "ResEC-BP"), published_points=False)
+
+
+def _curves(
+    context: Context, key: str, title: str, texts: dict[str, str], names: tuple[str, str], *, published_points: bool
+) -> Plot:
+    """A panel per graph and method: accuracy by epoch for every number of bits."""
+    paths = context.figure_paths(key)
+    runs = {dataset: trained(context, dataset, texts, share) for dataset, share in GRAPHS.items()}
+    with panels(paths, 2 * len(GRAPHS), columns=2, height=2.2) as axes:
+        for at, (dataset, name) in enumerate((d, n) for d in GRAPHS for n in names):
+            found, panel = runs[dataset], axes[at]
+            panel.set_title(f"{found.data or NAMES[dataset]}: {name}", loc="left")
+            panel.plot(*found.curve("Non-cp"), color="#595959", linewidth=1.6, alpha=0.6, label="Non-cp")
+            for which, b in enumerate(WIDTHS):
+                style: Any = {"color": COLOURS[which], "linestyle": DASHES[which], "linewidth": 1.1}
+                panel.plot(*found.curve(f"{name}-{b}"), **style, label=f"{b} bit" + "s" * (b > 1))
+            if published_points and dataset == "reddit":
+                epochs, best = _printed(name)
+                last = found.curve("Non-cp")[0][-1]
+                panel.scatter([last], [best], **PUBLISHED, label="printed best (Reddit, 8 bits)")
+                said = f"after {epochs:.0f}"
+                panel.annotate(said, (last, best), (-5, 4), textcoords="offset points", ha="right", fontsize=6.5)
+            panel.set_xlabel("epoch")
+            panel.set_ylabel("test accuracy (%)")
+    return Plot(
+        key=key, title=title, paths=paths,
+        caption=f"{names[0]}: compression alone; {names[1]}: with compensation. Two layers of 16, {PARTS} parts.",
+        orderings=tuple(_better(runs, names)),
+        assumptions=(
+            *(found.said for found in runs.values()),
+            "learning rate 0.01 (not published); accuracies of stand-ins are compared with each other only",
+            f"orderings at one and two bits; best accuracies within {LEVEL} points are level",
+        ),
+        commands=tuple(command for found in runs.values() for command in found.commands),
+    )  # fmt: skip
+
+
+def _printed(name: str) -> tuple[float, float]:
+    """Printed (epochs to the best accuracy, that accuracy) of one method on Reddit with 8 bits."""
+    found = text("ec-graph")
+    mine = found[(found["dataset"] == "reddit") & (found["method"] == name) & (found["setting"] == "B=8")]
+    values = dict(zip(mine["metric"], mine["value"], strict=True))
+    return float(values["epochs_to_best"]), float(values["test_accuracy"])
+
+
+def _better(runs: Mapping[str, Trained], names: tuple[str, str]) -> list[Ordering]:
+    """Compensation beats compression alone at equal bits, in the best accuracy; with it, few bits lose nothing."""
+    found = []
+    for dataset, trained_ in runs.items():
+        for b in WIDTHS[:2]:
+            labels = (f"{names[1]}-{b}", f"{names[0]}-{b}")
+            values = tuple(max(trained_.curve(label)[1]) for label in labels)
+            said = f"{trained_.data or NAMES[dataset]}: {labels[0]} > {labels[1]} in best test accuracy"
+            found.append(Ordering(text=said, expected=labels, ours=values, tolerance=LEVEL))
+    return found
+
+
+def figure8(context: Context) -> Plot:
+    """Ablation: speed-up to convergence over Non-cp, and the accuracy reached."""
+    paths = context.figure_paths("ec-graph/figure8")
+    runs = {dataset: trained(context, dataset, ablation(dataset), share) for dataset, share in GRAPHS.items()}
+    speedups = {dataset: _speedups(context, dataset, found) for dataset, found in runs.items()}
+    with panels(paths, len(GRAPHS), columns=2) as axes:
+        for panel, dataset in zip(axes, GRAPHS, strict=True):
+            found, labels = runs[dataset], list(ablation(dataset))
+            panel.set_title(found.data or NAMES[dataset], loc="left")
+            bars = [speedups[dataset][label] or 0.0 for label in labels]
+            panel.bar(range(len(labels)), bars, 0.6, color="#CC79A7", label="speed-up to convergence")
+            for at, (label, bar) in enumerate(zip(labels, bars, strict=True)):
+                said = f"{bar:.2f}" if speedups[dataset][label] else "never"
+                panel.text(at, bar, said, ha="center", va="bottom", fontsize=6.5)
+            panel.set_xticks(range(len(labels)), labels, rotation=35, ha="right", fontsize=7)
+            panel.set_ylabel("speed-up over Non-cp")
+            panel.set_ylim(0, 1.25 * max(bars))
+            right = panel.twinx()
+            scores = [max(found.curve(label)[1]) for label in labels]
+            right.plot(range(len(labels)), scores, "D-", color="#404040", markersize=3.2, linewidth=0.8)
+            right.set_ylabel("best test accuracy (%), diamonds")
+            right.spines["right"].set_visible(True)
+            margin = max(2.0, max(scores) - min(scores))
+            right.set_ylim(min(scores) - 1.5 * margin, max(scores) + 0.5 * margin)
+    return Plot(
+        key="ec-graph/figure8", title="EC-Graph, Fig. 8: ablation", paths=paths,
+        caption=f"Converged: within {NEAR:g} point of Non-cp's best test accuracy. Epochs from training, seconds of an "
+        "epoch from the simulated testbed.",
+        orderings=tuple(_ablation_orderings(speedups)),
+        assumptions=(
+            *(found.said for found in runs.values()),
+            "bits as printed for each data set; epoch times with the compute factors of Table IV",
+        ),
+        commands=tuple(command for found in runs.values() for command in found.commands),
+    )  # fmt: skip
+
+
+def ablation(dataset: str) -> dict[str, str]:
+    """The bars of Fig. 8 with the bits printed for a data set."""
+    b = bits(dataset)
+    return {
+        "Non-cp": NON_CP,
+        f"Cp-fp-{b['Cp-fp']}": f"ec-graph:fp=compressed:bits={b['Cp-fp']}:bp=exact",
+        f"Cp-bp-{b['Cp-bp']}": f"ec-graph:fp=exact:bp=compressed:backward_bits={b['Cp-bp']}",
+        f"ReqEC-{b['ReqEC']}": f"ec-graph:fp=trend:bits={b['ReqEC']}:tune=false:bp=exact",
+        f"ResEC-{b['ResEC']}": f"ec-graph:fp=exact:bp=residual:backward_bits={b['ResEC']}",
+        "ReqEC-adapt": "ec-graph:fp=trend:bp=exact",
+    }
+
+
+def _speedups(context: Context, dataset: str, found: Trained) -> dict[str, float | None]:
+    """Non-cp's seconds to convergence over each method's; None for one that never gets there."""
+    bed, target = Testbed(context, dataset, 2), max(found.curve("Non-cp")[1]) - NEAR
+    seconds: dict[str, float | None] = {}
+    for label, method in ablation(dataset).items():
+        reached = reached_at(*found.curve(label), target)
+        seconds[label] = None if reached is None else reached * bed.seconds(method)
+    first = seconds["Non-cp"]
+    return {label: first / value if first and value else None for label, value in seconds.items()}
+
+
+def reached_at(epochs: Sequence[int], scores: Sequence[float], target: float) -> int | None:
+    """The first epoch whose accuracy is at least the target; None where there is none."""
+    return next((epoch for epoch, score in zip(epochs, scores, strict=True) if score >= target), None)
+
+
+def _ablation_orderings(speedups: Mapping[str, Mapping[str, float | None]]) -> list[Ordering]:
+    """Compression alone is slower to convergence than none; gains are smaller on the dense graph."""
+    found = []
+    for dataset, values in speedups.items():
+        for kind in ("Cp-fp", "Cp-bp"):
+            label = next(name for name in values if name.startswith(kind))
+            said = f"{NAMES[dataset]}: {label} converges later than Non-cp"
+            ours = (values["Non-cp"], values[label] or 0.0)
+            found.append(Ordering(text=said, expected=("Non-cp", label), ours=ours))
+    best = tuple(max(v or 0.0 for k, v in speedups[d].items() if k.startswith("Re")) for d in GRAPHS)
+    said = "the speed-up of EC-Graph is smaller on Reddit than on Cora"
+    return [*found, Ordering(text=said, expected=tuple(GRAPHS), ours=best)]

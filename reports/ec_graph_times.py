@@ -1,0 +1,300 @@
+"""EC-Graph, Table IV: seconds of an epoch on six machines and on one, fitted on its baseline rows.
+
+Two systems share EC-Graph's own code with it: Non-cp, of which no epoch time is printed, and the authors' DistGNN, of
+which it is. So one factor on compute per graph and depth comes from the DistGNN row: compute of Non-cp, and a fifth of
+its traffic (delayed rounds: 5). The network and the codec keep the constants of the cluster file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from harness.methods.registry import known_methods
+from reports.clusters import all_faster
+from reports.context import SHAPES, Context, demand
+from reports.load import published, setup, text
+from reports.table import How, Ordering, Row, Table
+
+NAMES = {
+    "cora": "Cora", "pubmed": "Pubmed", "reddit": "Reddit", "ogbn-products": "ogbn-products",
+    "ogbn-papers100m": "ogbn-papers100M",
+}  # fmt: skip
+LAYERS = (2, 3, 4)
+PARTS = 6
+PERIOD = 10  # epochs from one exact exchange to the next; an epoch's time is the mean over them
+TOPOLOGIES = {"cora": "cora", "pubmed": "pubmed_nofeat"}  # real ones, where they are on disk
+# Coefficient of variation of the degrees: nothing is printed, and none moves the boundary of dense graphs by over 8 %.
+SPREAD = {"cora": 1.3, "pubmed": 1.7, "reddit": 1.6, "ogbn-products": 1.9, "ogbn-papers100m": 2.0}
+# Which graph's training says how many rows are predicted, and so not sent.
+WATCHED = {"cora": "cora", "pubmed": "cora"}
+OTHERS = "amazon_computers"
+ELSEWHERE = "synthetic:nodes=2000,degree=8,features=64"  # where a graph is not on disk
+NON_CP = "ec-graph:fp=exact:bp=exact"
+# Published systems and the method that would stand for them; names that the registry lacks are "not built".
+METHODS = {
+    "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn",
+    "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",
+}  # fmt: skip
+ALONE = ("DGL", "PyG")  # on one machine
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Modelled seconds of one epoch, mean over a period: compute (and waiting for it), codec, exchange, all-reduce."""
+
+    compute: float
+    codec: float
+    halo: float
+    reduce: float
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Clock:
+        """Mean over a record's epochs from the third on, also of one that would not fit its machines.
+
+        Raises:
+            InputError: the run failed.
+        """
+        timed = record if record["state"] == "out_of_memory" else demand(record)
+        epochs = [epoch["seconds"] for epoch in timed["epochs"][2:]]
+        total = {name: fmean(seconds[name] for seconds in epochs) for name in epochs[0]}
+        compute = total["compute"] + total["sample"] + total["wait"]
+        return cls(compute, total["codec"], total["halo"] + total["swap"], total["reduce"])
+
+    def epoch(self, factor: float = 1.0) -> float:
+        """Seconds of the epoch with compute slower by a factor."""
+        return factor * self.compute + self.codec + self.halo + self.reduce
+
+
+def bits(dataset: str) -> dict[str, int]:
+    """Bits of Cp-fp, Cp-bp, ReqEC and ResEC on a data set, as Fig. 8 has them (Table IV prints none)."""
+    found = text("ec-graph")
+    mine = found[(found["dataset"] == dataset) & (found["metric"] == "bits")]
+    return {method: int(value) for method, value in zip(mine["method"], mine["value"], strict=True)}
+
+
+def ec_graph(dataset: str, name: str = "ec-graph") -> str:
+    """EC-Graph as published on a data set: predicted forwards, compensated backwards, fixed bits."""
+    each = bits(dataset)
+    return f"{name}:bits={each['ReqEC']}:backward_bits={each['ResEC']}:tune=false"
+
+
+def model(dataset: str, layers: int) -> dict[str, Any]:
+    """Settings of the paper's GCN on a data set."""
+    hidden = next(entry["hidden"] for entry in setup("ec-graph")["model"] if entry["dataset"] == dataset)
+    return {"model": "gcn", "layers": layers, "hidden": hidden, "order": "auto"}
+
+
+def counts(dataset: str) -> dict[str, Any]:
+    """Table III and the split of one data set."""
+    found: dict[str, Any] = next(entry for entry in setup("ec-graph")["dataset"] if entry["name"] == dataset)
+    return found
+
+
+def on_disk(name: str) -> bool:
+    """Whether a graph can be loaded here."""
+    from harness.datasets import known
+
+    return any(known_name == name and here for known_name, _, here in known())
+
+
+def workload(context: Context, dataset: str) -> str:
+    """A hash partition of a data set: of the real topology where it is on disk, otherwise in expectation."""
+    c = counts(dataset)
+    sizes = {"features": c["features"], "classes": c["classes"], "train": c["train"]}
+    if on_disk(TOPOLOGIES.get(dataset, "")):
+        graph, parts = {"dataset": TOPOLOGIES[dataset], **sizes}, {"partitioner": "hash"}
+        return context.workload({"name": NAMES[dataset], "graph": graph, "parts": parts})
+    graph = {"nodes": c["vertices"], "edges": c["edges"], **sizes}
+    degrees = {"spread": SPREAD[dataset]}
+    return context.workload({"name": NAMES[dataset], "graph": graph, "parts": {"cut": "hash", "degrees": degrees}})
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """Runs of one data set at one depth on the paper's machines."""
+
+    __test__ = False  # the name is not a test's
+
+    context: Context
+    dataset: str
+    layers: int
+    parts: int = PARTS
+
+    @property
+    def cluster(self) -> str:
+        """Cluster 2 has trained ogbn-papers100M, cluster 1 the others; 13 machines are there at most."""
+        if self.dataset == "ogbn-papers100m":
+            return "ec-graph-papers"
+        return "ec-graph" if self.parts <= PARTS else "ec-graph-13"
+
+    def clock(self, method: str, *, alone: bool = False, faster: float = 1.0) -> Clock:
+        """One epoch of a method; `alone` on one machine; `faster` multiplies the network's bandwidths."""
+        return Clock.of(self.context.runs([self.config(method, alone=alone, faster=faster)], NAMES[self.dataset])[0])
+
+    def config(self, method: str, *, alone: bool = False, faster: float = 1.0) -> dict[str, Any]:
+        """The run of a method."""
+        cluster = all_faster(self.cluster, faster)
+        watched = method.startswith("ec-graph:") and ("fp=" not in method or "fp=trend" in method)
+        rates = {"rates": self._rates(method)} if watched else {}
+        run = {"dataset": workload(self.context, self.dataset), "method": method, "cluster": cluster, **rates}
+        return {
+            **SHAPES, **model(self.dataset, self.layers), **run,
+            "parts": 1 if alone else self.parts, "epochs": 2 + (PERIOD if watched else 2),
+        }  # fmt: skip
+
+    def _rates(self, method: str) -> str:
+        """Shares of predicted rows, observed in training on a small graph."""
+        record = demand(self.context.runs([self.watched(method)], "shares of predicted rows")[0])
+        epochs = [epoch["observed"] for epoch in record["epochs"][1:]]
+        names = sorted({name for seen in epochs for name in seen})
+        return self.context.rates("ec-graph", {n: fmean(seen[n] for seen in epochs if n in seen) for n in names})
+
+    def watched(self, method: str) -> dict[str, Any]:
+        """The training run that says how many rows are predicted."""
+        name = WATCHED.get(self.dataset, OTHERS)
+        return {
+            **model("cora", self.layers), "dataset": name if on_disk(name) else ELSEWHERE, "method": method,
+            "parts": PARTS, "partitioner": "hash", "epochs": 30, "eval_every": -1, "threads": 1,
+            "features": "raw" if name == "cora" else "standard",
+        }  # fmt: skip
+
+    def factor(self) -> float:
+        """How much slower compute is than modelled, by the DistGNN row; 1 where none is printed."""
+        printed = cell(self.dataset, self.layers, "DistGNN")
+        if printed is None:
+            return 1.0
+        delayed = next(b["delayed_rounds"] for b in setup("ec-graph")["baseline"] if b["name"] == "DistGNN")
+        rest = self.clock(NON_CP, faster=float(delayed))
+        return (printed - rest.halo - rest.reduce) / rest.compute
+
+    def seconds(self, method: str) -> float:
+        """Predicted seconds of one epoch on the paper's machines."""
+        return self.clock(method).epoch(self.factor())
+
+    def shortage(self, method: str) -> str:
+        """What of a method does not fit the machines, "" where all does; such a run is timed all the same."""
+        record = self.context.runs([self.config(method)])[0]
+        return str(record["message"]).partition(" (")[0] if record["state"] == "out_of_memory" else ""
+
+    def sampled(self, fanouts: str) -> float | None:
+        """EC-Graph-S: needs the graph itself, so only Cora's is known; unsampled it is EC-Graph."""
+        if set(fanouts.split("/")) == {"full"}:
+            return self.seconds(ec_graph(self.dataset))
+        if self.dataset != "cora" or not on_disk("cora"):
+            return None
+        return Clock.of(self.context.runs([self.sampled_config(fanouts)], "EC-Graph-S")[0]).epoch(self.factor())
+
+    def sampled_config(self, fanouts: str) -> dict[str, Any]:
+        """EC-Graph-S on Cora, with numbers."""
+        c = counts("cora")
+        return {
+            **model("cora", self.layers), "dataset": "cora", "split": f"counts:{c['train']}/{c['val']}/{c['test']}",
+            "method": f"{ec_graph('cora', 'ec-graph-s')}:fanouts={fanouts}", "mode": "sim", "cluster": self.cluster,
+            "parts": PARTS, "partitioner": "hash", "epochs": PERIOD + 2, "eval_every": -1, "deterministic": False,
+        }  # fmt: skip
+
+
+def cell(dataset: str, layers: int, method: str) -> float | None:
+    """Printed seconds of Table IV; None where the cell is a dash."""
+    found = published("ec-graph-table4")
+    mine = found[(found["dataset"] == dataset) & (found["layers"] == layers) & (found["method"] == method)]
+    value = float(mine["value"].iloc[0])
+    return None if value != value else value
+
+
+def table4(context: Context) -> Table:
+    """Average time of an epoch."""
+    frame = published("ec-graph-table4")
+    alone = {(dataset, method): alone_factor(context, dataset, method) for dataset in NAMES for method in ALONE}
+    rows = [_row(context, line, alone) for _, line in frame.iterrows() if line["value"] == line["value"]]
+    beds = [Testbed(context, dataset, layers) for dataset in NAMES for layers in LAYERS]
+    factors = {(bed.dataset, bed.layers): bed.factor() for bed in beds}
+    known = [bed for bed in beds if cell(bed.dataset, bed.layers, "DistGNN") is not None]
+    said = "; ".join(
+        f"{NAMES[d]} " + ", ".join(f"{factors[d, l]:.3g}" for l in LAYERS) for d in NAMES if (d, 2) in factors
+    )
+    configs = [bed.config(method) for bed in known[:1] for method in (NON_CP, ec_graph(bed.dataset))]
+    return Table(
+        key="ec-graph/table4",
+        title="EC-Graph, Table IV: average time of an epoch (s)",
+        rows=tuple(rows),
+        orderings=_orderings(rows),
+        assumptions=(
+            f"compute factors fitted on the DistGNN rows, for 2, 3 and 4 layers: {said} (ogbn-papers100M has none)",
+            "DistGNN: Non-cp's compute, and a fifth of its traffic, none of it hidden (delayed rounds: 5)",
+            "DGL and PyG: one device, a compute factor fitted on each one's 2-layer row",
+            "codec and network: constants of the cluster files ec-graph and ec-graph-papers, not fitted",
+            "bits: those of Fig. 8, since the table prints none; the Bit-Tuner off",
+            "hash partitions: real topologies of Cora and Pubmed where on disk, otherwise the closed form with an "
+            "assumed spread of the degrees",
+            f"rows that are predicted and not sent: shares from training on Cora (Cora, Pubmed) or {OTHERS}",
+        ),
+        commands=context.texts_of([*configs, Testbed(context, "cora", 2).sampled_config("full/full")]),
+    )
+
+
+def alone_factor(context: Context, dataset: str, method: str) -> float:
+    """Compute factor of a single-machine library from its 2-layer row; 1 where that is not printed."""
+    printed = cell(dataset, LAYERS[0], method)
+    if printed is None:
+        return 1.0
+    return printed / Testbed(context, dataset, LAYERS[0]).clock("single", alone=True).epoch()
+
+
+def _row(context: Context, line: pd.Series, alone: Mapping[tuple[str, str], float]) -> Row:
+    """One printed cell beside ours."""
+    dataset, layers, system = str(line["dataset"]), int(line["layers"]), str(line["method"])
+    bed = Testbed(context, dataset, layers)
+    ours, how, note = _predicted(bed, system, str(line["setting"]), alone)
+    return Row(
+        label=f"{NAMES[dataset]}, {layers} layers, {system}", quantity="epoch time", unit="s",
+        published=float(line["value"]), ours=ours, how=how, note=note,
+        conflict="EC6" if dataset == "ogbn-papers100m" and ours is not None else "",
+    )  # fmt: skip
+
+
+def _predicted(
+    bed: Testbed, system: str, setting: str, alone: Mapping[tuple[str, str], float]
+) -> tuple[float | None, How, str]:
+    """Our seconds, where they are from, and a note."""
+    if system == "DistGNN":
+        return cell(bed.dataset, bed.layers, system), "fitted", "not built; modelled from Non-cp"
+    if METHODS[system] not in known_methods():
+        return None, "not built", ""
+    if system in ALONE:
+        seconds = alone[bed.dataset, system] * bed.clock("single", alone=True).epoch()
+        return seconds, "fitted" if bed.layers == LAYERS[0] else "simulated", ""
+    if system == "EC-Graph":
+        return bed.seconds(ec_graph(bed.dataset)), "simulated", bed.shortage(ec_graph(bed.dataset))
+    fanouts = setting.partition("fanout=")[2].replace(",", "/")
+    ours = bed.sampled("/".join(["full"] * bed.layers) if fanouts == "full" else fanouts)
+    return ours, "needs data" if ours is None else "simulated", "the sample needs the graph" if ours is None else ""
+
+
+def _orderings(rows: list[Row]) -> tuple[Ordering, ...]:
+    """Who is slower than whom, in each cell where the printed numbers say so; and depth against time."""
+    ours = {row.label: row.ours for row in rows}
+    printed = {row.label: row.published for row in rows}
+
+    def ordering(labels: list[str], what: str) -> Ordering:
+        ranked = sorted(labels, key=lambda label: -(printed[label] or 0.0))
+        short = [label.split(", ")[-1] if "against" in what else label.split(", ")[1] for label in ranked]
+        return Ordering(text=f"{what}: {' > '.join(short)}", expected=tuple(ranked), ours=tuple(map(ours.get, ranked)))
+
+    found = []
+    for dataset, name in NAMES.items():
+        for layers in LAYERS:
+            mine = [f"{name}, {layers} layers, {other}" for other in ("DGL", "DistGNN", "EC-Graph")]
+            for other in mine[:2]:
+                if printed.get(other) is not None:
+                    text_ = f"{name}, {layers} layers, EC-Graph against {other.split(', ')[-1]}"
+                    found.append(ordering([other, mine[2]], text_))
+        depth = [f"{name}, {layers} layers, EC-Graph" for layers in LAYERS]
+        if dataset != "ogbn-papers100m" and all(label in printed for label in depth):
+            found.append(ordering(depth, f"{name}, EC-Graph by depth"))
+    return tuple(found)

@@ -1,0 +1,168 @@
+"""Accuracies behind a report: which graph is trained on, for how many epochs and seeds, and what came out.
+
+The paper's graph is used where it is on disk and can be afforded, otherwise the stand-in that says so. Epochs follow
+from the budget by a fixed estimate of cost, not by the clock: an equal budget trains equal runs on every machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import InputError, unknown
+from harness.spec import from_mapping
+from reports.context import Context, demand
+
+# Published name -> (names under which the real one may be found, its directed edges, stand-ins by preference).
+GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
+    "cora": (("cora", "pyg:Cora"), 10_556, ("citeseer", "synthetic:nodes=2700,degree=4,features=256")),
+    "citeseer": (("citeseer", "pyg:CiteSeer"), 9_104, ("cora", "synthetic:nodes=3300,degree=3,features=256")),
+    "pubmed": (("pubmed", "pyg:PubMed"), 88_654, ("citeseer", "cora", "synthetic:nodes=4000,degree=4.5,classes=3")),
+    "reddit": (("reddit", "pyg:Reddit"), 114.6e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")),
+    "ogbn-products": (
+        ("ogbn-products", "ogb:ogbn-products"), 123.7e6, ("amazon_computers", "synthetic:products-like,scale=0.003")
+    ),
+    "amazon2m": (("amazon2m",), 96.7e6, ("amazon_computers", "synthetic:products-like,scale=0.003")),
+    "ogbn-papers100m": (("ogb:ogbn-papers100M",), 3.23e9, ("citeseer", "cora", "synthetic:nodes=6000,degree=29")),
+    "yelp": (
+        ("yelp", "pyg:Yelp"), 14.0e6,
+        ("synthetic:yelp-like,scale=0.01,classes=20,features=64,signal=0.7,label_noise=0.2,multilabel=0",),
+    ),
+    "amazon": (
+        ("amazon", "pyg:AmazonProducts"), 264.3e6,
+        ("synthetic:amazon-like,scale=0.004,degree=40,classes=20,signal=0.7,label_noise=0.2,multilabel=0",),
+    ),
+    "friendster": ((), 3.6e9, ("synthetic:nodes=6000,degree=29",)),
+}  # fmt: skip
+SETTINGS = {"amazon_computers": {"features": "standard"}}  # what a stand-in needs to be learnt in few epochs
+EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
+EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
+FEWEST = 30  # epochs; seeds are given up before
+FLOPS, EDGE_VALUES = 8e10, 4e9  # of one core, in a second: roughly, and low
+PER_LAYER_S = 0.002  # of one rank's layer, forward and backward
+POINTS = 20  # evaluations of a run at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What training gave.
+
+    Attributes:
+        scores: label -> (mean, standard deviation over seeds) of the test accuracy at the best validation, in per cent.
+        records: label -> one result record per seed.
+        data: what a row's `data` should say: "" on the paper's graph, "cora stands in for reddit" otherwise.
+        said: epochs, seeds and graph in one line, for the assumptions.
+        commands: one command per label.
+    """
+
+    scores: dict[str, tuple[float, float]]
+    records: dict[str, list[dict[str, Any]]] = field(repr=False)
+    data: str
+    said: str
+    commands: tuple[str, ...]
+
+    def mean(self, label: str) -> float | None:
+        """Mean test accuracy in per cent; None for a label that was not trained (no such method yet)."""
+        return self.scores[label][0] if label in self.scores else None
+
+    def curve(self, label: str) -> tuple[list[int], list[float]]:
+        """Epochs done (from 1) and test accuracy in per cent of the first seed's evaluations."""
+        points = [(e["epoch"] + 1, 100 * e["test"]) for e in self.records[label][0]["epochs"] if e["test"] is not None]
+        return [epoch for epoch, _ in points], [score for _, score in points]
+
+
+def accuracies(
+    context: Context,
+    graph: str,
+    rows: Mapping[str, str | Mapping[str, Any]],
+    *,
+    parts: int,
+    model: Mapping[str, Any],
+    seeds: int = 3,
+    epochs: int = 200,
+    share: float = 1.0,
+) -> Trained:
+    """Train every row on the paper's graph or its stand-in.
+
+    Args:
+        graph: the published name, a key of `GRAPHS`.
+        rows: label -> method text, or -> settings over `model` (with "method", and "parts" where it differs).
+        parts: partitions of every row but those of method `single`.
+        model: settings of `RunConfig` that all rows share.
+        seeds, epochs: the paper's, trained with `--full`; otherwise the most that is trained.
+        share: of the table's training time, where a table trains several graphs.
+
+    Raises:
+        InputError: no row can be trained, or one of the runs failed.
+    """
+    if not rows:
+        raise InputError(f"nothing to train on {graph}: no method of these rows is built")
+    name, data = chosen_graph(context, graph)
+    plain = {label: {"method": row} if isinstance(row, str) else dict(row) for label, row in rows.items()}
+    common = {"dataset": name, "parts": parts, "threads": 1, **SETTINGS.get(name, {}), **model}
+    cases = {label: {**common, **row} for label, row in plain.items()}
+    cases = {k: {**case, "parts": 1} if case["method"] == "single" else case for k, case in cases.items()}
+    cost = 0.0 if context.full else sum(_seconds(case) for case in cases.values())
+    count, runs = (epochs, seeds) if context.full else affordable(share * context.seconds, cost, epochs, seeds)
+    every = max(1, count // POINTS)
+    made = {label: {**case, "epochs": count, "eval_every": every} for label, case in cases.items()}
+    configs = [{**case, "seed": seed} for case in made.values() for seed in range(runs)]
+    records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}")]
+    grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
+    scores = {label: _score(group) for label, group in grouped.items()}
+    seed_text = "1 seed" if runs == 1 else f"{runs} seeds"
+    limit = "as in the paper" if context.full else f"chosen for {share * context.seconds:.0f} s on one core"
+    said = f"{data or name}: {count} epochs, {seed_text}, {parts} parts; {limit}"
+    return Trained(scores=scores, records=grouped, data=data, said=said, commands=context.texts_of(made.values()))
+
+
+def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
+    """(dataset name, what `data` should say) for a published name: the real graph, or the first stand-in there is.
+
+    Raises:
+        InputError: a name that is not in `GRAPHS`.
+    """
+    from harness.datasets import known
+
+    if graph not in GRAPHS:
+        raise unknown("published graph", graph, GRAPHS)
+    real, edges, others = GRAPHS[graph]
+    there = {name for name, _, here in known() if here}
+    if context.full or edges <= EDGES_PER_SECOND * context.seconds:
+        for name in real:
+            if name in there:
+                return name, ""
+    found = next(name for name in others if name in there or name.startswith("synthetic:"))
+    return found, f"{found} stands in for {graph}"
+
+
+def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tuple[int, int]:
+    """(epochs, seeds) that `seconds` pay for, `per_epoch` being what one epoch of every row costs on one core.
+
+    Seeds are given up before epochs fall under `FEWEST`; the fewest epochs of `EPOCHS` are trained whatever they cost.
+    """
+    for runs in range(seeds, 0, -1):
+        most = min(epochs, seconds / (per_epoch * runs))
+        fitting = [count for count in EPOCHS if count <= most]
+        if fitting and (fitting[-1] >= min(FEWEST, epochs) or runs == 1):
+            return (epochs if most == epochs else fitting[-1]), runs
+    return min(EPOCHS[0], epochs), 1
+
+
+def _seconds(case: Mapping[str, Any]) -> float:
+    """What an epoch may cost on one core: products, sums over edges, and a little for every layer of every rank."""
+    from harness.prepare import prepare
+
+    config = from_mapping(case)
+    facts = prepare(config).graph
+    wide, hidden, layers = facts["num_features"], config.hidden * config.heads, config.layers
+    maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model == "sage" else 1)
+    sums = 3 * facts["num_edges"] * hidden * layers
+    return float(maps / FLOPS + sums / EDGE_VALUES + PER_LAYER_S * layers * config.parts)
+
+
+def _score(records: list[dict[str, Any]]) -> tuple[float, float]:
+    values = [100 * record["summary"]["test_at_best_val"] for record in records]
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

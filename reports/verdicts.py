@@ -1,0 +1,100 @@
+"""What a whole report comes to: per paper the tables, the rows, the median error and the orderings that are right."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from reports.papers import by_paper
+from reports.produce import Entry
+from reports.table import CLOSE, DECIDED, Item, Table, finite, judged_errors, orderings_right
+
+WORST = 5
+
+
+def paper_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """A line per paper of the report, and one for all: counts, median error (a fraction, or None), orderings."""
+    done = {entry.key: entry for entry in entries}
+    lines = [_line(paper.title, [done[key] for key in keys]) for paper, keys in by_paper(list(done))]
+    return [*lines, _line("all", list(entries))] if len(lines) > 1 else lines
+
+
+def _line(title: str, entries: Sequence[Entry]) -> dict[str, Any]:
+    items = _items(entries)
+    tables = [item for item in items if isinstance(item, Table)]
+    errors = [abs(error) for error, _, _ in judged_errors(items)]
+    medians = [error for table in tables if (error := table.median_error()) is not None]
+    right, judged = orderings_right(items)
+    return {
+        "paper": title,
+        "tables": len(tables),
+        "figures": len(items) - len(tables),
+        "failed": sum(entry.item is None for entry in entries),
+        "rows": sum(len(table.rows) for table in tables),
+        "judged_rows": len(errors),
+        "median_error": statistics.median(errors) if errors else None,
+        "judged_tables": len(medians),
+        "close_tables": sum(error <= CLOSE for error in medians),
+        "orderings": judged,
+        "orderings_right": right,
+    }
+
+
+def worst_rows(entries: Sequence[Entry], count: int = WORST) -> list[dict[str, Any]]:
+    """The rows furthest off by ratio (half and double are equally far), with what their tables say of them."""
+
+    def distance(error: float) -> float:
+        return max(1 + error, 1 / (1 + error)) if error > -1 else float("inf")
+
+    ranked = sorted(judged_errors(_items(entries)), key=lambda found: -distance(found[0]))
+    return [
+        {
+            "key": table.key,
+            "row": row.label,
+            "quantity": row.quantity,
+            "unit": row.unit,
+            "published": finite(row.published),
+            "ours": finite(row.ours),
+            "error": error,
+            "note": row.note,
+        }
+        for error, table, row in ranked[:count]
+    ]
+
+
+def wrong_orderings(entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """(key, line) of every ordering that came out otherwise than published."""
+    return [(i.key, o.line()) for i in _items(entries) for o in i.orderings if o.verdict == "wrong"]
+
+
+def unjudged(entries: Sequence[Entry]) -> dict[str, int]:
+    """Reason -> rows whose error counts nowhere for it."""
+    rows = [row for item in _items(entries) if isinstance(item, Table) for row in item.rows]
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row.how in DECIDED:
+            counts[DECIDED[row.how]] += 1
+        elif row.conflict:
+            counts["the paper contradicts itself"] += 1
+        elif row.judge != "error":
+            counts["only orderings are judged" if row.judge == "order" else "shown, not judged"] += 1
+        elif row.error is None:
+            counts[row.verdict] += 1
+    return dict(counts.most_common())
+
+
+def summary(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Everything above, ready for JSON."""
+    return {
+        "papers": paper_rows(entries),
+        "worst_rows": worst_rows(entries),
+        "wrong_orderings": [{"key": key, "ordering": line} for key, line in wrong_orderings(entries)],
+        "unjudged": unjudged(entries),
+        "failed": [{"key": entry.key, "reason": entry.message} for entry in entries if entry.item is None],
+    }
+
+
+def _items(entries: Sequence[Entry]) -> list[Item]:
+    return [entry.item for entry in entries if entry.item is not None]
