@@ -55,6 +55,14 @@ def measure(size: int, method: str, epochs: int, equal: bool) -> dict[str, float
     return {"size": size, "first": first, "further": further, "peak": peak, "modelled": modelled}
 
 
+def exponents(small: dict[str, float], large: dict[str, float]) -> str:
+    """How seconds and memory grow with the number of devices, as powers of it."""
+    ratio = math.log(large["size"] / small["size"])
+    names = [name for name in ("first", "further", "peak") if not math.isnan(small[name])]
+    grown = (f"{name} {math.log(large[name] / small[name]) / ratio:.2f}" for name in names)
+    return f"exponents of growth from {small['size']:.0f} to {large['size']:.0f} devices: {', '.join(grown)}"
+
+
 def main() -> None:
     """Print one line per size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -71,6 +79,7 @@ def main() -> None:
     titles = ("first", "further", "per device", "peak", "growth", "modelled epoch")
     print(f"{'devices':>8}" + "".join(f"{title:>{max(len(title) + 2, 10)}}" for title in titles))
     before: dict[str, float] | None = None
+    all_found: list[dict[str, float]] = []
     for size in sizes:
         flags = [*sys.argv[1:], "--one", "--sizes", str(size)]
         process = subprocess.run(
@@ -88,6 +97,9 @@ def main() -> None:
             flush=True,
         )
         before = found
+        all_found.append(found)
+    if len(all_found) > 1:
+        print(exponents(all_found[0], all_found[-1]))
 
 
 if __name__ == "__main__":

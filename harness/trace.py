@@ -100,9 +100,10 @@ class Trace:
             yield self._complete(span, threads[span.rank, span.stream, lane])
         yield from self._arrows(lanes, threads)
         for link, steps in self.links.items():
-            for time, share in zip(*steps, strict=True):
+            shares = {_us(time): share for time, share in zip(*steps, strict=True)}  # the last of what rounds alike
+            for stamp, share in shares.items():
                 counter = _event("C", f"{link} %", _owner(link, self.hosts), 0)
-                yield {**counter, "ts": _us(time), "args": {"%": round(100 * share, 2)}}
+                yield {**counter, "ts": stamp, "args": {"%": round(100 * share, 2)}}
 
     def _complete(self, span: Span, thread: int) -> dict[str, Any]:
         begin, end = _us(span.start_s), _us(span.end_s)

@@ -95,6 +95,8 @@ def test_shares_of_sources_add_up_and_begin_with_the_best() -> None:
 
 
 def test_show_names_racks_switches_memory_and_stragglers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clusters", "show", "h100-512x8:links.nic.latency=1us"]) == 0
+    assert "changed, so assumed, and unknown to these words: links.nic.latency=1us" in capsys.readouterr().out
     assert main(["clusters", "show", "h100-512x8"]) == 0
     text = capsys.readouterr().out
     for words in (

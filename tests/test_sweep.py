@@ -199,8 +199,11 @@ def test_the_budget_leaves_cells_for_later(
 
     monkeypatch.setattr(runner, "run", slow)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    assert main(sweep, "--out", out, "--jobs", 1, "--budget", "35s") == 0
-    assert len(results(out)) == 3  # a fourth would end at 40 s
+    assert main(sweep, "--out", out, "--jobs", 1, "--budget", "15s") == 0
+    assert not results(out), "the probe takes 10 s, and so may the first cell"
+    assert "--budget 15s begins no cell: the shortest may take 10 s" in capsys.readouterr().err
+    assert main(sweep, "--out", out, "--jobs", 1, "--budget", "45s") == 0
+    assert len(results(out)) == 3  # after the probe; a fourth would end at 50 s
     assert "9 cells were not begun" in capsys.readouterr().out
     assert main(sweep, "--out", out, "--jobs", 1, "--quiet") == 0
     assert len(results(out)) == 12

@@ -96,6 +96,7 @@ def test_a_traced_run_is_valid_and_complete(trace: Trace, tmp_path: Path) -> Non
         "rank 3 compute", "rank 0 communication", "rank 0 communication 2"
     }  # fmt: skip
     assert {e["cat"] for e in phases["X"]} <= set(STREAMS)
+    assert len({(e["name"], e["ts"]) for e in phases["C"]}) == len(phases["C"]), "one value of a counter at a time"
     assert all(0 <= e["args"]["%"] <= 100 for e in phases["C"]) and len(phases["s"]) == len(trace.messages) > 100
     labels = {e["name"]: e["args"] for e in phases["X"]}
     assert labels["h1"]["direction"] == "forward" and labels["h1"]["layer"] == 1 and labels["g1"]["layer"] == 1

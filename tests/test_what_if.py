@@ -243,11 +243,12 @@ def test_bad_flags(flags: list[str], says: str, what_if: Command, tmp_path: Path
 
 @pytest.mark.parametrize("spread", [1.0, 100.0])
 def test_figures_of_any_rows(spread: float, tmp_path: Path) -> None:
-    def rows(method: str, bits: int | None, factor: float) -> Sequence[dict[str, Any]]:
+    def rows(method: str, bits: int | None, factor: float, variant: str = "") -> Sequence[dict[str, Any]]:
         return [
             {
                 "method": method,
                 "bits": bits,
+                "variant": variant,
                 "value": x,
                 "epoch_seconds": factor * (1 + spread / x),
                 "speedup": 1 / factor,
@@ -256,6 +257,7 @@ def test_figures_of_any_rows(spread: float, tmp_path: Path) -> None:
         ]
 
     some = [*rows("vanilla", None, 1.0), *rows("sylvie-s:bits=1", 1, 0.4), *rows("sylvie-s:bits=2", 2, 0.5)]
+    some += [*rows("vanilla", None, 2.0, "on l4"), *rows("sylvie-s:bits=1", 1, 0.9, "on l4")]
     options: dict[str, Any] = {
         "knob": ("nic bandwidth", XS[3]),
         "ticks": [1.0, 10.0],

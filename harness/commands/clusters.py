@@ -41,20 +41,22 @@ def report(cluster: Any) -> list[RenderableType]:
     """One `sims.topology.Cluster` and its devices, number by number."""
     written = import_module("sims.units").written
     devices = [import_module("sims.device").load_device(name) for name in dict.fromkeys(cluster.profiles)]
+    name, *changes = [cluster.name] if cluster.one_machine else cluster.name.split(":")
     links = [
-        [name, written(q.value, "bandwidth" if name.endswith((".bandwidth", ".process")) else "time"), q.source, q.note]
-        for name, q in cluster.quantities()
+        [key, written(q.value, "bandwidth" if key.endswith((".bandwidth", ".process")) else "time"), q.source, q.note]
+        for key, q in cluster.quantities()
     ]
     lines: list[RenderableType] = [
-        f"{cluster.name}: {cluster.summary}",
+        f"{name}: {cluster.summary}",
+        *([f"changed, so assumed, and unknown to these words: {', '.join(changes)}"] if changes else []),
         f"reference: {cluster.reference or 'none'}",
         *structure(cluster, devices),
         table("links (each direction) and transport", COLUMNS, links, left=4),
     ]
     for device in devices:
         parts = [
-            [name, significant(q.value) if dimension == "number" else written(q.value, dimension), q.source, q.note]
-            for name, dimension, q in device.quantities()
+            [key, significant(q.value) if dimension == "number" else written(q.value, dimension), q.source, q.note]
+            for key, dimension, q in device.quantities()
         ]
         lines += [f"device {device.name}: {device.summary}", table(device.name, COLUMNS, parts, left=4)]
     return lines

@@ -56,8 +56,14 @@ def main(args: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     _sweep_scratch(out)
     outcomes = {cell: Outcome(record, "", 0.0) for cell, record in found.items() if record is not None}
-    for cell, outcome in _run(todo, out, jobs, watch, budget, args.quiet):
+    begin = time.monotonic()
+    if budget is not None and todo and watch.expect(todo[0].config) is None:
+        _probe(todo[0], watch)  # nothing is known yet, and a cell must not be begun that cannot end in time
+    for cell, outcome in _run(todo, out, jobs, watch, budget, begin, args.quiet):
         outcomes[cell] = outcome
+    if budget is not None and todo and not any(cell in outcomes for cell in todo):
+        shortest = min(watch.expect(cell.config) or 0.0 for cell in todo)
+        show([f"--budget {args.budget} begins no cell: the shortest may take {duration(shortest)}"], stderr())
     return _publish(cells, outcomes, out, args)
 
 
@@ -111,10 +117,10 @@ def _probe(cell: Cell, watch: Stopwatch) -> str:
 
 
 def _run(
-    todo: list[Cell], out: Path, jobs: int, watch: Stopwatch, budget: float | None, quiet: bool
+    todo: list[Cell], out: Path, jobs: int, watch: Stopwatch, budget: float | None, begin: float, quiet: bool
 ) -> Iterator[tuple[Cell, Outcome]]:
-    """Every cell's outcome as it is done; begins none that would not end within `budget` seconds."""
-    begin, left = time.monotonic(), list(todo)
+    """Every cell's outcome as it is done; begins none that would not end within `budget` seconds of `begin`."""
+    left = list(todo)
 
     def fits(cell: Cell) -> bool:
         spent = time.monotonic() - begin
