@@ -20,7 +20,7 @@ VARIANTS = {
 }
 FULL = "single GPU, full batch"
 SMALLER = {**MODEL, "hidden": 16}  # what is trained within a budget
-WATCHED_EPOCHS = 40
+WATCHED_EPOCHS = 80
 SHOWN = {"ogbn-products": 4, "reddit": 8}  # GPUs, as the text of Fig. 7 has them (CD8)
 STREAMS = {
     "sent/0": "layer 1, forward", "sent/1": "layer 2, forward", "sent-backward/0": "layer 1, backward",

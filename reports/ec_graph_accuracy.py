@@ -114,7 +114,7 @@ def figure8(context: Context) -> Plot:
             panel.bar(range(len(labels)), bars, 0.6, color="#CC79A7", label="speed-up to convergence")
             for at, (label, bar) in enumerate(zip(labels, bars, strict=True)):
                 said = f"{bar:.2f}" if speedups[dataset][label] else "never"
-                panel.text(at, bar, said, ha="center", va="bottom", fontsize=6.5)
+                panel.text(at, 0.03 * max(bars), said, ha="center", va="bottom", fontsize=6.5)
             panel.set_xticks(range(len(labels)), labels, rotation=35, ha="right", fontsize=7)
             panel.set_ylabel("speed-up over Non-cp")
             panel.set_ylim(0, 1.25 * max(bars))

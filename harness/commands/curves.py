@@ -1,0 +1,174 @@
+"""Epoch times along a bandwidth or a latency, and what is worth a sentence about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from harness.console import byte_text
+from harness.crossings import comparison, levels
+from harness.methods.registry import parse_method
+from harness.spec import RunConfig
+
+SAME = 1e-9
+MUCH = 0.01  # share of an epoch that a ceiling must cost to be called the bottleneck
+RATES = ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"))
+TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What is varied: bandwidth or latency of one kind of link, from `low` to `high` in B/s or s."""
+
+    link: str
+    what: str
+    low: float
+    high: float
+
+    @property
+    def key(self) -> str:
+        """Its name in the cluster's file."""
+        return f"links.{self.link}.{self.what}"
+
+    def written(self, value: float) -> str:
+        """A value of it with its unit: bandwidths in bits, as networks are sold."""
+        units = TIMES if self.what == "latency" else RATES
+        size, unit = next((found for found in units if self.scale * value >= 0.9995 * found[0]), units[-1])
+        return f"{self.scale * value / size:.3g} {unit}"
+
+    @property
+    def scale(self) -> float:
+        """From base units to those that are written."""
+        return 1.0 if self.what == "latency" else 8.0
+
+    def ticks(self) -> list[float]:
+        """Values inside the range that are powers of ten as written."""
+        first, last = (math.log10(self.scale * end) for end in (self.low, self.high))
+        return [10.0**power / self.scale for power in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)]
+
+
+class Curve:
+    """Epoch seconds of one method on one variant of the cluster along the knob, replayed where asked and remembered.
+
+    Attributes:
+        variant: a `sims.variants.Variant`.
+        settles: epochs after the first that the times are means of; 0 where the median epoch speaks for all.
+    """
+
+    def __init__(self, config: RunConfig, variant: Any, knob: Knob, replay: Any) -> None:
+        self.method, self.variant, self.config, self.knob, self.replay = config.method, variant, config, knob, replay
+        self.settles = parse_method(config.method, layer0=config.layer0).facts.settles
+        self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
+
+    @property
+    def label(self) -> str:
+        """Method and variant."""
+        return " ".join([self.method, *self._where])
+
+    @property
+    def spoken(self) -> str:
+        """The label as one says it."""
+        return " ".join([spoken(self.method), *self._where])
+
+    @property
+    def _where(self) -> list[str]:
+        return [self.variant.label] if self.variant.label else []
+
+    def place(self, x: float) -> Any:
+        """The cluster at one place of the knob."""
+        return import_module("sims.overrides").varied(self.variant.cluster, self.knob.link, self.knob.what, x)
+
+    def __call__(self, x: float) -> float:
+        return self.seconds(x)["epoch"]
+
+    def seconds(self, x: float) -> dict[str, float]:
+        """Components of the epoch after the first: the median one, of methods that settle later the mean."""
+        return self._at(x)[0]
+
+    def sent(self, x: float) -> int:
+        """Bytes of that epoch."""
+        return self._at(x)[1]
+
+    def too_large(self, x: float) -> str:
+        """How many ranks do not fit, and by how much; empty where all do."""
+        return str(self._at(x)[2].too_large)
+
+    def held_back(self, x: float) -> bool:
+        """Whether a process that could move any number of bytes per second would make the epoch shorter."""
+        cluster = self.place(x)
+        free = replace(cluster, transport=replace(cluster.transport, process=None))
+        seconds, _ = self.replay.time(free).typical(self.config, self.settles > 0)
+        return bool(seconds["epoch"] < self(x) * (1 - MUCH))
+
+    def crosses(self, x: float, link: str) -> bool:
+        """Whether any byte crosses a link of that kind."""
+        return link not in import_module("sims.remarks").idle_links(self._at(x)[2].simulation)
+
+    def _at(self, x: float) -> tuple[dict[str, float], int, Any]:
+        if x not in self._known:
+            timed = self.replay.time(self.place(x))
+            self._known[x] = *timed.typical(self.config, self.settles > 0), timed
+        return self._known[x]
+
+
+def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
+    """Everything worth a sentence: what changes nothing, what overtakes what, what is fastest where."""
+    if not any(curve.crosses(xs[0], knob.link) for curve in curves):
+        what = "no inter-host traffic" if knob.link == "nic" else f"no traffic on its {knob.link} links"
+        nothing = [f"this cluster has {what} with {curves[0].config.parts} ranks: {knob.key} changes nothing"]
+        return nothing + _variants_compared(curves, xs, knob)
+    idle = [curve for curve in curves if max(map(curve, xs)) <= min(map(curve, xs)) * (1 + SAME)]
+    if len(idle) == len(curves):
+        nothing = [
+            f"{knob.key} changes nothing from {knob.written(xs[0])} to {knob.written(xs[-1])}: "
+            f"{_ceiling(curves, xs[-1], knob) or 'never the bottleneck'}"
+        ]
+        return nothing + _variants_compared(curves, xs, knob)
+    said = [f"{curve.spoken}: {knob.key} changes nothing, it is never the bottleneck" for curve in idle]
+    moved: dict[str, Callable[[float], float]] = {curve.spoken: curve for curve in curves if curve not in idle}
+    level, side = (xs[::-1], "below") if knob.what == "latency" else (xs, "above")  # where the knob may not matter
+    for name, x in levels(moved, level):
+        why = _ceiling([curve for curve in curves if name in ("", curve.spoken)], level[-1], knob)
+        said.append(
+            f"{name}{': ' * bool(name)}{knob.key} changes nothing {side} {knob.written(x)}"
+            + (f": {why}" if why else "")
+        )
+    for label in dict.fromkeys(curve.variant.label for curve in curves):
+        mine = [curve for curve in curves if curve.variant.label == label]
+        said += comparison({curve.spoken: curve for curve in mine}, xs, knob.written)
+    return said + _variants_compared(curves, xs, knob)
+
+
+def _variants_compared(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
+    """Every method on other devices or over other libraries, against itself on the cluster as it is."""
+    said: list[str] = []
+    for method in dict.fromkeys(curve.method for curve in curves):
+        mine = [curve for curve in curves if curve.method == method]
+        said += comparison({curve.spoken: curve for curve in mine}, xs, knob.written)
+    return said
+
+
+def _ceiling(curves: list[Curve], x: float, knob: Knob) -> str:
+    """Which curves wait for what one process can move, if any does; by the library whose ceiling it is."""
+    held: dict[str, list[str]] = {}
+    for curve in curves if knob.what == "bandwidth" else []:
+        transport = curve.variant.cluster.transport
+        if transport.process is not None and curve.held_back(x):
+            whose = f"{transport.kind} ({byte_text(transport.process.value)}/s)"
+            held.setdefault(whose, []).append(curve.spoken)
+    return "; ".join(
+        f"the process ceiling of {whose} is the bottleneck"
+        + ("" if len(names) == len(curves) else f" of {', '.join(names)}")
+        for whose, names in held.items()
+    )
+
+
+def spoken(text: str) -> str:
+    """A method as one says it: 1-bit sylvie-s for sylvie-s:bits=1."""
+    name, *options = text.split(":")
+    bits = [option.removeprefix("bits=") for option in options if option.startswith("bits=")]
+    rest = [option for option in options if not option.startswith("bits=")]
+    return (f"{bits[0]}-bit " if bits else "") + ":".join([name, *rest])
