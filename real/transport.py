@@ -8,7 +8,8 @@ deadline. What the bytes mean, and whether the ranks agree about it, is not deci
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,6 +25,13 @@ from real.connection import Connection
 
 POLL_S = 1.0
 """How often a rank that is blocked asks whether another one has failed."""
+
+
+DEALT = 1 << 16
+"""Tag of the messages of an all-to-all over gloo, apart from those that programs send."""
+
+MOST_IN_FLIGHT = 64
+"""All-to-alls over gloo that can be waited for at once; more wait for their turn."""
 
 
 class Silence(HaloscopeError):
@@ -71,6 +79,38 @@ def from_bytes(buffer: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Te
     return buffer.view(dtype).view(shape)
 
 
+class _Together:
+    """Sends and receives in flight as one, waited for by a thread: gloo breaks connections when such a wait ends early.
+
+    Behaves like a collective's work. Args: the works, threads to wait in, and seconds after which one gives up.
+    """
+
+    def __init__(self, works: Sequence[Any], waiters: ThreadPoolExecutor, patience_s: float) -> None:
+        self._works, self._waiters, self._limit = works, waiters, timedelta(seconds=patience_s)
+        self._future: Future[None] | None = None
+
+    def get_future(self) -> Future[None]:
+        """Completes with the last message."""
+        if self._future is None:
+            self._future = self._waiters.submit(self._all)
+        return self._future
+
+    def wait(self, limit: timedelta | None = None) -> None:
+        """Raises RuntimeError when a message failed, or they take longer than `limit`."""
+        try:
+            self.get_future().result(limit.total_seconds() if limit is not None else None)
+        except TimeoutError as error:
+            raise RuntimeError("messages are still under way") from error
+
+    def is_completed(self) -> bool:
+        """Whether all have arrived, or one has failed."""
+        return self._future is not None and self._future.done()
+
+    def _all(self) -> None:
+        for work in self._works:
+            work.wait(self._limit)
+
+
 class Link:
     """One rank's end of the process group.
 
@@ -90,6 +130,7 @@ class Link:
         self.startup_s = max(connection.startup_s, connection.timeout_s)
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
+        self._waiters = ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange") if self.on_host else None
         self.staged = self.on_host and self.device.type != "cpu"
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
@@ -99,12 +140,37 @@ class Link:
         """
         source = self._staged(send)
         target = self._buffer(int(received.sum()))
+        if self.on_host:
+            return self._dealt(source, target, sent, received)
         work = self._call(
             lambda: dist.all_to_all_single(
                 target, source, received.tolist(), sent.tolist(), group=self.group, async_op=True
             )
         )
         return self._collective(work, lambda: self._unstaged(target), keep=source)
+
+    def _dealt(self, source: Tensor, target: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
+        """An all-to-all over gloo: every receive is posted before the first send.
+
+        gloo sends once the receiver has said that it is ready, over the same socket as its own data. Its all-to-all
+        posts the send to a peer first: where the peer had waited for that, the word that this rank is ready stands
+        behind the data, and the two directions follow each other instead of sharing the link (`benchmarks.lab`).
+        """
+        ends, starts = np.cumsum([sent, received], axis=1), np.cumsum([sent, received], axis=1) - [sent, received]
+        peers = [(self.rank + step) % self.size for step in range(1, self.size)]
+
+        def post() -> list[Any]:
+            into = [(target[starts[1, peer] : ends[1, peer]], peer) for peer in reversed(peers) if received[peer]]
+            out = [(source[starts[0, peer] : ends[0, peer]], peer) for peer in peers if sent[peer]]
+            works = [dist.irecv(piece, peer, group=self.group, tag=DEALT) for piece, peer in into]
+            return works + [dist.isend(piece, peer, group=self.group, tag=DEALT) for piece, peer in out]
+
+        works = self._call(post)
+        own = source[starts[0, self.rank] : ends[0, self.rank]]
+        target[starts[1, self.rank] : ends[1, self.rank]].copy_(own)
+        assert self._waiters is not None
+        together = _Together(works, self._waiters, self.patience + 2 * POLL_S)
+        return self._collective(together, lambda: self._unstaged(target), keep=source)
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """The library's own sum over ranks, in its own order; answers a new tensor."""
