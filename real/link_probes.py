@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from scipy.optimize import nnls
 
 from harness.effects import Effect, Rows
 from harness.rank import Rank
@@ -25,8 +26,8 @@ from real.health import end_process
 SIZES = tuple(4**k for k in range(5, 12))
 """Bytes: 1 KiB to 4 MiB."""
 
-KINDS = ("all_to_all", "all_reduce", "ring", "broadcast", "pair")
-"""all_to_all sends so many bytes to every other rank; all_reduce adds in rank order, ring is the library's own; pair is
+KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
+"""all_to_all sends so many bytes to every other rank; counted does when only the sender knows how many; all_reduce adds in rank order, ring is the library's own; pair is
 a send and its receive, from even ranks to odd ones."""
 
 
@@ -50,7 +51,8 @@ def fit(points: list[tuple[float, float, float]]) -> Line:
     """The line through points (bytes, seconds, spread): least squares of the relative error, neither cost negative."""
     nbytes, seconds, _ = np.asarray(points, np.float64).T
     design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
-    (alpha, beta), *_ = np.linalg.lstsq(design, np.ones_like(seconds), rcond=None)
+    (alpha, beta), _ = nnls(design / design.max(0), np.ones_like(seconds))
+    alpha, beta = np.asarray([alpha, beta]) / design.max(0)
     alpha, beta = max(float(alpha), 1e-7), max(float(beta), 1e-15)
     error = float(np.abs((alpha + beta * nbytes) / seconds - 1).max())
     return Line(alpha, beta, error, points)
@@ -58,7 +60,7 @@ def fit(points: list[tuple[float, float, float]]) -> Line:
 
 def sent(kind: str, nbytes: int, size: int) -> int:
     """Bytes that one rank sends in a collective of this size: the x axis of its line."""
-    if kind == "all_to_all":
+    if kind in ("all_to_all", "counted"):
         return nbytes * (size - 1)
     return 2 * nbytes * (size - 1) // size if kind in ("all_reduce", "ring") else nbytes
 
@@ -98,10 +100,10 @@ async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float) -> list[fl
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
     """What one repetition awaits, in turn; a pair answers, so that both ways count."""
     tensor = torch.ones(nbytes // 4)
-    if kind == "all_to_all":
+    if kind in ("all_to_all", "counted"):
         counts = np.full(rank.size, nbytes // 4)
         counts[rank.index] = 0
-        rows = Rows(torch.ones(int(counts.sum())), counts, counts)
+        rows = Rows(torch.ones(int(counts.sum())), counts, counts if kind == "all_to_all" else None)
         return [lambda: rank.all_to_all([rows], label=kind)]
     if kind in ("all_reduce", "ring"):
         return [lambda: _reduce(rank, tensor, kind)]

@@ -127,6 +127,8 @@ def _kind(effect: Effect) -> str:
     """The member of OPERATIONS that an effect is."""
     if isinstance(effect, AllReduce):
         return "all_reduce" if effect.deterministic else "ring"
+    if isinstance(effect, AllToAll) and any(part.recv is None for part in effect.parts):
+        return "counted"
     return "broadcast" if isinstance(effect, Broadcast) else "pair" if isinstance(effect, Send | Recv) else "all_to_all"
 
 

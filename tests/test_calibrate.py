@@ -94,7 +94,7 @@ def test_fit_finds_a_line_and_its_own_error(alpha: float, rate: float, noise: fl
 
 
 def test_bytes_that_a_rank_sends() -> None:
-    assert [sent(kind, 600, 3) for kind in KINDS] == [1200, 800, 800, 600, 600]
+    assert [sent(kind, 600, 3) for kind in KINDS] == [1200, 1200, 800, 800, 600, 600]
 
 
 def test_only_cpus_are_measured() -> None:

@@ -59,11 +59,11 @@ def _configs(args: argparse.Namespace) -> list[RunConfig]:
 
 def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every cell's record, with a line of progress after each."""
-    calibrations = {name: _calibration(config, args) for config in configs if (name := _machine(config))}
+    calibrations = {name: _calibration(config, args) for name, config in {_machine(c): c for c in configs}.items()}
     records, begin = [], time.monotonic()
     for number, config in enumerate(configs, 1):
         measured = _measured(config, args.out / "measured", args.force)
-        predicted = _predicted(config, calibrations[_machine(config)], args.out / "predicted")
+        predicted = _predicted(config, calibrations[_machine(config)], args.out / "predicted", args.force)
         same = measured.pop("traffic") == predicted.pop("traffic")
         records.append(validation.record(config, measured, predicted, same))
         if not args.quiet:
@@ -103,12 +103,12 @@ def _measured(config: RunConfig, folder: Path, force: bool) -> dict[str, Any]:
     return found
 
 
-def _predicted(config: RunConfig, calibration: Path, folder: Path) -> dict[str, Any]:
+def _predicted(config: RunConfig, calibration: Path, folder: Path, force: bool) -> dict[str, Any]:
     """Typical seconds and traffic of the simulated run on the calibration, with this partition's neighbour sums."""
     texts = [(calibration / name).read_bytes() for name in ("device.toml", "cluster.toml")]
     key = hashlib.sha256(b"\n".join([config.run_id().encode(), *texts])).hexdigest()
     path = folder / key / "seconds.json"
-    if path.exists():
+    if path.exists() and not force:
         return dict(msgspec.json.decode(path.read_bytes()))
     path.parent.mkdir(parents=True, exist_ok=True)
     profile: Any = import_module("sims.calibrated")
