@@ -87,8 +87,9 @@ def rank_main(spec: LabSpec, size: int, repeat: int) -> None:
                 continue
             best = ideal(spec, size) * (1 if kind == "all-to-all" else 2)
             middle, least = median(found), min(found)
-            shown = [best * 1e3, middle * 1e3, middle / best, middle / best * PAYLOAD_SHARE, least / best]
-            print(f"{kind:<28}" + "".join(f"{value:>14.2f}" for value in shown), flush=True)
+            ratios = [middle / best, middle / best * PAYLOAD_SHARE, least / best] if best else []  # unshaped: no ideal
+            shown = "".join(f"{value:>14.2f}" for value in (best * 1e3, middle * 1e3, *ratios))
+            print(f"{kind:<28}{shown}", flush=True)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ class Checkpoints:
     Attributes:
         folder: holds one folder per run.
         every: epochs between checkpoints; 0 = only when stopped, and at the end.
-        resume: go on from the newest complete checkpoint of the same run; else remove what there is and start anew.
+        resume: go on from the newest complete checkpoint of the same training; else remove those and start anew.
         keep: how many complete ones stay.
         restarts: how often failed ranks are started again (real mode).
         stop: asked after every epoch on every rank; one rank's yes stops all of them.
@@ -97,8 +97,8 @@ class Saver:
 
     def __init__(self, rank: Rank, job: Job, options: Checkpoints) -> None:
         self.rank, self.options, self.config = rank, options, job.config
-        self.identity = files.Identity.of(job.config.run_id(), job.data, rank.size)
-        self.home = files.home_of(options.folder, self.identity.run_id)
+        self.identity = files.Identity.of(job.config.training_id(), job.data, rank.size)
+        self.home = files.home_of(options.folder, self.identity.training_id)
         self.history = History()
 
     async def load(self) -> Saved | None:
@@ -119,6 +119,11 @@ class Saver:
         if not epochs:
             return None
         marker = files.read_marker(self.home, epochs, self.identity)
+        if epochs > self.config.epochs:
+            raise InputError(
+                f"{files.folder_of(self.home, epochs)} has {epochs} epochs behind it, more than --epochs "
+                f"{self.config.epochs}; ask for more, or give --no-resume"
+            )
         content = files.read_rank(self.home, marker, rank.index, rank.device)
         kind: Any = tuple[list[RankEpoch], History]
         records, self.history = msgspec.msgpack.decode(content["records"].cpu().numpy().tobytes(), type=kind)
@@ -181,7 +186,9 @@ def saver_of(rank: Rank, job: Job) -> Saver | None:
 
 def last_epochs(job: Job) -> int:
     """Epochs done at the newest complete checkpoint of a job; 0 where there is none."""
-    return 0 if job.checkpoints is None else files.newest(files.home_of(job.checkpoints.folder, job.config.run_id()))
+    return (
+        0 if job.checkpoints is None else files.newest(files.home_of(job.checkpoints.folder, job.config.training_id()))
+    )
 
 
 def started_anew(job: Job) -> Job:
@@ -189,7 +196,7 @@ def started_anew(job: Job) -> Job:
     options = job.checkpoints
     if options is None or options.resume:
         return job
-    files.clear(files.home_of(options.folder, job.config.run_id()))
+    files.clear(files.home_of(options.folder, job.config.training_id()))
     return replace(job, checkpoints=replace(options, resume=True))
 
 

@@ -1,6 +1,6 @@
 """Checkpoints on disk: one folder per run and epoch, one file per rank, and a marker that is written last.
 
-    DIR/<run id>/epoch-000120/rank-0.pt, rank-1.pt, ..., complete.json
+    DIR/<training id>/epoch-000120/rank-0.pt, rank-1.pt, ..., complete.json
 
 Every file is written under another name, synced, renamed, and its folder synced. A folder without the marker is no
 checkpoint, whatever else lies in it. The marker names the run, its graph, and size and hash of every rank's file.
@@ -38,30 +38,30 @@ class Identity(msgspec.Struct, frozen=True):
     """What a checkpoint must share with the run that goes on from it.
 
     Attributes:
-        run_id: SHA-256 of the config.
+        training_id: SHA-256 of the config without what only says how long and what is noted.
         data: key of the graph and its partition.
         torch, haloscope: versions; with others, sums may differ in the last bit.
     """
 
-    run_id: str
+    training_id: str
     data: str
     ranks: int
     torch: str
     haloscope: str
 
     @classmethod
-    def of(cls, run_id: str, data: str, ranks: int) -> Identity:
+    def of(cls, training_id: str, data: str, ranks: int) -> Identity:
         """With the versions that run here."""
         try:
             ours = version("haloscope")
         except PackageNotFoundError:
             ours = "(not installed)"
-        return cls(run_id, data, ranks, str(torch.__version__), ours)
+        return cls(training_id, data, ranks, str(torch.__version__), ours)
 
     def refuse(self, found: Identity) -> str:
         """Why a checkpoint of `found` is none of this run; empty where it is one."""
         reasons = {
-            "run_id": f"it belongs to run {found.run_id[:12]}, not {self.run_id[:12]}",
+            "training_id": f"it belongs to run {found.training_id[:12]}, not {self.training_id[:12]}",
             "data": "the graph or its partition is another one now",
             "ranks": f"it has {found.ranks} ranks, this run {self.ranks}",
             "torch": f"it was written with torch {found.torch}, this is {self.torch}",
@@ -77,12 +77,12 @@ class Marker(msgspec.Struct, frozen=True):
     epochs: int  # how many are done
     identity: Identity
     files: list[RankFile]  # in rank order
-    config: dict[str, Any]  # for the reader; `run_id` is its hash
+    config: dict[str, Any]  # for the reader
 
 
-def home_of(folder: Path, run_id: str) -> Path:
+def home_of(folder: Path, training_id: str) -> Path:
     """Where the checkpoints of one run lie."""
-    return folder / run_id
+    return folder / training_id
 
 
 def folder_of(home: Path, epochs: int) -> Path:

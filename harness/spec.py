@@ -17,6 +17,9 @@ import msgspec
 from harness.errors import InputError, unknown
 
 Mode = Literal["loopback", "sim", "real"]
+BESIDE_TRAINING = frozenset({"epochs", "eval_every", "evaluate", "timeout", "startup_timeout"})
+"""Fields that change how long a run goes on and what is noted of it, but no number that it computes."""
+
 LAYER0 = ("auto", "precompute", "cache", "exchange")
 
 
@@ -90,8 +93,15 @@ class RunConfig:
 
     def run_id(self) -> str:
         """SHA-256 hex of the canonical JSON of every field."""
-        canonical = msgspec.json.encode(asdict(self), order="sorted")
-        return hashlib.sha256(canonical).hexdigest()
+        return _hash(asdict(self))
+
+    def training_id(self) -> str:
+        """SHA-256 hex of the fields that training depends on: what a checkpoint and the run that goes on must share."""
+        return _hash({name: value for name, value in asdict(self).items() if name not in BESIDE_TRAINING})
+
+
+def _hash(values: dict[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
 
 
 def from_mapping(values: Mapping[str, Any], base: RunConfig | None = None, source: str = "config") -> RunConfig:

@@ -36,11 +36,11 @@ METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s,sylvie-a,ec-graph,ec-graph-s:fanouts=1
 
 WORKLOADS: dict[str, dict[str, Any]] = {
     "heavy": {
-        "dataset": "synthetic:nodes=12000,degree=12,classes=16,features=64,signal=0.7",
-        "model": "gcn", "layers": 3, "hidden": 64, "partitioner": "hash",
+        "dataset": "synthetic:nodes=30000,degree=20,classes=16,features=64,signal=0.7",
+        "model": "gcn", "layers": 3, "hidden": 128, "partitioner": "hash",
     },
     "balanced": {
-        "dataset": "synthetic:nodes=24000,degree=30,classes=16,features=128,signal=0.7,homophily=0.9",
+        "dataset": "synthetic:nodes=50000,degree=30,classes=16,features=128,signal=0.7,homophily=0.9",
         "model": "sage", "layers": 3, "hidden": 128, "partitioner": "metis-cut",
     },
 }  # fmt: skip

@@ -189,7 +189,8 @@ def _wait(store: Store, keys: Sequence[str], limit_s: float, words: LastWords) -
             store.wait(list(keys), timedelta(seconds=max(0.001, min(LOOK_S, remaining))))
             return True
         except RuntimeError as error:
-            if words.failure() is not None or words.deaf:
+            stopped = any(said.state == "stopped" for said in words.heard().values())
+            if words.failure() is not None or words.deaf or stopped:
                 raise words.explain("waited for the others to start") from error
             if remaining <= LOOK_S:
                 return False

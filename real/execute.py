@@ -208,7 +208,13 @@ def _spare(config: RunConfig, rank: int) -> Iterator[SpareProcess | None]:
 
 
 def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfig:
-    """A config as `torchrun -m real` means it: real mode, and as many parts as ranks unless it says otherwise."""
+    """A config as `torchrun -m real` means it: real mode, and as many parts as ranks unless it says otherwise.
+
+    Raises:
+        InputError: it names a lab, which only our own launcher builds.
+    """
+    if is_lab(config.cluster):
+        raise InputError(f"--cluster {config.cluster}: haloscope run --mode real builds labs, torchrun does not")
     return replace(config, mode="real", parts=config.parts if parts_given else size)
 
 

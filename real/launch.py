@@ -8,6 +8,7 @@ rank does is `python -m real`, or any other command line.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +30,9 @@ from real.site import LOOPBACK, Site, ThisMachine
 
 GRACE_S = 5.0
 """How long the other ranks may go on once one has failed. With KILL_S, all are gone within ten seconds."""
+
+LAST_S = 60.0
+"""How long the last ranks may still run once others have ended well: nobody waits for them any more."""
 
 KILL_S = 3.0
 """How long a rank may take to end after SIGTERM."""
@@ -182,6 +186,10 @@ def _supervise(
             return
         if not alive:
             return
+        ended = [c.ended_at for c in children if c.ended_at is not None]
+        if ended and now - max(ended) > LAST_S:
+            fates = "; ".join(f"rank {c.rank} {c.fate()}" for c in alive)
+            raise RankFailed(alive[0].rank, f"{fates}, {LAST_S:g} s after the other ranks had ended")
         if deadline_s is not None and now - begun > deadline_s:
             ranks = ", ".join(str(c.rank) for c in alive)
             fates = "; ".join(f"rank {c.rank} {c.fate()}" for c in alive)
@@ -238,5 +246,7 @@ def _end(children: list[Child]) -> None:
     for child in children:
         with suppress(subprocess.TimeoutExpired):  # not even SIGKILL ends what hangs in the kernel
             child.process.wait(KILL_S)
+        with suppress(ProcessLookupError, PermissionError):  # what a rank had started itself, if it left any
+            os.killpg(child.process.pid, signal.SIGKILL)
         assert child.process.stdin is not None
         child.process.stdin.close()

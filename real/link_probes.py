@@ -27,8 +27,8 @@ SIZES = tuple(4**k for k in range(5, 12))
 """Bytes: 1 KiB to 4 MiB."""
 
 KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
-"""all_to_all sends so many bytes to every other rank; counted does when only the sender knows how many; all_reduce adds in rank order, ring is the library's own; pair is
-a send and its receive, from even ranks to odd ones."""
+"""all_to_all sends so many bytes to every other rank; counted does when only the sender knows how many; all_reduce adds
+in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones."""
 
 
 class Line(msgspec.Struct, frozen=True):

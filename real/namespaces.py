@@ -46,14 +46,17 @@ def tool(*words: str, batch: Sequence[str] = ()) -> str:
         InputError: it failed; carries the first line of its complaint.
     """
     command = [*words, "-batch", "-"] if batch else list(words)
-    done = subprocess.run(
-        command,
-        input="".join(f"{line}\n" for line in batch),
-        capture_output=True,
-        text=True,
-        timeout=TOOL_S,
-        process_group=0,  # Ctrl-C is for us alone: a half-done change would be left
-    )
+    try:
+        done = subprocess.run(
+            command,
+            input="".join(f"{line}\n" for line in batch),
+            capture_output=True,
+            text=True,
+            timeout=TOOL_S,
+            process_group=0,  # Ctrl-C is for us alone: a half-done change would be left
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"`{' '.join(words)}` did not end within {TOOL_S:g} s") from None
     if done.returncode:
         said = next((line for line in done.stderr.splitlines() if line.strip()), f"exit code {done.returncode}")
         raise InputError(f"this machine cannot build a lab: `{' '.join(words)}` says: {said}")
@@ -99,7 +102,12 @@ def stale() -> list[str]:
 
 
 def remove(names: Iterable[str]) -> None:
-    """Remove namespaces with everything in them; a process that is still there is killed. Absent ones are fine."""
+    """Remove namespaces with everything in them; a process that is still there is killed. Absent ones are fine.
+
+    Raises:
+        InputError: one or more could not be removed; the others are gone all the same.
+    """
+    failures: list[InputError] = []
     for name in names:
         if not (FOLDER / name).exists():
             continue
@@ -109,6 +117,8 @@ def remove(names: Iterable[str]) -> None:
                     with suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
             tool("ip", "netns", "del", name)
-        except InputError:
+        except InputError as error:
             if (FOLDER / name).exists():  # else another process was quicker
-                raise
+                failures.append(error)
+    if failures:
+        raise failures[0]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from reports.cdfgnn_accuracy import MODEL, VARIANTS, observed
+from reports.cdfgnn_accuracy import MODEL, VARIANTS, observed, watched
 from reports.clusters import link_bandwidth, link_changed
 from reports.context import SHAPES, Context, demand
-from reports.drawing import COLOURS, DASHES, panels
+from reports.drawing import DASHES, panels
+from reports.figures import COMPONENT_COLOURS, OTHER_COLOURS
 from reports.load import published, setup
 from reports.table import Ordering, Plot
 
@@ -31,6 +32,7 @@ STAND_INS = {
     "reddit": "flickr_attr", "ogbn-products": "amazon_computers", "friendster": "github_social",
     "ogbn-papers100m": "coauthor_physics",
 }  # fmt: skip
+COMMUNICATION = "communication, with codec, comparison and waiting"
 ELSEWHERE = "synthetic:nodes=4000,degree=30"  # where a stand-in is not on disk
 
 
@@ -160,7 +162,12 @@ def figure5(context: Context) -> Plot:
         for panel, dataset in zip(axes, NAMES, strict=True):
             for at, method in enumerate(PARTITIONERS):
                 values = [seconds[dataset, method, gpus] for gpus in shown(dataset)]
-                style: Any = {"color": COLOURS[at], "linestyle": DASHES[at], "marker": "osD^"[at], "markersize": 3}
+                style: Any = {
+                    "color": OTHER_COLOURS[at],
+                    "linestyle": DASHES[at],
+                    "marker": "osD^"[at],
+                    "markersize": 3,
+                }
                 panel.plot(shown(dataset), values, **style, label=method.replace("_gamma=", ", gamma "))
             over = [case for case in full if case[0] == dataset]
             crossed: Any = {"color": "#202020", "marker": "x", "s": 30, "linewidths": 0.8, "zorder": 4}
@@ -184,7 +191,7 @@ def figure5(context: Context) -> Plot:
             + ", ".join(f"{stand_in(d)} for {NAMES[d]}" for d in NAMES),
             "shares of rows sent: mean over training on a stand-in (Fig. 7); 8 bits (not published)",
         ),
-        commands=context.texts_of(configs[:4]),
+        commands=context.texts_of([watched(context, "Both"), *configs]),
     )  # fmt: skip
 
 
@@ -222,9 +229,9 @@ def figure6(context: Context) -> Plot:
     with panels(paths, len(graphs), columns=2) as axes:
         for panel, dataset in zip(axes, graphs, strict=True):
             compute = [1e3 * times[dataset, bar][0] for bar in bars]
-            panel.bar(range(len(bars)), compute, 0.65, color="#77AADD", label="computation")
+            panel.bar(range(len(bars)), compute, 0.65, color=COMPONENT_COLOURS["compute"], label="computation")
             panel.bar(range(len(bars)), [1e3 * times[dataset, bar][1] for bar in bars], 0.65, compute,
-                      color="#EE8866", label="communication, with codec, comparison and waiting")  # fmt: skip
+                      color=COMPONENT_COLOURS["halo"], label=COMMUNICATION)  # fmt: skip
             labels = [bar.replace("_gamma=", " ") for bar in bars]
             panel.set_xticks(range(len(bars)), labels, rotation=35, ha="right", fontsize=7)
             panel.set_title(f"{NAMES[dataset]}, {PRINTED_GPUS[dataset]} GPUs", loc="left")
@@ -234,7 +241,7 @@ def figure6(context: Context) -> Plot:
         caption="Simulated means over GPUs. Cache, Quantify and Baseline are on EBV, gamma 0.1.",
         orderings=tuple(_communication({case: found[1] for case, found in times.items()}, graphs)),
         assumptions=("as Fig. 5", "the paper prints no time"),
-        commands=context.texts_of(configs),
+        commands=context.texts_of([*(watched(context, variant) for variant in ("Both", "Cache")), *configs]),
     )  # fmt: skip
 
 

@@ -20,8 +20,11 @@ Colour = tuple[float, float, float]
 
 
 def colours_of(methods: Mapping[str, str]) -> dict[str, Colour]:
-    """Name as printed -> colour of its method; DGL is vanilla, other names have their own."""
-    found = method_colours(methods.values())
+    """Name as printed -> colour of its method; DGL is vanilla, other names have their own.
+
+    The variant with the fewest options has the method's own colour, in whatever order they come.
+    """
+    found = method_colours(sorted(methods.values(), key=lambda method: method.count(":")))
     return {name: to_rgb(found[method]) for name, method in methods.items()}
 
 

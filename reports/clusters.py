@@ -21,6 +21,14 @@ def all_faster(cluster: str, factor: float) -> str:
     return ":".join([cluster, *changes])
 
 
+def hosts_slowed(cluster: str, parts: int, factor: float) -> str:
+    """The cluster with compute on every host that `parts` ranks are on taking `factor` times as long."""
+    if factor == 1.0:
+        return cluster
+    hosts = int(import_module("sims.topology").load_cluster(cluster).place(parts).host.max()) + 1
+    return ":".join([cluster, *(f"stragglers.hosts.{host}={factor:.6g}" for host in range(hosts))])
+
+
 def link_changed(cluster: str, link: str, bandwidth: float) -> str:
     """The cluster with another bandwidth (bytes per second) of one kind of link."""
     return f"{cluster}:links.{link}.bandwidth={import_module('sims.units').written(bandwidth, 'bandwidth')}"

@@ -7,12 +7,15 @@ tables at a time, each in a process of its own.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,12 @@ from harness.console import duration, show, stderr
 from harness.errors import HaloscopeError, InputError
 from harness.results import write_atomically
 from harness.spec import RunConfig, from_mapping
-from harness.workloads.description import is_workload
+from harness.workloads.description import is_workload, read_description
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEAK_EVERY_S = 20.0  # seconds between lines of progress inside one table
 FILES = (".npz", ".toml", ".json")  # datasets and clusters given as files
+COMPUTING = ("torch", "numpy", "numba", "pymetis")  # whose versions change what a run says
 SHAPES = {"mode": "sim", "shapes_only": True, "eval_every": -1, "deterministic": False}
 """What a run that only counts and times has in common with others of its kind."""
 
@@ -42,6 +46,12 @@ def code_version(*packages: str) -> str:
     return digest.hexdigest()
 
 
+@cache
+def versions(*packages: str) -> str:
+    """The installed versions of packages, so that no result outlives the libraries it was made with."""
+    return " ".join(f"{package} {version(package)}" for package in packages)
+
+
 @dataclass(frozen=True)
 class Context:
     """Given to every function of `TABLES` and `FIGURES`.
@@ -50,24 +60,32 @@ class Context:
         out: folder of the report.
         seconds: what one table may spend on training, on one core.
         full: the paper's epochs and seeds instead, however long that takes.
+        asked: the commands of the runs asked for so far, each once.
     """
 
     out: Path
     seconds: float = 40.0
     full: bool = False
     quiet: bool = False
+    asked: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
 
-    def runs(self, configs: Sequence[Mapping[str, Any]], what: str = "") -> list[dict[str, Any]]:
+    def runs(
+        self, configs: Sequence[Mapping[str, Any]], what: str = "", shown: Iterable[Mapping[str, Any]] | None = None
+    ) -> list[dict[str, Any]]:
         """The result records of configs (keys of `RunConfig`), in their order; made now where not done before.
 
         A run that fails has `state` "error", its reason in `message`, an empty `summary["seconds"]` and no epochs;
         one that does not fit its device or diverges has the state that says so.
+
+        Args:
+            shown: configs whose commands are kept in `asked`, where not all are worth it (further seeds, trials).
 
         Raises:
             InputError: a config with an unknown key or a value out of range.
         """
         wanted = [from_mapping(config, source=what or "report") for config in configs]
         distinct = list(dict.fromkeys(wanted))
+        self.asked.update(dict.fromkeys(self.texts_of(configs if shown is None else shown)))
         progress, found = _Progress(what or "runs", len(distinct), self.quiet), {}
         for at, config in enumerate(distinct):
             found[config] = _record(config)
@@ -128,12 +146,13 @@ def _kept(kind: str, content: bytes) -> Path:
 
 
 def data_state(config: RunConfig) -> str:
-    """Changes whenever a file that the config names does, or the graph behind its dataset's name."""
+    """Changes whenever a file that the config names does, or the graph behind its dataset's name or description."""
     from harness.datasets import source_state
 
     named = [config.dataset, config.rates, config.cluster.partition(":")[0]]
     parts = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if _is_file(name)]
-    return " ".join(parts if is_workload(config.dataset) else [*parts, source_state(config.dataset)])
+    graph = read_description(config.dataset)[1].graph.dataset if is_workload(config.dataset) else config.dataset
+    return " ".join([*parts, source_state(graph)] if graph else parts)
 
 
 def _is_file(name: str) -> bool:
@@ -143,18 +162,34 @@ def _is_file(name: str) -> bool:
 def _record(config: RunConfig) -> dict[str, Any]:
     """The kept record of a config, or that of a run made now. Failures are kept by nobody: they are tried again."""
     try:
-        key = json.dumps([config.run_id(), code_version("harness", "sims"), data_state(config)])
+        key = json.dumps(
+            [config.run_id(), code_version("harness", "sims"), versions(*COMPUTING), data_state(config)]
+        )  # fmt: skip
         path = cache_root() / "reports" / "runs" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
         if path.exists():
             return results.load(path)
-        from harness import runner  # torch: not before there is something to run
+        with _alone(path):
+            if path.exists():  # made by another process meanwhile
+                return results.load(path)
+            from harness import runner  # torch: not before there is something to run
 
-        record = runner.run(config).to_dict()
+            record = runner.run(config).to_dict()
+            write_atomically(path, json.dumps(record).encode())
     except Exception as error:
         return _failed(config, error)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(record).encode())
     return record
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time makes `path`. The kernel gives the lock up with its process, however that ends; the empty
+    lock file goes once the result is there (who still waits on it finds that)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_suffix(".lock")
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+        lock.unlink(missing_ok=True)
 
 
 def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:

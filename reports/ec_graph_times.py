@@ -1,24 +1,25 @@
-"""EC-Graph, Table IV: seconds of an epoch on six machines and on one, fitted on its baseline rows.
+"""EC-Graph's machines: seconds of an epoch on six of them and on one, with one constant per graph.
 
 Two systems share EC-Graph's own code with it: Non-cp, of which no epoch time is printed, and the authors' DistGNN, of
-which it is. So one factor on compute per graph and depth comes from the DistGNN row: compute of Non-cp, and a fifth of
-its traffic (delayed rounds: 5). The network and the codec keep the constants of the cluster file.
+which it is. So one factor on compute per graph comes from the DistGNN row of two layers: compute of Non-cp, and a fifth
+of its traffic (delayed rounds: 5). It holds at all depths. The network and the codec keep the constants of the cluster
+file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-import pandas as pd
-
+from harness.errors import InputError
 from harness.methods.registry import known_methods
+from harness.workloads.closed_form import Degrees
 from reports.clusters import all_faster
 from reports.context import SHAPES, Context, demand
+from reports.ec_graph_sampled import expected_shares
 from reports.load import published, setup, text
-from reports.table import How, Ordering, Row, Table
 
 NAMES = {
     "cora": "Cora", "pubmed": "Pubmed", "reddit": "Reddit", "ogbn-products": "ogbn-products",
@@ -35,6 +36,7 @@ WATCHED = {"cora": "cora", "pubmed": "cora"}
 OTHERS = "amazon_computers"
 ELSEWHERE = "synthetic:nodes=2000,degree=8,features=64"  # where a graph is not on disk
 NON_CP = "ec-graph:fp=exact:bp=exact"
+DELAYED = float(next(b["delayed_rounds"] for b in setup("ec-graph")["baseline"] if b["name"] == "DistGNN"))
 # Published systems and the method that would stand for them; names that the registry lacks are "not built".
 METHODS = {
     "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn",
@@ -140,19 +142,19 @@ class Testbed:
         """The run of a method."""
         cluster = all_faster(self.cluster, faster)
         watched = method.startswith("ec-graph:") and ("fp=" not in method or "fp=trend" in method)
-        rates = {"rates": self._rates(method)} if watched else {}
+        rates = {"rates": self.context.rates("ec-graph", self._predicted(method))} if watched else {}
         run = {"dataset": workload(self.context, self.dataset), "method": method, "cluster": cluster, **rates}
         return {
             **SHAPES, **model(self.dataset, self.layers), **run,
             "parts": 1 if alone else self.parts, "epochs": 2 + (PERIOD if watched else 2),
         }  # fmt: skip
 
-    def _rates(self, method: str) -> str:
+    def _predicted(self, method: str) -> dict[str, float]:
         """Shares of predicted rows, observed in training on a small graph."""
         record = demand(self.context.runs([self.watched(method)], "shares of predicted rows")[0])
         epochs = [epoch["observed"] for epoch in record["epochs"][1:]]
         names = sorted({name for seen in epochs for name in seen})
-        return self.context.rates("ec-graph", {n: fmean(seen[n] for seen in epochs if n in seen) for n in names})
+        return {n: fmean(seen[n] for seen in epochs if n in seen) for n in names}
 
     def watched(self, method: str) -> dict[str, Any]:
         """The training run that says how many rows are predicted."""
@@ -163,14 +165,27 @@ class Testbed:
             "features": "raw" if name == "cora" else "standard",
         }  # fmt: skip
 
+    def distgnn(self) -> Clock:
+        """An epoch of DistGNN: its own where it is built, otherwise Non-cp's with a share of the traffic."""
+        if METHODS["DistGNN"] in known_methods():
+            return self.clock(METHODS["DistGNN"])
+        return self.clock(NON_CP, faster=DELAYED)
+
     def factor(self) -> float:
-        """How much slower compute is than modelled, by the DistGNN row; 1 where none is printed."""
-        printed = cell(self.dataset, self.layers, "DistGNN")
+        """How much slower compute is than modelled, by the DistGNN row of two layers; 1 where none is printed.
+
+        Raises:
+            InputError: what is not fitted takes longer than the printed epoch.
+        """
+        printed = cell(self.dataset, LAYERS[0], "DistGNN")
         if printed is None:
             return 1.0
-        delayed = next(b["delayed_rounds"] for b in setup("ec-graph")["baseline"] if b["name"] == "DistGNN")
-        rest = self.clock(NON_CP, faster=float(delayed))
-        return (printed - rest.halo - rest.reduce) / rest.compute
+        rest = replace(self, layers=LAYERS[0], parts=PARTS).distgnn()
+        left = printed - rest.codec - rest.halo - rest.reduce
+        if left <= 0:
+            said = f"what is not fitted takes longer than the printed {printed:.3g} s"
+            raise InputError(f"{said} (DistGNN, {NAMES[self.dataset]}, {LAYERS[0]} layers)")
+        return left / rest.compute
 
     def seconds(self, method: str) -> float:
         """Predicted seconds of one epoch on the paper's machines."""
@@ -181,22 +196,26 @@ class Testbed:
         record = self.context.runs([self.config(method)])[0]
         return str(record["message"]).partition(" (")[0] if record["state"] == "out_of_memory" else ""
 
-    def sampled(self, fanouts: str) -> float | None:
-        """EC-Graph-S: needs the graph itself, so only Cora's is known; unsampled it is EC-Graph."""
-        if set(fanouts.split("/")) == {"full"}:
-            return self.seconds(ec_graph(self.dataset))
-        if self.dataset != "cora" or not on_disk("cora"):
-            return None
+    def sampled(self, fanouts: str) -> float:
+        """Predicted seconds of an epoch of EC-Graph-S."""
         return Clock.of(self.context.runs([self.sampled_config(fanouts)], "EC-Graph-S")[0]).epoch(self.factor())
 
     def sampled_config(self, fanouts: str) -> dict[str, Any]:
-        """EC-Graph-S on Cora, with numbers."""
-        c = counts("cora")
-        return {
-            **model("cora", self.layers), "dataset": "cora", "split": f"counts:{c['train']}/{c['val']}/{c['test']}",
-            "method": f"{ec_graph('cora', 'ec-graph-s')}:fanouts={fanouts}", "mode": "sim", "cluster": self.cluster,
-            "parts": PARTS, "partitioner": "hash", "epochs": PERIOD + 2, "eval_every": -1, "deterministic": False,
+        """EC-Graph-S: sampled from Cora where it is on disk; otherwise by expected shares, from counts."""
+        c = counts(self.dataset)
+        run = {
+            **model(self.dataset, self.layers), "cluster": self.cluster, "parts": PARTS, "epochs": PERIOD + 2,
+            "method": f"{ec_graph(self.dataset, 'ec-graph-s')}:fanouts={fanouts}",
         }  # fmt: skip
+        if self.dataset == "cora" and on_disk("cora"):
+            split = f"counts:{c['train']}/{c['val']}/{c['test']}"
+            plain = {"mode": "sim", "eval_every": -1, "deterministic": False}
+            return {**plain, **run, "dataset": "cora", "split": split, "partitioner": "hash"}
+        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREAD[self.dataset])
+        shares = expected_shares(degrees, c["train"] / c["vertices"], list(map(int, fanouts.split("/"))), PARTS)
+        seen = {**self._predicted(ec_graph(self.dataset)), **shares}
+        rates = self.context.rates("ec-graph-s", seen)
+        return {**SHAPES, **run, "dataset": workload(self.context, self.dataset), "rates": rates}
 
 
 def cell(dataset: str, layers: int, method: str) -> float | None:
@@ -207,94 +226,9 @@ def cell(dataset: str, layers: int, method: str) -> float | None:
     return None if value != value else value
 
 
-def table4(context: Context) -> Table:
-    """Average time of an epoch."""
-    frame = published("ec-graph-table4")
-    alone = {(dataset, method): alone_factor(context, dataset, method) for dataset in NAMES for method in ALONE}
-    rows = [_row(context, line, alone) for _, line in frame.iterrows() if line["value"] == line["value"]]
-    beds = [Testbed(context, dataset, layers) for dataset in NAMES for layers in LAYERS]
-    factors = {(bed.dataset, bed.layers): bed.factor() for bed in beds}
-    known = [bed for bed in beds if cell(bed.dataset, bed.layers, "DistGNN") is not None]
-    said = "; ".join(
-        f"{NAMES[d]} " + ", ".join(f"{factors[d, l]:.3g}" for l in LAYERS) for d in NAMES if (d, 2) in factors
-    )
-    configs = [bed.config(method) for bed in known[:1] for method in (NON_CP, ec_graph(bed.dataset))]
-    return Table(
-        key="ec-graph/table4",
-        title="EC-Graph, Table IV: average time of an epoch (s)",
-        rows=tuple(rows),
-        orderings=_orderings(rows),
-        assumptions=(
-            f"compute factors fitted on the DistGNN rows, for 2, 3 and 4 layers: {said} (ogbn-papers100M has none)",
-            "DistGNN: Non-cp's compute, and a fifth of its traffic, none of it hidden (delayed rounds: 5)",
-            "DGL and PyG: one device, a compute factor fitted on each one's 2-layer row",
-            "codec and network: constants of the cluster files ec-graph and ec-graph-papers, not fitted",
-            "bits: those of Fig. 8, since the table prints none; the Bit-Tuner off",
-            "hash partitions: real topologies of Cora and Pubmed where on disk, otherwise the closed form with an "
-            "assumed spread of the degrees",
-            f"rows that are predicted and not sent: shares from training on Cora (Cora, Pubmed) or {OTHERS}",
-        ),
-        commands=context.texts_of([*configs, Testbed(context, "cora", 2).sampled_config("full/full")]),
-    )
-
-
 def alone_factor(context: Context, dataset: str, method: str) -> float:
     """Compute factor of a single-machine library from its 2-layer row; 1 where that is not printed."""
     printed = cell(dataset, LAYERS[0], method)
     if printed is None:
         return 1.0
     return printed / Testbed(context, dataset, LAYERS[0]).clock("single", alone=True).epoch()
-
-
-def _row(context: Context, line: pd.Series, alone: Mapping[tuple[str, str], float]) -> Row:
-    """One printed cell beside ours."""
-    dataset, layers, system = str(line["dataset"]), int(line["layers"]), str(line["method"])
-    bed = Testbed(context, dataset, layers)
-    ours, how, note = _predicted(bed, system, str(line["setting"]), alone)
-    return Row(
-        label=f"{NAMES[dataset]}, {layers} layers, {system}", quantity="epoch time", unit="s",
-        published=float(line["value"]), ours=ours, how=how, note=note,
-        conflict="EC6" if dataset == "ogbn-papers100m" and ours is not None else "",
-    )  # fmt: skip
-
-
-def _predicted(
-    bed: Testbed, system: str, setting: str, alone: Mapping[tuple[str, str], float]
-) -> tuple[float | None, How, str]:
-    """Our seconds, where they are from, and a note."""
-    if system == "DistGNN":
-        return cell(bed.dataset, bed.layers, system), "fitted", "not built; modelled from Non-cp"
-    if METHODS[system] not in known_methods():
-        return None, "not built", ""
-    if system in ALONE:
-        seconds = alone[bed.dataset, system] * bed.clock("single", alone=True).epoch()
-        return seconds, "fitted" if bed.layers == LAYERS[0] else "simulated", ""
-    if system == "EC-Graph":
-        return bed.seconds(ec_graph(bed.dataset)), "simulated", bed.shortage(ec_graph(bed.dataset))
-    fanouts = setting.partition("fanout=")[2].replace(",", "/")
-    ours = bed.sampled("/".join(["full"] * bed.layers) if fanouts == "full" else fanouts)
-    return ours, "needs data" if ours is None else "simulated", "the sample needs the graph" if ours is None else ""
-
-
-def _orderings(rows: list[Row]) -> tuple[Ordering, ...]:
-    """Who is slower than whom, in each cell where the printed numbers say so; and depth against time."""
-    ours = {row.label: row.ours for row in rows}
-    printed = {row.label: row.published for row in rows}
-
-    def ordering(labels: list[str], what: str) -> Ordering:
-        ranked = sorted(labels, key=lambda label: -(printed[label] or 0.0))
-        short = [label.split(", ")[-1] if "against" in what else label.split(", ")[1] for label in ranked]
-        return Ordering(text=f"{what}: {' > '.join(short)}", expected=tuple(ranked), ours=tuple(map(ours.get, ranked)))
-
-    found = []
-    for dataset, name in NAMES.items():
-        for layers in LAYERS:
-            mine = [f"{name}, {layers} layers, {other}" for other in ("DGL", "DistGNN", "EC-Graph")]
-            for other in mine[:2]:
-                if printed.get(other) is not None:
-                    text_ = f"{name}, {layers} layers, EC-Graph against {other.split(', ')[-1]}"
-                    found.append(ordering([other, mine[2]], text_))
-        depth = [f"{name}, {layers} layers, EC-Graph" for layers in LAYERS]
-        if dataset != "ogbn-papers100m" and all(label in printed for label in depth):
-            found.append(ordering(depth, f"{name}, EC-Graph by depth"))
-    return tuple(found)

@@ -15,9 +15,14 @@ from harness.console import DASH
 from reports.papers import by_paper
 from reports.produce import Entry
 from reports.table import Item, Ordering, Table, shown_number, verdict_line
-from reports.verdicts import paper_rows, unjudged, worst_rows, wrong_orderings
+from reports.verdicts import paper_rows, uncounted_orderings, unjudged, worst_rows, wrong_orderings
 
 IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
+RULES = (
+    "A number is right within 15 % of the printed one, a score of the paper's own graph within one point. Fitted rows, "
+    "inputs, and rows and orderings of which the paper contradicts itself count nowhere; nor do orderings that follow "
+    "from theory."
+)
 NUMBERS = ("published", "ours", "error")
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #5b6470; --line: #d8dde3; --page: #ffffff; --band: #f4f6f8;
@@ -52,7 +57,7 @@ def page(entries: Sequence[Entry], made: str) -> str:
     papers = [(paper, [done[key] for key in mine]) for paper, mine in by_paper(keys)]
     body = [
         "<h1>haloscope: published results, reproduced and judged</h1>",
-        _p(f"Made by {made}. A row is right within 15 % of the printed number; fitted rows count nowhere.", "soft"),
+        _p(f"Made by {made}. {RULES}", "soft"),
         _contents([(paper.title, mine) for paper, mine in papers]),
         _verdicts(entries),
     ]
@@ -98,6 +103,7 @@ def _verdicts(entries: Sequence[Entry]) -> str:
     if wrong:
         parts += ["<h3>Orderings that came out otherwise</h3>", _list(wrong)]
     reasons = [f"{count} rows: {reason}" for reason, count in unjudged(entries).items()]
+    reasons += [f"{count} orderings: {reason}" for reason, count in uncounted_orderings(entries).items()]
     if reasons:
         parts += ["<h3>Not counted</h3>", _list(reasons)]
     return "\n".join(parts)
@@ -111,13 +117,20 @@ def _verdict_lines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             "figures": line["figures"],
             "failed": line["failed"],
             "rows": line["rows"],
-            "rows judged": line["judged_rows"],
-            "median error": DASH if line["median_error"] is None else f"{100 * line['median_error']:.1f} %",
+            "times judged": line["judged_times"],
+            "median error, times and speed-ups": _per_cent(line["median_error_of_times"]),
             "tables within 15 %": f"{line['close_tables']} of {line['judged_tables']}",
+            "other numbers": line["judged_others"],
+            "median error, others": _per_cent(line["median_error_of_others"]),
+            "scores within a point": f"{line['close_scores']} of {line['scores']}",
             "orderings right": f"{line['orderings_right']} of {line['orderings']}",
         }
         for line in paper_rows(entries)
     ]
+
+
+def _per_cent(error: float | None) -> str:
+    return DASH if error is None else f"{100 * error:.1f} %"
 
 
 def _section(entry: Entry) -> str:
@@ -126,15 +139,14 @@ def _section(entry: Entry) -> str:
     if item is None:
         return head + _p(f"{entry.key} could not be made: {entry.message}", "off")
     parts = [head, _p(f"{entry.key}: {verdict_line(item)}", "verdict")]
-    if isinstance(item, Table):
-        frame = item.shown()
-        parts.append(_grid(frame.to_dict("records"), _verdict_class))
-    else:
+    if not isinstance(item, Table):
         picture = next((path for path in item.paths if path.suffix == ".svg"), item.paths[0])
         parts.append(
             f'<figure><img alt="{escape(item.title)}" src="{_inlined(picture)}">'
             f"<figcaption>{escape(item.caption)}</figcaption></figure>"
         )
+    if item.rows:
+        parts.append(_grid(item.shown().to_dict("records"), _verdict_class))
     return "\n".join([*parts, _orderings(item.orderings), _basis(item)])
 
 
@@ -160,9 +172,11 @@ def _basis(item: Item) -> str:
 def _verdict_class(column: str, text: str) -> str:
     if column != "verdict":
         return ""
+    if "contradicts itself" in text:
+        return "mark"
     if text.startswith("within"):
         return "right"
-    return "off" if text.startswith(("off", "no result")) else "mark" if text.startswith("paper") else "soft"
+    return "off" if text.startswith(("off", "no result")) else "soft"
 
 
 def _grid(lines: Sequence[dict[Any, Any]], css: Callable[[str, str], str] = lambda column, text: "") -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, Literal
 
 from harness.errors import InputError
+from reports.clusters import all_faster, hosts_slowed
 from reports.context import SHAPES, Context, demand
 
-ROUNDS = 5  # secant steps at most
-CLOSE = 0.002  # relative distance from the printed epoch at which a fit stops
+ROUNDS = 8  # secant steps at most
+HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
 Free = Literal["bandwidth", "compute"]
 
@@ -93,11 +93,15 @@ class Testbed:
         return self.all_seconds([(method, fit, rates)])[0]
 
     def all_seconds(
-        self, wanted: Sequence[tuple[str, Fit | None, Mapping[str, float] | None]], what: str = ""
+        self,
+        wanted: Sequence[tuple[str, Fit | None, Mapping[str, float] | None]],
+        what: str = "",
+        *,
+        trial: bool = False,
     ) -> list[Seconds]:
-        """The same for several (method, fit, rates), side by side."""
+        """The same for several (method, fit, rates), side by side. Nobody has to repeat a `trial`."""
         configs = [self.config(method, fit, rates) for method, fit, rates in wanted]
-        return [Seconds.of(record) for record in self.context.runs(configs, what)]
+        return [Seconds.of(record) for record in self.context.runs(configs, what, () if trial else None)]
 
     def fitted(
         self, method: str, epoch_s: float, *, source: str, free: Free = "bandwidth", start: Fit | None = None
@@ -110,36 +114,28 @@ class Testbed:
             free: the constant; the other stays as in `start`, by default as the device profile and the cluster say.
 
         Raises:
-            InputError: what is not fitted alone takes longer than the printed epoch.
+            InputError: what is not fitted alone takes longer than the printed epoch, the epoch does not depend on the
+                constant, or no constant was found.
         """
         start, before = replace(start or Fit(), source=source), None
         slowness = 1.0  # of what is free, against `start`; the epoch is nearly linear in it
         for _ in range(ROUNDS):
             fit = _slowed(start, free, slowness)
-            now = self.seconds(method, fit)
-            if abs(now.epoch / epoch_s - 1) < CLOSE:
-                break
+            (now,) = self.all_seconds([(method, fit, None)], f"fitting {free}", trial=True)
+            if abs(now.epoch / epoch_s - 1) < HIT:
+                return fit
             part = now.comm if free == "bandwidth" else now.compute
             slope = (now.epoch - before[1]) / (slowness - before[0]) if before else part / slowness
+            if slope <= 0:
+                raise InputError(f"the epoch does not grow as {free} slows down; nothing to fit ({source})")
             before = slowness, now.epoch
             slowness += (epoch_s - now.epoch) / slope
             if slowness <= 0:
                 raise InputError(f"what is not fitted takes longer than the printed {epoch_s:.3g} s ({source})")
-        return fit
+        raise InputError(f"no {free} gives {epoch_s:.3g} s: {now.epoch:.3g} s after {ROUNDS} trials ({source})")
 
     def _cluster(self, fit: Fit) -> str:
-        cluster, changes = import_module("sims.topology").load_cluster(self.cluster), list[str]()
-        written = import_module("sims.units").written
-        if fit.bandwidth != 1.0:
-            changes = [
-                f"{name}={written(quantity.value * fit.bandwidth, 'bandwidth')}"
-                for name, quantity in cluster.quantities()
-                if name.endswith((".bandwidth", ".process"))
-            ]
-        if fit.compute != 1.0:
-            hosts = int(cluster.place(self.parts).host.max()) + 1
-            changes += [f"stragglers.hosts.{host}={fit.compute:.6g}" for host in range(hosts)]
-        return ":".join([self.cluster, *changes])
+        return hosts_slowed(all_faster(self.cluster, fit.bandwidth), self.parts, fit.compute)
 
     def _dataset(self) -> str:
         if isinstance(self.workload, str):

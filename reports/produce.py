@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,13 +26,14 @@ from harness.datasets.catalog import data_folder
 from harness.errors import HaloscopeError, InputError
 from harness.results import write_atomically
 from harness.workers import Died, each
-from reports.context import ROOT, Context, code_version
+from reports.context import COMPUTING, ROOT, Context, code_version, versions
 from reports.load import PUBLISHED
 from reports.papers import PAPERS, everything
 from reports.table import Item, Plot, Table
 
 FORMAT = 1
 TABLE_SUFFIXES = (".md", ".csv", ".tex")
+DRAWING = ("matplotlib", "pandas")
 EXPECTED_S = 15.0  # of an item that was never made
 
 
@@ -64,12 +65,12 @@ class Kept(msgspec.Struct):
 
 
 def made_of(key: str, context: Context) -> str:
-    """Hash of what an item comes from: sources, the paper's printed numbers, the budget, the graphs there are."""
+    """Hash of what an item comes from: sources, libraries, all printed numbers, the budget, the graphs there are."""
     digest = hashlib.sha256(f"{FORMAT} {key} {context.seconds} {context.full} ".encode())
-    digest.update(code_version("harness", "sims").encode())
+    digest.update(f"{code_version('harness', 'sims')} {versions(*COMPUTING, *DRAWING)} ".encode())
     for name in sorted(sources(PAPERS[key.partition("/")[0]].module)):
         digest.update(name.encode() + _source(name).read_bytes())
-    for path in sorted(PUBLISHED.glob(f"{key.partition('/')[0]}-*")):
+    for path in sorted(PUBLISHED.iterdir()):  # papers read each other's
         digest.update(path.name.encode() + path.read_bytes())
     for path in sorted(data_folder().rglob("*")):
         if path.is_file():
@@ -130,7 +131,7 @@ def produce(
     yield from found.values()
     if not todo:
         return
-    call = partial(make, context=context)
+    call = partial(make, context=context, stamps={key: made_of(key, context) for key in todo})
     if jobs == 1 or len(todo) == 1:
         yield from (_read(key, call(key), context) for key in todo)
         return
@@ -138,10 +139,14 @@ def produce(
         yield _read(key, "its process died" if isinstance(answer, Died) else answer, context)
 
 
-def make(key: str, context: Context) -> str:
-    """Make one item and write its files, in this process; answers "" or why it could not be made."""
-    begin = time.monotonic()
-    context = replace(context, out=context.out.absolute())
+def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:
+    """Make one item and write its files, in this process; answers "" or why it could not be made.
+
+    Args:
+        stamps: `made_of` by key, from before: what changes while the item is made has it made again.
+    """
+    begin, stamp = time.monotonic(), stamps[key]
+    context = replace(context, out=context.out.absolute(), asked={})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many items at a time as there are cores
     try:
@@ -150,17 +155,18 @@ def make(key: str, context: Context) -> str:
             raise ValueError(f"the function of {key} answered {item.key}")
     except Exception as error:
         said = _said(error)
-        _write(key, context, "failed", None, time.monotonic() - begin, said)
+        _write(key, context, stamp, "failed", None, time.monotonic() - begin, said)
         return said
     finally:
         torch.set_num_threads(threads)
+    item = replace(item, commands=tuple(dict.fromkeys([*item.commands, *context.asked])))
     _place(key, context).parent.mkdir(parents=True, exist_ok=True)
     if isinstance(item, Table):
         for suffix, text in zip(TABLE_SUFFIXES, (item.markdown(), item.csv(), item.latex()), strict=True):
             write_atomically(_beside(key, context, suffix), text.encode())
     else:
         item = replace(item, paths=tuple(path.absolute().relative_to(context.out) for path in item.paths))
-    _write(key, context, "table" if isinstance(item, Table) else "plot", item, time.monotonic() - begin)
+    _write(key, context, stamp, "table" if isinstance(item, Table) else "plot", item, time.monotonic() - begin)
     return ""
 
 
@@ -189,9 +195,11 @@ def _kept(path: Path) -> Kept | None:
     return kept if kept.format == FORMAT else None
 
 
-def _write(key: str, context: Context, kind: str, item: Item | None, seconds: float, message: str = "") -> None:
+def _write(
+    key: str, context: Context, stamp: str, kind: str, item: Item | None, seconds: float, message: str = ""
+) -> None:
     content = msgspec.json.encode(item, enc_hook=_plain)
-    kept = {"format": FORMAT, "made_of": made_of(key, context), "kind": kind, "seconds": seconds, "message": message}
+    kept = {"format": FORMAT, "made_of": stamp, "kind": kind, "seconds": seconds, "message": message}
     place = _place(key, context)
     place.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(place, msgspec.json.encode({**kept, "item": msgspec.Raw(content)}))

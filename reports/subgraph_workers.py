@@ -19,13 +19,10 @@ PAPER = "subgraph-approximation"
 CLUSTER = "subgraph-20x1080ti"
 OVERLAPS = (0.0, 0.10, 0.25, 0.50)
 EPOCH_S = 1.0  # an epoch of KW-GCN on one machine, Sec. 1: "about one second"
-EDGES_PER_BOUNDARY_NODE = {
-    "reddit": 8.0,
-    "amazon2m": 2.0,
-}  # cut edges into a part, for each foreign node they come from
+EDGES_PER_BOUNDARY_NODE = 4.0  # cut edges into a part, for each foreign node they come from: assumed, of both graphs
 ASSUMED = (
     "cut edges: 1.3 M of Reddit's in 5 parts (Sec. 1); the same share of Amazon2M's, and in P parts in proportion to "
-    "1 - 1/P; 8 cut edges per foreign neighbour in Reddit and 2 in Amazon2M are assumed",
+    f"1 - 1/P; {EDGES_PER_BOUNDARY_NODE:g} cut edges per foreign neighbour are assumed, in both",
     "a part holds its own nodes, O times as many copies, all edges among own nodes, and the share of cut edges that "
     "the copies bring back",
 )
@@ -64,7 +61,7 @@ def counts(name: str, parts: int, overlap: float = 0.0, scale: float = 1.0) -> C
     graph = dataset(name)
     own, edges = graph["vertices"] / parts, 2 * graph["edges"] / parts
     cut = cut_share() * (1 - 1 / parts) * edges
-    foreign = cut / EDGES_PER_BOUNDARY_NODE[name]
+    foreign = cut / EDGES_PER_BOUNDARY_NODE
     brought = 2 * cut * min(1.0, overlap * own / foreign) if overlap and parts > 1 else 0.0
     return Counts(scale * own * (1 + overlap), scale * (edges - cut + brought), graph["features"], graph["classes"])
 
@@ -127,6 +124,7 @@ class Gcn:
         epochs: to convergence, in every row.
         average_s: parts -> seconds of one parameter average.
         notes: what was fitted on which rows.
+        counted: what each of the workers holds.
     """
 
     workers: dict[tuple[int, float, str], Epoch]
@@ -134,6 +132,7 @@ class Gcn:
     epochs: float
     average_s: dict[int, float]
     notes: tuple[str, ...]
+    counted: tuple[Counts, ...]
 
     def peak_gb(self, parts: int, overlap: float, bound: str) -> float:
         """Memory of the least or fullest worker."""
@@ -160,8 +159,9 @@ def _printed_value(table: str, gnn: str, metric: str, parts: int, overlap: float
 
 def gcn_on_reddit(context: Context) -> Gcn:
     """Fitted on the single machine (compute) and on 3 workers without overlap (the average)."""
-    workers, notes = _workers(context, "table2", "reddit", (3, 5))
-    (single,) = gcn_epochs(context, [counts("reddit", 1)])
+    workers, counted, notes = _workers(context, "table2", "reddit", (3, 5))
+    whole = counts("reddit", 1)
+    (single,) = gcn_epochs(context, [whole])
     epochs = _printed_value("table2", "KW-GCN", "training_time", 1, None) / EPOCH_S
     slow = EPOCH_S / single.seconds
     isolated = _printed_value("table2", "KW-GCN", "training_time", 3, 0.0) / epochs
@@ -174,13 +174,13 @@ def gcn_on_reddit(context: Context) -> Gcn:
         "KW-GCN's memory is the ledger's, with no constant; the fullest worker is the slowest",
     )
     averages = {parts: factor * value for parts, value in modelled.items()}
-    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*said, *notes))
+    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*said, *notes), (whole, *counted))
 
 
 def gcn_on_amazon(context: Context) -> Gcn:
     """Machine and average as fitted on Reddit; the number of epochs is fitted on the row without overlap."""
     reddit = gcn_on_reddit(context)
-    workers, notes = _workers(context, "table3", "amazon2m", (5,))
+    workers, counted, notes = _workers(context, "table3", "amazon2m", (5,))
     factor = reddit.average_s[5] / average_seconds(context, "reddit", 5)
     average = factor * average_seconds(context, "amazon2m", 5)
     epoch = reddit.slow * workers[5, 0.0, "max"].seconds + average
@@ -188,13 +188,13 @@ def gcn_on_amazon(context: Context) -> Gcn:
     said = (
         f"{epochs:.0f} epochs in every row, fitted on the row without overlap; machine and average as fitted on Reddit"
     )
-    return Gcn(workers, reddit.slow, epochs, {5: average}, (said, *reddit.notes[:2], *notes))
+    return Gcn(workers, reddit.slow, epochs, {5: average}, (said, *reddit.notes[:2], *notes), counted)
 
 
 def _workers(
     context: Context, table: str, name: str, parts: tuple[int, ...]
-) -> tuple[dict[tuple[int, float, str], Epoch], list[str]]:
-    """Epochs of the least and fullest workers of every row; how much these hold is fitted on the rows at 0 %."""
+) -> tuple[dict[tuple[int, float, str], Epoch], tuple[Counts, ...], list[str]]:
+    """Epochs and counts of the least and fullest workers of every row; how much they hold is fitted at 0 %."""
     mean = dict(zip(parts, gcn_epochs(context, [counts(name, count) for count in parts]), strict=True))
     wanted, notes = dict[tuple[int, float, str], Counts](), []
     for count in parts:
@@ -205,14 +205,16 @@ def _workers(
         notes.append(
             f"{name}, {count} workers: least and fullest hold {said} of the mean, by the memory printed without overlap"
         )
-    return dict(zip(wanted, gcn_epochs(context, list(wanted.values())), strict=True)), notes
+    held = tuple(wanted.values())
+    return dict(zip(wanted, gcn_epochs(context, list(held)), strict=True)), held, notes
 
 
-def sage_bytes(name: str, parts: int, overlap: float) -> float:
+def sage_bytes(name: str, parts: int, overlap: float, bound: str = "") -> float:
     """Memory of a GraphSAGE worker: a constant of the graph, and a slope on the bytes of features and edges.
 
     The slope is fitted on Reddit's single machine and 3 workers without overlap, the constant on 3 (Reddit) or 20
-    (Amazon2M) workers without overlap.
+    (Amazon2M) workers without overlap. How much the least ("min") and the fullest ("max") worker hold is fitted on the
+    rows without overlap of as many workers; "" is the mean worker, or the only number printed.
     """
     memory = "gpu_memory_allocated"
     one, three = counts("reddit", 1).nbytes, counts("reddit", 3).nbytes
@@ -222,4 +224,10 @@ def sage_bytes(name: str, parts: int, overlap: float) -> float:
     slope = 1e9 * drop / (one - three)
     table, base = ("table2", 3) if name == "reddit" else ("table4", 20)
     fitted = 1e9 * _printed_value(table, "GraphSAGE", memory, base, 0.0)
-    return fitted + slope * (counts(name, parts, overlap).nbytes - counts(name, base).nbytes)
+    constant = fitted - slope * counts(name, base).nbytes
+    scale = 1.0
+    if bound:
+        cells = printed(table, "GraphSAGE", memory, parts, 0.0)
+        isolated = 1e9 * float(cells.loc[cells["bound"] == bound, "value"].iloc[0])
+        scale = (isolated - constant) / (slope * counts(name, parts).nbytes)
+    return constant + scale * slope * counts(name, parts, overlap).nbytes

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from reports import load
 from reports.charts import colours_of, curves, grouped, split, stacked
 from reports.context import Context
 from reports.drawing import panels
-from reports.graphs import SMALL_SAID, commands, epochs_of, select, value
+from reports.graphs import SMALL_SAID, epochs_of, select, timed, value
+from reports.predict import Seconds
 from reports.sylvie_figures import BOUNDARY, single, single_fit
-from reports.sylvie_scores import NOISE, settings
-from reports.table import Ordering, Plot
+from reports.sylvie_scores import settings
+from reports.table import Ordering, Plot, Row
 from reports.train import Trained, accuracies
 
 STALE = {
@@ -41,23 +44,22 @@ def figure8(context: Context) -> Plot:
         curves(axes, {name: run.curve(name) for name in STALE}, colours_of(STALE))
         axes.set_xlabel("epoch")
         axes.set_ylabel("test accuracy (%)")
-    ours = {name: early(run, name) for name in STALE}
-    chains = (
-        ("early accuracy: stale rows slow training down", ("DGL", "Sylvie-A")),
-        ("early accuracy: one bit does not", ("Sylvie-S", "Sylvie-A")),
-        (
-            "early accuracy: synchronising helps, more the more often",
-            ("Sylvie-A, eps 2", "Sylvie-A, eps 5", "Sylvie-A"),
-        ),
+    ours: dict[str, float | None] = {name: early(run, name) for name in STALE}
+    ahead = (
+        ("stale rows slow training down", ("DGL", "Sylvie-A")),
+        ("one bit does not", ("Sylvie-S", "Sylvie-A")),
+        ("synchronising helps, more the more often", ("Sylvie-A, eps 2", "Sylvie-A, eps 5", "Sylvie-A")),
     )
+    orderings = [
+        run.ordering(f"early accuracy: {text}, {run.where}", {name: name for name in chain}, values=ours)
+        for text, chain in ahead
+    ]
+    level = {"DGL": "DGL", "Sylvie-S": "Sylvie-S"}
+    orderings.append(run.ordering(f"early accuracy: one bit is level, {run.where}", level, "demanded", values=ours))
     return Plot(
         key=key, title="Sylvie Fig. 8: convergence with bounded staleness, Reddit",
         caption=f"Test accuracy during training; {run.data or 'the real graph'}.", paths=paths,
-        orderings=tuple(
-            Ordering(text=text, expected=chain, ours=tuple(ours[n] for n in chain), tolerance=NOISE)
-            for text, chain in chains
-        ),
-        assumptions=(run.said, SMALL_SAID, "early: mean over the first half of the epochs"), commands=run.commands,
+        orderings=tuple(orderings), assumptions=(run.said, SMALL_SAID, "early: mean over the first half of the epochs"),
     )  # fmt: skip
 
 
@@ -66,10 +68,8 @@ def figure9(context: Context) -> Plot:
     key, fit = "sylvie/figure9", single_fit(context)
     bed, paths = single(context, "yelp"), context.figure_paths("sylvie/figure9")
     times = dict(zip(BITS, bed.all_seconds([(m, fit, None) for m in BITS.values()], "bits"), strict=True))
-    text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", partitions=8.0)
-    whole, comm = (value(text, setting="fp32", metric=m) for m in ("epoch_time", "epoch_time_comm"))
-    cut, less = (value(text, setting="1-bit", metric=f"{m}_time_reduction") for m in ("epoch", "comm"))
-    printed = {"FP32": whole, "1 bit": whole * (1 - cut / 100)}
+    rows = _bits(times)
+    printed = {row.label.partition(", ")[2]: row.published for row in rows if row.quantity == "epoch time"}
     run = accuracies(
         context, "yelp", BITS, parts=8, model=settings(context, "yelp", "GraphSAGE"), epochs=epochs_of("yelp"), seeds=1
     )
@@ -81,20 +81,30 @@ def figure9(context: Context) -> Plot:
         right.tick_params(axis="x", labelrotation=30)
         right.set_ylabel("F1-micro (%)")
     order = tuple(BITS)
-    ours = times["FP32"].comm / times["16 bits"].comm
-    said = f"communication of 1 bit: {comm * (1 - less / 100):.3f} s printed, {times['1 bit'].comm:.3f} s here"
     return Plot(
         key=key, title="Sylvie Fig. 9: bits, Yelp on one server",
-        caption=f"Simulated epochs, hollow: printed; {said}. "
-        f"FP32 over FP16 communication: {ours:.2f} (printed: about 2). "
-        f"Accuracy: {run.data or 'the real graph'}.",
-        paths=paths,
+        caption=f"Simulated epochs, hollow: printed. Accuracy: {run.data or 'the real graph'}.",
+        paths=paths, rows=rows,
         orderings=(
             Ordering(text="communication falls with the bits", expected=order,
                      ours=tuple(times[n].comm for n in order)),
-            Ordering(text="FP16 nearly halves it", expected=("2 x FP16", "FP32", "1.6 x FP16"),
-                     ours=(2 * times["16 bits"].comm, times["FP32"].comm, 1.6 * times["16 bits"].comm)),
         ),
         assumptions=(fit.text(), BOUNDARY, run.said, SMALL_SAID),
-        commands=(*commands(bed, BITS.values(), fit), *run.commands),
+    )  # fmt: skip
+
+
+def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
+    """What Sec. 4.3 prints of Yelp's epoch on one server; that of 1 bit follows from printed reductions."""
+    text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", partitions=8.0)
+    whole, comm = (value(text, setting="fp32", metric=m) for m in ("epoch_time", "epoch_time_comm"))
+    cut, less = (value(text, setting="1-bit", metric=f"{m}_time_reduction") for m in ("epoch", "comm"))
+    half = 100 * (1 - times["16 bits"].comm / times["FP32"].comm)
+    note = "the device profile's compute and quantisation are too quick: 0.09 s are printed outside communication"
+    return (
+        timed("Yelp, FP32", "epoch time", whole, times["FP32"].epoch, fitted=True),
+        timed("Yelp, FP32", "communication", comm, times["FP32"].comm, conflict="SY6"),
+        timed("Yelp, 1 bit", "epoch time", whole * (1 - cut / 100), times["1 bit"].epoch, note=note),
+        timed("Yelp, 1 bit", "communication", comm * (1 - less / 100), times["1 bit"].comm, note=note),
+        Row(label="Yelp, FP16", quantity="communication saved", unit="%", how="simulated", ours=half,
+            published=value(text, setting="fp16", metric="comm_time_reduction"), note="printed: almost by half"),
     )  # fmt: skip

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reports import load
 from reports.charts import colours_of, grouped, split, stacked
 from reports.context import Context
 from reports.drawing import panels
-from reports.graphs import NAMES, bed_of, built, commands, ratio, sage, select, value
+from reports.graphs import NAMES, bed_of, built, ratio, sage, select, value, variant
 from reports.predict import Fit, Seconds, Testbed
-from reports.sylvie_scores import MODELS, settings
-from reports.sylvie_times import CLUSTER, FITTED, GRAPHS, METHODS, SETTING, Case, case, speed_ups
-from reports.table import Ordering, Plot
+from reports.sylvie_scores import settings
+from reports.sylvie_times import CLUSTER, FITTED, GRAPHS, METHODS, MODELS, SETTING, bed_with, case, speed_ups
+from reports.table import Ordering, Plot, Row
 from reports.train import accuracies
 
 ONE = f"{CLUSTER}:hosts.count=1"
@@ -24,9 +22,7 @@ def single(context: Context, name: str, model: str = "GraphSAGE") -> Testbed:
     """A graph on one server of 8 GPUs."""
     frame = load.published("bns-gcn-table8")
     halo = value(frame, dataset=name, setting="METIS partition", metric="boundary_nodes")
-    layer0 = "cache" if model == "GAT" else "precompute"
-    changed = {**sage(name), "model": MODELS[model], "layer0": layer0}
-    return bed_of(context, ONE, name, 8, halo=halo, model=changed)
+    return bed_of(context, ONE, name, 8, halo=halo, model=variant(sage(name), MODELS[model]))
 
 
 def single_fit(context: Context) -> Fit:
@@ -35,22 +31,17 @@ def single_fit(context: Context) -> Fit:
     return single(context, "yelp").fitted("vanilla", value(frame), source="Yelp's FP32 epoch on one server (Fig. 9)")
 
 
-def gcn(made: Case) -> Testbed:
-    """The same graph and servers with GCN."""
-    return replace(made.bed, model={**made.bed.model, "model": "gcn"})
-
-
 def figure1(context: Context) -> Plot:
-    """GCN on two servers: epochs in their parts, and accuracy."""
+    """GCN on two servers: epochs in their parts, and accuracy. Who is faster is judged in Table 2, by the same runs."""
     key, names = "sylvie/figure1", ("ogbn-products", "reddit")
-    paths, texts, orderings = context.figure_paths(key), list[str](), []
+    paths = context.figure_paths(key)
     printed = select(load.published("sylvie-table2"), model="GCN", metric="test_accuracy")
     methods = {name: METHODS[name] for name in SYSTEMS}
     colours, fits = colours_of(methods), []
     with panels(paths, 4, columns=2) as axes:
         for at, name in enumerate(names):
             made = case(context, name)
-            bed, epochs = gcn(made), {}
+            bed, epochs = bed_with(made, "GCN"), {}
             for system in SYSTEMS:
                 epochs[system] = bed.seconds(METHODS[system], made.fit)
             stacked(axes[2 * at], {system: split(seconds) for system, seconds in epochs.items()})
@@ -62,23 +53,18 @@ def figure1(context: Context) -> Plot:
             theirs = {system: [value(printed, dataset=name, method=system)] for system in SYSTEMS}
             grouped(axes[2 * at + 1], [run.data or name], ours, colours, theirs)
             axes[2 * at + 1].set_ylabel("test accuracy (%)")
-            times = tuple(seconds.epoch for seconds in epochs.values())
-            orderings.append(Ordering(text=f"epoch time, {NAMES[name]}", expected=tuple(SYSTEMS), ours=times))
-            texts += commands(bed, methods.values(), made.fit)
             fits += [made.fit.text(), run.said]
     return Plot(
         key=key, title="Sylvie Fig. 1: epoch time and accuracy, GCN on 2 x 8 GPUs",
         caption="Simulated epochs in their parts, and accuracy of stand-ins beside the printed one.",
-        paths=paths, orderings=tuple(orderings), commands=tuple(texts),
-        assumptions=("the two graphs are not named", FITTED, SETTING, *fits),
+        paths=paths, assumptions=("the two graphs are not named", FITTED, SETTING, *fits),
     )  # fmt: skip
 
 
 def figure2(context: Context) -> Plot:
     """Where the epoch of full-graph training goes on one server."""
     key, fit = "sylvie/figure2", single_fit(context)
-    paths, orderings, texts = context.figure_paths(key), [], list[str]()
-    bars = {}
+    paths, orderings, bars = context.figure_paths(key), [], {}
     for model in ("GraphSAGE", "GCN"):
         for name in ("reddit", "yelp", "ogbn-products"):
             bed = single(context, name, model)
@@ -87,7 +73,6 @@ def figure2(context: Context) -> Plot:
             ours = (seconds.comm, max(seconds.compute, seconds.reduce))
             text = f"parts of the epoch, {NAMES[name]}, {model}"
             orderings.append(Ordering(text=text, expected=("communication", "any other"), ours=ours))
-            texts += commands(bed, ["vanilla"], fit)
     with panels(paths, 2, columns=2) as axes:
         for panel, model in zip(axes, ("GraphSAGE", "GCN"), strict=True):
             mine = {name.partition("\n")[0]: bar for name, bar in bars.items() if name.endswith(model)}
@@ -95,25 +80,27 @@ def figure2(context: Context) -> Plot:
             panel.set_title(model, loc="left")
     most = value(load.text("sylvie"), metric="comm_share_of_epoch")
     ours_most = max(100 * bar["communication"] / sum(bar.values()) for bar in bars.values())
+    share = Row(
+        label="largest of all", quantity="share of communication", unit="%", published=most, ours=ours_most,
+        how="simulated", note="printed: up to; Reddit, Yelp and ogbn-products are taken for the three graphs",
+    )  # fmt: skip
     return Plot(
         key=key, title="Sylvie Fig. 2: parts of a vanilla epoch on one server",
-        caption=f"Simulated shares: up to {ours_most:.0f} % communication; the text prints up to {most:g} %.",
-        paths=paths, orderings=tuple(orderings), commands=tuple(texts),
+        caption="Simulated shares.", paths=paths, rows=(share,), orderings=tuple(orderings),
         assumptions=("the three graphs are not named", fit.text(), BOUNDARY, SETTING),
     )  # fmt: skip
 
 
 def figure5(context: Context) -> Plot:
-    """Throughput over DGL on two servers, printed in Table 2."""
+    """Throughput over DGL on two servers: Table 2's numbers, judged there."""
     key, printed = "sylvie/figure5", load.published("sylvie-table2")
-    paths, orderings, fits = context.figure_paths(key), [], []
+    paths = context.figure_paths(key)
     names = [name for name in METHODS if name != "DGL"]
     cases = [case(context, name) for name in GRAPHS]
     fits = [made.fit.text() for made in cases]
-    claims = ("Sylvie-A", "Sylvie-S", "BNS-GCN", "PipeGCN", "SAR")
     with panels(paths, len(MODELS), columns=3) as axes:
         for panel, model in zip(axes, MODELS, strict=True):
-            found = {made.name: speed_ups(made, names, _changed(made, model)) for made in cases}
+            found = {made.name: speed_ups(made, names, model) for made in cases}
             theirs = select(printed, model=model, metric="throughput_normalised")
             series = {name: [found[made.name][name] for made in cases] for name in names}
             marks = {n: [value(theirs, dataset=made.name, method=n) for made in cases] for n in names}
@@ -122,22 +109,12 @@ def figure5(context: Context) -> Plot:
             panel.set_title(model, loc="left")
             panel.set_ylabel("throughput over DGL")
             panel.tick_params(axis="x", labelsize=7)
-            for made in cases:
-                ours = tuple(found[made.name][n] for n in claims)
-                text = f"throughput, {NAMES[made.name]}, {model}"
-                orderings.append(Ordering(text=text, expected=claims, ours=ours))
     return Plot(
         key=key, title="Sylvie Fig. 5: throughput over DGL, 2 x 8 GPUs",
-        caption="Bars: simulated; hollow: printed in Table 2. Systems without a bar are not built.",
-        paths=paths, orderings=tuple(orderings), assumptions=(FITTED, SETTING, *fits),
-        commands=commands(cases[0].bed, [METHODS[n] for n in names if built(METHODS[n])], cases[0].fit),
+        caption="Bars: simulated; hollow: printed in Table 2, where they are judged. Systems without a bar are not "
+        "built.",
+        paths=paths, assumptions=(FITTED, SETTING, *fits),
     )  # fmt: skip
-
-
-def _changed(made: Case, model: str) -> dict[str, object] | None:
-    if model == "GraphSAGE":
-        return None
-    return {**made.bed.model, "model": MODELS[model], "layer0": "cache" if model == "GAT" else "precompute"}
 
 
 def figure6(context: Context) -> Plot:
@@ -168,8 +145,6 @@ def figure6(context: Context) -> Plot:
         key=key, title="Sylvie Fig. 6: Amazon on two and three servers",
         caption="Simulated throughput over DGL on as many servers.", paths=paths, orderings=(*more, *best),
         assumptions=(FITTED, made.fit.text() + ", on both", "boundary nodes grow with the root of the parts (assumed)"),
-        commands=(*commands(made.bed, [METHODS[n] for n in names], made.fit),
-                  *commands(three, [METHODS[n] for n in names], made.fit)),
     )  # fmt: skip
 
 
@@ -178,7 +153,7 @@ def figure7(context: Context) -> Plot:
     key, fit = "sylvie/figure7", single_fit(context)
     names = [name for name in METHODS if name != "DGL" and built(METHODS[name])]
     graphs, found, orderings = ("reddit", "yelp", "ogbn-products"), {}, []
-    paths, texts = context.figure_paths(key), list[str]()
+    paths = context.figure_paths(key)
     for name in graphs:
         bed = single(context, name)
         seconds = bed.all_seconds([(METHODS[n], fit, None) for n in ("DGL", *names)], NAMES[name])
@@ -191,8 +166,12 @@ def figure7(context: Context) -> Plot:
             Ordering(text=f"gain of Sylvie-S, {NAMES[name]}", expected=("2 servers", "1 server"),
                      ours=(both["Sylvie-S"], found[name]["Sylvie-S"])),
         ]  # fmt: skip
-        texts += commands(bed, [METHODS[n] for n in ("DGL", *names)], fit)
     best = value(load.text("sylvie"), dataset="ogbn-products", metric="speedup")
+    row = Row(
+        label="ogbn-products, the better of Sylvie-S and Sylvie-A", quantity="speed-up over DGL", unit="x",
+        published=best, ours=max(found["ogbn-products"][n] for n in ("Sylvie-S", "Sylvie-A")), how="simulated",
+        conflict="SY10", note="where little is sent the device profile's compute and quantisation are too quick",
+    )  # fmt: skip
     with panels(paths, 1) as (axes,):
         series = {n: [found[name][n] for name in graphs] for n in names}
         marks = {"Sylvie-A": [None, None, best]}
@@ -200,9 +179,8 @@ def figure7(context: Context) -> Plot:
         axes.set_ylabel("throughput over DGL")
     return Plot(
         key=key, title="Sylvie Fig. 7: throughput over DGL on one server, GraphSAGE",
-        caption=f"Simulated; hollow: the printed maximum ({best:g}x, variant not said; SY10). Where little is sent the "
-        "device profile's compute and quantisation are too quick (Fig. 9 prints 0.09 s outside communication).",
-        paths=paths, orderings=tuple(orderings), assumptions=(fit.text(), BOUNDARY, SETTING), commands=tuple(texts),
+        caption="Simulated; hollow: the printed maximum, of a variant that is not said.",
+        paths=paths, rows=(row,), orderings=tuple(orderings), assumptions=(fit.text(), BOUNDARY, SETTING),
     )  # fmt: skip
 
 
@@ -212,19 +190,21 @@ def figure10(context: Context) -> Plot:
     one, method = single(context, "reddit"), METHODS["Sylvie-S"]
     seconds: dict[str, Seconds] = {"1 server": one.seconds(method, fit), "2 servers": two.bed.seconds(method, two.fit)}
     paths, text = context.figure_paths(key), load.text("sylvie")
-    printed = {m: value(text, metric=f"{m}_share_of_epoch") for m in ("low_bit_module", "allreduce")}
     with panels(paths, 1) as (axes,):
         stacked(axes, {name: split(s) for name, s in seconds.items()}, share=True)
     last = seconds["2 servers"]
     shares = {name: s.comm / s.epoch for name, s in seconds.items()}
+    printed = {"quantisation": ("low_bit_module", last.codec), "all-reduce": ("allreduce", last.reduce)}
+    rows = [
+        Row(label=f"2 servers, {name}", quantity="share of the epoch", unit="%", how="simulated",
+            published=value(text, metric=f"{metric}_share_of_epoch"), ours=100 * ours / last.epoch,
+            note="quantisation costs memory traffic only here" if name == "quantisation" else "")
+        for name, (metric, ours) in printed.items()
+    ]  # fmt: skip
     return Plot(
         key=key, title="Sylvie Fig. 10: parts of Sylvie-S' epoch, Reddit",
-        caption=(
-            f"Simulated shares. Two servers, printed: quantisation {printed['low_bit_module']:g} %, all-reduce "
-            f"{printed['allreduce']:g} %; here {100 * last.codec / last.epoch:.1f} % and "
-            f"{100 * last.reduce / last.epoch:.1f} %."
-        ),
-        paths=paths,
+        caption="Simulated shares.",
+        paths=paths, rows=tuple(rows),
         orderings=(
             Ordering(text="two servers", expected=("all-reduce", "quantisation"), ours=(last.reduce, last.codec)),
             Ordering(text="share of communication", expected=("2 servers", "1 server"),
@@ -232,5 +212,4 @@ def figure10(context: Context) -> Plot:
         ),
         assumptions=(two.fit.text(), fit.text(), BOUNDARY, SETTING,
                      "quantisation costs memory traffic only; a framework's own kernels take longer"),
-        commands=(*commands(one, [method], fit), *commands(two.bed, [method], two.fit)),
     )  # fmt: skip

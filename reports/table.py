@@ -20,8 +20,9 @@ How = Literal[
     "simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "not built", "quoted"
 ]
 CLOSE = 0.15  # relative error up to which a prediction is said to be right
+POINTS = 1.0  # difference up to which a score in per cent is said to be right
 DECIDED: dict[str, str] = {"needs data": "needs data", "not built": "not built", "quoted": "input", "fitted": "fitted"}
-COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "note")
+COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note")
 
 
 def finite(value: float | None) -> float | None:
@@ -40,7 +41,8 @@ class Row:
         how: where ours comes from; "fitted" is a baseline row that a constant was fitted on, "quoted" an input.
         data: the graph that was trained or partitioned, where it is not the paper's.
         conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; its error then counts nowhere.
-        judge: whether the relative error counts, only orderings do, or nothing does.
+        judge: whether the relative error counts, the difference in points (a score on the paper's own graph; never
+            part of a median), only orderings do, or nothing does (an identity, an input, a number judged elsewhere).
     """
 
     label: str
@@ -52,7 +54,12 @@ class Row:
     data: str = ""
     conflict: str = ""
     note: str = ""
-    judge: Literal["error", "order", "none"] = "error"
+    judge: Literal["error", "points", "order", "none"] = "error"
+
+    @property
+    def of_time(self) -> bool:
+        """Whether it is a time or a speed-up: what the aim of 15 % is about."""
+        return self.unit in ("s", "ms", "x")
 
     @property
     def error(self) -> float | None:
@@ -68,20 +75,33 @@ class Row:
         return self.judge == "error" and self.how not in DECIDED and not self.conflict and self.error is not None
 
     @property
+    def points(self) -> float | None:
+        """Ours less the published score, of a row that is judged so; None for others and where either is missing."""
+        printed, ours = finite(self.published), finite(self.ours)
+        if self.judge != "points" or self.how in DECIDED or self.conflict or printed is None or ours is None:
+            return None
+        return ours - printed
+
+    @property
     def verdict(self) -> str:
-        """One short phrase."""
+        """One short phrase, with the contradiction of the paper if there is one."""
+        return self._said() + contradiction(self.conflict)
+
+    def _said(self) -> str:
         if self.how in DECIDED:
             return DECIDED[self.how]
-        if finite(self.ours) is None:
+        printed, ours = finite(self.published), finite(self.ours)
+        if ours is None:
             return "no result"
-        if finite(self.published) is None:
+        if printed is None:
             return "not published"
-        error = self.error
-        said = "published 0" if error is None else f"{100 * error:+.0f} %"
-        if self.conflict:
-            return f"paper contradicts itself ({self.conflict}): {said}"
+        if self.judge == "points":
+            gap = ours - printed
+            return f"within {POINTS:g} point" if abs(gap) <= POINTS else f"off by {gap:+.1f} points"
         if self.judge != "error":
             return "order only" if self.judge == "order" else "not judged"
+        error = self.error
+        said = "published 0" if error is None else f"{100 * error:+.0f} %"
         return f"within {100 * CLOSE:.0f} %" if error is not None and abs(error) <= CLOSE else f"off by {said}"
 
 
@@ -89,90 +109,109 @@ class Row:
 class Ordering:
     """Who is ahead of whom, as published, and our values in that order; None or nan where there is none.
 
-    `expected` holds the labels, largest value first. A later value may exceed an earlier one by `tolerance`
-    (absolute); with a tolerance of 0 equal values are wrong. Where a tie of all says nothing (a stand-in that shows no
-    difference), `ties` is "not judged".
+    Attributes:
+        expected: labels, largest value first.
+        tolerance: absolute; values less than that apart tie. With 0 nothing ties, and equal values are wrong.
+        ties: what a tied pair is: "not judged" for a claim that one is ahead (other pairs decide), "right" for a claim
+            that one is no worse, "demanded" for a claim that all are level: then every pair has to tie.
+        floor: where no value exceeds it nothing was learnt (the majority class), and nothing is judged.
+        basis: "theory" where it follows from inputs, a fit or a formula and cannot fail; it then counts nowhere.
+        conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; it then counts nowhere.
+        runs: identity of the runs behind it; equal values of equal runs (a shared stand-in) count once.
     """
 
     text: str
     expected: tuple[str, ...]
     ours: tuple[float | None, ...]
     tolerance: float = 0.0
-    ties: Literal["right", "not judged"] = "right"
+    ties: Literal["right", "not judged", "demanded"] = "right"
+    floor: float | None = None
+    basis: Literal["run", "theory"] = "run"
+    conflict: str = ""
+    runs: str = ""
 
     @property
     def verdict(self) -> Literal["right", "wrong", "not judged"]:
-        """Over the values there are; "not judged" with fewer than two, or where all tie and `ties` says so."""
+        """Over the values there are; "not judged" with fewer than two, or where `ties` or `floor` leave no pair."""
         there = [value for value in map(finite, self.ours) if value is not None]
-        if len(there) < 2 or (self.ties == "not judged" and max(there) - min(there) < self.tolerance):
+        if self.floor is not None and all(value <= self.floor for value in there):
             return "not judged"
-        pairs = ((first, later) for at, first in enumerate(there) for later in there[at + 1 :])
-        return "right" if all(self._ahead(*pair) for pair in pairs) else "wrong"
+        gaps = [first - later for at, first in enumerate(there) for later in there[at + 1 :]]
+        if self.ties == "not judged" and self.tolerance:
+            gaps = [gap for gap in gaps if abs(gap) >= self.tolerance]
+        if not gaps:
+            return "not judged"
+        return "right" if all(self._holds(gap) for gap in gaps) else "wrong"
 
-    def _ahead(self, first: float, later: float) -> bool:
-        return first > later or later - first < self.tolerance
+    def _holds(self, gap: float) -> bool:
+        if self.ties == "demanded":
+            return abs(gap) < self.tolerance
+        return gap > 0 or -gap < self.tolerance
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the summary's: of a run, of a claim that the paper does not contradict, and judged."""
+        return self.basis == "run" and not self.conflict and self.verdict != "not judged"
 
     def line(self) -> str:
         """The ordering with our values and the verdict."""
         values = ", ".join(
             f"{name} {significant(finite(value))}" for name, value in zip(self.expected, self.ours, strict=True)
         )
-        return f"{self.text}: {self.verdict} ({values})"
+        theory = "; theory, not counted" if self.basis == "theory" else ""
+        return f"{self.text}: {self.verdict}{theory}{contradiction(self.conflict)} ({values})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
-    """A published table beside ours.
+class Judged:
+    """What tables and figures have in common.
 
     Attributes:
         key: "sylvie/table3".
+        rows: printed numbers beside ours; of a figure those that its text or another table prints.
         assumptions: fitted constants with the row they came from, stand-ins, what the paper does not print.
         commands: `haloscope` commands that produce the runs behind it.
     """
 
     key: str
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...] = ()
     orderings: tuple[Ordering, ...] = ()
     assumptions: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
-    def errors(self) -> list[float]:
-        """Absolute relative errors of the rows whose error counts."""
-        return [abs(row.error) for row in self.rows if row.counts and row.error is not None]
+    def errors(self, of_time: bool | None = None) -> list[float]:
+        """Absolute relative errors of the rows whose error counts: all, or only (not) those of times."""
+        rows = [row for row in self.rows if row.counts and of_time in (None, row.of_time)]
+        return [abs(row.error) for row in rows if row.error is not None]
 
-    def median_error(self) -> float | None:
+    def median_error(self, of_time: bool | None = None) -> float | None:
         """Median of `errors`; None without any."""
-        errors = self.errors()
+        errors = self.errors(of_time)
         return statistics.median(errors) if errors else None
 
     def frame(self) -> pd.DataFrame:
         """A line per row, columns `COLUMNS`; errors as fractions."""
         lines = [
-            (
-                r.label,
-                r.quantity,
-                r.unit,
-                finite(r.published),
-                finite(r.ours),
-                r.error,
-                r.how,
-                r.verdict,
-                r.data,
-                r.note,
-            )
+            (r.label, r.quantity, r.unit, finite(r.published), finite(r.ours), r.error)
+            + (r.how, r.verdict, r.data, r.conflict, r.note)
             for r in self.rows
         ]
         return pd.DataFrame(lines, columns=list(COLUMNS))
 
     def shown(self) -> pd.DataFrame:
-        """The frame as text: numbers to three digits, errors in per cent, columns without content left out."""
+        """The frame as text: numbers to four digits, errors in per cent, columns without content left out."""
         frame = self.frame()
         for column in ("published", "ours"):
             frame[column] = [shown_number(finite(value)) for value in frame[column]]
         frame["error"] = [DASH if math.isnan(v) else f"{100 * v:+.0f} %" for v in frame["error"].astype(float)]
-        empty = [name for name in ("data", "note") if not frame[name].any()]
+        empty = [name for name in ("data", "conflict", "note") if not frame[name].any()]
         return frame.drop(columns=empty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Judged):
+    """A published table beside ours."""
 
     def csv(self) -> str:
         """Comma-separated, full precision."""
@@ -182,7 +221,7 @@ class Table:
         """A `tabular` of the shown columns, escaped; no longer notes, which are in the other formats."""
         frame = self.shown()
         text: str = (
-            frame.drop(columns=[name for name in ("note", "data") if name in frame])
+            frame.drop(columns=[name for name in ("note", "data", "conflict") if name in frame])
             .style.hide(axis="index")
             .format(escape="latex")
             .to_latex(hrules=True)
@@ -203,16 +242,11 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plot:
+class Plot(Judged):
     """A figure drawn to `paths` (png and svg), with what it shows and rests on."""
 
-    key: str
-    title: str
     caption: str
     paths: tuple[Path, ...]
-    orderings: tuple[Ordering, ...] = ()
-    assumptions: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
 
 
 Item = Table | Plot
@@ -220,12 +254,11 @@ Item = Table | Plot
 
 def verdict_line(item: Item) -> str:
     """What became of one table or figure, in one line."""
-    said = []
-    if isinstance(item, Table):
-        said.append(f"{len(item.rows)} rows")
-        error = item.median_error()
+    said = [f"{len(item.rows)} rows"] if item.rows else []
+    for of_time, what in ((True, "times and speed-ups"), (False, "other numbers")):
+        error = item.median_error(of_time)
         if error is not None:
-            said.append(f"median error {100 * error:.1f} % over {len(item.errors())}")
+            said.append(f"median error of {what} {100 * error:.1f} % over {len(item.errors(of_time))}")
     right, judged = orderings_right([item])
     if judged:
         said.append(f"orderings right {right} of {judged}")
@@ -233,16 +266,21 @@ def verdict_line(item: Item) -> str:
 
 
 def orderings_right(items: list[Item]) -> tuple[int, int]:
-    """(right, judged) over all orderings of all items."""
-    verdicts = [ordering.verdict for item in items for ordering in item.orderings]
-    return verdicts.count("right"), sum(verdict != "not judged" for verdict in verdicts)
+    """(right, judged) over all orderings of all items that count, those of the same runs once."""
+    counting = [ordering for item in items for ordering in item.orderings if ordering.counts]
+    distinct = {(o.runs, o.ours) if o.runs else at: o for at, o in enumerate(counting)}
+    return sum(o.verdict == "right" for o in distinct.values()), len(distinct)
 
 
-def judged_errors(items: list[Item]) -> Iterator[tuple[float, Table, Row]]:
-    """(relative error, table, row) of every row whose error counts."""
+def judged_errors(items: list[Item]) -> Iterator[tuple[float, Item, Row]]:
+    """(relative error, table or figure, row) of every row whose error counts."""
     for item in items:
-        if isinstance(item, Table):
-            yield from ((row.error, item, row) for row in item.rows if row.counts and row.error is not None)
+        yield from ((row.error, item, row) for row in item.rows if row.counts and row.error is not None)
+
+
+def contradiction(conflict: str) -> str:
+    """What a verdict says of a published number with an id in CONSISTENCY.md; "" without one."""
+    return f"; paper contradicts itself ({conflict})" if conflict else ""
 
 
 def shown_number(value: float | None) -> str:

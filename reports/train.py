@@ -2,18 +2,24 @@
 
 The paper's graph is used where it is on disk and can be afforded, otherwise the stand-in that says so. Epochs follow
 from the budget by a fixed estimate of cost, not by the clock: an equal budget trains equal runs on every machine.
+Several published graphs may share a stand-in; what the same runs say of a claim counts once (`Ordering.runs`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
 
 from harness.errors import InputError, unknown
 from harness.spec import from_mapping
 from reports.context import Context, demand
+from reports.table import POINTS, Ordering
 
 # Published name -> (names under which the real one may be found, its directed edges, stand-ins by preference).
 GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
@@ -42,7 +48,8 @@ EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000
 FEWEST = 30  # epochs; seeds are given up before
 FLOPS, EDGE_VALUES = 8e10, 4e9  # of one core, in a second: roughly, and low
 PER_LAYER_S = 0.002  # of one rank's layer, forward and backward
-POINTS = 20  # evaluations of a run at most
+EVALUATIONS = 20  # of a run at most
+LEARNT = 2.0  # points over the majority class from which on a score says something
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,8 @@ class Trained:
         data: what a row's `data` should say: "" on the paper's graph, "cora stands in for reddit" otherwise.
         said: epochs, seeds and graph in one line, for the assumptions.
         commands: one command per label.
+        where: the graph and the number of parts that were trained.
+        majority: per cent of the labelled nodes that are of the commonest class; None where nodes have several labels.
     """
 
     scores: dict[str, tuple[float, float]]
@@ -62,10 +71,37 @@ class Trained:
     data: str
     said: str
     commands: tuple[str, ...]
+    where: str = ""
+    majority: float | None = None
 
     def mean(self, label: str) -> float | None:
         """Mean test accuracy in per cent; None for a label that was not trained (no such method yet)."""
         return self.scores[label][0] if label in self.scores else None
+
+    def ordering(
+        self,
+        text: str,
+        expected: Mapping[str, str],
+        ties: Literal["right", "not judged", "demanded"] = "not judged",
+        *,
+        values: Mapping[str, float | None] | None = None,
+        conflict: str = "",
+    ) -> Ordering:
+        """A claim about scores.
+
+        Args:
+            expected: name as printed -> label, the best first.
+            ties: what scores within `POINTS` of each other are: "not judged" (one is ahead), "right" (it is no worse),
+                "demanded" (they are level).
+            values: label -> score; by default `mean`.
+        """
+        found = {label: self.mean(label) if values is None else values.get(label) for label in expected.values()}
+        ids = sorted({str(record["run_id"]) for label in found for record in self.records.get(label, [])})
+        return Ordering(
+            text=text, expected=tuple(expected), ours=tuple(found[label] for label in expected.values()),
+            tolerance=POINTS, ties=ties, floor=None if self.majority is None else self.majority + LEARNT,
+            runs=hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16] if ids else "", conflict=conflict,
+        )  # fmt: skip
 
     def curve(self, label: str) -> tuple[list[int], list[float]]:
         """Epochs done (from 1) and test accuracy in per cent of the first seed's evaluations."""
@@ -106,16 +142,30 @@ def accuracies(
     cases = {k: {**case, "parts": 1} if case["method"] == "single" else case for k, case in cases.items()}
     cost = 0.0 if context.full else sum(_seconds(case) for case in cases.values())
     count, runs = (epochs, seeds) if context.full else affordable(share * context.seconds, cost, epochs, seeds)
-    every = max(1, count // POINTS)
+    every = max(1, count // EVALUATIONS)
     made = {label: {**case, "epochs": count, "eval_every": every} for label, case in cases.items()}
     configs = [{**case, "seed": seed} for case in made.values() for seed in range(runs)]
-    records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}")]
+    records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}", made.values())]
     grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
     scores = {label: _score(group) for label, group in grouped.items()}
     seed_text = "1 seed" if runs == 1 else f"{runs} seeds"
     limit = "as in the paper" if context.full else f"chosen for {share * context.seconds:.0f} s on one core"
     said = f"{data or name}: {count} epochs, {seed_text}, {parts} parts; {limit}"
-    return Trained(scores=scores, records=grouped, data=data, said=said, commands=context.texts_of(made.values()))
+    return Trained(
+        scores=scores, records=grouped, data=data, said=said, commands=context.texts_of(made.values()),
+        where=f"{data or name}, {parts} parts", majority=_majority(name),
+    )  # fmt: skip
+
+
+@cache
+def _majority(name: str) -> float | None:
+    from harness.datasets import load
+
+    labels = load(name).y
+    if labels is None or labels.ndim > 1:
+        return None
+    counts = np.bincount(labels[labels >= 0])
+    return float(100 * counts.max() / counts.sum())
 
 
 def chosen_graph(context: Context, graph: str) -> tuple[str, str]:

@@ -26,8 +26,8 @@ from sims.device import DeviceProfile, Work, load_device, save_device
 from sims.profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
 from sims.units import Quantity
 
-SIZES = ((1_000, 16), (6_000, 64), (24_000, 128))
-"""Nodes and columns of the graphs that operators are watched on."""
+SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
+"""Nodes and columns of the graphs that operators are watched on; none of them is one that `validate` judges."""
 
 LIMIT_S = 900.0
 

@@ -162,7 +162,7 @@ def inside_saves(folder: Path) -> list[Any]:
         pids = start(asked, folder, lambda rank, at=point, who=victim: arm(at, rank) if rank == who else None)  # type: ignore[misc]
         os.waitid(os.P_PID, pids[victim], os.WEXITED | os.WNOWAIT)
         kill(pids, random.Random(0))
-        at = folder / "checkpoints" / asked.run_id() / AT
+        at = folder / "checkpoints" / asked.training_id() / AT
         there = sorted(path.name for path in at.iterdir()) if at.is_dir() else []
         assert finish(start(asked, folder)), "did not go on"
         home = sorted(path.name for path in at.parent.iterdir())

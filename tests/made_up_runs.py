@@ -37,7 +37,7 @@ def seconds(method: str, fit: Fit | None = None, *, total: float = TOTAL, reduce
 
 
 def trained(
-    context: Context, graph: str, rows: Mapping[str, str | Mapping[str, Any]], *, parts: int, **_: Any
+    context: Context, graph: str, rows: Mapping[str, str | Mapping[str, Any]], *, parts: int, **options: Any
 ) -> Trained:
     """A curve per label that ends at the method's score."""
     scores, records = {}, {}
@@ -48,21 +48,26 @@ def trained(
         epochs = [
             {"epoch": e, "test": last / 100 * (e + 1) / 4, "observed": {"kept nodes": sent(text)}} for e in range(4)
         ]
-        records[label] = [{"epochs": epochs}]
-    return Trained(scores=scores, records=records, data=f"a toy stands in for {graph}", said="toy", commands=())
+        records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs}]
+    return Trained(
+        scores=scores, records=records, data=f"a toy stands in for {graph}", said="toy", commands=(),
+        where=f"a toy stands in for {graph}, {parts} parts", majority=30.0,
+    )  # fmt: skip
 
 
 @contextmanager
 def quick(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Iterator[None]:
     """Predictions and trainings of the named modules are made up."""
 
-    def all_seconds(self: Testbed, wanted: Sequence[Any], what: str = "") -> list[Seconds]:
+    def all_seconds(self: Testbed, wanted: Sequence[Any], what: str = "", *, trial: bool = False) -> list[Seconds]:
         total = TOTAL if self.model["model"] != "gat" else 0.2 * TOTAL
         latency = re.search(r"latency=(\S+) us", self.cluster)
         reduce = 0.02 + (4e-4 * float(latency[1]) if latency else 0.0)
         return [seconds(method, fit, total=total, reduce=reduce) for method, fit, _ in wanted]
 
-    def runs(self: Context, configs: Sequence[Mapping[str, Any]], what: str = "") -> list[dict[str, Any]]:
+    def runs(
+        self: Context, configs: Sequence[Mapping[str, Any]], what: str = "", shown: object = None
+    ) -> list[dict[str, Any]]:
         made = []
         for config in configs:
             now = seconds(config["method"])

@@ -51,7 +51,7 @@ def test_stopped_and_resumed_equals_uninterrupted(row: dict[str, Any], tmp_path:
     first = stopped_run(setting, options)
     assert first.state == "interrupted" and "epoch 3" in first.message
     assert numbers(first) == numbers(whole)[:STOP]
-    home = tmp_path / setting.run_id()
+    home = tmp_path / setting.training_id()
     assert complete(home) == ["epoch-000003", "epoch-000004"]
     second = run(setting, None, options)
     assert second.state == "done" and numbers(second) == numbers(whole)
@@ -81,7 +81,7 @@ def test_checkpoints_change_no_number_and_no_time_of_an_epoch(tmp_path: Path) ->
     for mine, theirs in zip(kept.epochs, plain.epochs, strict=True):
         assert mine["seconds"] == pytest.approx(theirs["seconds"], rel=1e-9, abs=1e-12)
     found = kept.facts["checkpoint"]
-    on_disk = list((tmp_path / setting.run_id() / "epoch-000005").glob("*.pt"))
+    on_disk = list((tmp_path / setting.training_id() / "epoch-000005").glob("*.pt"))
     assert found["bytes"] == sum(path.stat().st_size for path in on_disk) and len(on_disk) == 3
     assert found["written"] == 5 and found["seconds"] > 0 and found["resumed"] == []
     assert "checkpoint" not in plain.facts
@@ -102,10 +102,10 @@ def test_stopping_in_the_last_epoch_is_done(tmp_path: Path) -> None:
 def test_starting_anew_removes_what_there_was(tmp_path: Path) -> None:
     setting = config("vanilla", epochs=END)
     stopped_run(setting, Checkpoints(tmp_path, every=0))
-    assert complete(tmp_path / setting.run_id()) == ["epoch-000004"]
+    assert complete(tmp_path / setting.training_id()) == ["epoch-000004"]
     trained: list[int] = []
     run(setting, lambda record: trained.append(record.epoch), Checkpoints(tmp_path, every=0, resume=False))
-    assert trained == list(range(END)) and complete(tmp_path / setting.run_id()) == ["epoch-000007"]
+    assert trained == list(range(END)) and complete(tmp_path / setting.training_id()) == ["epoch-000007"]
 
 
 def test_runs_share_a_folder_without_meeting(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_runs_share_a_folder_without_meeting(tmp_path: Path) -> None:
 def test_a_diverged_run_leaves_no_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     setting = config("sylvie-s", lr=1e30, norm="none")
     assert run(setting, None, Checkpoints(tmp_path, every=4)).state == "diverged"
-    assert complete(tmp_path / setting.run_id()) == []
+    assert complete(tmp_path / setting.training_id()) == []
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def stopped(tmp_path: Path) -> Iterator[tuple[RunConfig, Checkpoints, Path]]:
     """A run with checkpoints after 3 and 4 of 7 epochs; the folder of the newest."""
     setting, options = config("sylvie-s:bits=4", epochs=END), Checkpoints(tmp_path, every=3)
     stopped_run(setting, options)
-    yield setting, options, tmp_path / setting.run_id() / "epoch-000004"
+    yield setting, options, tmp_path / setting.training_id() / "epoch-000004"
 
 
 def _flip(path: Path) -> None:
@@ -150,7 +150,7 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda at: (at / files.MARKER).write_text("[]"), "complete.json is damaged"),
     (lambda at: (at / files.MARKER).write_text('{"format": 1}'), "complete.json is damaged"),
     (lambda at: _edit(at / files.MARKER, format=9), "its format is 9, not 1"),
-    (lambda at: _edit(at / files.MARKER, run_id="0" * 64), "it belongs to run 000000000000, not "),
+    (lambda at: _edit(at / files.MARKER, training_id="0" * 64), "it belongs to run 000000000000, not "),
     (lambda at: _edit(at / files.MARKER, data="x"), "the graph or its partition is another one now"),
     (lambda at: _edit(at / files.MARKER, ranks=5), "it has 5 ranks, this run 3"),
     (lambda at: _edit(at / files.MARKER, torch="1.0"), "it was written with torch 1.0"),
@@ -206,3 +206,18 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path: Path) -> None:
         Checkpoints(tmp_path, keep=0)
     with pytest.raises(InputError, match="checkpoints: restarts must be at least 0"):
         Checkpoints(tmp_path, restarts=-1)
+
+
+def test_a_run_can_be_lengthened_and_noted_otherwise(tmp_path: Path) -> None:
+    """Epochs, evaluation and deadlines are beside training: the checkpoint of the shorter run is gone on from."""
+    base = config("vanilla")
+    longer = replace(base, epochs=base.epochs + 2, eval_every=1, timeout=7.0)
+    assert longer.training_id() == base.training_id() and longer.run_id() != base.run_id()
+    assert replace(base, lr=0.5).training_id() != base.training_id()
+    options = Checkpoints(tmp_path, every=2)
+    run(base, None, options)
+    result = run(longer, None, options)
+    assert result.facts["checkpoint"]["resumed"] == [base.epochs]
+    assert [e["loss"] for e in result.epochs] == [e["loss"] for e in run(longer).epochs]
+    with pytest.raises(InputError, match=f"has {longer.epochs} epochs behind it, more than --epochs {base.epochs}"):
+        run(base, None, options)

@@ -22,8 +22,8 @@ from harness.results import RankEpoch, RankResult
 from harness.runner import run
 from harness.spec import RunConfig
 from real import launch as launching
-from real.execute import Outcome
 from real.child import ERROR_PREFIX
+from real.execute import Outcome
 from real.launch import RankFailed, launch
 from tests.conftest import REPOSITORY
 

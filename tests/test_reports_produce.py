@@ -17,14 +17,13 @@ from matplotlib.image import imread
 from harness.cli import main
 from harness.errors import InputError
 from reports import papers, produce
-from reports.context import SHAPES, Context, demand
+from reports.context import Context
 from reports.html import page
+from reports.load import PUBLISHED
 from reports.produce import Entry
 from reports.table import Ordering, Plot, Row, Table
-from reports.train import EPOCHS, accuracies, affordable, chosen_graph
 
 NASTY = '<script>document.title="hacked"</script><img src=x onerror=alert(1)> & "quotes"'
-SMALL = {"dataset": "synthetic:nodes=60,degree=4,features=4", "hidden": 4, "epochs": 2, "threads": 1}
 
 
 @pytest.fixture
@@ -52,7 +51,8 @@ def drawn(context: Context) -> Plot:
     figure.subplots().set_title("a < b & c")
     for path in paths:
         figure.savefig(path)
-    return Plot(key="cdfgnn/figure5", title=NASTY, caption=NASTY, paths=paths)
+    rows = (Row(label=NASTY, quantity="share", unit="%", published=2.0, ours=3.0, how="simulated", conflict="SY6"),)
+    return Plot(key="cdfgnn/figure5", title=NASTY, caption=NASTY, paths=paths, rows=rows)
 
 
 def refused(context: Context) -> Table:
@@ -96,7 +96,7 @@ def test_items_are_made_once_and_failures_again(
     tables, figures = (f"table1.{end}" for end in ("json", "md", "csv", "tex")), ("figure5.json", "figure5.png")
     assert made == {*tables, *figures, "figure5.svg", "table3.json"}
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["papers"][0]["rows"] == 2 and summary["papers"][0]["median_error"] == pytest.approx(0.1)
+    assert summary["papers"][0]["rows"] == 2 and summary["papers"][0]["median_error_of_times"] == pytest.approx(0.1)
     before = (tmp_path / "cdfgnn" / "table1.json").stat().st_mtime_ns
     assert report(tmp_path, "--only", "cdfgnn/table1,cdfgnn/figure5") == 0
     assert small.calls == 1 and (tmp_path / "cdfgnn" / "table1.json").stat().st_mtime_ns == before
@@ -111,16 +111,38 @@ def test_items_are_made_once_and_failures_again(
 
 
 def test_what_is_kept_comes_back_whole(small: Counted, context: Context) -> None:
+    stamps = {key: produce.made_of(key, context) for key in ("cdfgnn/table1", "cdfgnn/figure5", "cdfgnn/table3")}
     for key in ("cdfgnn/table1", "cdfgnn/figure5"):
-        assert produce.make(key, context) == ""
+        assert produce.make(key, context, stamps) == ""
         entry = produce.find(key, context)
         assert entry is not None and entry.reused
         again = {"cdfgnn/table1": made_up, "cdfgnn/figure5": drawn}[key](context)
         assert entry.item == again
-    assert produce.make("cdfgnn/table3", context).startswith("no such thing")
+    assert produce.make("cdfgnn/table3", context, stamps).startswith("no such thing")
     assert produce.find("cdfgnn/table3", context) is None
     (context.out / "cdfgnn" / "table1.json").write_text("{")
     assert produce.find("cdfgnn/table1", context) is None
+
+
+def test_what_changes_while_an_item_is_made_has_it_made_again(
+    small: Counted, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamps = {"cdfgnn/table1": produce.made_of("cdfgnn/table1", context)}
+    monkeypatch.setattr(produce, "versions", lambda *packages: "another torch")
+    assert produce.make("cdfgnn/table1", context, stamps) == ""
+    assert produce.find("cdfgnn/table1", context) is None
+    monkeypatch.undo()
+    assert stamps == {"cdfgnn/table1": produce.made_of("cdfgnn/table1", context)}
+
+
+def test_items_come_of_every_papers_numbers(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sylvie's graphs are BNS-GCN's."""
+    copy = tmp_path / "published"
+    shutil.copytree(PUBLISHED, copy)
+    monkeypatch.setattr(produce, "PUBLISHED", copy)
+    before = produce.made_of("sylvie/table3", context)
+    (copy / "bns-gcn-table8.csv").write_text("changed")
+    assert produce.made_of("sylvie/table3", context) != before
 
 
 def test_a_table_depends_on_its_own_sources_only() -> None:
@@ -148,77 +170,6 @@ def test_two_processes_make_cheap_tables(tmp_path: Path) -> None:
     done = subprocess.run([*argv, "--json", "-"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert [line["tables"] for line in json.loads(done.stdout)["papers"]] == [1, 1, 2]
-
-
-def test_runs_are_kept_by_content(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs = [{**SMALL, "parts": 2}, {**SMALL, "parts": 3}, {**SMALL, "parts": 2}]
-    first = context.runs(configs)
-    assert [r["config"]["parts"] for r in first] == [2, 3, 2] and first[0] == first[2]
-    monkeypatch.setattr("harness.runner.run", lambda config: pytest.fail("run again"))
-    assert context.runs(configs) == first
-    monkeypatch.setattr("reports.context.code_version", lambda *packages: "other code")
-    with pytest.raises(pytest.fail.Exception):
-        context.runs(configs)
-
-
-def test_failing_runs_are_records(context: Context) -> None:
-    (record,) = context.runs([{**SMALL, "method": "nonsense"}])
-    assert record["state"] == "error" and "nonsense" in record["message"] and record["summary"]["seconds"] == {}
-    with pytest.raises(InputError, match="nonsense"):
-        demand(record)
-    with pytest.raises(InputError, match="did you mean 'hidden'"):
-        context.runs([{"hiden": 4}])
-
-
-def test_descriptions_and_rates_are_files(context: Context) -> None:
-    graph = {"nodes": 1000, "edges": 8000, "features": 8, "classes": 3, "train": 1000}
-    path = context.workload({"graph": graph, "parts": {"count": 2, "boundary": 100}})
-    assert path == context.workload({"parts": {"boundary": 100, "count": 2}, "graph": graph})
-    method = "bns-gcn:p=0.5:sampling=bes"
-    config = {**SHAPES, "dataset": path, "parts": 2, "epochs": 2, "method": method}
-    rates = [context.rates(method, {"kept nodes": share}) for share in (0.1, 0.8)]
-    few, many = (demand(r)["summary"] for r in context.runs([{**config, "rates": path} for path in rates]))
-    assert 0 < few["bytes_per_epoch"] < many["bytes_per_epoch"]
-    (refused,) = context.runs([config])
-    assert refused["state"] == "error" and "kept nodes" in refused["message"]
-
-
-def test_commands_name_what_differs(context: Context) -> None:
-    command = context.text_of(
-        {"dataset": "cora", "parts": 4, "shapes_only": True, "mode": "sim", "deterministic": False}
-    )
-    assert command == "haloscope run --dataset cora --parts 4 --mode sim --shapes-only --no-deterministic"
-    assert "--dataset 'a b'" in context.text_of({"dataset": "a b"})
-
-
-@pytest.mark.parametrize(
-    ("seconds", "cost", "found"),
-    [
-        (1000.0, 0.1, (200, 3)),
-        (40.0, 0.1, (100, 3)),
-        (6.0, 0.1, (30, 2)),
-        (3.0, 0.1, (30, 1)),
-        (0.0, 1.0, (EPOCHS[0], 1)),
-    ],
-)
-def test_the_budget_buys_epochs_before_seeds(seconds: float, cost: float, found: tuple[int, int]) -> None:
-    assert affordable(seconds, cost, 200, 3) == found
-
-
-def test_training_says_what_stood_in(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HALOSCOPE_DATA", str(tmp_path))
-    name, data = chosen_graph(context, "friendster")
-    assert data == f"{name} stands in for friendster" and name.startswith("synthetic:")
-    small = {"dataset": SMALL["dataset"], "hidden": 4}
-    trained = accuracies(context, "friendster", {"a": "vanilla", "b": {"method": "single"}}, parts=2, model=small)
-    assert set(trained.scores) == {"a", "b"} and trained.data == data and "6 epochs, 1 seed" in trained.said
-    epochs, scores = trained.curve("a")
-    assert epochs[-1] == 6 and len(scores) == len(epochs) and trained.mean("c") is None
-    assert trained.records["b"][0]["config"]["parts"] == 1
-    with pytest.raises(InputError, match="did you mean 'reddit'"):
-        chosen_graph(context, "redit")
-    with pytest.raises(InputError, match="nothing to train"):
-        accuracies(context, "cora", {}, parts=2, model={})
 
 
 class Tags(HTMLParser):
@@ -257,6 +208,7 @@ def test_the_page_is_self_contained_and_escaped(context: Context) -> None:
     tags.feed(text)
     assert "script" not in tags.tags and not tags.outside
     assert tags.tags.count("img") == 1 and tags.targets == tags.ids
+    assert tags.tags.count("thead") == 4 and '<td class="mark">off by +50 %' in text  # verdicts, worst rows, the table, the figure
     assert "&lt;script&gt;" in text and "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
 
 
@@ -269,16 +221,29 @@ def browser() -> str:
     pytest.skip("no Chromium on this machine (apt-get install chromium)")
 
 
+def shown(text: str, folder: Path, *flags: str) -> tuple[str, Path]:
+    """What a browser says of a page, and its screenshot."""
+    chromium, file, picture = browser(), folder / "index.html", folder / "page.png"
+    file.write_text(text)
+    fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
+    fixed += [f"--user-data-dir={folder / 'profile'}", "--window-size=1200,1600", f"--screenshot={picture}"]
+    done = subprocess.run([chromium, *fixed, *flags, file.as_uri()], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stderr, picture
+
+
+def test_a_browser_tells_of_errors(tmp_path: Path) -> None:
+    """Without this the silence of the next test would say nothing."""
+    said, _ = shown("<!doctype html><script>console.error('tripped')</script>", tmp_path)
+    assert "CONSOLE" in said and "tripped" in said
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_in_a_browser(context: Context, tmp_path: Path, dark: bool) -> None:
-    chromium, file, picture = browser(), tmp_path / "index.html", tmp_path / "page.png"
-    file.write_text(whole_page(context))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
-    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1200,1600", f"--screenshot={picture}"]
-    flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
-    done = subprocess.run([chromium, *flags, file.as_uri()], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "CONSOLE" not in done.stderr, done.stderr
+    said, picture = shown(
+        whole_page(context), tmp_path, *(["--blink-settings=preferredColorScheme=0"] if dark else [])
+    )  # fmt: skip
+    assert "CONSOLE" not in said, said
     pixels = imread(picture)[..., :3]
     corner, spread = pixels[5, 5].mean(), pixels.std()
     assert (corner < 0.3) == dark and spread > 0.03

@@ -11,7 +11,15 @@ from reports import load
 from reports import subgraph_approximation as tables
 from reports.context import Context
 from reports.subgraph_figures import Line, _drawn
-from reports.subgraph_training import GNNS, LABELS, SINGLE, more_sensitive, orderings
+from reports.subgraph_training import (
+    GNNS,
+    LABELS,
+    SINGLE,
+    at_equal_time,
+    equal_time_ordering,
+    more_sensitive,
+    orderings,
+)
 from reports.subgraph_workers import average_seconds, counts, cut_share, gcn_on_amazon, gcn_on_reddit, sage_bytes
 from reports.train import Trained
 
@@ -23,12 +31,18 @@ def context(tmp_path: Path) -> Context:
     return Context(tmp_path, seconds=0.01, quiet=True)
 
 
+def learnt(score: float) -> list[dict[str, Any]]:
+    """80 epochs, of which every fourth is evaluated; the score is reached after 20."""
+    return [{"epoch": at, "test": min(1.0, (at + 1) / 20) * score / 100 if at % 4 == 3 else None} for at in range(80)]
+
+
 def made_up(context: Context, name: str, gnn: str, parts: int, **options: Any) -> Trained:
     """Scores that fall without overlap, more for KW-GCN."""
     lost = 20.0 if gnn == "KW-GCN" else 5.0
     scores = {label: (90.0 - lost * (1 - overlap), 0.0) for overlap, label in LABELS.items()}
     scores |= {SINGLE: (95.0, 0.0)} if options.get("single", True) else {}
-    return Trained(scores=scores, records={}, data="a stands in for b", said="made up", commands=(f"run {gnn}",))
+    records = {label: [{"epochs": learnt(score)}] for label, (score, _) in scores.items()}
+    return Trained(scores=scores, records=records, data="a stands in for b", said="made up", commands=(f"run {gnn}",))
 
 
 @pytest.fixture(autouse=True)
@@ -90,11 +104,41 @@ def test_table2_judges_only_what_nothing_was_fitted_on(context: Context) -> None
     error = table.median_error()
     assert error is not None and error < 0.15
     assert {o.verdict for o in table.orderings} == {"right"}
+    assert [o.text for o in table.orderings if o.basis == "theory"] == ["KW-GCN, 3 workers: speed-up is sub-linear"]
+    assert not any(row.counts for row in table.rows if row.quantity in ("speed-up", "accuracy"))
+    unknown = [row for row in table.rows if row.how == "needs data"]
+    assert unknown and all("not published" in row.note for row in unknown)
+    assert sum("--shapes-only" in command for command in table.commands) == 1 + 2 * 2 * len(LABELS)
+
+
+def test_equal_time_reads_each_curve_where_its_epochs_end(context: Context) -> None:
+    run = made_up(context, "amazon2m", "GraphSAGE", 20, single=False)
+    best = {overlap: run.mean(label) for overlap, label in LABELS.items()}
+    assert at_equal_time(run, dict.fromkeys(LABELS, 80.0)) == pytest.approx(best)
+    printed = at_equal_time(run, {0.0: 80.0, 0.10: 63.0, 0.25: 53.0, 0.50: 8.0})
+    assert printed == pytest.approx({**best, 0.50: 0.4 * (best[0.50] or 0.0)})  # 8 of its 20 epochs to the top
+    table = tables.table4(context)
+    shown = {row.label: row.ours for row in table.rows if row.quantity == "accuracy"}
+    assert list(shown.values()) == pytest.approx([best[overlap] for overlap in LABELS])
+    assert [(o.verdict, o.expected[0]) for o in table.orderings] == [("right", "50 % overlap")]
+    assert equal_time_ordering(printed, "x").verdict == "wrong"
+    level = equal_time_ordering(dict.fromkeys(LABELS, 50.0), "x")
+    assert level.verdict == "not judged"  # a tie is no evidence for "rises"
+
+
+def test_least_and_fullest_workers_differ(context: Context) -> None:
+    least, fullest = (sage_bytes("reddit", 5, 0.0, bound) for bound in ("min", "max"))
+    assert (least, fullest) == pytest.approx((0.51e9, 0.55e9))
+    assert least < sage_bytes("reddit", 5, 0.0) * 1.1 and sage_bytes("reddit", 5, 0.5, "min") < sage_bytes(
+        "reddit", 5, 0.5, "max"
+    )
 
 
 def test_claims_as_orderings(context: Context) -> None:
     gcn, sage = (made_up(context, "reddit", gnn, 5) for gnn in GNNS)
     assert more_sensitive(gcn, sage, 5).verdict == "right" and more_sensitive(sage, gcn, 5).verdict == "wrong"
+    assert more_sensitive(gcn, gcn, 5).verdict == "not judged"
+    assert "a stands in for b" in more_sensitive(gcn, sage, 5).text + orderings(gcn, "x")[0].text
     assert [o.verdict for o in orderings(gcn, "x")] == ["right"] * 3
     assert len(orderings(made_up(context, "amazon2m", "KW-GCN", 5, single=False), "x")) == 2
 

@@ -15,8 +15,8 @@ from harness.errors import InputError
 from reports import load
 from reports.papers import PAPERS, chosen, everything
 from reports.produce import Entry
-from reports.table import CLOSE, Ordering, Plot, Row, Table, shown_number, verdict_line
-from reports.verdicts import paper_rows, summary, unjudged, worst_rows
+from reports.table import CLOSE, Ordering, Plot, Row, Table, orderings_right, shown_number, verdict_line
+from reports.verdicts import paper_rows, summary, uncounted_orderings, unjudged, worst_rows
 
 NASTY = '<script>alert("1")</script> | a_b & 50 % {x} \\ $y$'
 
@@ -38,8 +38,13 @@ def table(*rows: Row, key: str = "sylvie/table3", orderings: tuple[Ordering, ...
         (row(2.0, 2.2), "within 15 %", True),
         (row(2.0, 3.0), "off by +50 %", True),
         (row(2.0, 1.0), "off by -50 %", True),
-        (row(2.0, 3.0, conflict="SY5"), "paper contradicts itself (SY5): +50 %", False),
+        (row(2.0, 3.0, conflict="SY5"), "off by +50 %; paper contradicts itself (SY5)", False),
         (row(2.0, 2.0, how="fitted"), "fitted", False),
+        (row(2.0, 2.0, how="quoted", conflict="CD7"), "input; paper contradicts itself (CD7)", False),
+        (row(2.0, 2.0, judge="none", conflict="BN7"), "not judged; paper contradicts itself (BN7)", False),
+        (row(97.0, 97.9, judge="points"), "within 1 point", False),
+        (row(97.0, 94.0, judge="points"), "off by -3.0 points", False),
+        (row(0.0, 0.5, judge="points"), "within 1 point", False),
         (row(2.0, 2.0, how="quoted"), "input", False),
         (row(2.0, None, how="not built"), "not built", False),
         (row(2.0, None, how="needs data"), "needs data", False),
@@ -80,11 +85,42 @@ def test_orderings(ours: tuple[float | None, ...], tolerance: float, verdict: st
     assert verdict in ordering.line()
 
 
-def test_ties_that_say_nothing() -> None:
-    tie = Ordering(text="x", expected=("a", "b"), ours=(1.0, 1.05), tolerance=0.1, ties="not judged")
-    assert tie.verdict == "not judged"
-    apart = Ordering(text="x", expected=("a", "b"), ours=(1.0, 1.2), tolerance=0.1, ties="not judged")
-    assert apart.verdict == "wrong"
+@pytest.mark.parametrize(
+    ("ours", "ties", "verdict"),
+    [
+        ((1.0, 1.05), "not judged", "not judged"),
+        ((1.05, 1.0), "not judged", "not judged"),  # ahead by too little is no more judged than behind by as much
+        ((1.0, 1.2), "not judged", "wrong"),
+        ((1.2, 1.0), "not judged", "right"),
+        ((1.2, 1.0, 1.05), "not judged", "right"),  # the pair that ties says nothing, the others decide
+        ((1.2, 1.0, 1.15), "not judged", "wrong"),
+        ((1.05, 1.0), "demanded", "right"),
+        ((1.2, 1.0), "demanded", "wrong"),
+        ((1.0, 1.2), "demanded", "wrong"),
+        ((1.2, 1.0), "right", "right"),
+    ],
+)
+def test_ties(ours: tuple[float, ...], ties: str, verdict: str) -> None:
+    expected = tuple("abc"[: len(ours)])
+    assert Ordering(text="x", expected=expected, ours=ours, tolerance=0.1, ties=ties).verdict == verdict  # type: ignore[arg-type]
+
+
+def test_where_nothing_was_learnt_nothing_is_judged() -> None:
+    def over(floor: float) -> Ordering:
+        return Ordering(text="x", expected=("a", "b"), ours=(31.0, 30.0), floor=floor)
+
+    assert (over(31.5).verdict, over(30.5).verdict) == ("not judged", "right")
+
+
+def test_only_runs_that_nothing_contradicts_count() -> None:
+    def ahead(**more: str) -> Ordering:
+        return Ordering(text="x", expected=("a", "b"), ours=(1.0, 2.0), **more)  # type: ignore[arg-type]
+
+    theory, conflict = ahead(basis="theory"), ahead(conflict="BN12")
+    assert theory.verdict == conflict.verdict == "wrong" and not theory.counts and not conflict.counts
+    assert "theory" in theory.line() and "(BN12)" in conflict.line()
+    assert orderings_right([table(orderings=(theory, conflict, ahead()))]) == (0, 1)
+    assert sum(uncounted_orderings([Entry("k", table(orderings=(theory, conflict, ahead())))]).values()) == 2
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6))
@@ -107,7 +143,8 @@ def test_a_table_in_its_formats() -> None:
     assert "<script>" not in text and "* one \\| two" in text
     latex = found.latex()
     assert r"a\_b \& 50 \%" in latex and "\\toprule" in latex
-    assert "data" not in found.shown() and "note" in found.shown()
+    assert not {"data", "conflict"} & set(found.shown()) and "note" in found.shown()
+    assert "conflict" in table(row(conflict="SY5")).shown() and "conflict" in frame
 
 
 @pytest.mark.parametrize(
@@ -124,19 +161,28 @@ def test_verdicts_of_a_report() -> None:
     wrong = Ordering(text="o", expected=("a", "b"), ours=(1.0, 2.0))
     first = table(row(2.0, 2.2), row(2.0, 6.0), row(1.0, 1.0, how="fitted"), orderings=(right, wrong))
     second = table(row(1.0, 0.1), row(1.0, 2.0, conflict="BN4"), key="bns-gcn/table6")
-    plot = Plot(key="sylvie/figure1", title="f", caption="", paths=(Path("x.svg"),), orderings=(right,))
+    drawn = (row(10.0, 12.0, unit="%"), row(97.0, 97.5, unit="%", judge="points"))
+    plot = Plot(key="sylvie/figure1", title="f", caption="", paths=(Path("x.svg"),), orderings=(right,), rows=drawn)
     entries = [Entry("sylvie/table3", first), Entry("bns-gcn/table6", second), Entry("sylvie/figure1", plot)]
     entries.append(Entry("sylvie/table4", None, "no data"))
     sylvie, bns, everyone = paper_rows(entries)
-    assert (sylvie["tables"], sylvie["figures"], sylvie["failed"], sylvie["rows"]) == (1, 1, 1, 3)
-    assert sylvie["median_error"] == pytest.approx(1.05)
+    assert (sylvie["tables"], sylvie["figures"], sylvie["failed"], sylvie["rows"]) == (1, 1, 1, 5)
+    assert sylvie["median_error_of_times"] == pytest.approx(1.05)  # of the table; the share is not a time
+    assert sylvie["median_error_of_others"] == pytest.approx(0.2) and sylvie["judged_others"] == 1
+    assert (sylvie["close_scores"], sylvie["scores"]) == (1, 1)
     assert (sylvie["orderings_right"], sylvie["orderings"]) == (2, 3)
-    assert bns["median_error"] == pytest.approx(0.9) and everyone["judged_rows"] == 3
-    assert [line["ours"] for line in worst_rows(entries)] == [0.1, 6.0, 2.2]  # a tenth is further off than the triple
+    assert bns["median_error_of_times"] == pytest.approx(0.9) and everyone["judged_rows"] == 4
+    assert [line["ours"] for line in worst_rows(entries)] == [
+        0.1,
+        6.0,
+        12.0,
+        2.2,
+    ]  # a tenth is further off than the triple
     assert unjudged(entries) == {"fitted": 1, "the paper contradicts itself": 1}
     assert [line["key"] for line in summary(entries)["wrong_orderings"]] == ["sylvie/table3"]
     assert summary(entries)["failed"] == [{"key": "sylvie/table4", "reason": "no data"}]
-    assert "median error 105.0 % over 2" in verdict_line(first) and "1 of 2" in verdict_line(first)
+    assert "speed-ups 105.0 % over 2" in verdict_line(first) and "1 of 2" in verdict_line(first)
+    assert "other numbers 20.0 % over 1" in verdict_line(plot)
 
 
 def test_published_numbers_are_typed_and_private() -> None:

@@ -20,11 +20,11 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
 
 def add_validate(parser: argparse.ArgumentParser) -> None:
     """`haloscope validate`."""
-    where = "local, or a lab such as lab:3x1gbit (root); several with commas between spaces (default: local)"
+    where = "local, or a lab such as lab:3x1gbit (root); several with spaces between (default: local)"
     parser.add_argument("--cluster", nargs="+", default=["local"], metavar="NAME", help=where)
     parser.add_argument("--study", action="store_true", help="labs of 3 hosts at 100 Mb/s, 1 Gb/s and unshaped")
     parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: one of every kind)")
-    graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy,balanced)"
+    graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy balanced)"
     parser.add_argument("--datasets", nargs="+", default=["heavy", "balanced"], metavar="NAME", help=graphs)
     parser.add_argument("--parts", type=int, default=0, metavar="N", help="ranks (default: all of a lab; 2 on local)")
     parser.add_argument("--epochs", type=int, default=25, metavar="N", help="epochs; the first 5 warm up (default: 25)")
@@ -35,7 +35,7 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
         text = f"of models on graphs that are named (default: {size})"
         parser.add_argument(f"--{name}", type=int, default=size, metavar="N", help=text)
     parser.add_argument("--calibration", type=Path, metavar="DIR", help="of this machine (default: measured now)")
-    parser.add_argument("--force", action="store_true", help="measure again what was measured earlier")
+    parser.add_argument("--force", action="store_true", help="measure and predict again")
     parser.add_argument(
         "--out", type=Path, default=Path("validation"), metavar="DIR", help="folder (default: validation/)"
     )

@@ -91,18 +91,25 @@ def _tables(summary: dict[str, Any]) -> list[Any]:
     """The summary as the terminal shows it."""
     from harness.commands.tables import table
 
-    columns = ["paper", "tables", "figures", "failed", "rows", "judged", "median error", "within 15 %", "orderings"]
+    columns = ["paper", "tables", "figures", "failed", "rows", "times", "error", "within 15 %", "others", "error"]
+    columns += ["scores", "orderings"]
     lines = [
         [
             line["paper"],
-            *(str(line[name]) for name in ("tables", "figures", "failed", "rows", "judged_rows")),
-            percent(line["median_error"]),
+            *(str(line[name]) for name in ("tables", "figures", "failed", "rows", "judged_times")),
+            percent(line["median_error_of_times"]),
             f"{line['close_tables']} of {line['judged_tables']}",
+            str(line["judged_others"]),
+            percent(line["median_error_of_others"]),
+            f"{line['close_scores']} of {line['scores']}",
             f"{line['orderings_right']} of {line['orderings']}",
         ]
         for line in summary["papers"]
     ]
-    made: list[Any] = [table("", columns, lines)]
+    made: list[Any] = [
+        table("", columns, lines),
+        "times: judged times and speed-ups with their median error; others: other judged numbers with theirs",
+    ]
     made += [
         f"off: {w['key']}, {w['row']}, {w['quantity']}: {significant(w['ours'])} {w['unit']} against "
         f"{significant(w['published'])} ({100 * w['error']:+.0f} %)"
@@ -110,6 +117,7 @@ def _tables(summary: dict[str, Any]) -> list[Any]:
     ]
     made += [f"wrong: {line['key']}, {line['ordering']}" for line in summary["wrong_orderings"]]
     made += [f"not counted: {count} rows, {reason}" for reason, count in summary["unjudged"].items()]
+    made += [f"not counted: {count} orderings, {reason}" for reason, count in summary["uncounted_orderings"].items()]
     return [*made, *(f"failed: {line['key']}: {line['reason']}" for line in summary["failed"])]
 
 

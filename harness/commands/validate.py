@@ -81,7 +81,12 @@ def _machine(config: RunConfig) -> str:
 def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
     """The folder of a calibration: the one that was given, one from earlier, or one made now."""
     if args.calibration is not None:
-        return Path(args.calibration)
+        given = Path(args.calibration)
+        if missing := [name for name in ("device.toml", "cluster.toml") if not (given / name).is_file()]:
+            raise InputError(
+                f"--calibration {given}: no {' and no '.join(missing)} there; make it with calibrate --out"
+            )
+        return given
     folder: Path = args.out / "calibration" / _machine(config)
     if args.force or not (folder / "cluster.toml").exists():
         hosts = parse_lab(config.cluster) if is_lab(config.cluster) else None
