@@ -31,7 +31,7 @@ from real.driver import run
 from real.health import end_process
 from real.launch import launch
 from real.link_probes import Line, copying_rate, lines
-from real.probes import measure
+from real.probes import jitter, measure
 from real.site import Site, ThisMachine
 
 RANKS = 2
@@ -62,6 +62,7 @@ def calibrate(
 
     Answers:
         device: key of a device file -> number in base units (s, B/s, flop/s, B).
+        jitter: `real.probes.jitter` of ranks that compute at the same time.
         links: number of ranks -> kind of collective -> `Line`.
         provenance: machine, versions, date, ranks, threads, hosts, seconds it took.
 
@@ -74,9 +75,11 @@ def calibrate(
     begin = time.perf_counter()
     depth = "quick" if quick else "full"
     numbers = _ranks_say("real.calibrate", RANKS, threads, [depth], ThisMachine(), dict[str, float])
+    spread = numbers.pop("jitter")
     numbers["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "device": numbers,
+        "jitter": spread,
         "links": measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts),
         "provenance": {
             "machine": _machine(),
@@ -201,6 +204,8 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         for size, found in links.items():
             note = f"fits {len(found[kind].points)} sizes within {100 * found[kind].error:.0f} %"
             text.append(f"{size} = {_with_unit(found[kind].alpha, 1e-6, 'us', note=note)}")
+    note = "deviation of the logarithm of equal stretches of about 20 ms"
+    text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
     return "\n".join(text) + "\n"
 
 
@@ -255,6 +260,7 @@ async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
     """Operators on all ranks at once; rank 0's figures count."""
     await rank.all_reduce(torch.zeros(1), label="begin together")
     numbers = measure(0.02 if quick else 0.3)
+    numbers["jitter"] = jitter(1.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
     return numbers
 

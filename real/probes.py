@@ -40,6 +40,27 @@ def measure(budget_s: float) -> dict[str, float]:
     return numbers | _spmm(budget_s, numbers["launch"], numbers["bandwidth.elementwise"])
 
 
+def jitter(budget_s: float) -> float:
+    """Standard deviation of the logarithm of the time that equal stretches of compute take, about 20 ms each.
+
+    From the interquartile range, so that a single interruption does not decide. What one rank is late by, all others
+    wait for: a cluster model draws it (`[stragglers]`).
+    """
+    x, w = torch.randn(ROWS // 4, WIDTH), torch.randn(WIDTH, WIDTH)
+
+    def stretch(repeats: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            torch.relu(x @ w).add_(1.0).sum()
+        return time.perf_counter() - begin
+
+    stretch(3)
+    repeats = max(1, round(0.02 / max(stretch(4) / 4, 1e-6)))
+    times = [stretch(repeats) for _ in range(max(12, round(budget_s / 0.02)))]
+    low, high = np.quantile(np.log(times), (0.25, 0.75))
+    return float((high - low) / 1.349)  # of a normal distribution, the range between quartiles in deviations
+
+
 def timed(call: Callable[[], object], budget_s: float) -> float:
     """Seconds of a call: the lower quartile of at least four calls in about `budget_s`, after one not counted.
 

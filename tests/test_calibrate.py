@@ -28,6 +28,7 @@ MEASURED: dict[str, Any] = {
         "bandwidth.dropout": 5e9, "fresh.bandwidth": 4e9, "fresh.above": 2**25, "codec.1": 1e10, "codec.8": 2e10,
         "spmm.16": 6.3e-11, "spmm.256": 2e-10, "memory": 2.4e10,
     },
+    "jitter": 0.0421,
     "links": {
         ranks: {
             kind: Line(6e-5 * ranks, 1 / rate, 0.07, [(1024.0, 1.01e-4, 1e-5), (4096.0, 1.04e-4, 1e-5)])
@@ -58,6 +59,7 @@ def test_files_say_what_was_measured(tmp_path: Path) -> None:
         assert quantity.source == "measured"
     assert len(list(device.quantities())) == len(expected)
     assert (device.kind, device.cores, cluster.cores, cluster.hosts) == ("cpu", 1, 2, 1)
+    assert cluster.stragglers.jitter == 0.0421
     transport, loopback = cluster.transport, cluster.links["loopback"]
     assert transport.process is not None and transport.process.value == pytest.approx(1.1e9)
     assert {kind: sorted(known) for kind, known in transport.measured.items()} == {
