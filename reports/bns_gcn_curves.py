@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reports.bns_gcn_scores import NOISE, trained
+from reports.bns_gcn_scores import trained
 from reports.charts import colours_of, curves
 from reports.context import Context
 from reports.drawing import panels
-from reports.graphs import NAMES, SMALL_SAID
-from reports.table import Ordering, Plot
+from reports.graphs import NAMES, RATES, SMALL_SAID, WORKS
+from reports.table import Plot
 
-RATES = {"p = 1": "vanilla", "p = 0.1": "bns-gcn:p=0.1", "p = 0.01": "bns-gcn:p=0.01", "p = 0": "bns-gcn:p=0"}
+DRAWN = {**RATES, "p = 0": WORKS["p=0.0"]}
 
 
 def figure7(context: Context) -> Plot:
@@ -27,23 +27,20 @@ def figure9(context: Context) -> Plot:
 def _convergence(context: Context, name: str, graphs: Sequence[str], title: str) -> Plot:
     """Curves for four rates; judged by the last accuracy of p = 0.1 and p = 0."""
     key, paths = f"bns-gcn/{name}", context.figure_paths(f"bns-gcn/{name}")
-    orderings, said, texts = [], [SMALL_SAID], list[str]()
+    orderings, said = [], [SMALL_SAID]
     with panels(paths, len(graphs), columns=2) as axes:
         for panel, graph in zip(axes, graphs, strict=True):
-            run = trained(context, graph, list(RATES.values()), 10, 0.75)
-            lines = {rate: run.curve(method) for rate, method in RATES.items()}
-            curves(panel, lines, colours_of(RATES))
+            run = trained(context, graph, list(DRAWN.values()), 10, 0.75)
+            lines = {rate: run.curve(method) for rate, method in DRAWN.items()}
+            curves(panel, lines, colours_of(DRAWN))
             panel.set_title(run.data or NAMES[graph], loc="left", fontsize=6.5)
             panel.set_xlabel("epoch")
             panel.set_ylabel("test score (%)")
-            last = {rate: scores[-1] for rate, (_, scores) in lines.items()}
-            orderings.append(
-                Ordering(text=f"last score, {NAMES[graph]}", expected=("p = 0.1", "p = 0"),
-                         ours=(last["p = 0.1"], last["p = 0"]), tolerance=NOISE)
-            )  # fmt: skip
+            last: dict[str, float | None] = {DRAWN[rate]: scores[-1] for rate, (_, scores) in lines.items()}
+            pair = {rate: DRAWN[rate] for rate in ("p = 0.1", "p = 0")}
+            orderings.append(run.ordering(f"last score, {run.where}", pair, values=last))
             said.append(run.said)
-            texts += run.commands
     return Plot(
         key=key, title=title, caption="Test score during training; no number is printed.", paths=paths,
-        orderings=tuple(orderings), assumptions=tuple(said), commands=tuple(texts),
+        orderings=tuple(orderings), assumptions=tuple(said),
     )  # fmt: skip

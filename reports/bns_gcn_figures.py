@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -13,12 +14,11 @@ from reports.bns_gcn_times import CLUSTER, boundary, reddit
 from reports.charts import colours_of, curves, split, stacked
 from reports.context import Context
 from reports.drawing import PUBLISHED, panels
-from reports.graphs import NAMES, PROFILE, bed_of, commands, eq4, halo_of, sage, select, shape, value
+from reports.graphs import NAMES, PROFILE, RATES, bed_of, eq4, halo_of, sage, select, shape, value
 from reports.predict import Fit, Seconds
-from reports.table import Ordering, Plot
+from reports.table import Ordering, Plot, Row
 
 COUNTS = {"reddit": (2, 4, 8), "ogbn-products": (5, 8, 10), "yelp": (3, 6, 10)}
-RATES = {"p = 1": "vanilla", "p = 0.1": "bns-gcn:p=0.1", "p = 0.01": "bns-gcn:p=0.01"}
 BETWEEN = (
     "boundary nodes: the largest count of parts as in Table 8, the smallest by Table 9's volume (BN10), between them a "
     "power of the parts"
@@ -62,7 +62,9 @@ def figure3(context: Context) -> Plot:
     return Plot(
         key=key, title="BNS-GCN Fig. 3: boundary over inner nodes, ogbn-papers100M in 192 parts",
         caption="The distribution that the simulation uses; only its maximum is printed.", paths=paths,
-        orderings=(Ordering(text="one straggler", expected=("largest", "second"), ours=(found[-1], found[-2])),),
+        orderings=(
+            Ordering(text="one straggler", expected=("largest", "second"), ours=(found[-1], found[-2]), basis="theory"),
+        ),
         assumptions=("derived from the printed maximum and the memory of Fig. 8 (workload papers100m-192)",),
     )  # fmt: skip
 
@@ -83,7 +85,7 @@ def printed_seconds(name: str, parts: int, rate: str) -> float | None:
 def figure4(context: Context) -> Plot:
     """Throughput against the number of parts."""
     key, (_, fit) = "bns-gcn/figure4", reddit(context)
-    paths, orderings, texts = context.figure_paths(key), [], list[str]()
+    paths, orderings = context.figure_paths(key), []
     with panels(paths, 3) as axes:
         for panel, (name, counts) in zip(axes, COUNTS.items(), strict=True):
             found = {parts: epochs(context, fit, name, parts) for parts in counts}
@@ -107,20 +109,17 @@ def figure4(context: Context) -> Plot:
                 Ordering(text=f"gain from more parts, {NAMES[name]}", expected=("p = 0.1", "p = 1"),
                          ours=tuple(few[r].epoch / many[r].epoch for r in ("p = 0.1", "p = 1"))),
             ]  # fmt: skip
-            bed = bed_of(context, CLUSTER, name, counts[-1], halo=boundary(name))
-            texts += commands(bed, RATES.values(), fit)
     return Plot(
         key=key, title="BNS-GCN Fig. 4: throughput",
         caption="Simulated; hollow: printed. ROC and CAGNET are not built.",
-        paths=paths, orderings=tuple(orderings), assumptions=(PROFILE, fit.text(), BETWEEN), commands=tuple(texts),
+        paths=paths, orderings=tuple(orderings), assumptions=(PROFILE, fit.text(), BETWEEN),
     )  # fmt: skip
 
 
 def figure5(context: Context) -> Plot:
     """Epochs in their parts, for three rates and numbers of parts."""
     key, (_, fit) = "bns-gcn/figure5", reddit(context)
-    paths, orderings, said = context.figure_paths(key), [], []
-    text = load.text("bns-gcn")
+    paths, orderings, rows = context.figure_paths(key), [], list[Row]()
     with panels(paths, 2, columns=2, height=2.9) as axes:
         for panel, name in zip(axes, ("reddit", "ogbn-products"), strict=True):
             found = {(n, rate): s for n in COUNTS[name] for rate, s in epochs(context, fit, name, n).items()}
@@ -129,23 +128,30 @@ def figure5(context: Context) -> Plot:
             panel.set_title(NAMES[name], loc="left")
             most = COUNTS[name][-1]
             comm = {rate: found[most, rate].comm for rate in RATES}
-            share = 100 * max(found[n, "p = 1"].comm / found[n, "p = 1"].epoch for n in COUNTS[name])
-            cut = [100 * (1 - found[n, "p = 0.01"].comm / found[n, "p = 1"].comm) for n in COUNTS[name]]
-            printed = select(text, dataset=name, metric="comm_share_of_epoch")
-            reduced = select(text, dataset=name, metric="comm_time_reduction")
-            said.append(
-                f"{NAMES[name]}: communication at most {share:.0f} % of the epoch at p = 1 (printed "
-                f"{value(printed):g} %), cut by {min(cut):.0f} to {max(cut):.0f} % at p = 0.01 (printed "
-                f"{value(reduced, bound='min'):g} to {value(reduced, bound='max'):g} %)"
-            )
+            rows += _communication(name, found)
             orderings.append(
                 Ordering(text=f"communication, {NAMES[name]}", expected=tuple(RATES), ours=tuple(comm.values()))
             )
     return Plot(
-        key=key, title="BNS-GCN Fig. 5: parts of the epoch", caption="Simulated. " + "; ".join(said) + ".", paths=paths,
+        key=key, title="BNS-GCN Fig. 5: parts of the epoch", caption="Simulated.", paths=paths, rows=tuple(rows),
         orderings=tuple(orderings), assumptions=(PROFILE, fit.text(), BETWEEN),
-        commands=commands(bed_of(context, CLUSTER, "reddit", 8, halo=boundary("reddit")), RATES.values(), fit),
     )  # fmt: skip
+
+
+def _communication(name: str, found: Mapping[tuple[int, str], Seconds]) -> list[Row]:
+    """What Sec. 4.2 prints of communication, over the numbers of parts, beside simulated (parts, rate) -> epochs."""
+    text = select(load.text("bns-gcn"), dataset=name)
+    share = [100 * found[n, "p = 1"].comm / found[n, "p = 1"].epoch for n in COUNTS[name]]
+    cut = [100 * (1 - found[n, "p = 0.01"].comm / found[n, "p = 1"].comm) for n in COUNTS[name]]
+    reduced = select(text, metric="comm_time_reduction")
+    return [
+        Row(label=f"{NAMES[name]}, {label}", quantity=quantity, unit="%", published=printed, ours=ours, how="simulated")
+        for label, quantity, printed, ours in (
+            ("p = 1", "largest share of communication", value(text, metric="comm_share_of_epoch"), max(share)),
+            ("p = 0.01", "smallest cut of communication", value(reduced, bound="min"), min(cut)),
+            ("p = 0.01", "largest cut of communication", value(reduced, bound="max"), max(cut)),
+        )
+    ]
 
 
 def figure6(context: Context) -> Plot:
@@ -171,17 +177,23 @@ def figure6(context: Context) -> Plot:
             panel.set_xticks(counts)
     growing = [
         Ordering(text=f"saving grows with parts, {NAMES[name]}", expected=("most parts", "fewest parts"),
-                 ours=(saved[name, "p = 0.01"][-1], saved[name, "p = 0.01"][0]))
+                 ours=(saved[name, "p = 0.01"][-1], saved[name, "p = 0.01"][0]), basis="theory")
         for name in names
     ]  # fmt: skip
     dense = Ordering(
         text="saving at p = 0.01, most parts", expected=tuple(NAMES[n] for n in names),
-        ours=tuple(saved[n, "p = 0.01"][-1] for n in names),
+        ours=tuple(saved[n, "p = 0.01"][-1] for n in names), basis="theory",
+    )  # fmt: skip
+    rows = tuple(
+        Row(label=f"{NAMES[name]}, p = 0.01, {COUNTS[name][-1]} parts", quantity="memory saved", unit="%",
+            published=value(text, dataset=name, metric="memory_saving", setting="p=0.01"),
+            ours=saved[name, "p = 0.01"][-1], how="closed form")
+        for name in names
     )  # fmt: skip
     return Plot(
         key=key, title="BNS-GCN Fig. 6: memory saved by sampling",
         caption="Eq. 4 with mean counts of inner and boundary nodes; hollow: printed.",
-        paths=paths, orderings=(*growing, dense), assumptions=(BETWEEN,),
+        paths=paths, rows=rows, orderings=(*growing, dense), assumptions=(BETWEEN,),
     )  # fmt: skip
 
 
@@ -204,8 +216,9 @@ def figure8(context: Context) -> Plot:
         paths=paths,
         orderings=(
             Ordering(text="typical part, p = 0.1 against p = 1", expected=("p = 0.1", "p = 1"),
-                     ours=(medians["p = 0.1"], medians["p = 1"])),
-            Ordering(text="least part, printed bound", expected=("p = 0.1", "70 %"), ours=(low["p = 0.1"], 70.0)),
+                     ours=(medians["p = 0.1"], medians["p = 1"]), basis="theory"),
+            Ordering(text="least part, printed bound", expected=("p = 0.1", "70 %"), ours=(low["p = 0.1"], 70.0),
+                     basis="theory"),
         ),
         assumptions=("the distribution rests on this figure's printed shares itself; sampling is the prediction",),
     )  # fmt: skip

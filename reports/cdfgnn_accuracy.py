@@ -8,7 +8,7 @@ from typing import Any
 from reports.context import Context, demand
 from reports.drawing import DASHES, panels
 from reports.figures import OTHER_COLOURS, method_colours
-from reports.table import POINTS, Ordering, Plot
+from reports.table import Ordering, Plot
 from reports.train import SETTINGS, Trained, accuracies, chosen_graph
 
 MODEL: dict[str, Any] = {"model": "gcn", "layers": 2, "hidden": 64, "order": "linear-first"}
@@ -112,7 +112,6 @@ def figure8(context: Context) -> Plot:
     """Accuracy by epoch of CDFGNN's variants and of one device; level is less than a point apart, either way."""
     paths = context.figure_paths("cdfgnn/figure8")
     found = trained(context)
-    data = found.data or "ogbn-products"
     labels = [*VARIANTS, FULL]
     colours = method_colours((*VARIANTS.values(), "single"))
     best = {label: max(found.curve(label)[1]) for label in labels}
@@ -123,11 +122,11 @@ def figure8(context: Context) -> Plot:
             panel.plot(*found.curve(label), **style, label={"Both": "cache and quantisation"}.get(label, label))
         panel.set_xlabel("epoch")
         panel.set_ylabel("test accuracy (%)")
-        panel.set_title(data, loc="left")
+        panel.set_title(found.data or "ogbn-products", loc="left")
     level = tuple(
-        Ordering(
-            text=f"{data}: {label} is level with full batch on one GPU", expected=(label, FULL),
-            ours=(best[label], best[FULL]), tolerance=POINTS, ties="demanded",
+        found.ordering(
+            f"{found.where}: {label} is level with full batch on one GPU", {label: label, FULL: FULL}, "demanded",
+            values=best,
         )
         for label in VARIANTS
     )  # fmt: skip

@@ -10,12 +10,11 @@ from reports.drawing import DASHES, PUBLISHED, panels
 from reports.ec_graph_times import NAMES, NON_CP, PARTS, Testbed, bits, counts, model
 from reports.figures import METHOD_COLOURS, method_colours
 from reports.load import text
-from reports.table import Ordering, Plot
+from reports.table import POINTS, Ordering, Plot
 from reports.train import Trained, accuracies, chosen_graph
 
 GRAPHS = {"cora": 0.3, "reddit": 0.7}  # a sparse and a dense one, and shares of a figure's training
 WIDTHS = (1, 2, 8)  # bits
-CLOSE = 0.5  # points: best accuracies less than that apart say nothing of who is ahead
 NEAR = 1.0  # points below Non-cp's best accuracy at which a run counts as converged
 
 
@@ -77,7 +76,7 @@ def _curves(
         assumptions=(
             *(found.said for found in runs.values()),
             "learning rate 0.01 (not published); accuracies of stand-ins are compared with each other only",
-            f"orderings at one and two bits; best accuracies less than {CLOSE} points apart are not judged",
+            f"orderings at one and two bits; best accuracies less than {POINTS:g} point apart are not judged",
         ),
         commands=tuple(command for found in runs.values() for command in found.commands),
     )  # fmt: skip
@@ -94,12 +93,12 @@ def _printed(name: str) -> tuple[float, float]:
 def _better(runs: Mapping[str, Trained], names: tuple[str, str]) -> list[Ordering]:
     """Compensation beats compression alone at equal bits, in the best accuracy; with it, few bits lose nothing."""
     found = []
-    for dataset, trained_ in runs.items():
+    for trained_ in runs.values():
         for b in WIDTHS[:2]:
             labels = (f"{names[1]}-{b}", f"{names[0]}-{b}")
-            values = tuple(max(trained_.curve(label)[1]) for label in labels)
-            said = f"{trained_.data or NAMES[dataset]}: {labels[0]} > {labels[1]} in best test accuracy"
-            found.append(Ordering(text=said, expected=labels, ours=values, tolerance=CLOSE, ties="not judged"))
+            best = {label: max(trained_.curve(label)[1]) for label in labels}
+            said = f"{trained_.where}: {labels[0]} > {labels[1]} in best test accuracy"
+            found.append(trained_.ordering(said, {label: label for label in labels}, values=best))
     return found
 
 
@@ -131,7 +130,7 @@ def figure8(context: Context) -> Plot:
         key="ec-graph/figure8", title="EC-Graph, Fig. 8: ablation", paths=paths,
         caption=f"Converged: within {NEAR:g} point of Non-cp's best test accuracy. Epochs from training, seconds of an "
         "epoch from the simulated testbed.",
-        orderings=tuple(_ablation_orderings(speedups, {d: f.data or NAMES[d] for d, f in runs.items()})),
+        orderings=tuple(_ablation_orderings(speedups, {d: found.where for d, found in runs.items()})),
         assumptions=(
             *(found.said for found in runs.values()),
             "bits as printed for each data set; seconds of an epoch are those of the paper's graphs, as in Table IV",

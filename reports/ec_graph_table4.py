@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -15,7 +14,6 @@ from reports.ec_graph_times import (
     LAYERS,
     METHODS,
     NAMES,
-    NON_CP,
     OTHERS,
     Testbed,
     alone_factor,
@@ -48,11 +46,10 @@ def table4(context: Context) -> Table:
             "bits: those of Fig. 8, since the table prints none; the Bit-Tuner off",
             "hash partitions: real topologies of Cora and Pubmed where on disk, otherwise the closed form with an "
             "assumed spread of the degrees",
-            "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows in closed "
-            "form, from fan-outs, mean degree, the same spread and hash parts, nodes needed and degrees independent",
+            "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows, in "
+            "closed form from fan-outs, mean degree, the same spread and hash parts",
             f"rows that are predicted and not sent: shares from training on Cora (Cora, Pubmed) or {OTHERS}",
         ),
-        commands=context.texts_of(_configs(context, frame)),
     )
 
 
@@ -64,24 +61,6 @@ def fanouts_of(setting: str, layers: int) -> str:
 
 def _unsampled(system: str, setting: str) -> bool:
     return system == "EC-Graph-S" and setting.endswith("fanout=full")
-
-
-def _configs(context: Context, frame: pd.DataFrame) -> Iterable[dict[str, Any]]:
-    """The run behind every cell that has one."""
-    for _, line in frame.iterrows():
-        system, setting = str(line["method"]), str(line["setting"])
-        bed = Testbed(context, str(line["dataset"]), int(line["layers"]))
-        if system == "DistGNN" and METHODS[system] not in known_methods():
-            yield bed.config(NON_CP, faster=DELAYED)
-        elif METHODS[system] not in known_methods():
-            continue
-        elif system == "EC-Graph-S" and not _unsampled(system, setting):
-            yield bed.sampled_config(fanouts_of(setting, bed.layers))
-        elif system in ("EC-Graph", "EC-Graph-S"):
-            yield bed.watched(ec_graph(bed.dataset))
-            yield bed.config(ec_graph(bed.dataset))
-        else:
-            yield bed.config(METHODS[system], alone=system in ALONE)
 
 
 def _row(context: Context, line: pd.Series, alone: Mapping[tuple[str, str], float]) -> Row:
@@ -116,7 +95,8 @@ def _predicted(
         again = "" if system == "EC-Graph" else "the EC-Graph row again"
         said = (again, bed.shortage(ec_graph(bed.dataset)))
         return bed.seconds(ec_graph(bed.dataset)), "simulated", "; ".join(filter(None, said))
-    return bed.sampled(fanouts_of(setting, bed.layers)), "simulated", ""
+    note = "one factor on all compute, also on dense work, of which a sample leaves most"
+    return bed.sampled(fanouts_of(setting, bed.layers)), "simulated", note
 
 
 def _orderings(rows: list[Row]) -> tuple[Ordering, ...]:

@@ -7,7 +7,7 @@ Counts are those of the stand-ins' presets (published, `harness.datasets.recipe`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import pandas as pd
@@ -17,7 +17,7 @@ from harness.errors import InputError
 from harness.methods.registry import known_methods
 from reports import load
 from reports.context import Context
-from reports.predict import Fit, Seconds, Testbed, parts_of
+from reports.predict import Seconds, Testbed, parts_of
 from reports.table import How, Row
 from reports.train import Trained
 
@@ -127,11 +127,6 @@ def eq4(inner: float, halo: float, share: float) -> float:
 def work_of(setting: str) -> str:
     """The method of a printed setting ("p=0.1; METIS")."""
     return WORKS[setting.split(";")[0].strip()]
-
-
-def commands(bed: Testbed, methods: Iterable[str], fit: Fit | None = None) -> tuple[str, ...]:
-    """The commands of a testbed's runs."""
-    return bed.context.texts_of(bed.config(method, fit) for method in methods)
 
 
 def timed(label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any) -> Row:

@@ -26,9 +26,7 @@ from reports.subgraph_workers import (
     ASSUMED,
     PAPER,
     Gcn,
-    average_config,
     dataset,
-    gcn_config,
     gcn_on_amazon,
     gcn_on_reddit,
     sage_bytes,
@@ -94,21 +92,13 @@ def table2(context: Context) -> Table:
     rows = [_row(line, gcn, runs[str(line.model), 5 if line.partitions == 5 else 3]) for line in lines.itertuples()]
     found = [o for (gnn, parts), run in runs.items() for o in orderings(run, f"{gnn}, {parts} workers")]
     found += [more_sensitive(runs[GNNS[0], parts], runs[GNNS[1], parts], parts) for parts in (3, 5)]
-    trainings = [command for run in runs.values() for command in run.commands]
     return Table(
         key=f"{PAPER}/table2",
         title="Subgraph approximation, Table 2: Reddit on 1, 3 and 5 machines",
         rows=tuple(rows),
         orderings=(*found, *_times(gcn)),
         assumptions=(*gcn.notes, SAGE_MEMORY, SAGE_TIME, *ASSUMED, *(run.said for run in runs.values())),
-        commands=(*_workers_commands(context, gcn, "reddit", (3, 5)), *dict.fromkeys(trainings)),
     )
-
-
-def _workers_commands(context: Context, gcn: Gcn, name: str, parts: tuple[int, ...]) -> tuple[str, ...]:
-    """The runs behind times and memory: one per worker, one per parameter average."""
-    workers = [gcn_config(context, worker) for worker in gcn.counted]
-    return context.texts_of([*workers, *(average_config(name, count) for count in parts)])
 
 
 def _times(gcn: Gcn) -> list[Ordering]:
@@ -137,7 +127,6 @@ def table3(context: Context) -> Table:
         rows=tuple(_row(line, gcn, run) for line in lines.itertuples()),
         orderings=orderings(run, "KW-GCN, 5 workers"),
         assumptions=(*gcn.notes, *ASSUMED, run.said),
-        commands=(*_workers_commands(context, gcn, "amazon2m", (5,)), *run.commands),
     )
 
 
@@ -151,9 +140,8 @@ def table4(context: Context) -> Table:
         key=f"{PAPER}/table4",
         title="Subgraph approximation, Table 4: GraphSAGE on Amazon2M, 20 workers, 2386 s",
         rows=tuple(_row(line, None, run, scores) for line in lines.itertuples()),
-        orderings=(equal_time_ordering(scores, run.data),),
+        orderings=(equal_time_ordering(scores, run),),
         assumptions=(SAGE_MEMORY, SAGE_EPOCHS, EQUAL_TIME, *ASSUMED, run.said),
-        commands=run.commands,
     )
 
 

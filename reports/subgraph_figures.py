@@ -10,7 +10,7 @@ from typing import Any
 from reports.context import Context
 from reports.drawing import panels
 from reports.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, method_colours
-from reports.subgraph_training import GNNS, LABELS, SINGLE, TIE, orderings, settings, trained
+from reports.subgraph_training import GNNS, LABELS, SINGLE, orderings, settings, trained
 from reports.subgraph_workers import PAPER
 from reports.table import POINTS, Ordering, Plot
 from reports.train import Trained, accuracies
@@ -68,17 +68,14 @@ def figure3(context: Context) -> Plot:
     colours = (OTHER_COLOURS[0], OTHER_COLOURS[1])
     means = {gnn: [run[gnn].mean(_removed(share)) or float("nan") for share in REMOVED] for gnn in GNNS}
     lines = [Line(gnn, shares, means[gnn], colour) for gnn, colour in zip(GNNS, colours, strict=True)]
+    ends = {f"{100 * share:.0f} %": _removed(share) for share in (REMOVED[0], REMOVED[-1])}
     found = [
-        Ordering(
-            text=f"{run[gnn].data or 'Reddit'}; {gnn}: removing 90 % of the training vertices costs accuracy",
-            expected=("0 %", "90 %"),
-            ours=(means[gnn][0], means[gnn][-1]), tolerance=TIE, ties="not judged",
-        )
+        run[gnn].ordering(f"{run[gnn].where}; {gnn}: removing 90 % of the training vertices costs accuracy", ends)
         for gnn in GNNS
-    ]  # fmt: skip
+    ]
     lost = tuple(means[gnn][0] - means[gnn][-1] for gnn in GNNS)
-    said = f"{run[GNNS[0]].data or 'Reddit'}: KW-GCN loses more than GraphSAGE"
-    found.append(Ordering(text=said, expected=GNNS, ours=lost, tolerance=TIE, ties="not judged"))
+    said = f"{run[GNNS[0]].where}: KW-GCN loses more than GraphSAGE"
+    found.append(Ordering(text=said, expected=GNNS, ours=lost, tolerance=POINTS, ties="not judged"))
     return _drawn(
         context, "figure3", lines, "training vertices removed (%)", "Figure 3: resilience to missing vertices",
         [run[gnn].said for gnn in GNNS],
@@ -113,7 +110,7 @@ def figure4(context: Context) -> Plot:
     found = Ordering(
         text=f"{three.data or 'Reddit'}: accuracy falls with the number of isolated parts",
         expected=("1 machine", "3 workers", "5 workers"),
-        ours=(three.mean(SINGLE), three.mean(zero), five.mean(zero)), tolerance=TIE, ties="not judged",
+        ours=(three.mean(SINGLE), three.mean(zero), five.mean(zero)), tolerance=POINTS, ties="not judged",
     )  # fmt: skip
     return _drawn(
         context, "figure4", lines, "epoch", "Figure 4: GraphSAGE without approximation", [three.said, five.said],
@@ -125,10 +122,8 @@ def figure4(context: Context) -> Plot:
 def figure5(context: Context) -> Plot:
     """Figure 5: GraphSAGE on 5 workers with overlap."""
     run = trained(context, "reddit", "GraphSAGE", 5)  # its other claims are Table 2's
-    same = Ordering(
-        text=f"{run.data or 'Reddit'}: 10 % overlap reaches one machine", expected=("10 %", "1 machine"),
-        ours=(run.mean(LABELS[0.10]), run.mean(SINGLE)), tolerance=POINTS,
-    )  # fmt: skip
+    said = f"{run.where}: 10 % overlap reaches one machine"
+    same = run.ordering(said, {"10 %": LABELS[0.10], "1 machine": SINGLE}, "right")
     return _drawn(
         context, "figure5", _curves(run, [SINGLE, *LABELS.values()]), "epoch", "Figure 5: GraphSAGE on 5 workers",
         [run.said], caption="Test accuracy while training, by overlap.",
@@ -161,8 +156,8 @@ def _against_time(context: Context, key: str, layers: int) -> Plot:
     gains = tuple(_difference(run[depth], LABELS[0.10], LABELS[0.0]) for depth in (2, 1))
     losses = tuple(_difference(run[depth], SINGLE, LABELS[0.0]) for depth in (2, 1))
     found = (
-        _deeper(f"{run[2].data or 'Reddit'}: 10 % overlap gains more with two layers than with one", gains),
-        _deeper(f"{run[2].data or 'Reddit'}: isolated parts lose more with two layers than with one", losses),
+        _deeper(f"{run[2].where}: 10 % overlap gains more with two layers than with one", gains),
+        _deeper(f"{run[2].where}: isolated parts lose more with two layers than with one", losses),
     )  # of both figures: counted with the first
     shown, number = run[layers], key.removeprefix("figure")
     return _drawn(
@@ -176,7 +171,7 @@ def _against_time(context: Context, key: str, layers: int) -> Plot:
 
 def _deeper(text: str, values: tuple[float | None, ...]) -> Ordering:
     names = ("two layers", "one layer")
-    return Ordering(text=text, expected=names, ours=values, tolerance=TIE, ties="not judged")
+    return Ordering(text=text, expected=names, ours=values, tolerance=POINTS, ties="not judged")
 
 
 def _difference(run: Trained, more: str, less: str) -> float | None:

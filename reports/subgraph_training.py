@@ -8,14 +8,13 @@ from typing import Any
 
 from reports.context import Context
 from reports.subgraph_workers import CLUSTER, OVERLAPS, PAPER
-from reports.table import Ordering
+from reports.table import POINTS, Ordering
 from reports.train import Trained, accuracies, chosen_graph
 
 GNNS = ("KW-GCN", "GraphSAGE")
 SINGLE = "single"
 LABELS = {overlap: f"{100 * overlap:.0f} % overlap" for overlap in OVERLAPS}
 BATCH = 256
-TIE = 0.5  # points: under which two means tie, and then judge nothing
 SPLIT = "random:0.7/0.2/0.1"
 
 
@@ -53,13 +52,14 @@ def trained(context: Context, name: str, gnn: str, parts: int, *, single: bool =
 
 def orderings(run: Trained, what: str) -> tuple[Ordering, ...]:
     """Overlap restores accuracy: most of it with the first copies."""
-    what = f"{run.data}; {what}" if run.data else what
-    zero, some, most = (run.mean(LABELS[overlap]) for overlap in (0.0, 0.10, 0.50))
-    found = [_ordering(f"{what}: copies raise accuracy", ("50 %", "0 %"), (most, zero))]
-    found.append(_ordering(f"{what}: a little overlap already does", ("10 %", "0 %"), (some, zero)))
+    zero = LABELS[0.0]
+    found = [
+        run.ordering(f"{run.where}; {what}: copies raise accuracy", {"50 %": LABELS[0.50], "0 %": zero}),
+        run.ordering(f"{run.where}; {what}: a little overlap already does", {"10 %": LABELS[0.10], "0 %": zero}),
+    ]
     if SINGLE in run.scores:
-        pair = (run.mean(SINGLE), zero)
-        found.append(_ordering(f"{what}: isolated parts lose accuracy", ("one machine", "0 %"), pair))
+        said = f"{run.where}; {what}: isolated parts lose accuracy"
+        found.append(run.ordering(said, {"one machine": SINGLE, "0 %": zero}))
     return tuple(found)
 
 
@@ -82,24 +82,21 @@ def _scored(lines: Sequence[Mapping[str, Any]], share: float) -> float:
     return before[-1] if before else points[0][1]
 
 
-def equal_time_ordering(scores: Mapping[float, float], data: str) -> Ordering:
+def equal_time_ordering(scores: Mapping[float, float], run: Trained) -> Ordering:
     """More copies, more accuracy, although fewer epochs are done (Sec. 5.2)."""
-    ranked = sorted(scores, reverse=True)
-    text = f"{data or 'Amazon2M'}; GraphSAGE, 20 workers, equal time: {' > '.join(LABELS[o] for o in ranked)}"
-    return _ordering(text, tuple(LABELS[o] for o in ranked), tuple(scores[o] for o in ranked))
+    labels = [LABELS[overlap] for overlap in sorted(scores, reverse=True)]
+    values = {LABELS[overlap]: score for overlap, score in scores.items()}
+    text = f"{run.where}; GraphSAGE, equal time: {' > '.join(labels)}"
+    return run.ordering(text, {label: label for label in labels}, values=values)
 
 
 def more_sensitive(gcn: Trained, sage: Trained, parts: int) -> Ordering:
     """KW-GCN loses more to partitioning than GraphSAGE (Sec. 5.2)."""
     lost = tuple(_lost(run) for run in (gcn, sage))
-    text = f"{gcn.data or 'Reddit'}: loss at 0 % overlap, {parts} workers: KW-GCN > GraphSAGE"
-    return Ordering(text=text, expected=GNNS, ours=lost, tolerance=TIE, ties="not judged")
+    text = f"{gcn.where}: loss at 0 % overlap: KW-GCN > GraphSAGE"
+    return Ordering(text=text, expected=GNNS, ours=lost, tolerance=POINTS, ties="not judged")
 
 
 def _lost(run: Trained) -> float | None:
     single, isolated = run.mean(SINGLE), run.mean(LABELS[0.0])
     return None if single is None or isolated is None else single - isolated
-
-
-def _ordering(text: str, labels: tuple[str, ...], ours: tuple[float | None, ...]) -> Ordering:
-    return Ordering(text=text, expected=labels, ours=ours, tolerance=TIE, ties="not judged")

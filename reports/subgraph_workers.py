@@ -124,7 +124,6 @@ class Gcn:
         epochs: to convergence, in every row.
         average_s: parts -> seconds of one parameter average.
         notes: what was fitted on which rows.
-        counted: what each of the workers holds.
     """
 
     workers: dict[tuple[int, float, str], Epoch]
@@ -132,7 +131,6 @@ class Gcn:
     epochs: float
     average_s: dict[int, float]
     notes: tuple[str, ...]
-    counted: tuple[Counts, ...]
 
     def peak_gb(self, parts: int, overlap: float, bound: str) -> float:
         """Memory of the least or fullest worker."""
@@ -159,9 +157,8 @@ def _printed_value(table: str, gnn: str, metric: str, parts: int, overlap: float
 
 def gcn_on_reddit(context: Context) -> Gcn:
     """Fitted on the single machine (compute) and on 3 workers without overlap (the average)."""
-    workers, counted, notes = _workers(context, "table2", "reddit", (3, 5))
-    whole = counts("reddit", 1)
-    (single,) = gcn_epochs(context, [whole])
+    workers, notes = _workers(context, "table2", "reddit", (3, 5))
+    (single,) = gcn_epochs(context, [counts("reddit", 1)])
     epochs = _printed_value("table2", "KW-GCN", "training_time", 1, None) / EPOCH_S
     slow = EPOCH_S / single.seconds
     isolated = _printed_value("table2", "KW-GCN", "training_time", 3, 0.0) / epochs
@@ -174,13 +171,13 @@ def gcn_on_reddit(context: Context) -> Gcn:
         "KW-GCN's memory is the ledger's, with no constant; the fullest worker is the slowest",
     )
     averages = {parts: factor * value for parts, value in modelled.items()}
-    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*said, *notes), (whole, *counted))
+    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*said, *notes))
 
 
 def gcn_on_amazon(context: Context) -> Gcn:
     """Machine and average as fitted on Reddit; the number of epochs is fitted on the row without overlap."""
     reddit = gcn_on_reddit(context)
-    workers, counted, notes = _workers(context, "table3", "amazon2m", (5,))
+    workers, notes = _workers(context, "table3", "amazon2m", (5,))
     factor = reddit.average_s[5] / average_seconds(context, "reddit", 5)
     average = factor * average_seconds(context, "amazon2m", 5)
     epoch = reddit.slow * workers[5, 0.0, "max"].seconds + average
@@ -188,13 +185,13 @@ def gcn_on_amazon(context: Context) -> Gcn:
     said = (
         f"{epochs:.0f} epochs in every row, fitted on the row without overlap; machine and average as fitted on Reddit"
     )
-    return Gcn(workers, reddit.slow, epochs, {5: average}, (said, *reddit.notes[:2], *notes), counted)
+    return Gcn(workers, reddit.slow, epochs, {5: average}, (said, *reddit.notes[:2], *notes))
 
 
 def _workers(
     context: Context, table: str, name: str, parts: tuple[int, ...]
-) -> tuple[dict[tuple[int, float, str], Epoch], tuple[Counts, ...], list[str]]:
-    """Epochs and counts of the least and fullest workers of every row; how much they hold is fitted at 0 %."""
+) -> tuple[dict[tuple[int, float, str], Epoch], list[str]]:
+    """Epochs of the least and fullest workers of every row; how much they hold is fitted at 0 %."""
     mean = dict(zip(parts, gcn_epochs(context, [counts(name, count) for count in parts]), strict=True))
     wanted, notes = dict[tuple[int, float, str], Counts](), []
     for count in parts:
@@ -205,8 +202,7 @@ def _workers(
         notes.append(
             f"{name}, {count} workers: least and fullest hold {said} of the mean, by the memory printed without overlap"
         )
-    held = tuple(wanted.values())
-    return dict(zip(wanted, gcn_epochs(context, list(held)), strict=True)), held, notes
+    return dict(zip(wanted, gcn_epochs(context, list(wanted.values())), strict=True)), notes
 
 
 def sage_bytes(name: str, parts: int, overlap: float, bound: str = "") -> float:

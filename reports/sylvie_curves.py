@@ -69,7 +69,7 @@ def figure9(context: Context) -> Plot:
     bed, paths = single(context, "yelp"), context.figure_paths("sylvie/figure9")
     times = dict(zip(BITS, bed.all_seconds([(m, fit, None) for m in BITS.values()], "bits"), strict=True))
     rows = _bits(times)
-    printed = {row.label.partition(", ")[2]: row.published for row in rows if row.quantity == "epoch time"}
+    printed = {row.label.partition(", ")[2]: row.published or 0.0 for row in rows if row.quantity == "epoch time"}
     run = accuracies(
         context, "yelp", BITS, parts=8, model=settings(context, "yelp", "GraphSAGE"), epochs=epochs_of("yelp"), seeds=1
     )

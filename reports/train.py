@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -96,12 +96,16 @@ class Trained:
             values: label -> score; by default `mean`.
         """
         found = {label: self.mean(label) if values is None else values.get(label) for label in expected.values()}
-        ids = sorted({str(record["run_id"]) for label in found for record in self.records.get(label, [])})
         return Ordering(
             text=text, expected=tuple(expected), ours=tuple(found[label] for label in expected.values()),
             tolerance=POINTS, ties=ties, floor=None if self.majority is None else self.majority + LEARNT,
-            runs=hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16] if ids else "", conflict=conflict,
+            runs=self.evidence(found), conflict=conflict,
         )  # fmt: skip
+
+    def evidence(self, labels: Iterable[str]) -> str:
+        """What identifies the runs of these labels; "" where there are none."""
+        ids = sorted({str(record["run_id"]) for label in labels for record in self.records.get(label, [])})
+        return hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16] if ids else ""
 
     def curve(self, label: str) -> tuple[list[int], list[float]]:
         """Epochs done (from 1) and test accuracy in per cent of the first seed's evaluations."""
@@ -147,13 +151,12 @@ def accuracies(
     configs = [{**case, "seed": seed} for case in made.values() for seed in range(runs)]
     records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}", made.values())]
     grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
-    scores = {label: _score(group) for label, group in grouped.items()}
-    seed_text = "1 seed" if runs == 1 else f"{runs} seeds"
     limit = "as in the paper" if context.full else f"chosen for {share * context.seconds:.0f} s on one core"
-    said = f"{data or name}: {count} epochs, {seed_text}, {parts} parts; {limit}"
+    said = f"{data or name}: {count} epochs, {runs} seed{'s' * (runs > 1)}, {parts} parts; {limit}"
+    scored = {label: _score(group) for label, group in grouped.items()}
+    where, commands = f"{data or name}, {parts} parts", context.texts_of(made.values())
     return Trained(
-        scores=scores, records=grouped, data=data, said=said, commands=context.texts_of(made.values()),
-        where=f"{data or name}, {parts} parts", majority=_majority(name),
+        scores=scored, records=grouped, data=data, said=said, commands=commands, where=where, majority=_majority(name)
     )  # fmt: skip
 
 

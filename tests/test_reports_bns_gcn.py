@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.methods.registry import METHODS as METHODS_THERE
+from harness.methods.vanilla import Vanilla
 from reports import bns_gcn
 from reports.bns_gcn_figures import COUNTS, boundary_at, printed_seconds, ratios
 from reports.bns_gcn_parts import part_counts
 from reports.bns_gcn_times import boundary, overhead, reddit, reddit_halo
 from reports.context import Context
-from reports.graphs import value
+from reports.graphs import SYSTEMS, value
 from reports.load import published
 from reports.predict import Fit, Seconds
 from reports.table import Table
@@ -62,7 +64,7 @@ def test_figures_are_drawn(name: str, context: Context, made_up: None) -> None:
     assert plot.key == f"bns-gcn/{name}"
     assert [path.suffix for path in plot.paths] == [".png", ".svg"]
     assert all(path.stat().st_size > 1000 for path in plot.paths)
-    assert plot.orderings
+    assert plot.orderings and all(row.ours is not None for row in plot.rows)
 
 
 def test_rows_that_the_paper_contradicts_are_marked(context: Context, made_up: None) -> None:
@@ -71,20 +73,49 @@ def test_rows_that_the_paper_contradicts_are_marked(context: Context, made_up: N
     five = bns_gcn.TABLES["table5"](context)
     times = [row for row in five.rows if row.quantity == "training time" and row.label.startswith("BNS-GCN")]
     assert [row.conflict for row in times] == ["", "BN7", "BN7"] and times[0].how == "fitted"
+    marked = {row.label for row in bns_gcn.TABLES["table4"](context).rows if row.conflict == "BN12"}
+    assert marked == {"Yelp, p=0.0; METIS, 3 parts", "Yelp, p=0.0; METIS, 6 parts"}
+    one = [row.label for row in bns_gcn.TABLES["table1"](context).rows if row.conflict == "BN1"]
+    assert sorted(one) == [f"part {part}" for part in (1, 3, 4, 5, 9)]
 
 
-def test_baseline_rows_come_out_and_count_nowhere(context: Context, made_up: None) -> None:
-    for name in ("table5", "table6", "table10", "table11"):
-        table = bns_gcn.TABLES[name](context)
-        fitted = [row for row in table.rows if row.how == "fitted" and row.quantity != "all-reduce"]
-        assert fitted and all(row.error == pytest.approx(0, abs=0.01) for row in fitted)
-        assert not any(row.counts for row in fitted)
+@pytest.mark.parametrize(
+    ("name", "baselines", "predictions"),
+    [("table5", [269.1], 0), ("table6", [554.1, 0.8], 7), ("table10", [0.84, 0.71, 0.33], 9), ("table11", [0.777], 2)],
+)
+def test_baselines_come_out_and_all_else_is_predicted(
+    name: str, baselines: list[float], predictions: int, context: Context, made_up: None
+) -> None:
+    rows = bns_gcn.TABLES[name](context).rows
+    fitted = [row for row in rows if row.how == "fitted"]
+    assert [row.published for row in fitted] == baselines
+    assert all(row.error == pytest.approx(0, abs=0.01) for row in fitted)
+    assert sum(row.counts for row in rows) == predictions
 
 
 def test_systems_that_are_not_built_say_so(context: Context, made_up: None) -> None:
     rows = bns_gcn.TABLES["table4"](context).rows
     assert {row.verdict for row in rows if "SAINT" in row.label} == {"not built"}
     assert all(row.ours is not None for row in rows if "p=1.0" in row.label)
+
+
+@pytest.mark.parametrize("name", ["table4", "table5", "table11", "table12"])
+def test_systems_fill_their_rows_once_there_are_methods(
+    name: str, context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By runs of their own: the made-up ones send half as many rows as p = 1 and more than p = 0.1."""
+    system = {"table11": "ClusterGCN"}.get(name, "GraphSAINT")
+    monkeypatch.setitem(METHODS_THERE, SYSTEMS[system], Vanilla)
+    rows = bns_gcn.TABLES[name](context).rows
+    filled = [row for row in rows if system in row.label]
+    assert filled and all(row.ours is not None and row.how in ("simulated", "trained") for row in filled)
+    times = {row.label: row.ours or 0.0 for row in rows if row.unit == "s" and row.ours}
+    if times:
+        (mine,) = (ours for label, ours in times.items() if system in label)
+        own = {label: ours for label, ours in times.items() if system not in label}
+        assert {label for label, ours in own.items() if ours > mine} == {"BNS-GCN, p=1.0; METIS"}
+    others = [row for row in rows if not row.label.startswith(("BNS", "Reddit", "ogbn", "Yelp")) and row not in filled]
+    assert {row.how for row in others} <= {"not built"}
 
 
 def test_orderings_notice_wrong_numbers(context: Context, made_up: None) -> None:
@@ -94,10 +125,24 @@ def test_orderings_notice_wrong_numbers(context: Context, made_up: None) -> None
     assert [ordering.verdict for ordering in turned] == ["wrong"] * 6
 
 
+def test_what_cannot_fail_does_not_count(context: Context, made_up: None) -> None:
+    theory = {"table2": 1, "table12": 1, "figure3": 1, "figure6": 3, "figure8": 2}
+    for name, make in {**bns_gcn.TABLES, **bns_gcn.FIGURES}.items():
+        found = [ordering for ordering in make(context).orderings if ordering.basis == "theory"]
+        assert len(found) == theory.get(name, 0) and not any(ordering.counts for ordering in found), name
+
+
+def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) -> None:
+    five, six = (bns_gcn.FIGURES[name](context).rows for name in ("figure5", "figure6"))
+    assert [row.published for row in five] == [67, 74, 93, 64, 83, 91] and [row.published for row in six] == [58, 27]
+    assert all(row.counts for row in (*five, *six))
+
+
 def test_random_boundaries_follow_the_closed_form(context: Context, made_up: None) -> None:
     rows = [row for row in bns_gcn.TABLES["table8"](context).rows if row.quantity == "boundary nodes"]
     theory = [row for row in rows if "random" in row.label]
     assert len(theory) == 3 and all(abs(row.error or 1.0) <= 0.15 for row in theory)
+    assert {row.how for row in theory} == {"fitted"}  # SPREAD is the one that is nearest to these
     assert all(row.how == "quoted" for row in rows if "METIS" in row.label)
 
 

@@ -116,6 +116,15 @@ def test_training_says_what_stood_in(context: Context, tmp_path: Path, monkeypat
     epochs, scores = trained.curve("a")
     assert epochs[-1] == 6 and len(scores) == len(epochs) and trained.mean("c") is None
     assert trained.records["b"][0]["config"]["parts"] == 1
+    assert len(context.asked) == 2 and trained.where == f"{data}, 2 parts"
+    assert trained.majority is not None and 0 < trained.majority < 100
+    assert len({trained.evidence(labels) for labels in ("a", "b", "ab", "ba")}) == 3 and trained.evidence("c") == ""
+    values: dict[str, float | None] = {"a": trained.majority + 1.5, "b": trained.majority + 0.1}
+    assert (
+        trained.ordering("x", {"A": "a", "B": "b"}, values=values).verdict == "not judged"
+    )  # hardly more than a guess
+    values["a"] = trained.majority + 3
+    assert trained.ordering("x", {"A": "a", "B": "b"}, values=values).verdict == "right"
     with pytest.raises(InputError, match="did you mean 'reddit'"):
         chosen_graph(context, "redit")
     with pytest.raises(InputError, match="nothing to train"):

@@ -122,7 +122,8 @@ def test_a_sample_costs_less_than_the_whole(context: Context) -> None:
     row = ec_graph_table4._row(context, _line("reddit", 2, "EC-Graph-S"), {})
     bed = Testbed(context, "reddit", 2)
     assert row.how == "simulated" and row.counts
-    assert row.ours is not None and 0 < row.ours < bed.seconds(NON_CP) / 2
+    assert row.ours is not None and 0 < row.ours < bed.seconds(NON_CP)
+    assert "dense" in row.note
     assert bed.sampled("10/5") == row.ours < bed.sampled("100/50")
 
 
@@ -134,7 +135,7 @@ def test_kept_neighbours_have_the_moments_of_the_truncated_distribution(
     average, at_z = kept(degrees, fanout, z)
     assert 0 < average <= min(mean, fanout) + 1e-9
     assert degrees.generating(z) - 1e-9 <= at_z <= 1 + 1e-9
-    assert kept(degrees, 100_000, z) == pytest.approx((mean, degrees.generating(z)), rel=1e-3)
+    assert kept(degrees, 5_000, z) == pytest.approx((mean, degrees.generating(z)), rel=1e-3)
 
 
 def test_expected_shares_are_those_of_a_drawn_sample() -> None:
@@ -234,7 +235,7 @@ def test_accuracies_are_judged_in_points_and_ties_not_at_all() -> None:
     assert marked.verdict == "order only; paper contradicts itself (EC9)"
     level, ahead = {"DGL": 87.0, "EC-Graph": 87.1}, {"DGL": 86.0, "EC-Graph": 87.1}
     verdicts = [
-        ec_graph._level("x", printed, trained("", ours))[0].verdict
+        ec_graph._level(printed, trained("", ours))[0].verdict
         for printed in (level, ahead) for ours in (85.5, 87.2, 88.5)
     ]  # fmt: skip
     assert verdicts == ["wrong", "right", "wrong", "wrong", "not judged", "right"]

@@ -59,6 +59,23 @@ def test_a_row_shorter_than_what_stays_is_refused(bed: Testbed) -> None:
         bed.fitted("vanilla", 0.5 * bed.seconds("vanilla").compute, source="a row")
 
 
+def test_a_fit_that_finds_nothing_is_refused(bed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
+    flat = Seconds(1.0, 0.5, 0.4, 0.0, 0.0, 0.1)
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="nothing to fit .a row."):
+        patch.setattr(Testbed, "all_seconds", lambda *_, **__: [flat])
+        bed.fitted("vanilla", 2.0, source="a row")
+    with monkeypatch.context() as patch, pytest.raises(InputError, match="after 1 trials .a row."):
+        patch.setattr("reports.predict.ROUNDS", 1)
+        bed.fitted("vanilla", 2 * bed.seconds("vanilla").epoch, source="a row")
+
+
+def test_commands_of_what_a_table_shows_are_kept(bed: Testbed) -> None:
+    fit = bed.fitted("vanilla", 1.2 * bed.seconds("vanilla").epoch, source="a row")
+    bed.seconds("sylvie-s:bits=1", fit)
+    shown = list(bed.context.asked)  # the trials of the fit are not among them
+    assert len(shown) == 2 and ["sylvie-s:bits=1" in command for command in shown] == [False, True]
+
+
 def test_slower_bandwidth_slows_communication_only(bed: Testbed) -> None:
     whole, half = bed.seconds("vanilla"), bed.seconds("vanilla", Fit(bandwidth=0.5))
     assert half.comm > whole.comm

@@ -112,6 +112,13 @@ def test_where_nothing_was_learnt_nothing_is_judged() -> None:
     assert (over(31.5).verdict, over(30.5).verdict) == ("not judged", "right")
 
 
+def test_what_the_same_runs_say_counts_once() -> None:
+    def said(runs: str) -> Ordering:
+        return Ordering(text=runs, expected=("a", "b"), ours=(2.0, 1.0), runs=runs)
+
+    assert orderings_right([table(orderings=(said("one"), said("one"), said("two"), said(""), said("")))]) == (4, 4)
+
+
 def test_only_runs_that_nothing_contradicts_count() -> None:
     def ahead(**more: str) -> Ordering:
         return Ordering(text="x", expected=("a", "b"), ours=(1.0, 2.0), **more)  # type: ignore[arg-type]
