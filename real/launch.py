@@ -155,7 +155,7 @@ def _spawn(
         LAUNCHER_VARIABLE: str(where),
         **site.environment(rank, parts),
     }
-    with site.inside(rank), log.open("wb") as out:
+    with site.inside(rank), _own_cores(rank, parts, threads), log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,  # never written to: it closes when this process goes, however it goes
@@ -165,6 +165,26 @@ def _spawn(
             process_group=0,  # Ctrl-C reaches the launcher alone, which then ends the ranks
         )
     return Child(rank, process, log, where)
+
+
+@contextmanager
+def _own_cores(rank: int, parts: int, threads: int) -> Iterator[None]:
+    """Processes started within keep to cores of their own, where this machine has enough for all ranks.
+
+    A rank that wakes up on a core where another one computes waits for the scheduler's tick, milliseconds later.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = sorted(os.sched_getaffinity(0))
+    if parts * threads > len(allowed):
+        yield
+        return
+    os.sched_setaffinity(0, allowed[rank * threads : (rank + 1) * threads])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _supervise(

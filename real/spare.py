@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
@@ -169,6 +170,10 @@ def _serve(config: RunConfig, asked: BinaryIO, answers: BinaryIO) -> None:
 
 def _main(asked: str) -> None:
     os.nice(NICENESS)
+    with suppress(
+        AttributeError, OSError
+    ):  # rank 0 keeps to cores of its own; this process takes what is left anywhere
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     torch.set_num_threads(1)
     config = from_mapping(msgspec.json.decode(Path(asked).read_bytes()))
     try:

@@ -158,3 +158,13 @@ def test_real_mode_equals_loopback() -> None:
             assert mine["bytes"][key] == theirs["bytes"][key]
         assert mine["bytes"]["tiers"] == {"loopback": theirs["bytes"]["tiers"]["memory"]}
         assert mine["seconds"]["epoch"] > 0 and min(mine["peak_memory"]) > 1e6
+
+
+def test_ranks_keep_to_cores_of_their_own_where_there_are_enough(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    tell = "import os; open(os.environ['SAY'] + os.environ['RANK'], 'w').write(str(sorted(os.sched_getaffinity(0))))"
+    launch(["-c", tell], len(cores), threads=1, deadline_s=60, env={"SAY": str(tmp_path / "own")})
+    assert [(tmp_path / f"own{rank}").read_text() for rank in range(len(cores))] == [str([core]) for core in cores]
+    launch(["-c", tell], len(cores) + 1, threads=1, deadline_s=60, env={"SAY": str(tmp_path / "all")})
+    assert {(tmp_path / f"all{rank}").read_text() for rank in range(len(cores) + 1)} == {str(cores)}
+    assert sorted(os.sched_getaffinity(0)) == cores
