@@ -170,9 +170,7 @@ def _serve(config: RunConfig, asked: BinaryIO, answers: BinaryIO) -> None:
 
 def _main(asked: str) -> None:
     os.nice(NICENESS)
-    with suppress(
-        AttributeError, OSError
-    ):  # rank 0 keeps to its own cores; this process need not
+    with suppress(AttributeError, OSError):  # rank 0 keeps to its own cores; this process need not
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     torch.set_num_threads(1)
     config = from_mapping(msgspec.json.decode(Path(asked).read_bytes()))
