@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -26,7 +27,8 @@ from harness.lab_spec import is_lab, parse_lab
 from harness.results import Result, write_atomically
 from harness.spec import RunConfig, check
 
-STUDY = ("lab:3x100mbit", "lab:3x1gbit", "lab:3xunshaped")
+HOSTS = max(2, min(3, os.cpu_count() or 2))  # a core for every rank, where there are so many
+STUDY = tuple(f"lab:{HOSTS}x{rate}" for rate in ("100mbit", "1gbit", "unshaped"))
 
 
 def main(args: argparse.Namespace) -> int:
