@@ -22,7 +22,8 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     """`haloscope validate`."""
     where = "local, or a lab such as lab:3x1gbit (root); several with spaces between (default: local)"
     parser.add_argument("--cluster", nargs="+", default=["local"], metavar="NAME", help=where)
-    parser.add_argument("--study", action="store_true", help="labs of 3 hosts (of 2 on two cores) at 100 Mb/s, 1 Gb/s and unshaped")
+    labs = "labs of 3 hosts (2 where there are two cores) at 100 Mb/s, 1 Gb/s and unshaped"
+    parser.add_argument("--study", action="store_true", help=labs)
     parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: one of every kind)")
     graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy balanced)"
     parser.add_argument("--datasets", nargs="+", default=["heavy", "balanced"], metavar="NAME", help=graphs)
