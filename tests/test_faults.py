@@ -136,12 +136,14 @@ class TestPlace:
         assert found.effect.startswith("AllReduce 'λλλ") and len(found.effect.encode()) <= 403
         assert found.stage == "a stage with far too lon"
 
-    def test_without_a_launcher_nothing_is_written(self) -> None:
+    def test_without_a_launcher_nothing_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
         word = place.Word(None)
         word.before("anything")
         word.follow(Rank(0, 1))
         word.component("codec")
         word.effect(Rank(0, 1).all_reduce(_ones(1), label="x"), "reduce")
+        assert not list(tmp_path.iterdir())
 
 
 class TestChild:
