@@ -69,6 +69,11 @@ class LabSpec:
         calibration = f":calibration={self.calibration}" if self.calibration else ""
         return f"{PREFIX}{hosts}{ranks}{delay}{calibration}"
 
+    @property
+    def unshaped(self) -> LabSpec:
+        """As many hosts and ranks, with links as fast as the machine makes them."""
+        return LabSpec((None,) * self.hosts, 0.0, self.ranks_per_host)
+
     def host_of(self, rank: int) -> int:
         """The host of a rank."""
         return rank // self.ranks_per_host

@@ -3,11 +3,14 @@
 Before a collective every rank shows the others a header: what it is about to do, in words and hashed, or that it has
 returned. Until the first epoch has ended, and always in debug mode, this is done for every collective; after that for
 the first one of every epoch, together with the hash and the balance of all steps since (`real.journal`), so that a
-slip is found within an epoch. If it makes the ranks wait for each other sooner, they compare through the store after a
-second. Headers are the price of checking: they are never booked as traffic.
+slip is found within an epoch. Messages between two ranks are compared as often (`real.messages`). If a slip makes the
+ranks wait for each other sooner, they compare through the store after a second. Headers are the price of checking: they
+are never booked as traffic.
 """
 
 from __future__ import annotations
+
+import time
 
 import msgspec
 import numpy as np
@@ -17,12 +20,17 @@ from harness.effects import AllToAll, Counts, Effect, Recv, Send
 from harness.errors import ProgramError
 from harness.rank import Rank
 from real.exchanges import begin
-from real.headers import HEADER_BYTES, RETURNED, Header, agree
+from real.headers import RETURNED, Header, agree, fit
 from real.journal import Journal, Step, known_counts, unbalanced
+from real.messages import NOTE_BYTES, Note, Ways, compare
 from real.receives import Receives
-from real.transport import Link, Pending
+from real.transport import Link, Pending, Silence
 
-_HEADERS = 1  # tag of the headers of messages
+UNHURRIED = "checkpoint"
+"""The stage (`Rank.stage`) in which one rank's slow disk may keep the others waiting for longer than an exchange."""
+
+_NOTES = 1  # tag of the notes before messages
+_COMPLAINT_BYTES = 1400
 
 
 class _Position(msgspec.Struct):
@@ -39,14 +47,25 @@ class Agreement:
     Args:
         link: how headers travel; it calls `stuck` when a wait takes long.
         rank: whose debug mode and epoch decide how often.
+
+    Attributes:
+        patience_s, startup_s: seconds that an exchange may take, in an epoch and where one rank may keep the others
+            waiting: before the first epoch (the link sees to that), and while checkpoints are written.
     """
 
     def __init__(self, link: Link, rank: Rank) -> None:
         self.link, self.rank = link, rank
         self.journal = Journal(link.rank, link.size)
-        self.receives = Receives()
+        self.messages, self.receives = Ways.none(), Receives()
         self.epoch: int | None = None  # the last epoch with a header
+        self.patience_s, self.startup_s = link.patience_s, link.startup_s
+        self._since = time.monotonic()  # when the program came to the effect that it is in
         link.stuck = self.stuck
+
+    def enter(self) -> None:
+        """The program has come to another effect: from here on its time counts."""
+        self._since = time.monotonic()
+        self.link.patience_s = self.startup_s if self.rank.stage == UNHURRIED else self.patience_s
 
     def collective(self, effect: Effect) -> None:
         """Check one collective before it begins, if its turn has come.
@@ -55,41 +74,49 @@ class Agreement:
             ProgramError: another rank is in something else, has returned, took another path, or counts other rows.
         """
         step = self.journal.add(effect)
-        if self._thorough or self.rank.epoch != self.epoch:
+        # Beside a slow disk the ranks meet on the host first, where the link keeps the deadline and not NCCL.
+        if self._thorough or self.rank.epoch != self.epoch or self.rank.stage == UNHURRIED:
             self.epoch = self.rank.epoch
             self._compare(step)
             if self._thorough and isinstance(effect, AllToAll):
                 self._compare_counts(known_counts(effect), effect)
 
     def returned(self) -> None:
-        """Check at the end that all ranks return. Raises ProgramError as `collective` does."""
+        """Check at the end that all ranks return, and have received what was sent. Raises as `collective` does."""
         self._compare(self.journal.end())
+        theirs = self.link.exchange_counts(self.messages.sent_table(self.link.size))
+        wrong = fit(self.messages.complaint(self.link.rank, theirs), _COMPLAINT_BYTES).ljust(_COMPLAINT_BYTES, b"\0")
+        for row in self.link.gather_host(torch.frombuffer(bytearray(wrong), dtype=torch.uint8)):
+            if said := row.numpy().tobytes().rstrip(b"\0").decode(errors="replace"):
+                raise ProgramError(said)  # on all ranks alike
 
     def send(self, effect: Send) -> Pending:
-        """Send a message, after its header where its turn has come."""
-        if not self._thorough:
+        """Send a message, after its note where its turn has come."""
+        note = self.messages.sent[effect.to].add(effect, self._thorough)
+        if note is None:
             return begin(self.link, effect)
-        header = self.link.send(Header.of(effect).pack().to(self.link.device), effect.to, _HEADERS)
+        header = self.link.send(note.pack().to(self.link.device), effect.to, _NOTES)
         return begin(self.link, effect).then(lambda _: header.result())
 
     def recv(self, effect: Recv, started: bool) -> Pending:
-        """Receive a message, once it is known to be the one that was sent.
+        """Receive a message, once it is known to be the one that was sent, where its turn has come.
 
         Raises:
-            ProgramError: the receiver expects something else than was sent; of a started one, at the wait.
+            ProgramError: the receiver expects something else than was sent, or did before; of a started one, at the
+                wait.
         """
-        if not self._thorough:
-            self.receives.settle(effect.source)
-            return begin(self.link, effect)
-        mine, header = Header.of(effect), self.link.recv(HEADER_BYTES, effect.source, _HEADERS)
+        source, mine = effect.source, self.messages.received[effect.source].add(effect, self._thorough)
+        note = self.link.recv(NOTE_BYTES, source, _NOTES) if mine is not None else None
 
         def check() -> None:
-            agree(effect.source, Header.unpack(header.result().cpu()), self.link.rank, mine)
+            if note is not None and mine is not None:
+                compare(source, Note.unpack(note.result().cpu()), self.link.rank, mine)
 
-        if started and self.link.on_host:
-            return self.receives.start(effect.source, check, lambda: begin(self.link, effect), self.link.patience)
+        behind = note is not None or self.receives.under_way(source)
+        if started and behind and self.link.on_host:
+            return self.receives.start(source, check, lambda: begin(self.link, effect), self.link.patience)
         check()
-        self.receives.settle(effect.source)
+        self.receives.settle(source)
         return begin(self.link, effect)
 
     def stuck(self) -> None:
@@ -99,7 +126,11 @@ class Agreement:
 
         Raises:
             ProgramError: another rank is in a collective where this one was in something else.
+            Silence: another rank is frozen, and has been waited for as long as an exchange in an epoch may take.
         """
+        late = time.monotonic() - self._since > self.patience_s
+        if late and any(said.state == "stopped" for said in self.link.words.heard().values()):
+            raise Silence(f"had no answer within {self.patience_s:g} s")
         if not self.journal.steps:
             return
         last = self.journal.steps[-1]

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import torch
 
+from harness.cores import core_count
 from harness.errors import InputError
 from harness.lab_spec import LabSpec
 from harness.rank import Rank
@@ -83,7 +84,7 @@ def calibrate(
         "links": measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts),
         "provenance": {
             "machine": _machine(),
-            "cores": os.cpu_count() or 1,
+            "cores": core_count(),
             "python": platform.python_version(),
             "torch": version("torch"),
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -110,8 +111,7 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
 
     if hosts is None:
         return {size: measured(size, ThisMachine()) for size in ranks}
-    open_hosts = LabSpec((None,) * hosts.hosts, 0.0, hosts.ranks_per_host)
-    with lab.built(open_hosts) as site:
+    with lab.built(hosts.unshaped) as site:
         return {size: measured(size, site) for size in ranks}
 
 
@@ -137,7 +137,7 @@ def calibrate_to(
     Raises:
         InputError: the folder cannot be written, or as `calibrate`.
     """
-    threads = threads or max(1, (os.cpu_count() or 1) // RANKS)
+    threads = threads or max(1, core_count() // RANKS)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -178,8 +178,9 @@ def cluster_toml(measured: dict[str, Any]) -> str:
     count = ", ".join(map(str, links))
     text = [
         *_provenance(about),
-        f"# Collectives of {count} ranks {where}: median microseconds by bytes that one rank sends, and a line",
-        "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order).",
+        f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
+        "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order;",
+        "# `started` is what a rank itself spends on an exchange behind compute). Ranks compute in between.",
         *(_row(size, kind, line) for size, found in links.items() for kind, line in found.items()),
         'name = "calibrated"',
         f"summary = {_quoted(_summary(about))}",

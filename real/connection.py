@@ -25,10 +25,10 @@ from real.health import LastWords, RankLost, follow_launcher
 from real.place import Word
 
 STARTUP_S = 300.0
-"""How long ranks may take to find each other, and each exchange before the first epoch."""
+"""How long ranks may take to find each other, and each exchange before the first epoch or beside a checkpoint."""
 
 PREPARE_S = 3600.0
-"""How long the first rank of a machine may take to load and partition a graph."""
+"""How long the first rank of a machine may take to load and partition a graph, where nothing else is said."""
 
 LOOK_S = 1.0
 """How often a rank that waits for others to start asks whether one has failed."""
@@ -46,6 +46,7 @@ class Connection:
         device: where its tensors live.
         backend: `gloo`, `nccl`, or `none` for a run of one rank.
         timeout_s, startup_s: seconds one exchange may take, in an epoch and before the first one.
+        prepare_s: seconds the first rank of a machine may take to load and partition the graph.
         words: how ranks learn of each other's failures.
         word: where this rank is, for its launcher.
         store: the run's key-value store; None for a run of one rank.
@@ -59,6 +60,7 @@ class Connection:
     backend: str
     timeout_s: float
     startup_s: float
+    prepare_s: float
     words: LastWords
     word: Word
     store: Store | None
@@ -70,13 +72,14 @@ class Connection:
         """Let the first rank of every machine through the `with` alone, then the others: it fills their cache.
 
         Raises:
-            RankLost: another rank failed meanwhile, or the first rank of this machine took longer than an hour.
+            RankLost: another rank failed meanwhile, or the first rank of this machine took longer than `prepare_s`.
         """
         key = f"prepared/{self.host}"
         first = _number(os.environ, "LOCAL_RANK", self.rank) == 0
         self.word.before("preparation of the data" if first else "the wait for the data")
-        if self.store is not None and not first and not _wait(self.store, [key], PREPARE_S, self.words):
-            raise RankLost(f"rank {self.rank}: the data were not ready within {PREPARE_S:g} s")
+        if self.store is not None and not first and not _wait(self.store, [key], self.prepare_s, self.words):
+            late = f"the data were not ready within {self.prepare_s:g} s; raise --prepare-timeout"
+            raise RankLost(f"rank {self.rank}: {late}")
         self.word.before("preparation of the data")
         yield
         if self.store is not None and first:
@@ -85,7 +88,12 @@ class Connection:
 
 @contextmanager
 def connect(
-    *, device: str = "cpu", backend: str = "auto", timeout_s: float = 60.0, startup_s: float = STARTUP_S
+    *,
+    device: str = "cpu",
+    backend: str = "auto",
+    timeout_s: float = 60.0,
+    startup_s: float = STARTUP_S,
+    prepare_s: float = PREPARE_S,
 ) -> Iterator[Connection]:
     """Join the run that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; leave it at the end.
 
@@ -99,16 +107,16 @@ def connect(
     word, env = Word(follow_launcher()), os.environ
     word.before("start-up")
     size, rank, host = _number(env, "WORLD_SIZE", 1), _number(env, "RANK", 0), _number(env, "GROUP_RANK", 0)
-    place = _device(device, _number(env, "LOCAL_RANK", rank))
+    place, limits = _device(device, _number(env, "LOCAL_RANK", rank)), (timeout_s, startup_s, prepare_s)
     if size == 1:
         none = LastWords(None, rank, size)
-        yield Connection(rank, size, place, "none", timeout_s, startup_s, none, word, None, None, host)
+        yield Connection(rank, size, place, "none", *limits, none, word, None, None, host)
         return
     backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
     store, words = _meet(env, rank, size, startup_s)
     group = _join_group(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
-        yield Connection(rank, size, place, backend, timeout_s, startup_s, words, word, store, group, host)
+        yield Connection(rank, size, place, backend, *limits, words, word, store, group, host)
     except BaseException as error:
         if not isinstance(error, RankLost):
             words.leave("failed", blame(error), type(error).__name__)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.allocator import keep_heap
 from harness.effects import AllReduce, AllToAll, Broadcast, Effect, Handle, HostCopy, Recv, Send, Start, Wait
 from harness.errors import HaloscopeError, ProgramError
 from harness.rank import Rank
@@ -39,6 +40,7 @@ def run(
         RankLost: another rank failed, died or froze; names it.
         Exception: whatever the program raises, with rank, epoch and place added as notes.
     """
+    keep_heap()
     clock = tracing.clock_of(connection.device, connection.rank, connection.size)
     rank = Rank(
         connection.rank,
@@ -80,6 +82,7 @@ def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _
             network.finish()
             return effect.value
         component = _component(effect)
+        network.enter()
         with clock.blocked(component):
             clock.word.effect(effect, component)
             answer = _answer(effect, stepper.rank.device, clock, network)
@@ -134,6 +137,10 @@ class _Network:
         self.agreement = Agreement(self.link, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
 
+    def enter(self) -> None:
+        """The program has come to another effect, or its end."""
+        self.agreement.enter()
+
     def begin(self, effect: Effect, started: bool) -> Pending:
         """Start an exchange, once the ranks are known to agree on it. `started`: the program goes on meanwhile."""
         if isinstance(effect, Send):
@@ -150,6 +157,7 @@ class _Network:
 
     def finish(self) -> None:
         """The program has returned: see that it has on all ranks."""
+        self.enter()
         self.unfinished.advance()
         self.words.leave("returned", "")
         self.agreement.returned()
@@ -160,6 +168,9 @@ class _Alone:
 
     def __init__(self) -> None:
         self.rendezvous = Rendezvous(1)
+
+    def enter(self) -> None:
+        """There is nobody to wait for."""
 
     def begin(self, effect: Effect, started: bool) -> Pending:
         """Answer from what the one rank itself brings."""

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import torch
 
+from harness import allocator
 from harness.checkpoint import Checkpoints, started_anew
 from harness.effects import Received, Rows
 from harness.errors import InputError
@@ -38,8 +39,6 @@ from real.launch import RankFailed, launch
 from real.site import Site, ThisMachine
 from real.spare import SpareProcess
 from real.supervisor import supervise
-
-MAPPED_ABOVE = 32 << 20  # bytes: glibc's largest threshold between memory it keeps and memory it maps
 
 
 class Outcome(msgspec.Struct):
@@ -145,15 +144,10 @@ def _site(config: RunConfig) -> Iterator[Site]:
 
 
 def _allocation(job: Job) -> dict[str, str]:
-    """Environment of the ranks' allocator: huge pages where row tensors are so large that each is mapped afresh.
-
-    Fresh memory costs a page fault for every 4 KiB without them. Smaller tensors the C library keeps, and there
-    the alignment to huge pages only costs. `benchmarks.epoch` shows PyG with and without.
-    """
+    """Environment of the ranks' allocator."""
     totals, config = job.parts.totals, job.config
     row_bytes = 4 * max(totals.num_features, config.hidden)
-    large = totals.num_nodes // config.parts * row_bytes > MAPPED_ABOVE
-    return {"THP_MEM_ALLOC_ENABLE": "1"} if large else {}
+    return allocator.huge_pages(totals.num_nodes // config.parts * row_bytes)
 
 
 def run_rank(
@@ -168,7 +162,11 @@ def run_rank(
         HaloscopeError: see `real.driver.run`.
     """
     with connection.connect(
-        device=config.device, backend=config.backend, timeout_s=config.timeout, startup_s=config.startup_timeout
+        device=config.device,
+        backend=config.backend,
+        timeout_s=config.timeout,
+        startup_s=config.startup_timeout,
+        prepare_s=config.prepare_timeout,
     ) as link:
         if link.size != config.parts:
             raise InputError(

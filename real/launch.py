@@ -22,6 +22,8 @@ from typing import TextIO
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from harness.cores import VARIABLE as CORES_VARIABLE
+from harness.cores import core_count, usable_cores
 from harness.errors import HaloscopeError, InputError
 from real import place
 from real.child import ERROR_PREFIX, Child, Exit
@@ -139,7 +141,7 @@ def _spawn(
     folder: Path,
     site: Site,
 ) -> Child:
-    threads = threads or max(1, (os.cpu_count() or 1) // parts)
+    threads = threads or max(1, core_count() // parts)
     log, where = folder / f"rank{rank}.log", folder / f"rank{rank}.place"
     place.create(where)
     variables = {
@@ -153,6 +155,7 @@ def _spawn(
         "OMP_NUM_THREADS": str(threads),
         "PYTHONUNBUFFERED": "1",
         LAUNCHER_VARIABLE: str(where),
+        CORES_VARIABLE: ",".join(map(str, usable_cores())),
         **site.environment(rank, parts),
     }
     with site.inside(rank), _own_cores(rank, parts, threads), log.open("wb") as out:

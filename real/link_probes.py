@@ -1,7 +1,9 @@
 """Times every collective between the ranks of a run, through the real driver, and fits what a message costs.
 
 Seconds of a collective = alpha + bytes x beta, where alpha holds all software of it (Python, the library, waking up)
-and beta what a byte that one rank sends takes while all ranks send. Operators are measured in `real.probes`.
+and beta what a byte that one rank sends takes while all ranks send. Between two collectives ranks compute, as in
+training: what they send is new, other data went through the caches, and nobody arrives quite when the others do. In a
+loop of nothing but collectives they take half as long. Operators are measured in `real.probes`.
 """
 
 from __future__ import annotations
@@ -26,9 +28,16 @@ from real.health import end_process
 SIZES = tuple(4**k for k in range(5, 12))
 """Bytes: 1 KiB to 4 MiB."""
 
-KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
+KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
 """all_to_all sends so many bytes to every other rank; counted does when only the sender knows how many; all_reduce adds
-in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones."""
+in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones; started is what a
+rank spends on starting an all-to-all and on waiting for one that is long done."""
+
+SWEPT = 4 << 20
+"""Elements, fp32, that a rank computes on between two collectives."""
+
+HIDING = 6
+"""Sweeps that a started all-to-all is done behind: longer than the largest takes."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -38,7 +47,7 @@ class Line(msgspec.Struct, frozen=True):
         alpha: seconds without bytes.
         beta: seconds per byte that a rank sends.
         error: relative error of the fit, the largest of all sizes.
-        points: (bytes that a rank sends, median seconds, spread: interquartile range in seconds).
+        points: (bytes that a rank sends, typical seconds, spread: interquartile range in seconds).
     """
 
     alpha: float
@@ -60,9 +69,19 @@ def fit(points: list[tuple[float, float, float]]) -> Line:
 
 def sent(kind: str, nbytes: int, size: int) -> int:
     """Bytes that one rank sends in a collective of this size: the x axis of its line."""
-    if kind in ("all_to_all", "counted"):
+    if kind in ("all_to_all", "counted", "started"):
         return nbytes * (size - 1)
     return 2 * nbytes * (size - 1) // size if kind in ("all_reduce", "ring") else nbytes
+
+
+def typical(times: torch.Tensor) -> float:
+    """Mean of all but the fastest and the slowest tenth.
+
+    Not the median: an exchange that has to wait for a core takes milliseconds, one that does not much less, and of the
+    exchanges of an epoch some do.
+    """
+    ordered, cut = times.sort().values, len(times) // 10
+    return float(ordered[cut : len(times) - cut].mean())
 
 
 async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, float, float]]]:
@@ -74,47 +93,65 @@ async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, floa
         rank.clock.end_epoch()
     rank.clock.begin_epoch()
     found: dict[str, list[tuple[float, float, float]]] = {}
+    work = torch.ones(SWEPT)
     for kind in KINDS:
         for nbytes in SIZES:
-            times = await _timed(rank, kind, nbytes, budget_s)
-            low, middle, high = np.quantile(times, (0.25, 0.5, 0.75)).tolist()
-            found.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), middle, high - low))
+            times = torch.tensor(await _timed(rank, kind, nbytes, budget_s, work), dtype=torch.float64)
+            times = await rank.all_reduce(times, label="times") / rank.size
+            low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
+            found.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), typical(times), high - low))
     rank.clock.end_epoch()
     return found
 
 
-async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float) -> list[float]:
+async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float, work: torch.Tensor) -> list[float]:
     """Seconds of every repetition; ranks agree on how many, because it depends on sizes only."""
     moved = nbytes * rank.size * rank.size
-    repeats = int(min(100, max(9, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
+    repeats = int(min(100, max(15, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
     make, times = _effects(rank, kind, nbytes), []
     for _ in range(repeats + 2):
+        work.mul_(1.0)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()
+        if kind == "started":
+            times.append(await _started(rank, effects[0], work))
+            continue
         for build in make:
             await (effects.pop() if effects else build())
         times.append((time.perf_counter() - begin) / max(len(make), 1))
     return times[2:]
 
 
+async def _started(rank: Rank, effect: Effect, work: torch.Tensor) -> float:
+    """Seconds that the rank itself spends on an effect that is over before it is waited for."""
+    begin = time.perf_counter()
+    handle = await rank.start(effect)
+    spent = time.perf_counter() - begin
+    for _ in range(HIDING):
+        work.mul_(1.0)
+    begin = time.perf_counter()
+    await rank.wait(handle)
+    return spent + time.perf_counter() - begin
+
+
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
-    """What one repetition awaits, in turn; a pair answers, so that both ways count."""
-    tensor = torch.ones(nbytes // 4)
-    if kind in ("all_to_all", "counted"):
-        counts = np.full(rank.size, nbytes // 4)
+    """What one repetition awaits, in turn, with new tensors each time; a pair answers, so that both ways count."""
+    elements = nbytes // 4
+    if kind in ("all_to_all", "counted", "started"):
+        counts = np.full(rank.size, elements)
         counts[rank.index] = 0
-        rows = Rows(torch.ones(int(counts.sum())), counts, counts if kind == "all_to_all" else None)
-        return [lambda: rank.all_to_all([rows], label=kind)]
+        known = None if kind == "counted" else counts
+        return [lambda: rank.all_to_all([Rows(torch.ones(int(counts.sum())), counts, known)], label=kind)]
     if kind in ("all_reduce", "ring"):
-        return [lambda: _reduce(rank, tensor, kind)]
+        return [lambda: _reduce(rank, torch.ones(elements), kind)]
     if kind == "broadcast":
-        return [lambda: rank.broadcast(tensor, root=0, label=kind)]
+        return [lambda: rank.broadcast(torch.ones(elements), root=0, label=kind)]
     other = rank.index ^ 1
     if other >= rank.size:
         return []
     there: list[Callable[[], Effect]] = [
-        lambda: rank.send(tensor, to=other, label=kind),
-        lambda: rank.recv(tensor, source=other, label=kind),
+        lambda: rank.send(torch.ones(elements), to=other, label=kind),
+        lambda: rank.recv(torch.ones(elements), source=other, label=kind),
     ]
     return there if rank.index % 2 == 0 else there[::-1]
 

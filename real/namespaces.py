@@ -1,6 +1,7 @@
 """Network namespaces of this process: made, entered by one thread, removed; also those that a dead process left.
 
-Every name is `hs<pid>-<what>`, so that whoever finds one can tell whether its maker still lives.
+Every name is `hs<pid>-<start>-<what>`, with the maker's start in hexadecimal ticks of the kernel: whoever finds one can
+tell whether its maker still lives, also where another process has the maker's number by now.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ def require() -> None:
 
 def name_of(what: str) -> str:
     """The name of this process's namespace for `what`."""
-    return f"hs{os.getpid()}-{what}"
+    return f"hs{os.getpid()}-{_started(os.getpid())}-{what}"
+
+
+def _started(pid: int | str) -> str:
+    """When a process started, in hexadecimal ticks since the machine did; empty where there is none, or it is dead."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return "" if fields[0] == "Z" else f"{int(fields[19]):x}"
 
 
 def tool(*words: str, batch: Sequence[str] = ()) -> str:
@@ -97,8 +107,8 @@ def stale() -> list[str]:
     """Names of namespaces whose maker is dead."""
     if not FOLDER.is_dir():
         return []
-    found = [(entry.name, re.fullmatch(r"hs(\d+)-\w+", entry.name)) for entry in FOLDER.iterdir()]
-    return sorted(name for name, made in found if made is not None and not Path("/proc", made[1]).exists())
+    found = [(entry.name, re.fullmatch(r"hs(\d+)-([0-9a-f]+)-\w+", entry.name)) for entry in FOLDER.iterdir()]
+    return sorted(name for name, made in found if made is not None and _started(made[1]) != made[2])
 
 
 def remove(names: Iterable[str]) -> None:

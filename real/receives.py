@@ -1,4 +1,4 @@
-"""Started receives while every exchange is checked: compared with their sender behind the program's back.
+"""Started receives that are checked first: compared with their sender behind the program's back.
 
 The header of a message must be read before room is made for its payload, since a wrong payload would end the process
 inside the library. Waiting for it where the receive is started could wait for a sender that waits for this rank; so a
@@ -25,6 +25,11 @@ class Receives:
         receive = _Receive(self._latest.get(source), check, begin, patience_s)
         self._latest[source] = receive
         return Pending(receive.answer, receive.join)
+
+    def under_way(self, source: int) -> bool:
+        """Whether a started receive from `source` has not begun yet, so that the next one must queue behind it."""
+        latest = self._latest.get(source)
+        return latest is not None and not latest.begun.is_set()
 
     def settle(self, source: int) -> None:
         """Wait until the started receives from `source` have begun, so that the next one is behind them."""

@@ -1,8 +1,9 @@
 """The job script that runs `real` on a Slurm cluster: one torchrun per node, which meet at the first node.
 
-Before the time limit, or when an operator asks, Slurm sends SIGTERM to the script, which passes it on to the ranks:
-they leave a checkpoint after their epoch, and the job is queued again to go on from there. Slurm itself queues a job
-again that lost a node or was preempted; that one too goes on from its last checkpoint.
+Before the time limit, or when an operator asks, Slurm sends SIGUSR1 to the script, which passes it on to the ranks as
+SIGTERM: they leave a checkpoint after their epoch, and the job is queued again to go on from there. Slurm itself queues
+a job again that lost a node or was preempted; that one too goes on from its last checkpoint. A job that was cancelled
+(SIGTERM) is not queued again, and none is queued again for ever.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from harness.errors import InputError
 
 NOTICE_S = 120
 """Seconds before the time limit at which the ranks are asked to stop."""
+
+MOST_REQUEUES = 50
+"""How often a job may be queued again: one that gets nowhere must not go on for ever."""
 
 _WORD = re.compile(r"[A-Za-z0-9_.,:+@/%-]+")
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
@@ -97,7 +101,7 @@ def _header(job: SlurmJob) -> list[str]:
         "account": job.account,
         "output": "%x-%j.log",
         "open-mode": "append",
-        "signal": f"B:TERM@{NOTICE_S}",
+        "signal": f"B:USR1@{NOTICE_S}",
     }
     lines = [f"#SBATCH --{key}={value}" for key, value in options.items() if value != ""]
     return ["#!/bin/bash", *lines, "#SBATCH --requeue"]
@@ -115,7 +119,10 @@ def _surroundings(job: SlurmJob) -> list[str]:
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "port=$((20000 + SLURM_JOB_ID % 20000))",
         "again=()",
-        'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then again=(--resume); fi',
+        'times="${SLURM_RESTART_COUNT:-0}"  # that this job was queued again, by Slurm or by the end of this script',
+        f"most={MOST_REQUEUES}  # that it may be: a job that gets nowhere ends here; raise it where a run needs more",
+        'if [ "$times" -gt "$most" ]; then echo "queued again $times times; not tried any more"; exit 1; fi',
+        'if [ "$times" -gt 0 ]; then again=(--resume); fi',
     ]
 
 
@@ -124,12 +131,16 @@ def _step(job: SlurmJob) -> list[str]:
     words = [
         f"srun --nodes={job.nodes} --ntasks={job.nodes} --ntasks-per-node=1{cores} --kill-on-bad-exit=1",
         f"torchrun --nnodes={job.nodes} --nproc-per-node={job.per_node} --max-restarts={job.restarts}",
-        '--rdzv-backend=c10d --rdzv-endpoint="$first:$port" --rdzv-id="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}"',
+        '--rdzv-backend=c10d --rdzv-endpoint="$first:$port" --rdzv-id="$SLURM_JOB_ID-$times"',
         f'-m real {shlex.join(job.arguments)} ${{again[@]+"${{again[@]}}"}} &',
     ]
     return [
         "stopped=0",
-        "trap 'stopped=1; scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM  # without --batch: to the ranks, not to us",
+        "# The notice before the time limit, or an operator's: scancel --batch --signal=USR1 JOB. Without --batch, as",
+        "# here, a signal goes to the ranks and not to this script.",
+        "trap 'stopped=1; scancel --signal=TERM \"$SLURM_JOB_ID\"' USR1",
+        "# Cancelled (scancel JOB), which is final, or preempted, after which Slurm itself queues the job again.",
+        "trap 'stopped=0; scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM",
         " \\\n  ".join(words),
         "step=$!",
         'wait "$step"; code=$?',
@@ -140,8 +151,12 @@ def _step(job: SlurmJob) -> list[str]:
 def _ending() -> list[str]:
     return [
         'if [ "$code" -ne 0 ] && [ "$stopped" -eq 1 ]; then',
-        '  echo "stopped before the end; queued again to go on from the last checkpoint"',
-        '  scontrol requeue "$SLURM_JOB_ID" && exit 0',
+        '  if [ "$times" -lt "$most" ]; then',
+        '    echo "stopped before the end; queued again to go on from the last checkpoint"',
+        '    scontrol requeue "$SLURM_JOB_ID" && exit 0',
+        "  else",
+        '    echo "stopped before the end; not queued again: it was $times times, and may be $most times"',
+        "  fi",
         "fi",
         'exit "$code"',
     ]

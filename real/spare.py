@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from harness import evaluation, loopback
+from harness.cores import usable_cores
 from harness.errors import HaloscopeError
 from harness.models import build_model
 from harness.rank import Rank
@@ -171,7 +172,7 @@ def _serve(config: RunConfig, asked: BinaryIO, answers: BinaryIO) -> None:
 def _main(asked: str) -> None:
     os.nice(NICENESS)
     with suppress(AttributeError, OSError):  # rank 0 keeps to its own cores; this process need not
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        os.sched_setaffinity(0, usable_cores())
     torch.set_num_threads(1)
     config = from_mapping(msgspec.json.decode(Path(asked).read_bytes()))
     try:

@@ -1,12 +1,13 @@
 """Adds to a measured device file what every operator of real training costs there, and neighbour sums on given graphs.
 
 The operators are watched in small training runs of every method (`sims.profiling`), one process per core at once, so
-that they share caches and memory as the ranks of a run do. The graphs are made for this; no run that a prediction is
-judged on is looked at.
+that they share caches and memory as the ranks of a run do. How much longer a real run's ranks compute is measured in
+real runs. The graphs are made for this; no run that a prediction is judged on is looked at.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -17,19 +18,31 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from scipy.optimize import nnls
 
+from harness import allocator, runner
+from harness.cores import core_count
 from harness.errors import HaloscopeError
+from harness.lab_spec import LabSpec
 from harness.methods.registry import METHODS
+from harness.results import Result
 from harness.spec import RunConfig, from_mapping
 from sims.costs import fit
 from sims.device import DeviceProfile, Work, load_device, save_device
-from sims.profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
 from sims.units import Quantity
 
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
 """Nodes and columns of the graphs that operators are watched on; none of them is one that `validate` judges."""
 
 LIMIT_S = 900.0
+
+ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
+"""What `add_company` runs for real."""
+
+STEP_S = 1e-3
+"""Seconds by which it changes an effect, to see how many there are."""
 
 
 class Found(msgspec.Struct):
@@ -58,7 +71,7 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
         HaloscopeError: a watching process failed.
     """
     profile = load_device(device)
-    copies = max(1, (os.cpu_count() or 1) // threads)
+    copies = max(1, core_count() // threads)
     observed = watched("epochs", workloads(threads, quick), copies)
     launch, effect, byte = observed.overheads()
     profile = replace(
@@ -71,6 +84,55 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
     _save(profile, device)
 
 
+def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
+    """Run training for real on graphs made for this, simulate the same, and write down what is missing.
+
+    Ranks that exchange compute longer: a little with every effect, and all that goes through memory by some share.
+    Both are fitted to the seconds of compute of the real runs.
+
+    Args:
+        folder: `device.toml` with operators, and `cluster.toml`.
+        hosts: of a lab to run between, with as many ranks as those take; two ranks of this machine otherwise.
+
+    Raises:
+        InputError: a file cannot be read or written, or the lab cannot be built.
+        HaloscopeError: a rank failed.
+    """
+    profile, ranks = load_device(folder / "device.toml"), 2 if hosts is None else hosts.ranks
+    probe = replace(profile, effect=_measured(profile.effect.value + STEP_S, ""))
+    rows = []
+    for method, size in itertools.product(ACCOMPANIED, SIZES):
+        config = replace(_workload(method, *size, threads, quick=True), parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+        there = "local" if hosts is None else hosts.name
+        measured = _computing(runner.run(replace(config, mode="real", cluster=there)))
+        predicted, more = (_simulated(config, folder, hosts, device) for device in (profile, probe))
+        rows.append((measured, predicted, (more - predicted) / STEP_S))
+    measured, predicted, effects = np.asarray(rows).T
+    design = np.stack([predicted, effects * SCALES[1]], axis=1) / measured[:, None]
+    (share, extra), _ = nnls(design, (measured - predicted) / measured)
+    note = f"fitted to {len(rows)} real runs of {ranks} ranks"
+    program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
+    effect = _measured(profile.effect.value + float(extra * SCALES[1]), program)
+    _save(replace(profile, effect=effect, crowding=_measured(1 + float(share), note)), folder / "device.toml")
+
+
+def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile) -> float:
+    """What `_computing` says of a simulated run on this device, in the cluster of `folder`."""
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as beside:
+        save_device(device, Path(beside, "device.toml"))
+        cluster = Path(beside, "cluster.toml")
+        cluster.write_bytes((folder / "cluster.toml").read_bytes())
+        name = str(cluster) if hosts is None else replace(hosts, calibration=beside).name
+        return _computing(runner.run(replace(config, mode="sim", cluster=name)))
+
+
+def _computing(result: Result) -> float:
+    """Median seconds that an epoch computes, of those after the first."""
+    if result.state != "done":
+        raise HaloscopeError(f"watching {result.config.method} compute: {result.state}: {result.message}")
+    return float(np.median([epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
+
+
 def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
     """The device file `device` with neighbour sums as they cost on this config's very blocks, written to `to`.
 
@@ -79,7 +141,7 @@ def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
         HaloscopeError: a watching process failed.
     """
     profile = load_device(device)
-    copies = max(1, (os.cpu_count() or 1) // max(1, config.threads))
+    copies = max(1, core_count() // max(1, config.threads))
     observed = watched("blocks", [config], copies)
     sums = {name: fit(calls) for name, calls in observed.samples.items() if name in SUMS}
     to.write_bytes(device.read_bytes())
@@ -152,6 +214,7 @@ def _main(what: str, asked: str, answer: str) -> None:
     configs = [
         from_mapping(values) for values in msgspec.json.decode(Path(asked).read_bytes(), type=list[dict[str, Any]])
     ]
+    allocator.keep_heap()  # as ranks of a run do
     observed = Observed()
     if what == "blocks":
         for config in configs:

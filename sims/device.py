@@ -51,7 +51,10 @@ class DeviceProfile:
             None where an allocator recycles memory of any size.
         release: bytes/s at which memory of new tensors goes back to the system and comes again, paid for tensors of
             any size; None where that is not known.
-        effect: seconds of a rank's program around every effect (the tape, segments of autograd).
+        effect: seconds of a rank's program around every effect (the tape, segments of autograd), and what a rank that
+            has waited computes longer (other data went through its caches, the network's threads want the core).
+        crowding: how much longer operators other than codecs take in a real run, where other ranks and what they send
+            go through the same caches, than where they were watched one by one.
         overlap: stream (of OVERLAP) -> factor; a stream without one is not slowed.
         operators: operator -> what it costs where it was timed; the others are priced by their class.
     """
@@ -72,6 +75,7 @@ class DeviceProfile:
     fresh_above: Quantity = field(default=Quantity(0.0))
     release: Quantity | None = None
     effect: Quantity = field(default=Quantity(0.0))
+    crowding: Quantity = field(default=Quantity(1.0))
     overlap: dict[str, Quantity] = field(default_factory=dict)
     operators: dict[str, OperatorCost] = field(default_factory=dict)
 
@@ -91,6 +95,10 @@ class DeviceProfile:
         """
         if work.kind == "free":
             return 0.0
+        return self._alone(work) * (1.0 if work.kind == "codec" else self.crowding.value)
+
+    def _alone(self, work: Work) -> float:
+        """Seconds of an operator as it was watched."""
         total = self.launch.value - self.host_launch
         if self.fresh is not None and work.fresh > self.fresh_above.value:
             total += work.fresh / self.fresh.value
@@ -137,6 +145,8 @@ class DeviceProfile:
         yield "launch", "time", self.launch
         if self.effect.value:
             yield "effect", "time", self.effect
+        if self.crowding.value != 1:
+            yield "crowding", "number", self.crowding
         yield "gemm.peak", "rate", self.gemm_peak
         yield "gemm.efficiency", "number", self.gemm_efficiency
         yield "gemm.bandwidth", "bandwidth", self.gemm_bandwidth
@@ -193,6 +203,7 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         fresh_above=fresh.quantity("above", "size") if fresh else Quantity(0.0),
         release=_optional(fresh, "release"),
         effect=top.quantity("effect", "time", Quantity(0.0)),
+        crowding=top.quantity("crowding", "number", Quantity(1.0)),
         overlap=_overlap(top.table("overlap"), path),
         operators=read_costs(top.table("operators")),
     )

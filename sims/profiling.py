@@ -43,11 +43,8 @@ SCALES = np.asarray([1e-5, 1e-4, 1e-10])
 
 
 def now() -> float:
-    """Seconds of this thread on a core; with several threads, of the clock.
-
-    A rank of one thread is timed by what it computes, whatever else the machine does.
-    """
-    return time.thread_time() if torch.get_num_threads() == 1 else time.perf_counter()
+    """Seconds of the clock, not of this thread on a core: what interrupts training belongs to an epoch."""
+    return time.perf_counter()
 
 
 @dataclass(frozen=True)

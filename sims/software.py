@@ -9,10 +9,10 @@ from sims.units import Quantity, Table
 
 TRANSPORTS = ("gloo", "nccl", "grpc")
 
-OPERATIONS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
+OPERATIONS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
 """Collectives whose software may be measured apart: counted is an all-to-all of which only the senders know how much
 they send, so that counts travel first; all_reduce adds in rank order, ring is the library's own, pair is a
-send with its receive."""
+send with its receive. started is what a rank itself spends on an exchange that is hidden behind compute."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TransportSpec:
         """Seconds of software of one collective: between two measured numbers of ranks, and beyond them, on a line."""
         known = self.measured.get(kind) or (self.measured.get("all_to_all") if kind == "counted" else None)
         if not known:
-            return self.operation.value
+            return 0.0 if kind == "started" else self.operation.value
         counts = sorted(known)
         at = min(max(bisect.bisect_left(counts, ranks), 1), len(counts) - 1) if len(counts) > 1 else 0
         low, high = counts[max(at - 1, 0)], counts[at]

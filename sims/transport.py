@@ -40,6 +40,9 @@ class Transport:
 
     Args:
         profiles: the ranks' devices, for copies in their memory.
+
+    Attributes:
+        start_s: seconds that a rank itself spends on an exchange that it starts, beside the flight.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Transport:
         self.env, self.network, self.placement, self.profiles = env, network, placement, profiles
         spec = placement.cluster.transport
         self._operation_s = {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
+        self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
         self._copies: dict[tuple[int, bool], tuple[np.ndarray, np.ndarray]] = {}  # links and latency of a rank's copies
         self.wire = Wire(env, network, placement, spec.message.value)
         self.library = LIBRARIES[spec.kind](self.wire)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
 from real import calibrate
-from real.link_probes import KINDS, SIZES, Line, fit, sent
+from real.link_probes import KINDS, SIZES, Line, fit, sent, typical
 from real.probes import timed
 from sims.device import load_device
 from sims.software import OPERATIONS, TransportSpec
@@ -96,7 +97,7 @@ def test_fit_finds_a_line_and_its_own_error(alpha: float, rate: float, noise: fl
 
 
 def test_bytes_that_a_rank_sends() -> None:
-    assert [sent(kind, 600, 3) for kind in KINDS] == [1200, 1200, 800, 800, 600, 600]
+    assert [sent(kind, 600, 3) for kind in KINDS] == [1200, 1200, 800, 800, 600, 600, 1200]
 
 
 def test_only_cpus_are_measured() -> None:
@@ -140,3 +141,9 @@ def test_this_machine(tmp_path: Path) -> None:
         row = next(line for line in path.read_text().splitlines() if line.startswith(f"#   2 ranks, {kind}:"))
         assert len(re.findall(r"\d+: \d+", row)) == len(SIZES)
     assert tomllib.loads(path.read_text())["hosts"]["device"] == "device.toml"
+
+
+def test_a_typical_time_counts_the_slow_ones_but_no_outlier() -> None:
+    times = torch.tensor([1.0] * 10 + [3.0] * 8 + [1e3] * 2, dtype=torch.float64)
+    assert typical(times[torch.randperm(20)]) == pytest.approx((8 * 1.0 + 8 * 3.0) / 16)
+    assert typical(torch.tensor([2.0, 4.0], dtype=torch.float64)) == 3.0

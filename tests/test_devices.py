@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import InputError
 from sims.device import DEVICES, DeviceProfile, Work, known_devices, load_device, save_device
-from sims.units import SOURCES
+from sims.units import SOURCES, Quantity
 
 
 @pytest.mark.parametrize("name", known_devices())
@@ -89,6 +89,14 @@ def test_a_gpu_launches_beside_its_work() -> None:
     assert gpu.host_launch == gpu.launch.value and cpu.host_launch == 0.0
     assert gpu.seconds(Work("copy", 10**9)) == pytest.approx(1e9 / gpu.bandwidth["copy"].value)
     assert gpu.seconds(Work("copy")) == 0.0 and cpu.seconds(Work("copy")) == cpu.launch.value
+
+
+def test_a_crowd_slows_all_but_codecs() -> None:
+    alone = load_device("cpu-epyc-1core")
+    crowded = replace(alone, crowding=Quantity(1.25, "measured"))
+    for kind, factor in (("gemm", 1.25), ("copy", 1.25), ("codec", 1.0), ("free", 1.0)):
+        work = Work(kind, nbytes=10**6, flops=10**6, width=8, bits=1)
+        assert crowded.seconds(work) == pytest.approx(factor * alone.seconds(work))
 
 
 def test_streams_slow_each_other_down_as_the_file_says(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from harness.errors import HaloscopeError
 from harness.methods.registry import METHODS
+from harness.results import Result
 from harness.spec import RunConfig
 from sims import calibrated, profiling
 from sims.device import Work, load_device, save_device
 from sims.profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.units import Quantity
 
 SMALL = RunConfig(
     dataset="synthetic:nodes=300,degree=6,classes=4,features=8", hidden=8, parts=2, threads=1,
@@ -60,7 +63,7 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     save_device(plain, path)
     path.write_text("# measured by hand\n" + path.read_text())
     monkeypatch.setattr(calibrated, "workloads", lambda threads, quick: [SMALL])
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr(calibrated, "core_count", lambda: 1)
     calibrated.add_operators(path, threads=1)
     made = load_device(path)
     assert path.read_text().startswith("# measured by hand\n")
@@ -72,6 +75,33 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     other = load_device(tmp_path / "blocks.toml")
     differs = {name for name in made.operators if made.operators[name] != other.operators[name]}
     assert differs == set(calibrated.SUMS)
+
+
+def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real runs that take a fifth longer, and 2 ms at every effect, give those back; the rest of the file stays."""
+    monkeypatch.setattr(calibrated, "SIZES", ((400, 8), (4_000, 32)))
+    save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
+    text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
+    (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
+    before, real = load_device(tmp_path / "device.toml"), calibrated.runner.run
+    missing = replace(before, crowding=Quantity(1.2), effect=Quantity(before.effect.value + 2e-3))
+
+    def run(config: RunConfig) -> Result:
+        if config.mode == "sim":
+            return real(config)
+        save_device(missing, tmp_path / "device.toml")
+        try:
+            return real(replace(config, mode="sim", cluster=str(tmp_path / "cluster.toml")))
+        finally:
+            save_device(before, tmp_path / "device.toml")
+
+    monkeypatch.setattr(calibrated.runner, "run", run)
+    calibrated.add_company(tmp_path, threads=1)
+    made = load_device(tmp_path / "device.toml")
+    assert made.crowding.value == pytest.approx(1.2, abs=0.02)
+    assert made.effect.value - before.effect.value == pytest.approx(2e-3, rel=0.05)
+    assert made.effect.source == "measured" and "6 real runs of 2 ranks" in made.effect.note
+    assert made.gemm_peak == before.gemm_peak
 
 
 def test_a_watching_process_that_fails_says_why() -> None:

@@ -169,6 +169,26 @@ def test_overlap_costs_something_and_less_than_doing_things_in_turn_would(
     assert slowed.link_bytes == free.link_bytes
 
 
+def test_what_a_rank_spends_on_a_hidden_exchange_is_not_hidden(tmp_path: Path) -> None:
+    """`[transport.measured.started]`: halo of the rank itself, beside the flight; nothing off the clock."""
+    free = simulate(timed(started(0.05)), 2, cluster=plain(tmp_path))
+    cluster = plain(tmp_path, transport='[transport.measured.started]\n2 = "3 ms"\n')
+    paid = simulate(timed(started(0.05)), 2, cluster=cluster)
+    for rank in range(2):
+        assert seconds_of(free, rank)["halo"] == 0
+        assert seconds_of(paid, rank)["halo"] == pytest.approx(3e-3)
+        assert seconds_of(paid, rank)["epoch"] == pytest.approx(seconds_of(free, rank)["epoch"] + 3e-3)
+    adds_up(paid)
+
+    async def unbooked(rank: Rank) -> None:
+        rank.clock.pause(True)
+        await started(0.0)(rank)
+        rank.clock.pause(False)
+
+    quiet = simulate(timed(unbooked), 2, cluster=cluster)
+    assert [seconds_of(quiet, rank)["epoch"] for rank in range(2)] == [0, 0]
+
+
 # -- stragglers and jitter -------------------------------------------------------------------------------------------
 
 

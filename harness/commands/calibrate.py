@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from harness.commands import clusters
 from harness.commands.cells import writable
 from harness.console import show, stderr, stdout
+from harness.cores import core_count
 from harness.lab_spec import LabSpec, parse_lab
 
 
@@ -42,6 +42,8 @@ def measure(
         show([f"measuring this machine ({'about a minute' if quick else 'some minutes'}; keep it idle)"], stderr())
     machine = import_module("real.calibrate")
     path: Path = machine.calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or machine.LINK_RANKS)
-    threads = threads or max(1, (os.cpu_count() or 1) // machine.RANKS)
-    import_module("sims.calibrated").add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
+    threads = threads or max(1, core_count() // machine.RANKS)
+    model: Any = import_module("sims.calibrated")
+    model.add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
+    model.add_company(out, threads=threads, hosts=hosts and hosts.unshaped)
     return path
