@@ -122,9 +122,10 @@ class Wire:
         self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes
     ) -> Waits:
         """A rank's part of one round: the software cost of its messages, then its transfers."""
-        messages = int(np.count_nonzero(outgoing)) - int(outgoing[rank] > 0)
-        if messages and self.message_s:
-            yield self.env.timeout(messages * self.message_s)
+        if self.message_s:
+            messages = int(np.count_nonzero(outgoing)) - int(outgoing[rank] > 0)
+            if messages:
+                yield self.env.timeout(messages * self.message_s)
         if number not in operation.rounds:
             operation.rounds[number] = Round(self)
         done = operation.rounds[number].arrive(rank, outgoing, incoming)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
-from harness.effects import Effect, Handle, Start, Wait
+from harness.effects import Effect, Handle, HostCopy, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.trampoline import Finished, Program, Stepper
@@ -27,6 +27,7 @@ from sims.ledger import Ledger, Prices
 from sims.memory import Fullest, LiveMemory, fullest
 from sims.placement import Placement
 from sims.recording import Recorder, Track
+from sims.repeats import Repeats
 from sims.shapes import ShapeMemory
 from sims.stragglers import Stragglers
 from sims.topology import Cluster
@@ -79,6 +80,7 @@ def simulate(
     stragglers: Stragglers | None = None,
     on_span: OnSpan | None = None,
     recorder: Recorder | None = None,
+    repeats: Repeats | None = None,
 ) -> Simulation:
     """Run `program` on `size` ranks of a modelled cluster.
 
@@ -88,6 +90,7 @@ def simulate(
         stragglers: instead of the cluster's own; jitter is drawn from `seed`.
         on_span: called with every stretch of compute and every exchange; see `sims.flights.OnSpan`.
         recorder: collects what the ranks do, for `sims.replay`.
+        repeats: whose method `program` runs, where its epochs repeat.
 
     Raises:
         InputError: more ranks than the cluster takes, a bad device profile, or stragglers that are not there.
@@ -104,6 +107,8 @@ def simulate(
             index, size, seed=seed, device=device, clock=clock, deterministic=deterministic, debug=debug
         )  # fmt: skip
         run.steppers.append(Stepper(rank, program))
+        if repeats is not None:
+            repeats.add(run.ledgers[index], clock)
         if recorder is not None:
             run.record(index, recorder.tracks[index])
     return run.run()
@@ -223,7 +228,9 @@ class Run:
             answer = yield from self._carry_out(rank, effect)
 
     def _step(self, rank: int, answer: Any) -> Effect | Finished:
-        """Run the program to its next effect, under its ledger."""
+        """Run the program to its next effect, under its ledger where it has tensors."""
+        if self.clocks[rank].memory.known:
+            return self.steppers[rank].step(answer)
         with self.ledgers[rank]:
             return self.steppers[rank].step(answer)
 
@@ -243,6 +250,10 @@ class Run:
             handle = Handle(effect.effect)
             handle.driver_state = flight = self.flights.begin(rank, effect.effect)
             self.flights.leave(flight)
+            spent = self.flights.transport.start_s
+            if spent and not (self.clocks[rank].paused or isinstance(effect.effect, HostCopy)):
+                yield self.env.timeout(spent)
+                self.clocks[rank].block(flight.component, spent)
             return handle
         flight = effect.handle.driver_state if isinstance(effect, Wait) else self.flights.begin(rank, effect)
         clock, before = self.clocks[rank], self.env.now

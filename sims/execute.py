@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from harness.runner import Execution, cpu_threads, threads_per_rank
 from harness.spec import RunConfig
 from harness.training import Job, program
 from sims import remarks
 from sims.driver import Simulation, simulate
+from sims.repeats import Repeats
 from sims.topology import load_cluster
 
 
@@ -26,6 +27,9 @@ def execute(job: Job) -> Execution:
     config = job.config
     cluster = load_cluster(config.cluster)
     placement = cluster.place(config.parts)
+    repeats = Repeats(job.method) if config.shapes_only and job.method.facts.repeats else None
+    if repeats is not None:
+        job = replace(job, method=repeats.method)
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(
             program(job),
@@ -34,6 +38,7 @@ def execute(job: Job) -> Execution:
             seed=config.seed,
             deterministic=config.deterministic,
             shapes_only=config.shapes_only,
+            repeats=repeats,
         )
     tiers, tier_of = placement.tier_matrix()
     notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)

@@ -3,8 +3,9 @@
 It works on real and on meta tensors, forwards and backwards, because it reads shapes only. How much work an operator is
 comes from `sims.operators`, how long that takes from the device profile; both are remembered per operator and shapes.
 
-Every rank's every epoch is really run, also where shapes repeat: a program may look at its rank, its epoch and its own
-state, so one rank's operators cannot stand for another's. What repeats is remembered call by call instead.
+Every rank is really run, also where shapes repeat: a program may look at its rank, its epoch and its own state, so one
+rank's operators cannot stand for another's. What repeats is remembered call by call instead, and epoch by epoch where a
+method promises that it may be (`sims.repeats`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ class Meter(Protocol):
 
     def charge(self, seconds: float) -> None:
         """Book compute seconds."""
+        ...
+
+
+class Script(Protocol):
+    """What notes an epoch (`sims.repeats.Script`)."""
+
+    def charged(self, component: str, kind: str, seconds: float, unknown: str) -> None:
+        """An operator of a class was charged; `unknown` is its name if that is in no table."""
         ...
 
 
@@ -103,6 +112,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         seconds: operator class -> seconds charged so far, off-the-clock work left out.
         track: notes every operator that is charged; None where nothing is recorded.
+        script: the same, of an epoch that will be told again.
     """
 
     def __init__(self, prices: Prices, meter: Meter, memory: LiveMemory, shapes: ShapeMemory | None = None) -> None:
@@ -110,6 +120,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.prices, self.meter, self.memory, self._shapes = prices, meter, memory, shapes
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.track: Track | None = None
+        self.script: Script | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -136,6 +147,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.seconds[kind] += seconds
             if self.track is not None:
                 self.track.work(meter.kind, work)
+            if self.script is not None:
+                self.script.charged(meter.kind, kind, seconds, "" if operator.known else operator.name)
         return result
 
 

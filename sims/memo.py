@@ -113,10 +113,11 @@ class Period:
         here = len(journal.begun)
         if here > len(self.begun) or (here < len(self.begun) and self.begun[here][0] < now - _within(now, slack)):
             return False
-        return all(
-            digest == same and abs(time - then) <= _within(then, slack)
-            for (time, digest), (then, same) in zip(journal.begun[known:], self.begun[known:], strict=False)
-        )
+        for at in range(known, here):
+            (time, digest), (then, same) = journal.begun[at], self.begun[at]
+            if digest != same or abs(time - then) > _within(then, slack):
+                return False
+        return True
 
     def next_time(self, begun: int, ended: int, slack: float) -> float:
         """When to look next after so many batches and ends: at an end, or just after a batch should have begun.

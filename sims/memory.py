@@ -52,11 +52,13 @@ class LiveMemory:
         peak: most bytes so far.
         at_peak: contributor -> bytes when the peak was reached.
         setup_peak: most bytes before the first epoch.
+        known: the rank does what it did before, or did elsewhere, and has no tensors for it: no peak is looked for.
     """
 
     def __init__(self) -> None:
         self.live = self.peak = self.setup_peak = 0
         self.at_peak = dict.fromkeys(CONTRIBUTORS, 0)
+        self.known = False
         self._phase = "features"  # what floating-point tensors that are made now count under
         self._by_label = dict.fromkeys(CONTRIBUTORS, 0)
         self._known: dict[int, _Watch] = {}
@@ -98,6 +100,10 @@ class LiveMemory:
         """Count what an exchange sends as payload; tensors that are part of a larger storage stay what they are."""
         self._mark((t for t in tensors if t.numel() * t.element_size() == t.untyped_storage().nbytes()), "payloads")
 
+    def contents(self) -> dict[str, int]:
+        """Bytes now, by contributor."""
+        return self._by_label.copy()
+
     def exclude(self, tensor: Tensor) -> None:
         """Never count this tensor's storage: it is in another memory."""
         self._watch(tensor.untyped_storage(), "halo", 0)
@@ -128,6 +134,8 @@ class LiveMemory:
         return "optimizer" if of_state and not inside and self._phase == "gradients" else self._phase
 
     def _mark(self, tensors: Iterable[Tensor], label: str) -> None:
+        if self.known:
+            return
         for tensor in tensors:
             storage = tensor.untyped_storage()
             watch = self._known.get(storage._cdata)
@@ -151,7 +159,7 @@ class LiveMemory:
     def _add(self, label: str, nbytes: int) -> None:
         self.live += nbytes
         self._by_label[label] += nbytes
-        if self.live > self.peak:
+        if self.live > self.peak and not self.known:
             self.peak = self.live
             self.at_peak = self._by_label.copy()
 

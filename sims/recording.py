@@ -205,7 +205,7 @@ class Track:
             self._add(WAIT, self._started[id(effect.handle.effect)], paused)
             return
         wire = effect.effect if isinstance(effect, Start) else effect
-        exchange = _exchange(wire, self._tables.counts)
+        exchange = exchange_of(wire, self._tables.counts)
         number = self._tables.exchanges.setdefault(exchange, len(self._tables.exchanges))
         if isinstance(effect, Start):
             self._started[id(wire)] = len(self._started)
@@ -232,8 +232,8 @@ class Track:
 _COMPONENT = {name: number for number, name in enumerate(COMPONENTS)}
 
 
-def _exchange(effect: Effect, counts: dict[bytes, int]) -> Exchange:
-    """The shapes of an effect."""
+def exchange_of(effect: Effect, counts: dict[bytes, int]) -> Exchange:
+    """The shapes of an effect; counts are numbered in `counts`."""
 
     def number(values: np.ndarray | None) -> int:
         if values is None:

@@ -100,6 +100,7 @@ class Replay:
             key = random_key(seed, rank, 0, -1, "jitter")
             clock = run.add_clock(cluster.stragglers.pace(rank, int(placement.host[rank]), key))
             pieces = self._pieces(run.ledgers[rank].prices)
+            clock.memory.known = True
             run.steppers.append(Player(self.recording.streams[rank], self._effects, pieces, clock))
         run.flights.rendezvous = _Roll(size)
         return run

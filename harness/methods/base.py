@@ -40,6 +40,8 @@ class Facts:
             period included; what-if records as many.
         lossy: what is received differs from what was sent, or from all of it.
         unbiased: a lossy method's aggregation equals the exact one in expectation.
+        repeats: with shapes only, every epoch after the first does the same: neither data, nor random draws, nor the
+            number of the epoch decide what is computed or sent.
         timed: what is sent depends on when messages arrive, so a recorded run cannot be re-timed.
         paper: where it is described.
     """
@@ -50,6 +52,7 @@ class Facts:
     settles: int = 0
     lossy: bool = False
     unbiased: bool = False
+    repeats: bool = False
     timed: bool = False
     exact_when: str = ""
     paper: str = ""
@@ -65,10 +68,18 @@ class Method(ABC):
     def validate(self) -> None:  # noqa: B027  (a hook that most methods do not need)
         """Raise InputError for options out of range; called when a method is named, before anything is loaded."""
 
+    def idle(self) -> dict[str, str]:
+        """Options that change nothing beside the others, and which others: giving them is refused."""
+        return {}
+
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         """Raise InputError where the method cannot run this model on this graph, in so many parts."""
         if not totals.num_features or not totals.num_classes:
             raise InputError("this graph has no features or no labels; training needs both")
+
+    def cycle(self) -> int:
+        """Epochs after which what an epoch does comes round again; 1 where all are alike."""
+        return 1
 
     def part_settings(self) -> dict[str, Any]:
         """Options that decide what the parts hold; they belong to the key under which parts are cached."""
