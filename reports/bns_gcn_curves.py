@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from reports.bns_gcn_figures import COUNTS
 from reports.bns_gcn_scores import trained
 from reports.charts import colours_of, curves
 from reports.context import Context
 from reports.drawing import panels
 from reports.graphs import NAMES, RATES, SMALL_SAID, WORKS
-from reports.table import Plot
+from reports.table import POINTS, Ordering, Plot
+from reports.train import Trained
 
 DRAWN = {**RATES, "p = 0": WORKS["p=0.0"]}
+
+
+FEW = 2  # parts, beside which the gap of p = 0 is to grow
 
 
 def figure7(context: Context) -> Plot:
@@ -25,22 +30,49 @@ def figure9(context: Context) -> Plot:
 
 
 def _convergence(context: Context, name: str, graphs: Sequence[str], title: str) -> Plot:
-    """Curves for four rates; judged by the last accuracy of p = 0.1 and p = 0."""
+    """Curves for four rates, and what the text says of them."""
     key, paths = f"bns-gcn/{name}", context.figure_paths(f"bns-gcn/{name}")
-    orderings, said = [], [SMALL_SAID]
+    orderings, said = list[Ordering](), [SMALL_SAID]
     with panels(paths, len(graphs), columns=2) as axes:
         for panel, graph in zip(axes, graphs, strict=True):
-            run = trained(context, graph, list(DRAWN.values()), 10, 0.75)
+            run = trained(context, graph, list(DRAWN.values()), COUNTS[graph][-1], 0.75)
             lines = {rate: run.curve(method) for rate, method in DRAWN.items()}
             curves(panel, lines, colours_of(DRAWN))
             panel.set_title(run.data or NAMES[graph], loc="left", fontsize=6.5)
             panel.set_xlabel("epoch")
             panel.set_ylabel("test score (%)")
-            last: dict[str, float | None] = {DRAWN[rate]: scores[-1] for rate, (_, scores) in lines.items()}
-            pair = {rate: DRAWN[rate] for rate in ("p = 0.1", "p = 0")}
-            orderings.append(run.ordering(f"last score, {run.where}", pair, values=last))
+            orderings += _claims(run, lines)
             said.append(run.said)
+            if name == "figure9":
+                few = trained(context, graph, [DRAWN["p = 0.1"], DRAWN["p = 0"]], COUNTS[graph][0], 0.2, few=FEW)
+                orderings.append(_growing_gap(run, few))
+                said.append(few.said)
     return Plot(
         key=key, title=title, caption="Test score during training; no number is printed.", paths=paths,
         orderings=tuple(orderings), assumptions=tuple(said),
+    )  # fmt: skip
+
+
+def _claims(run: Trained, lines: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> list[Ordering]:
+    """Sampling converges no worse than p = 1 and better than p = 0, which is slowest (Sec. 4.2 and 4.3, App. B)."""
+    last: dict[str, float | None] = {DRAWN[rate]: scores[-1] for rate, (_, scores) in lines.items()}
+    early: dict[str, float | None] = {DRAWN[rate]: run.early(DRAWN[rate]) for rate in ("p = 0.1", "p = 0")}
+
+    def pair(*rates: str) -> dict[str, str]:
+        return {rate: DRAWN[rate] for rate in rates}
+
+    return [
+        run.ordering(f"last score, {run.where}", pair("p = 0.1", "p = 0"), values=last),
+        run.ordering(f"last score: p = 1 is not ahead, {run.where}", pair("p = 0.1", "p = 1"), "right", values=last),
+        run.ordering(f"early score (first half of the epochs), {run.where}", pair("p = 0.1", "p = 0"), values=early),
+    ]
+
+
+def _growing_gap(many: Trained, few: Trained) -> Ordering:
+    """The gap between p = 0.1 and p = 0 is wider with more parts (App. B)."""
+    gaps = [(run.mean(DRAWN["p = 0.1"]), run.mean(DRAWN["p = 0"])) for run in (many, few)]
+    ours = tuple(None if sampled is None or none is None else sampled - none for sampled, none in gaps)
+    return Ordering(
+        text="gap of p = 0.1 over p = 0 grows with the parts", expected=(many.where, few.where), ours=ours,
+        tolerance=POINTS, ties="not judged", runs=many.evidence(many.records) + few.evidence(few.records),
     )  # fmt: skip

@@ -20,7 +20,7 @@ from reports.cdfgnn_times import (
 )
 from reports.clusters import link_bandwidth
 from reports.context import Context
-from reports.load import published
+from reports.load import GB, published
 from reports.table import Ordering, Plot, Row, Table
 
 EBV0, EBV1 = "EBV_gamma=0.0", "EBV_gamma=0.1"
@@ -54,7 +54,7 @@ def table2(context: Context) -> Table:
         Row(
             label=f"{line['method']}, {line['setting']}", quantity="bandwidth", unit=line["unit"],
             published=float(line["value"]), how="quoted",
-            ours=taken[line["method"]] / 1e9 if line["setting"].startswith("peer-to-peer") else None,
+            ours=taken[line["method"]] / GB if line["setting"].startswith("peer-to-peer") else None,
         )
         for _, line in published("cdfgnn-table2").iterrows()
     )  # fmt: skip

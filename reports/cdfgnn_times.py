@@ -17,7 +17,7 @@ from reports.clusters import link_bandwidth, link_changed
 from reports.context import SHAPES, Context, demand
 from reports.drawing import DASHES, panels
 from reports.figures import COMPONENT_COLOURS, OTHER_COLOURS
-from reports.load import published, setup
+from reports.load import entry, published
 from reports.table import Ordering, Plot
 
 CLUSTER = "cdfgnn-2x8a800"
@@ -93,8 +93,7 @@ def _outside(counts: Mapping[str, float]) -> float:
 
 def sizes(dataset: str) -> dict[str, Any]:
     """Table 1 of one data set."""
-    found: dict[str, Any] = next(entry for entry in setup("cdfgnn")["dataset"] if entry["name"] == dataset)
-    return found
+    return entry("cdfgnn", "dataset", name=dataset)
 
 
 def stand_in(dataset: str) -> str:

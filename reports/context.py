@@ -24,6 +24,7 @@ from harness.cache import cache_root
 from harness.console import duration, show, stderr
 from harness.errors import HaloscopeError, InputError
 from harness.results import write_atomically
+from harness.source import code_version as code_version
 from harness.spec import RunConfig, from_mapping
 from harness.workloads.description import is_workload, read_description
 
@@ -33,17 +34,6 @@ FILES = (".npz", ".toml", ".json")  # datasets and clusters given as files
 COMPUTING = ("torch", "numpy", "numba", "pymetis")  # whose versions change what a run says
 SHAPES = {"mode": "sim", "shapes_only": True, "eval_every": -1, "deterministic": False}
 """What a run that only counts and times has in common with others of its kind."""
-
-
-@cache
-def code_version(*packages: str) -> str:
-    """SHA-256 of the source and tables of `packages` of this project, so that no result outlives the code it is of."""
-    digest = hashlib.sha256()
-    for package in packages:
-        for path in sorted((ROOT / package).rglob("*")):
-            if path.suffix in (".py", ".toml", ".csv") and "commands" not in path.parts:
-                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
 
 
 @cache

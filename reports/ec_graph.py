@@ -9,9 +9,20 @@ from harness.methods.registry import known_methods
 from reports.context import Context
 from reports.ec_graph_accuracy import figure6, figure7, figure8
 from reports.ec_graph_figures import figure9, figure10, figure11
-from reports.ec_graph_table4 import fanouts_of, table4
-from reports.ec_graph_times import ALONE, METHODS, NAMES, TOPOLOGIES, bits, counts, ec_graph, model, on_disk
-from reports.load import published, setup, text
+from reports.ec_graph_table4 import printed_fanouts, table4
+from reports.ec_graph_times import (
+    ALONE,
+    METHODS,
+    NAMES,
+    TOPOLOGIES,
+    bits,
+    counts,
+    default_depth,
+    ec_graph,
+    model,
+    on_disk,
+)
+from reports.load import GIB, published, text
 from reports.table import POINTS, How, Ordering, Plot, Row, Table
 from reports.train import Trained, accuracies, chosen_graph
 
@@ -32,7 +43,7 @@ def table2(context: Context) -> Table:
         for _, line in published("ec-graph-table2").iterrows()
     ]  # fmt: skip
     found = text("ec-graph").set_index("metric")["value"]
-    layer = 1e9 * 0.1 * 128 * BYTES / 2**30
+    layer = 1e9 * 0.1 * 128 * BYTES / GIB
     rows += [
         Row(label=f"worked example of Sec. I-A, {what}", quantity="volume", unit="GiB", published=float(found[metric]),
             ours=ours, how="closed form", judge="none",
@@ -117,7 +128,7 @@ def table5(context: Context) -> Table:
     for dataset in NAMES:
         mine = frame[(frame["dataset"] == dataset) & frame["value"].notna()]
         printed = dict(zip(mine["method"], map(float, mine["value"]), strict=True))
-        if dataset not in SHARES and chosen_graph(context, dataset)[1]:
+        if dataset not in SHARES and chosen_graph(context, dataset)[1] and not context.full:
             rows += [_untrained(dataset, system, value) for system, value in printed.items()]
             continue
         trained = _trained(context, dataset, SHARES.get(dataset, 1.0))
@@ -139,8 +150,8 @@ def table5(context: Context) -> Table:
 
 def _trained(context: Context, dataset: str, share: float) -> Trained:
     """The systems that are built, on a data set or its stand-in."""
-    depth = next(entry["layers_default"] for entry in setup("ec-graph")["model"] if entry["dataset"] == dataset)
-    fanouts = fanouts_of(f"fanout={setup('ec-graph')['baseline_sampling_fanout'][dataset][depth - 2]}", depth)
+    depth = default_depth(dataset)
+    fanouts = printed_fanouts(dataset, depth)
     texts = {
         "EC-Graph": ec_graph(dataset).replace("tune=false", "tune=true"),
         "EC-Graph-S": f"{ec_graph(dataset, 'ec-graph-s')}:fanouts={fanouts}".replace("tune=false", "tune=true"),

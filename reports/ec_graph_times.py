@@ -8,7 +8,7 @@ file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -19,7 +19,8 @@ from harness.workloads.closed_form import Degrees
 from reports.clusters import all_faster
 from reports.context import SHAPES, Context, demand
 from reports.ec_graph_sampled import expected_shares
-from reports.load import published, setup, text
+from reports.load import entry, published, text
+from reports.predict import Seconds
 
 NAMES = {
     "cora": "Cora", "pubmed": "Pubmed", "reddit": "Reddit", "ogbn-products": "ogbn-products",
@@ -36,40 +37,13 @@ WATCHED = {"cora": "cora", "pubmed": "cora"}
 OTHERS = "amazon_computers"
 ELSEWHERE = "synthetic:nodes=2000,degree=8,features=64"  # where a graph is not on disk
 NON_CP = "ec-graph:fp=exact:bp=exact"
-DELAYED = float(next(b["delayed_rounds"] for b in setup("ec-graph")["baseline"] if b["name"] == "DistGNN"))
+DELAYED = float(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
 # Published systems and the method that would stand for them; names that the registry lacks are "not built".
 METHODS = {
     "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn",
     "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",
 }  # fmt: skip
 ALONE = ("DGL", "PyG")  # on one machine
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Modelled seconds of one epoch, mean over a period: compute (and waiting for it), codec, exchange, all-reduce."""
-
-    compute: float
-    codec: float
-    halo: float
-    reduce: float
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Clock:
-        """Mean over a record's epochs from the third on, also of one that would not fit its machines.
-
-        Raises:
-            InputError: the run failed.
-        """
-        timed = record if record["state"] == "out_of_memory" else demand(record)
-        epochs = [epoch["seconds"] for epoch in timed["epochs"][2:]]
-        total = {name: fmean(seconds[name] for seconds in epochs) for name in epochs[0]}
-        compute = total["compute"] + total["sample"] + total["wait"]
-        return cls(compute, total["codec"], total["halo"] + total["swap"], total["reduce"])
-
-    def epoch(self, factor: float = 1.0) -> float:
-        """Seconds of the epoch with compute slower by a factor."""
-        return factor * self.compute + self.codec + self.halo + self.reduce
 
 
 def bits(dataset: str) -> dict[str, int]:
@@ -87,14 +61,18 @@ def ec_graph(dataset: str, name: str = "ec-graph") -> str:
 
 def model(dataset: str, layers: int) -> dict[str, Any]:
     """Settings of the paper's GCN on a data set."""
-    hidden = next(entry["hidden"] for entry in setup("ec-graph")["model"] if entry["dataset"] == dataset)
+    hidden = entry("ec-graph", "model", dataset=dataset)["hidden"]
     return {"model": "gcn", "layers": layers, "hidden": hidden, "order": "auto"}
+
+
+def default_depth(dataset: str) -> int:
+    """Layers that the paper trains a data set with where it does not vary them."""
+    return int(entry("ec-graph", "model", dataset=dataset)["layers_default"])
 
 
 def counts(dataset: str) -> dict[str, Any]:
     """Table III and the split of one data set."""
-    found: dict[str, Any] = next(entry for entry in setup("ec-graph")["dataset"] if entry["name"] == dataset)
-    return found
+    return entry("ec-graph", "dataset", name=dataset)
 
 
 def on_disk(name: str) -> bool:
@@ -117,10 +95,8 @@ def workload(context: Context, dataset: str) -> str:
 
 
 @dataclass(frozen=True)
-class Testbed:
+class Machines:
     """Runs of one data set at one depth on the paper's machines."""
-
-    __test__ = False  # the name is not a test's
 
     context: Context
     dataset: str
@@ -134,9 +110,10 @@ class Testbed:
             return "ec-graph-papers"
         return "ec-graph" if self.parts <= PARTS else "ec-graph-13"
 
-    def clock(self, method: str, *, alone: bool = False, faster: float = 1.0) -> Clock:
+    def clock(self, method: str, *, alone: bool = False, faster: float = 1.0) -> Seconds:
         """One epoch of a method; `alone` on one machine; `faster` multiplies the network's bandwidths."""
-        return Clock.of(self.context.runs([self.config(method, alone=alone, faster=faster)], NAMES[self.dataset])[0])
+        config = self.config(method, alone=alone, faster=faster)
+        return Seconds.mean(self.context.runs([config], NAMES[self.dataset])[0])
 
     def config(self, method: str, *, alone: bool = False, faster: float = 1.0) -> dict[str, Any]:
         """The run of a method."""
@@ -165,31 +142,44 @@ class Testbed:
             "features": "raw" if name == "cora" else "standard",
         }  # fmt: skip
 
-    def distgnn(self) -> Clock:
+    def distgnn(self) -> Seconds:
         """An epoch of DistGNN: its own where it is built, otherwise Non-cp's with a share of the traffic."""
         if METHODS["DistGNN"] in known_methods():
             return self.clock(METHODS["DistGNN"])
         return self.clock(NON_CP, faster=DELAYED)
 
-    def factor(self) -> float:
-        """How much slower compute is than modelled, by the DistGNN row of two layers; 1 where none is printed.
+    def overhead(self) -> float:
+        """Software seconds of a layer on all edges, by DistGNN's row of two layers; 0 where none is printed.
 
         Raises:
             InputError: what is not fitted takes longer than the printed epoch.
         """
         printed = cell(self.dataset, LAYERS[0], "DistGNN")
         if printed is None:
-            return 1.0
-        rest = replace(self, layers=LAYERS[0], parts=PARTS).distgnn()
-        left = printed - rest.codec - rest.halo - rest.reduce
+            return 0.0
+        left = printed - replace(self, layers=LAYERS[0], parts=PARTS).distgnn().epoch
         if left <= 0:
             said = f"what is not fitted takes longer than the printed {printed:.3g} s"
             raise InputError(f"{said} (DistGNN, {NAMES[self.dataset]}, {LAYERS[0]} layers)")
-        return left / rest.compute
+        return left / LAYERS[0]
+
+    def software(self, shares: Sequence[float] = ()) -> float:
+        """Seconds of an epoch beside what is modelled: a round per layer, and the handling of its edges.
+
+        A round takes what a layer of the smallest graph does, which has hardly any edges; the rest of `overhead` goes
+        with the edges of a machine.
+
+        Args:
+            shares: of the edges that each layer reads; by default all.
+        """
+        whole = self.overhead()
+        round_s = min(whole, replace(self, dataset="cora").overhead())
+        edges = sum(shares) if shares else float(self.layers)
+        return self.layers * round_s + edges * (whole - round_s) * PARTS / self.parts
 
     def seconds(self, method: str) -> float:
         """Predicted seconds of one epoch on the paper's machines."""
-        return self.clock(method).epoch(self.factor())
+        return self.clock(method).epoch + self.software()
 
     def shortage(self, method: str) -> str:
         """What of a method does not fit the machines, "" where all does; such a run is timed all the same."""
@@ -198,24 +188,35 @@ class Testbed:
 
     def sampled(self, fanouts: str) -> float:
         """Predicted seconds of an epoch of EC-Graph-S."""
-        return Clock.of(self.context.runs([self.sampled_config(fanouts)], "EC-Graph-S")[0]).epoch(self.factor())
+        record = self.context.runs([self.sampled_config(fanouts)], "EC-Graph-S")[0]
+        shares = record["epochs"][-1]["observed"] if self._drawn() else self._shares(fanouts)
+        kept = [shares[f"sampled halo edges/{layer}"] for layer in range(self.layers)]
+        return Seconds.mean(record).epoch + self.software(kept)
 
     def sampled_config(self, fanouts: str) -> dict[str, Any]:
         """EC-Graph-S: sampled from Cora where it is on disk; otherwise by expected shares, from counts."""
         c = counts(self.dataset)
         run = {
-            **model(self.dataset, self.layers), "cluster": self.cluster, "parts": PARTS, "epochs": PERIOD + 2,
+            **model(self.dataset, self.layers), "cluster": self.cluster, "parts": self.parts, "epochs": PERIOD + 2,
             "method": f"{ec_graph(self.dataset, 'ec-graph-s')}:fanouts={fanouts}",
         }  # fmt: skip
-        if self.dataset == "cora" and on_disk("cora"):
+        if self._drawn():
             split = f"counts:{c['train']}/{c['val']}/{c['test']}"
             plain = {"mode": "sim", "eval_every": -1, "deterministic": False}
             return {**plain, **run, "dataset": "cora", "split": split, "partitioner": "hash"}
-        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREAD[self.dataset])
-        shares = expected_shares(degrees, c["train"] / c["vertices"], list(map(int, fanouts.split("/"))), PARTS)
-        seen = {**self._predicted(ec_graph(self.dataset)), **shares}
+        seen = {**self._predicted(ec_graph(self.dataset)), **self._shares(fanouts)}
         rates = self.context.rates("ec-graph-s", seen)
         return {**SHAPES, **run, "dataset": workload(self.context, self.dataset), "rates": rates}
+
+    def _drawn(self) -> bool:
+        """Whether a sample can be drawn from the data set itself."""
+        return self.dataset == "cora" and on_disk("cora")
+
+    def _shares(self, fanouts: str) -> dict[str, float]:
+        """What a sample has of edges and rows, in expectation."""
+        c = counts(self.dataset)
+        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREAD[self.dataset])
+        return expected_shares(degrees, c["train"] / c["vertices"], list(map(int, fanouts.split("/"))), self.parts)
 
 
 def cell(dataset: str, layers: int, method: str) -> float | None:
@@ -226,9 +227,14 @@ def cell(dataset: str, layers: int, method: str) -> float | None:
     return None if value != value else value
 
 
-def alone_factor(context: Context, dataset: str, method: str) -> float:
-    """Compute factor of a single-machine library from its 2-layer row; 1 where that is not printed."""
-    printed = cell(dataset, LAYERS[0], method)
+def alone_seconds(context: Context, dataset: str, system: str, layers: int) -> float:
+    """Epoch of a library on one machine, with one constant from its row of two layers.
+
+    DGL's is a factor on the modelled work; PyG's, which writes out a message per edge, software seconds per layer. Both
+    are as modelled where that row is not printed.
+    """
+    now, first = (Machines(context, dataset, n).clock("single", alone=True).epoch for n in (layers, LAYERS[0]))
+    printed = cell(dataset, LAYERS[0], system)
     if printed is None:
-        return 1.0
-    return printed / Testbed(context, dataset, LAYERS[0]).clock("single", alone=True).epoch()
+        return now
+    return now * printed / first if system == "DGL" else now + layers * (printed - first) / LAYERS[0]

@@ -63,8 +63,8 @@ def shape(name: str) -> tuple[int, int, int, int]:
 
 def sage(name: str) -> dict[str, Any]:
     """Settings of the GraphSAGE that a graph is trained with."""
-    printed = {m["dataset"]: m for m in load.setup("bns-gcn")["model"] if m["name"] == "GraphSAGE"}
-    known = {k: printed[name][k] for k in ("layers", "hidden", "dropout")} if name in printed else AMAZON
+    printed = _printed_model(name)
+    known = {k: printed[k] for k in ("layers", "hidden", "dropout")} if printed else AMAZON
     linear = {"linear_layers": LINEAR[name]} if name in LINEAR else {}
     return {"model": "sage", "norm": "layer", "layer0": "precompute", **known, **linear}
 
@@ -81,7 +81,7 @@ def exchanged(model: Mapping[str, Any]) -> int:
 
 def halo_of(volume_mb: float, model: Mapping[str, Any]) -> float:
     """Halo rows of one exchange behind a printed volume of an epoch: both directions, fp32, summed over ranks."""
-    return volume_mb * 1e6 / (2 * exchanged(model) * int(model["hidden"]) * 4)
+    return volume_mb * load.MB / (2 * exchanged(model) * int(model["hidden"]) * 4)
 
 
 def bed_of(
@@ -166,12 +166,16 @@ def trainable(context: Context, name: str, **changes: Any) -> dict[str, Any]:
     """Settings that a graph or its stand-in is trained with: the paper's with `--full`, otherwise `SMALL`."""
     if not context.full:
         return {**sage(name), **SMALL, **changes}
-    printed = [m["lr"] for m in load.setup("bns-gcn")["model"] if m["dataset"] == name]
     protocol = "inductive" if name in INDUCTIVE else "transductive"
-    return {**sage(name), "lr": printed[0] if printed else 0.01, "protocol": protocol, **changes}
+    return {**sage(name), "lr": _printed_model(name).get("lr", 0.01), "protocol": protocol, **changes}
 
 
 def epochs_of(name: str) -> int:
     """Epochs that BNS-GCN trains a graph for; 1000 where it does not say."""
-    printed = [m["epochs"] for m in load.setup("bns-gcn")["model"] if m["dataset"] == name]
-    return int(printed[0]) if printed else 1000
+    return int(_printed_model(name).get("epochs", 1000))
+
+
+def _printed_model(name: str) -> dict[str, Any]:
+    """BNS-GCN's GraphSAGE on a graph, as printed; empty for a graph that only Sylvie has."""
+    found = load.entries("bns-gcn", "model", name="GraphSAGE", dataset=name)
+    return found[0] if found else {}

@@ -14,6 +14,8 @@ from harness.errors import InputError, unknown
 from harness.summary import row_of
 
 PUBLISHED = Path(__file__).parent / "published"
+MB, GB = 1e6, 1e9  # bytes; decimal, as the papers' volumes, bandwidths and memories are read
+GIB = 2**30  # bytes; what the worked example of EC-Graph's introduction calls GB
 NUMBERS = ("value", "layers", "partitions", "machines", "overlap_pct", "partition_index", "gpus_per_node", "spread")
 
 
@@ -79,3 +81,20 @@ def setup(paper: str) -> dict[str, Any]:
     if not path.is_file():
         raise unknown("paper", paper, [file.stem.removesuffix("-setup") for file in PUBLISHED.glob("*-setup.toml")])
     return tomllib.loads(path.read_text())
+
+
+def entry(paper: str, kind: str, **where: Any) -> dict[str, Any]:
+    """The one entry of a kind ("dataset", "model", "baseline") in a paper's set-up that has these values.
+
+    Raises:
+        InputError: there is none, or there are several.
+    """
+    found = entries(paper, kind, **where)
+    if len(found) != 1:
+        raise InputError(f"{len(found)} entries [[{kind}]] in the set-up of {paper} with {where}")
+    return found[0]
+
+
+def entries(paper: str, kind: str, **where: Any) -> list[dict[str, Any]]:
+    """All entries of a kind in a paper's set-up that have these values."""
+    return [e for e in setup(paper)[kind] if all(e.get(key) == wanted for key, wanted in where.items())]

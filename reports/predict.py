@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Literal
 
 from harness.errors import InputError
@@ -46,14 +47,36 @@ class Seconds:
     codec: float
     sample: float
     reduce: float
+    wait: float = 0.0  # for others, who compute for longer
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Seconds:
-        """From a result record. Raises InputError where the run failed."""
+        """The median epoch of a result record. Raises InputError where the run failed."""
         seconds = demand(record)["summary"]["seconds"]
+        return replace(cls._of(seconds), epoch=seconds["epoch"])
+
+    @classmethod
+    def mean(cls, record: Mapping[str, Any], skip: int = 2) -> Seconds:
+        """Mean over a record's epochs but the first ones, also of one that would not fit its machines.
+
+        Raises:
+            InputError: the run failed.
+        """
+        timed = record if record["state"] == "out_of_memory" else demand(record)
+        epochs = [epoch["seconds"] for epoch in timed["epochs"][skip:]]
+        return cls._of({name: fmean(seconds[name] for seconds in epochs) for name in epochs[0]})
+
+    @classmethod
+    def _of(cls, seconds: Mapping[str, float]) -> Seconds:
         comm = seconds["halo"] + seconds["swap"] + seconds["wait"]
         compute = seconds["compute"] + seconds["codec"] + seconds["sample"]
-        return cls(seconds["epoch"], comm, compute, seconds["codec"], seconds["sample"], seconds["reduce"])
+        rest = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
+        return cls(comm + compute + seconds["reduce"], comm, compute, *rest)
+
+    @property
+    def work(self) -> float:
+        """What grows with a slower device: computing, sampling, and waiting for those who do; not the codec."""
+        return self.compute - self.codec + self.wait
 
 
 @dataclass(frozen=True, kw_only=True)

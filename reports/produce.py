@@ -29,7 +29,7 @@ from harness.workers import Died, each
 from reports.context import COMPUTING, ROOT, Context, code_version, versions
 from reports.load import PUBLISHED
 from reports.papers import PAPERS, everything
-from reports.table import Item, Plot, Table
+from reports.table import Item, Plot, Table, shared_stand_ins
 
 FORMAT = 1
 TABLE_SUFFIXES = (".md", ".csv", ".tex")
@@ -159,7 +159,12 @@ def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:
         return said
     finally:
         torch.set_num_threads(threads)
-    item = replace(item, commands=tuple(dict.fromkeys([*item.commands, *context.asked])))
+    shared = tuple(line for line in shared_stand_ins(item.rows) if line not in item.assumptions)
+    item = replace(
+        item,
+        commands=tuple(dict.fromkeys([*item.commands, *context.asked])),
+        assumptions=(*item.assumptions, *shared),
+    )
     _place(key, context).parent.mkdir(parents=True, exist_ok=True)
     if isinstance(item, Table):
         for suffix, text in zip(TABLE_SUFFIXES, (item.markdown(), item.csv(), item.latex()), strict=True):

@@ -45,8 +45,7 @@ class Counts:
 
 def dataset(name: str) -> Mapping[str, Any]:
     """A graph of the paper's Table 1, from its set-up."""
-    found: Mapping[str, Any] = next(entry for entry in load.setup(PAPER)["dataset"] if entry["name"] == name)
-    return found
+    return load.entry(PAPER, "dataset", name=name)
 
 
 def cut_share() -> float:
@@ -134,7 +133,7 @@ class Gcn:
 
     def peak_gb(self, parts: int, overlap: float, bound: str) -> float:
         """Memory of the least or fullest worker."""
-        return self.workers[parts, overlap, bound].peak_bytes / 1e9
+        return self.workers[parts, overlap, bound].peak_bytes / load.GB
 
     def seconds(self, parts: int, overlap: float) -> float:
         """Time to convergence: the fullest worker's epochs and their averages."""
@@ -196,7 +195,7 @@ def _workers(
     wanted, notes = dict[tuple[int, float, str], Counts](), []
     for count in parts:
         cells = printed(table, "KW-GCN", "gpu_memory_allocated", count, 0.0)
-        scales = dict(zip(cells["bound"], 1e9 * cells["value"] / mean[count].peak_bytes, strict=True))
+        scales = dict(zip(cells["bound"], load.GB * cells["value"] / mean[count].peak_bytes, strict=True))
         wanted |= {(count, o, bound): counts(name, count, o, s) for o in OVERLAPS for bound, s in scales.items()}
         said = " and ".join(f"{scale:.2f}" for scale in scales.values())
         notes.append(
@@ -217,13 +216,13 @@ def sage_bytes(name: str, parts: int, overlap: float, bound: str = "") -> float:
     drop = _printed_value("table2", "GraphSAGE", memory, 1, None) - _printed_value(
         "table2", "GraphSAGE", memory, 3, 0.0
     )
-    slope = 1e9 * drop / (one - three)
+    slope = load.GB * drop / (one - three)
     table, base = ("table2", 3) if name == "reddit" else ("table4", 20)
-    fitted = 1e9 * _printed_value(table, "GraphSAGE", memory, base, 0.0)
+    fitted = load.GB * _printed_value(table, "GraphSAGE", memory, base, 0.0)
     constant = fitted - slope * counts(name, base).nbytes
     scale = 1.0
     if bound:
         cells = printed(table, "GraphSAGE", memory, parts, 0.0)
-        isolated = 1e9 * float(cells.loc[cells["bound"] == bound, "value"].iloc[0])
+        isolated = load.GB * float(cells.loc[cells["bound"] == bound, "value"].iloc[0])
         scale = (isolated - constant) / (slope * counts(name, parts).nbytes)
     return constant + scale * slope * counts(name, parts, overlap).nbytes

@@ -11,9 +11,9 @@ from reports.drawing import panels
 from reports.graphs import SMALL_SAID, epochs_of, select, timed, value
 from reports.predict import Seconds
 from reports.sylvie_figures import BOUNDARY, single, single_fit
-from reports.sylvie_scores import settings
+from reports.sylvie_scores import parts_of_training, settings
 from reports.table import Ordering, Plot, Row
-from reports.train import Trained, accuracies
+from reports.train import accuracies
 
 STALE = {
     "DGL": "vanilla",
@@ -26,25 +26,18 @@ BITS = {"FP32": "vanilla", **{f"{b} bits": f"sylvie-s:bits={b}:side=fp16" for b 
 BITS["1 bit"] = "sylvie-s:bits=1:side=fp16"
 
 
-def early(run: Trained, name: str) -> float:
-    """Mean test accuracy over the first half of the epochs: the area under the curve early in training."""
-    epochs, scores = run.curve(name)
-    half = [score for epoch, score in zip(epochs, scores, strict=True) if epoch <= max(epochs) / 2]
-    return sum(half) / max(len(half), 1)
-
-
 def figure8(context: Context) -> Plot:
     """Accuracy against epochs with stale rows and periodic synchronisation, Reddit."""
     key, paths = "sylvie/figure8", context.figure_paths("sylvie/figure8")
     run = accuracies(
-        context, "reddit", STALE, parts=8, model=settings(context, "reddit", "GraphSAGE"),
+        context, "reddit", STALE, parts=parts_of_training(context), model=settings(context, "reddit", "GraphSAGE"),
         epochs=epochs_of("reddit"), seeds=1,
     )  # fmt: skip
     with panels(paths, 1) as (axes,):
         curves(axes, {name: run.curve(name) for name in STALE}, colours_of(STALE))
         axes.set_xlabel("epoch")
         axes.set_ylabel("test accuracy (%)")
-    ours: dict[str, float | None] = {name: early(run, name) for name in STALE}
+    ours: dict[str, float | None] = {name: run.early(name) for name in STALE}
     ahead = (
         ("stale rows slow training down", ("DGL", "Sylvie-A")),
         ("one bit does not", ("Sylvie-S", "Sylvie-A")),

@@ -6,7 +6,19 @@ from typing import Any
 
 from reports import load
 from reports.context import Context
-from reports.graphs import NAMES, SMALL_SAID, SYSTEMS, built, epochs_of, score, select, trainable, value, variant
+from reports.graphs import (
+    NAMES,
+    SMALL_PARTS,
+    SMALL_SAID,
+    SYSTEMS,
+    built,
+    epochs_of,
+    score,
+    select,
+    trainable,
+    value,
+    variant,
+)
 from reports.sylvie_times import FITTED, GRAPHS, METHODS, MODELS, SETTING, SHRINKS, Case, case, speed_ups
 from reports.table import POINTS, Ordering, Row, Table
 from reports.train import accuracies
@@ -18,6 +30,11 @@ ALL = "sylvie-s:bits=1:scope=all"
 def settings(context: Context, name: str, model: str) -> dict[str, Any]:
     """Settings of a model, by its printed name, on a graph or its stand-in."""
     return variant(trainable(context, name), MODELS[model])
+
+
+def parts_of_training(context: Context) -> int:
+    """The 16 GPUs of two servers with `--full`, otherwise as many as stand-ins are cut into elsewhere."""
+    return 16 if context.full else SMALL_PARTS
 
 
 def table1(context: Context) -> Table:
@@ -102,7 +119,8 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     """Accuracies of one graph and model. Where the printed ones of Sylvie-S and DGL are level, ours have to be."""
     methods = {printed: METHODS[printed] for printed in dict.fromkeys(frame["method"]) if built(METHODS[printed])}
     run = accuracies(
-        context, name, methods, parts=8, model=settings(context, name, model), epochs=epochs_of(name), share=1 / 6
+        context, name, methods, parts=parts_of_training(context), model=settings(context, name, model),
+        epochs=epochs_of(name), share=0.3,
     )  # fmt: skip
     rows = [
         score(f"{NAMES[name]}, {model}, {line.method}", line.value, run, line.method,
@@ -126,7 +144,7 @@ def table4(context: Context) -> Table:
         for model in MODELS:
             mine = select(frame, dataset=name, model=model)
             run = accuracies(
-                context, name, methods, parts=8, model=settings(context, name, model),
+                context, name, methods, parts=parts_of_training(context), model=settings(context, name, model),
                 epochs=epochs_of(name), share=1 / 4,
             )  # fmt: skip
             label = f"{NAMES[name]}, {model}"

@@ -130,12 +130,12 @@ def _rows(case: Case) -> tuple[list[Row], tuple[float, float]]:
         first, label = printed == "DGL", f"{NAMES[case.name]}, {printed}"
         mine = select(frame, method=printed)
         main, side = (value(mine, metric=f"epoch_comm_volume_{kind}") for kind in ("main", "error_compensated"))
-        said = (rows_sent * width * 4 if first else rows_sent * width / 8) / 1e6
+        said = (rows_sent * width * 4 if first else rows_sent * width / 8) / load.MB
         rows += [
             Row(label=label, quantity="volume, main data", unit="MB", published=main, ours=said,
                 how="quoted" if first else "closed form", judge="none", note="" if first else IDENTITY),
             Row(label=label, quantity="volume, scales", unit="MB", published=side,
-                ours=0.0 if first else rows_sent * SIDE_BYTES / 1e6, how="quoted" if first else "fitted"),
+                ours=0.0 if first else rows_sent * SIDE_BYTES / load.MB, how="quoted" if first else "fitted"),
             timed(label, "epoch time", value(mine, metric="epoch_time"), ours.epoch, fitted=first,
                   note="" if first else SHRINKS),
             timed(label, "communication", value(mine, metric="epoch_time_comm"), ours.comm,

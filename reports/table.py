@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -276,6 +276,25 @@ def judged_errors(items: list[Item]) -> Iterator[tuple[float, Item, Row]]:
     """(relative error, table or figure, row) of every row whose error counts."""
     for item in items:
         yield from ((row.error, item, row) for row in item.rows if row.counts and row.error is not None)
+
+
+STANDS_IN = " stands in for "
+"""Between the graph that was trained and the published one, in a row's `data`."""
+
+
+def shared_stand_ins(rows: Iterable[Row]) -> tuple[str, ...]:
+    """A line for every graph that stands in for several published ones: their rows are of the same runs."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        graph, stands_in, published = row.data.partition(STANDS_IN)
+        if stands_in:
+            found.setdefault(graph, {})[published] = None
+    return tuple(
+        f"{graph} stands in for {' and '.join(published)}: where their settings are equal their rows are of the same "
+        "runs, and not independent"
+        for graph, published in found.items()
+        if len(published) > 1
+    )
 
 
 def contradiction(conflict: str) -> str:

@@ -1,8 +1,10 @@
 """Accuracies behind a report: which graph is trained on, for how many epochs and seeds, and what came out.
 
-The paper's graph is used where it is on disk and can be afforded, otherwise the stand-in that says so. Epochs follow
-from the budget by a fixed estimate of cost, not by the clock: an equal budget trains equal runs on every machine.
-Several published graphs may share a stand-in; what the same runs say of a claim counts once (`Ordering.runs`).
+The paper's graph is used where it is on disk and can be afforded, otherwise the stand-in that says so: for every
+published graph the most similar one that the budget affords. Epochs follow from the budget by a fixed estimate of cost,
+not by the clock: an equal budget trains equal runs on every machine. Where published graphs share a stand-in all the
+same, a table says so (`reports.table.shared_stand_ins`), and what the same runs say of a claim counts once
+(`Ordering.runs`).
 """
 
 from __future__ import annotations
@@ -19,22 +21,25 @@ import numpy as np
 from harness.errors import InputError, unknown
 from harness.spec import from_mapping
 from reports.context import Context, demand
-from reports.table import POINTS, Ordering
+from reports.table import POINTS, STANDS_IN, Ordering
 
 # Published name -> (names under which the real one may be found, its directed edges, stand-ins by preference).
 GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
     "cora": (("cora", "pyg:Cora"), 10_556, ("citeseer", "synthetic:nodes=2700,degree=4,features=256")),
     "citeseer": (("citeseer", "pyg:CiteSeer"), 9_104, ("cora", "synthetic:nodes=3300,degree=3,features=256")),
     "pubmed": (("pubmed", "pyg:PubMed"), 88_654, ("citeseer", "cora", "synthetic:nodes=4000,degree=4.5,classes=3")),
-    "reddit": (("reddit", "pyg:Reddit"), 114.6e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")),
-    "ogbn-products": (
-        ("ogbn-products", "ogb:ogbn-products"), 123.7e6, ("amazon_computers", "synthetic:products-like,scale=0.003")
+    "reddit": (  # skewed degrees, the densest here of which neighbours agree as often (0.78)
+        ("reddit", "pyg:Reddit"), 114.6e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")
+    ),
+    "ogbn-products": (  # many nodes, dense features, neighbours that nearly always agree
+        ("ogbn-products", "ogb:ogbn-products"), 123.7e6, ("mnist_knn15", "synthetic:products-like,scale=0.003")
     ),
     "amazon2m": (("amazon2m",), 96.7e6, ("amazon_computers", "synthetic:products-like,scale=0.003")),
-    "ogbn-papers100m": (("ogb:ogbn-papers100M",), 3.23e9, ("citeseer", "cora", "synthetic:nodes=6000,degree=29")),
-    "yelp": (
+    "ogbn-papers100m": (("ogb:ogbn-papers100M",), 3.23e9, ("coauthor_physics", "synthetic:nodes=6000,degree=29")),
+    "yelp": (  # users and their friends
         ("yelp", "pyg:Yelp"), 14.0e6,
-        ("synthetic:yelp-like,scale=0.01,classes=20,features=64,signal=0.7,label_noise=0.2,multilabel=0",),
+        ("github_social",
+         "synthetic:yelp-like,scale=0.01,classes=20,features=64,signal=0.7,label_noise=0.2,multilabel=0"),
     ),
     "amazon": (
         ("amazon", "pyg:AmazonProducts"), 264.3e6,
@@ -42,6 +47,9 @@ GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
     ),
     "friendster": ((), 3.6e9, ("synthetic:nodes=6000,degree=29",)),
 }  # fmt: skip
+# Values of the features of stand-ins (nodes x width) that cost more than one table of the default budget has.
+LARGE = {"github_social": 151.0e6, "coauthor_physics": 290.3e6}
+VALUES_PER_SECOND = 1e6  # such a stand-in is used where it has at most so many per second of the table's share
 SETTINGS = {"amazon_computers": {"features": "standard"}}  # what a stand-in needs to be learnt in few epochs
 EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
 EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
@@ -112,6 +120,12 @@ class Trained:
         points = [(e["epoch"] + 1, 100 * e["test"]) for e in self.records[label][0]["epochs"] if e["test"] is not None]
         return [epoch for epoch, _ in points], [score for _, score in points]
 
+    def early(self, label: str) -> float:
+        """Mean test accuracy over the first half of the epochs: the area under the curve early in training."""
+        epochs, scores = self.curve(label)
+        half = [score for epoch, score in zip(epochs, scores, strict=True) if epoch <= max(epochs) / 2]
+        return sum(half) / max(len(half), 1)
+
 
 def accuracies(
     context: Context,
@@ -153,11 +167,21 @@ def accuracies(
     grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
     limit = "as in the paper" if context.full else f"chosen for {share * context.seconds:.0f} s on one core"
     said = f"{data or name}: {count} epochs, {runs} seed{'s' * (runs > 1)}, {parts} parts; {limit}"
-    scored = {label: _score(group) for label, group in grouped.items()}
     where, commands = f"{data or name}, {parts} parts", context.texts_of(made.values())
     return Trained(
-        scores=scored, records=grouped, data=data, said=said, commands=commands, where=where, majority=_majority(name)
+        scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
+        said=said + _nearer(graph, name), commands=commands, where=where, majority=_majority(name),
     )  # fmt: skip
+
+
+def _nearer(graph: str, name: str) -> str:
+    """What to say where a more similar stand-in is on disk, but takes more than the budget."""
+    from harness.datasets import known
+
+    first = GRAPHS[graph][2][0]
+    there = {known_name for known_name, _, here in known() if here}
+    nearer = name in GRAPHS[graph][2][1:] and first in there
+    return f"; {first} is more similar and takes a larger budget" if nearer else ""
 
 
 @cache
@@ -187,8 +211,13 @@ def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
         for name in real:
             if name in there:
                 return name, ""
-    found = next(name for name in others if name in there or name.startswith("synthetic:"))
-    return found, f"{found} stands in for {graph}"
+    affordable_here = VALUES_PER_SECOND * context.seconds
+    found = next(
+        name for name in others
+        if name.startswith("synthetic:")
+        or (name in there and (context.full or LARGE.get(name, 0.0) <= affordable_here))
+    )  # fmt: skip
+    return found, f"{found}{STANDS_IN}{graph}"
 
 
 def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tuple[int, int]:

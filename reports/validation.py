@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 
 from harness.console import significant
 from harness.results import write_atomically
-from harness.validation import COMPONENTS, FOREIGN, verdict
+from harness.validation import COMPONENTS, Verdict, verdict
 from reports.figures import MARKERS, STYLE, method_colours
 
 Record = dict[str, Any]
@@ -52,13 +52,20 @@ def scatter(records: Sequence[Record], out_stem: Path) -> list[Path]:
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
         axes.set_xlabel("measured epoch time, median (ms)")
         axes.set_ylabel("predicted epoch time (ms)")
-        found = verdict(records)
-        axes.set_title(f"{found.cells} cells: median error {found.median:.1%}, 90 % within {found.p90:.1%}", loc="left")
+        axes.set_title(_title(verdict(records)), loc="left")
         figure.legend(handles=handles, loc="outside right upper", frameon=False)
         paths = [out_stem.with_name(out_stem.name + suffix) for suffix in (".png", ".svg")]
         figure.savefig(paths[0], dpi=200, metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
     return paths
+
+
+def _title(found: Verdict) -> str:
+    judged = found.cells - found.disturbed
+    if not judged:
+        return f"{found.cells} cells, all disturbed by others"
+    hollow = f" (hollow: {found.disturbed} disturbed)" if found.disturbed else ""
+    return f"{judged} cells{hollow}: median error {found.median:.1%}, 90 % within {found.p90:.1%}"
 
 
 def _bands(axes: Axes, low: float, high: float) -> None:
@@ -70,12 +77,12 @@ def _bands(axes: Axes, low: float, high: float) -> None:
 
 
 def _points(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
-    """A colour per method, a marker per cluster; hollow where others used the machine. Answers the legend."""
+    """A colour per method, a marker per cluster; hollow where others disturbed it. Answers the legend."""
     colours = method_colours(record["method"] for record in records)
     places = list(dict.fromkeys((record["cluster"], record["parts"]) for record in records))
     for record in records:
         at = places.index((record["cluster"], record["parts"]))
-        colour, quiet = colours[record["method"]], record["foreign_load"] <= FOREIGN
+        colour, quiet = colours[record["method"]], not record["disturbed"]
         axes.errorbar(
             record["measured"]["epoch"] * 1e3,
             record["predicted"]["epoch"] * 1e3,
@@ -98,7 +105,7 @@ def _row(record: Record) -> dict[str, Any]:
     named = {name: record[name] for name in ("method", "dataset", "model", "partitioner", "parts", "cluster")}
     for name in COMPONENTS:
         named |= {f"{side}_{name}": record[side][name] for side in ("predicted", "measured")}
-    rest = ("error", "bytes_equal", "foreign_load", "epochs")
+    rest = ("error", "bytes_equal", "foreign_load", "disturbed", "epochs")
     return named | {"spread": record["measured"]["spread"]} | {name: record[name] for name in rest}
 
 
@@ -112,14 +119,13 @@ def _markdown(rows: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:
         times = [" / ".join(significant(1e3 * seconds) for seconds in pair) for pair in pairs]
         cells = [row["method"], f"{row['dataset']}, {row['model']}, {row['partitioner']}", row["cluster"]]
         cells += [str(row["parts"]), *times, significant(1e3 * row["spread"]), f"{100 * row['error']:+.1f} %"]
-        cells += ["equal" if row["bytes_equal"] else "differ", f"{100 * row['foreign_load']:.0f} %"]
+        cells += [
+            "equal" if row["bytes_equal"] else "differ",
+            f"{100 * row['foreign_load']:.0f} %" + (" (left out)" if row["disturbed"] else ""),
+        ]
         lines.append("| " + " | ".join(cells) + " |")
-    found = verdict(records)
-    text = (
-        f"{found.cells} cells, seconds predicted / measured (median of {rows[0]['epochs']} epochs after the warm-up; "
+    head = (
+        f"{verdict(records)}. Milliseconds, predicted / measured: medians of {rows[0]['epochs']} epochs after the "
+        "warm-up; spread: interquartile range; others: share of the cores that other programs kept busy"
     )
-    text += "spread: interquartile range; others: cores that other programs kept busy).\n"
-    text += f"Error of the epoch time: median {found.median:.1%}, 90th percentile {found.p90:.1%}. "
-    text += f"Kendall's tau of the order of methods: {found.tau:.2f}. "
-    text += f"Bytes: {'equal in every cell' if found.bytes_equal else 'not equal'}.\n"
-    return text.replace("seconds predicted", "predicted") + "\n" + "\n".join(lines) + "\n"
+    return f"{head}.\n\n" + "\n".join(lines) + "\n"

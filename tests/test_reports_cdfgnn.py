@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reports import cdfgnn, cdfgnn_times
-from reports.cdfgnn_accuracy import VARIANTS, _falls
+from reports.cdfgnn_accuracy import VARIANTS, _falls, _largest_between, _quiet
 from reports.cdfgnn_times import NAMES, PARTITIONERS, PRINTED_GPUS, Cut, Printed
 from reports.context import Context, demand
 from reports.load import published
@@ -103,3 +103,11 @@ def test_shares_fall_from_the_first_third_to_the_second() -> None:
     assert _falls("g", "layer", [100.0, 90.0, 10.0, 5.0, 50.0, 60.0]).verdict == "right"
     assert _falls("g", "layer", [10.0, 10.0, 40.0, 50.0, 0.0, 0.0]).verdict == "wrong"
     assert [text.partition(":")[0] for text in VARIANTS.values()] == ["cdfgnn"] * 4
+
+
+def test_a_threshold_that_swells_and_messages_that_stop() -> None:
+    swells, grows = _largest_between("g", [1.0, 3.0, 2.0]), _largest_between("g", [1.0, 2.0, 3.0])
+    assert [ordering.verdict for ordering in swells] == ["right", "right"]
+    assert [ordering.verdict for ordering in grows] == ["right", "wrong"]
+    assert _quiet("g", "layer", [100.0] * 50 + [1.0] * 50).verdict == "right"
+    assert _quiet("g", "layer", [100.0] * 50 + [20.0] * 50).verdict == "wrong"

@@ -12,8 +12,10 @@ import pytest
 
 from harness.errors import InputError
 from harness.spec import from_mapping
+from reports import train
 from reports.context import SHAPES, Context, data_state, demand
 from reports.train import EPOCHS, accuracies, affordable, chosen_graph
+from tests.conftest import real_data
 
 SMALL = {"dataset": "synthetic:nodes=60,degree=4,features=4", "hidden": 4, "epochs": 2, "threads": 1}
 
@@ -104,6 +106,20 @@ def test_commands_name_what_differs(context: Context) -> None:
 )
 def test_the_budget_buys_epochs_before_seeds(seconds: float, cost: float, found: tuple[int, int]) -> None:
     assert affordable(seconds, cost, 200, 3) == found
+
+
+def test_every_graph_has_the_most_similar_stand_in_that_the_budget_affords(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALOSCOPE_DATA", str(real_data()))
+    small, large = (Context(tmp_path, seconds=seconds, quiet=True) for seconds in (43.0, 400.0))
+    papers = (("reddit", "yelp", "ogbn-products", "amazon"), ("cora", "pubmed", "reddit", "ogbn-papers100m"))
+    for context in (small, large):
+        for graphs in papers:
+            assert len({chosen_graph(context, graph)[0] for graph in graphs}) == len(graphs)
+    assert chosen_graph(small, "yelp")[0].startswith("synthetic:") and chosen_graph(large, "yelp")[0] == "github_social"
+    assert train._nearer("yelp", chosen_graph(small, "yelp")[0]).startswith("; github_social is more similar")
+    assert train._nearer("yelp", "github_social") == "" == train._nearer("reddit", "amazon_computers")
 
 
 def test_training_says_what_stood_in(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

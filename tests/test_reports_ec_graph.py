@@ -18,8 +18,9 @@ from reports.drawing import panels
 from reports.ec_graph_accuracy import _ablation_orderings, ablation, reached_at
 from reports.ec_graph_figures import metis_share
 from reports.ec_graph_sampled import expected_shares, kept
-from reports.ec_graph_times import LAYERS, NAMES, NON_CP, PERIOD, Clock, Testbed, bits, cell, counts
+from reports.ec_graph_times import LAYERS, NAMES, NON_CP, PERIOD, Machines, bits, cell, counts
 from reports.load import published
+from reports.predict import Seconds
 from reports.table import Row
 from reports.train import Trained
 from tests.conftest import real_data
@@ -74,32 +75,33 @@ def test_cells_and_bits_are_those_of_the_files() -> None:
 
 
 def test_a_fit_reproduces_its_row_and_predicts_the_next(context: Context) -> None:
-    bed = Testbed(context, "reddit", 2)
-    factor, printed = bed.factor(), cell("reddit", 2, "DistGNN")
-    fifth = bed.clock(NON_CP, faster=5.0)
-    assert fifth.epoch(factor) == pytest.approx(printed)
-    assert 5 * fifth.halo == pytest.approx(bed.clock(NON_CP).halo, rel=0.1)  # bandwidth-bound
-    row = ec_graph_table4._row(context, _line("reddit", 2, "EC-Graph"), {})
+    bed = Machines(context, "reddit", 2)
+    printed = cell("reddit", 2, "DistGNN")
+    fifth, whole = bed.clock(NON_CP, faster=5.0), bed.clock(NON_CP)
+    assert fifth.epoch + bed.software() == pytest.approx(printed)
+    assert 5 * (fifth.comm - fifth.wait) == pytest.approx(whole.comm - whole.wait, rel=0.1)  # bandwidth-bound
+    row = ec_graph_table4._row(context, _line("reddit", 2, "EC-Graph"))
     assert row.how == "simulated" and row.counts
     assert row.ours is not None and 0.5 < row.ours / 3.854 < 1.5
     assert row.ours < bed.seconds(NON_CP)
 
 
-def test_one_factor_serves_every_depth(context: Context) -> None:
-    first, third = Testbed(context, "reddit", 2), Testbed(context, "reddit", 3, parts=12)
-    assert third.factor() == first.factor()
-    rows = [ec_graph_table4._row(context, _line("reddit", layers, "DistGNN"), {}) for layers in (2, 3)]
+def test_one_constant_serves_every_depth(context: Context) -> None:
+    first, third = Machines(context, "reddit", 2), Machines(context, "reddit", 3, parts=12)
+    assert third.overhead() == first.overhead()
+    rows = [ec_graph_table4._row(context, _line("reddit", layers, "DistGNN")) for layers in (2, 3)]
     assert [row.how for row in rows] == ["fitted", "simulated"] and [row.counts for row in rows] == [False, True]
     assert rows[0].ours == pytest.approx(rows[0].published)
-    modelled = Testbed(context, "reddit", 3).clock(NON_CP, faster=5.0)
-    assert rows[1].ours == pytest.approx(modelled.epoch(first.factor())) and rows[1].ours != rows[1].published
+    modelled = Machines(context, "reddit", 3).clock(NON_CP, faster=5.0)
+    assert rows[1].ours == pytest.approx(modelled.epoch + 3 * first.overhead()) and rows[1].ours != rows[1].published
+    assert third.software([1.0, 0.5, 0.0]) < third.software() < 3 * third.overhead(), "half the edges are on a machine"
 
 
 def test_an_epoch_too_short_for_its_traffic_is_refused(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Testbed, "clock", lambda self, method, **more: Clock(1.0, 1.0, 1.0, 1.0))
-    assert Testbed(context, "reddit", 2).factor() == pytest.approx((cell("reddit", 2, "DistGNN") or 0.0) - 3.0)
+    monkeypatch.setattr(Machines, "clock", lambda self, method, **more: Seconds(4.0, 1.0, 2.0, 1.0, 0.0, 1.0))
+    assert Machines(context, "reddit", 2).overhead() == pytest.approx(((cell("reddit", 2, "DistGNN") or 0.0) - 4.0) / 2)
     with pytest.raises(InputError, match=r"printed 0\.034 s \(DistGNN, Cora, 2 layers\)"):
-        Testbed(context, "cora", 4).factor()
+        Machines(context, "cora", 4).overhead()
 
 
 def test_a_system_that_comes_to_be_built_is_timed_by_its_own_run(
@@ -107,23 +109,23 @@ def test_a_system_that_comes_to_be_built_is_timed_by_its_own_run(
 ) -> None:
     own = {"agl": 7.0, "ec-graph-s": 9.0}
     monkeypatch.setattr(ec_graph_table4, "known_methods", lambda: list(own))
-    monkeypatch.setattr(Testbed, "seconds", lambda self, method: own[method])
-    rows = [ec_graph_table4._row(context, _line("reddit", 2, name), {}) for name in ("AGL", "DistDGL")]
+    monkeypatch.setattr(Machines, "seconds", lambda self, method: own[method])
+    rows = [ec_graph_table4._row(context, _line("reddit", 2, name)) for name in ("AGL", "DistDGL")]
     assert [(row.ours, row.verdict[:9]) for row in rows] == [(7.0, "within 15"), (None, "not built")]
 
 
 def test_an_unsampled_row_repeats_another_and_is_not_judged(context: Context) -> None:
-    row, other = (ec_graph_table4._row(context, _line("cora", 2, name), {}) for name in ("EC-Graph-S", "EC-Graph"))
+    row, other = (ec_graph_table4._row(context, _line("cora", 2, name)) for name in ("EC-Graph-S", "EC-Graph"))
     assert row.ours == other.ours and other.counts and not row.counts
-    assert row.verdict == "not judged" and row.note == "the EC-Graph row again"
+    assert row.verdict == "not judged" and row.note.startswith("the EC-Graph row again; compute")
 
 
 def test_a_sample_costs_less_than_the_whole(context: Context) -> None:
-    row = ec_graph_table4._row(context, _line("reddit", 2, "EC-Graph-S"), {})
-    bed = Testbed(context, "reddit", 2)
+    row = ec_graph_table4._row(context, _line("reddit", 2, "EC-Graph-S"))
+    bed = Machines(context, "reddit", 2)
     assert row.how == "simulated" and row.counts
     assert row.ours is not None and 0 < row.ours < bed.seconds(NON_CP)
-    assert "dense" in row.note
+    assert "no sample reads" in row.note
     assert bed.sampled("10/5") == row.ours < bed.sampled("100/50")
 
 
@@ -172,16 +174,16 @@ def _pairs(part: np.ndarray, node: np.ndarray) -> int:
 
 
 def test_rows_without_a_method_say_so(context: Context) -> None:
-    rows = {name: ec_graph_table4._row(context, _line("reddit", 2, name), {}) for name in ("AGL", "DistGNN")}
+    rows = {name: ec_graph_table4._row(context, _line("reddit", 2, name)) for name in ("AGL", "DistGNN")}
     assert [row.verdict for row in rows.values()] == ["not built", "fitted"]
     assert all(row.published for row in rows.values())
 
 
 def test_papers_have_no_fit_and_contradict_themselves(context: Context) -> None:
-    assert Testbed(context, "ogbn-papers100m", 2).factor() == 1.0
-    row = ec_graph_table4._row(context, _line("ogbn-papers100m", 2, "EC-Graph"), {})
+    assert Machines(context, "ogbn-papers100m", 2).software() == 0.0
+    row = ec_graph_table4._row(context, _line("ogbn-papers100m", 2, "EC-Graph"))
     assert row.conflict == "EC6" and not row.counts
-    assert row.note.endswith("GB")  # the trends of a rank exceed its machine
+    assert "GB; compute" in row.note  # the trends of a rank exceed its machine
 
 
 def _line(dataset: str, layers: int, method: str) -> pd.Series:
@@ -195,9 +197,9 @@ def test_a_clock_averages_a_whole_period() -> None:
         return {"seconds": {**dict.fromkeys(names, 1.0), "halo": halo}}
 
     record = {"state": "done", "epochs": [epoch(99.0), epoch(99.0), *[epoch(0.0)] * (PERIOD - 1), epoch(10.0)]}
-    clock = Clock.of(record)
-    assert clock == Clock(compute=3.0, codec=1.0, halo=2.0, reduce=1.0)
-    assert clock.epoch(2.0) == 10.0
+    found = Seconds.mean(record)
+    assert found == Seconds(epoch=7.0, comm=3.0, compute=3.0, codec=1.0, sample=1.0, reduce=1.0, wait=1.0)
+    assert found.work == 3.0
 
 
 def test_orderings_follow_the_printed_numbers() -> None:

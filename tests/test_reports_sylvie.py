@@ -14,7 +14,7 @@ from reports import sylvie
 from reports.context import Context
 from reports.graphs import select, value
 from reports.load import published
-from reports.sylvie_curves import BITS, early
+from reports.sylvie_curves import BITS
 from reports.sylvie_scores import _bounded
 from reports.sylvie_times import METHODS, _rows, case, speed_ups
 from tests.made_up_runs import quick, trained
@@ -126,7 +126,7 @@ def test_quantising_everything_is_judged_by_its_place(context: Context, made_up:
 
 def test_early_accuracy_is_that_of_the_first_half(context: Context) -> None:
     run = trained(context, "reddit", {"DGL": "vanilla"}, parts=2)
-    assert early(run, "DGL") == pytest.approx((17.5 + 35.0) / 2)
+    assert run.early("DGL") == pytest.approx((17.5 + 35.0) / 2)
 
 
 def test_bits_fall_from_left_to_right() -> None:

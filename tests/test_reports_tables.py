@@ -15,7 +15,17 @@ from harness.errors import InputError
 from reports import load
 from reports.papers import PAPERS, chosen, everything
 from reports.produce import Entry
-from reports.table import CLOSE, Ordering, Plot, Row, Table, orderings_right, shown_number, verdict_line
+from reports.table import (
+    CLOSE,
+    Ordering,
+    Plot,
+    Row,
+    Table,
+    orderings_right,
+    shared_stand_ins,
+    shown_number,
+    verdict_line,
+)
 from reports.verdicts import paper_rows, summary, uncounted_orderings, unjudged, worst_rows
 
 NASTY = '<script>alert("1")</script> | a_b & 50 % {x} \\ $y$'
@@ -231,3 +241,12 @@ def test_chosen_keys() -> None:
     assert chosen([]) == list(everything())
     with pytest.raises(InputError, match="did you mean 'sylvie/table3'"):
         chosen(["sylvie/tabel3"])
+
+
+def test_rows_of_one_stand_in_for_several_graphs_are_not_independent() -> None:
+    rows = [
+        row(data=f"{graph} stands in for {name}") for graph, name in (("a", "x"), ("a", "y"), ("b", "z"), ("a", "x"))
+    ]
+    (said,) = shared_stand_ins(rows)
+    assert said.startswith("a stands in for x and y: ") and "not independent" in said
+    assert shared_stand_ins([row(), row(data="b stands in for z")]) == ()

@@ -166,6 +166,9 @@ def test_a_fingerprint_tells_descriptions_apart(tmp_path: Path) -> None:
     assert found[0] == found[1] != found[2]
 
 
+PAIRS = [[0, 10, 20, 30], [1, 0, 2, 3], [0, 0, 0, 7], [40, 0, 5, 0]]  # row i: what part i has from every other
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({}, "needs parts.boundary or parts.ratio"),
     ({"boundary": 10, "ratio": 1.0}, "one of them"),
@@ -174,6 +177,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"boundary": 2000}, "rank 0 would receive 667 rows from rank 1, which has 250 nodes"),
     ({"boundary": 10, "inner": [1, 2, 3, 4]}, "parts.inner sum to 10, but graph.nodes is 1000"),
     ({"boundary": 10, "pairs": [[0, 1], [1, 0]]}, "parts.pairs must be 4 rows"),
+    ({"boundary": 10, "pairs": PAIRS}, "row 0 of parts.pairs sums to 60, but its total is 10"),
+    ({"pairs": [[0, 0, 0, 300], *PAIRS[1:]]}, "more from another than that owns"),
     ({"count": 8, "boundary": 10}, "describes 8 parts: use --parts 8"),
     ({"bundary": 10}, "unknown field `bundary`"),
     ({"boundary": "many"}, "parts.boundary"),
@@ -217,6 +222,20 @@ def test_vertex_cuts_from_a_replication_factor(tmp_path: Path) -> None:
     assert closed.quality.summary()["num_parts"] == 4
     with pytest.raises(InputError, match="between 1 and the number of parts"):
         load_workload(described(tmp_path, {"replication": 5}), 4, cut="vertex")
+
+
+def test_a_pair_matrix_says_who_sends_to_whom(tmp_path: Path) -> None:
+    both = [edge_cut(described(tmp_path, {"pairs": PAIRS, **more}), 4) for more in ({}, {"boundary": [60, 6, 7, 45]})]
+    for workload in both:
+        assert workload.received.tolist() == PAIRS
+        assert [workload.part(rank).plan.recv_counts.tolist() for rank in range(4)] == PAIRS
+    cut = load_workload(described(tmp_path, {"pairs": PAIRS, "replication": 1.118}), 4, cut="vertex")
+    assert isinstance(cut, VertexWorkload) and cut.mirrors.tolist() == PAIRS
+    assert cut.quality.replication == pytest.approx(1.118)
+    with pytest.raises(InputError, match=r"replicate nodes 1\.118 times, parts\.replication says 2"):
+        load_workload(described(tmp_path, {"pairs": PAIRS, "replication": 2.0}), 4, cut="vertex")
+    with pytest.raises(InputError, match="the partition itself says who sends to whom"):
+        edge_cut(described(tmp_path, {"pairs": PAIRS}, dataset="cora"), 4)
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------

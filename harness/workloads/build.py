@@ -19,6 +19,7 @@ from harness.workloads.workload import Provenance, VertexWorkload, Workload
 
 EDGES_PER_BOUNDARY_NODE = 2.0
 MIRRORS_PER_SHARED_MASTER = 2.0
+REPLICATION_NEAR = 0.005  # relative; a printed replication factor is rounded
 
 
 def load_workload(dataset: str, num_parts: int, *, cut: str = "edge", seed: int = 0) -> Workload | VertexWorkload:
@@ -53,17 +54,13 @@ class _Builder:
         if self.parts.replication is not None or self.parts.cut == "random":
             raise InputError("describes a vertex cut; this method cuts edges")
         if self.graph.dataset:
+            if isinstance(self.parts.pairs, list):
+                raise InputError("parts.pairs and graph.dataset: the partition itself says who sends to whom")
             return self._from_dataset()
         if self.parts.partition:
             return self._from_partition()
         inner, boundary, halo_edges = self._hash() if self.parts.cut == "hash" else self._counted()
-        if isinstance(self.parts.pairs, list):
-            received = np.asarray(self.parts.pairs, np.int64)
-            if received.shape != (self.size, self.size) or (received.sum(1) != boundary).any() or received.trace():
-                raise InputError(f"parts.pairs must be {self.size} rows with the boundaries as sums and 0 for itself")
-        else:
-            weights = inner if self.parts.pairs == "proportional" else np.ones(self.size)
-            received = spread_rows(boundary, weights.astype(float))
+        received = self._pairs(boundary, inner)
         edges = np.round(self.graph.edges * (inner / max(inner.sum(), 1))).astype(np.int64)
         halo_edges = np.minimum(halo_edges, edges)
         return Workload(self._provenance(), self._totals(), inner, received, edges - halo_edges, halo_edges)
@@ -71,15 +68,46 @@ class _Builder:
     def _counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Inner and boundary nodes and boundary edges per rank, from counts or their distribution."""
         parts = self.parts
-        if (parts.boundary is None) == (parts.ratio is None):
-            raise InputError("needs parts.boundary or parts.ratio (one of them), parts.partition, or parts.cut")
+        matrix = isinstance(parts.pairs, list) and parts.boundary is None and parts.ratio is None
+        if not matrix and (parts.boundary is None) == (parts.ratio is None):
+            raise InputError("needs parts.boundary or parts.ratio (one of them), pairs, parts.partition, or parts.cut")
         inner = self._inner()
-        if parts.ratio is not None:
+        if matrix:
+            boundary = self._matrix().sum(1)
+        elif parts.ratio is not None:
             boundary = np.round(inner * self._numbers("ratio", parts.ratio)).astype(np.int64)
         else:
             boundary = np.round(self._numbers("boundary", parts.boundary)).astype(np.int64)
         each = self._default("edges_per_boundary_node", parts.edges_per_boundary_node, EDGES_PER_BOUNDARY_NODE)
         return inner, boundary, np.round(boundary * each).astype(np.int64)
+
+    def _matrix(self) -> np.ndarray:
+        """int64 [P, P], the matrix that parts.pairs is: row i what rank i has from every other."""
+        given, size = self.parts.pairs, self.size
+        if not isinstance(given, list) or len(given) != size or any(len(row) != size for row in given):
+            raise InputError(f"parts.pairs must be {size} rows of {size} numbers")
+        matrix = np.asarray(given, np.int64)
+        if (matrix < 0).any() or matrix.diagonal().any():
+            raise InputError("parts.pairs must not be negative, and 0 for a part and itself")
+        return matrix
+
+    def _pairs(self, totals: np.ndarray, owned: np.ndarray) -> np.ndarray:
+        """int64 [P, P] with row sums `totals`: the matrix that is given, or every row spread over the others.
+
+        Args:
+            owned: nodes of every rank, of which nobody can have more from it.
+        """
+        if not isinstance(self.parts.pairs, list):
+            weights = owned if self.parts.pairs == "proportional" else np.ones(self.size)
+            return spread_rows(totals, weights.astype(float))
+        matrix = self._matrix()
+        off = np.flatnonzero(matrix.sum(1) != totals)
+        if len(off):
+            rank = int(off[0])
+            raise InputError(f"row {rank} of parts.pairs sums to {matrix[rank].sum()}, but its total is {totals[rank]}")
+        if (matrix > owned[None, :]).any():
+            raise InputError("parts.pairs must not say that a part has more from another than that owns")
+        return matrix
 
     def _inner(self) -> np.ndarray:
         """Own nodes per rank, with the graph's number of nodes as their sum."""
@@ -123,9 +151,12 @@ class _Builder:
             "from": "measured",
             "note": "counts of a real partition",
         }
-        self._assume("parts.pairs", "fitted to what each rank sends and receives")
+        given = isinstance(self.parts.pairs, list)
+        if not given:
+            self._assume("parts.pairs", "fitted to what each rank sends and receives")
+        received = self._pairs(halo, inner) if given else fit(halo, sent)
         self.graph.nodes, self.graph.edges = int(inner.sum()), int(edges.sum())
-        return Workload(self._provenance(), self._totals(), inner, fit(halo, sent), edges - cut, cut)
+        return Workload(self._provenance(), self._totals(), inner, received, edges - cut, cut)
 
     def _from_dataset(self) -> Workload:
         """A real topology with its real partition, and features, labels and split of assumed sizes."""
@@ -143,24 +174,38 @@ class _Builder:
 
     def vertices(self) -> VertexWorkload:
         """A vertex cut, from its replication factor or the closed form of a random one."""
-        parts, nodes = self.parts, self.graph.nodes
-        if parts.replication is None and parts.cut != "random":
-            raise InputError('describes no vertex cut: give parts.replication, or parts.cut = "random" with degrees')
-        factor = parts.replication
-        if factor is None:
-            factor = random_replication(self._degrees(), self.size)
-        if not 1 <= factor <= self.size:
-            raise InputError(f"parts.replication must be between 1 and the number of parts, not {factor:g}")
-        masters = shares(nodes, self.size)
-        mirrors = np.round(masters * (factor - 1)).astype(np.int64)
-        if parts.mirrors is not None:
-            mirrors = np.round(self._numbers("mirrors", parts.mirrors)).astype(np.int64)
-        matrix = spread_rows(mirrors, np.ones(self.size))
+        parts = self.parts
+        masters = shares(self.graph.nodes, self.size)
+        matrix = self._pairs(self._mirrors(masters), masters)
         each = self._default("mirrors_per_shared_master", parts.mirrors_per_shared_master, MIRRORS_PER_SHARED_MASTER)
         most = matrix.max(0)  # no rank holds two mirrors of one master
         shared = np.minimum(np.maximum(np.ceil(matrix.sum(0) / each).astype(np.int64), most), masters)
         edges = shares(self.graph.edges // 2, self.size)
         return VertexWorkload(self._provenance(), self._totals(), masters, shared, matrix, edges)
+
+    def _mirrors(self, masters: np.ndarray) -> np.ndarray:
+        """Mirrors per rank: as given, from the pair matrix, or from the replication factor."""
+        parts = self.parts
+        factor, matrix = parts.replication, isinstance(parts.pairs, list)
+        if factor is None and parts.cut == "random":
+            factor = random_replication(self._degrees(), self.size)
+        if factor is None and not matrix:
+            raise InputError(
+                "describes no vertex cut: give parts.replication, parts.pairs as a matrix, or "
+                'parts.cut = "random" with degrees'
+            )
+        if factor is not None and not 1 <= factor <= self.size:
+            raise InputError(f"parts.replication must be between 1 and the number of parts, not {factor:g}")
+        if parts.mirrors is not None:
+            return np.round(self._numbers("mirrors", parts.mirrors)).astype(np.int64)
+        if not matrix:
+            assert factor is not None
+            return np.round(masters * (factor - 1)).astype(np.int64)
+        mirrors: np.ndarray = self._matrix().sum(1)
+        found = 1 + int(mirrors.sum()) / self.graph.nodes
+        if factor is not None and abs(found / factor - 1) > REPLICATION_NEAR:
+            raise InputError(f"parts.pairs replicate nodes {found:.4g} times, parts.replication says {factor:.4g}")
+        return mirrors
 
     def _numbers(self, name: str, given: Numbers) -> np.ndarray:
         """float64 [P] of a number, a list or a distribution."""
