@@ -12,9 +12,10 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import torch
@@ -23,6 +24,9 @@ from harness.errors import InputError
 
 FORMAT = 1
 MARKER = "complete.json"
+
+SEEN_S = 30.0
+"""How long a file that another host has written may take to be seen here: NFS remembers what was missing."""
 
 _NAME = re.compile(r"epoch-(\d{6,})")
 
@@ -128,9 +132,18 @@ def write_marker(folder: Path, marker: Marker) -> None:
     """Declare the checkpoint complete.
 
     Raises:
-        InputError: a rank's file is not there (the folder is not shared by all hosts), or the marker cannot be written.
+        InputError: a rank's file is not seen here (the folder is not shared by all hosts), or the marker cannot be
+            written.
     """
-    _present(folder, marker)
+    deadline = time.monotonic() + SEEN_S
+    while lacking := _lacking(folder, marker):
+        if time.monotonic() > deadline:
+            raise InputError(
+                f"cannot complete checkpoint {folder}: rank {lacking[0].rank} has written {lacking[0].name}, but on "
+                f"the host of rank 0 it {lacking[0].what} after {SEEN_S:g} s; --checkpoint must name a folder that all "
+                "hosts share"
+            )
+        time.sleep(SEEN_S / 300)
     try:
         _publish(folder / MARKER, msgspec.json.format(msgspec.json.encode(marker), indent=1))
     except OSError as error:
@@ -157,7 +170,8 @@ def read_marker(home: Path, epochs: int, identity: Identity) -> Marker:
         raise refusal(folder, why)
     if marker.epochs != epochs or len(marker.files) != identity.ranks:
         raise refusal(folder, f"{MARKER} is of epoch {marker.epochs} and names {len(marker.files)} ranks")
-    _present(folder, marker)
+    for _, name, what in _lacking(folder, marker):
+        raise refusal(folder, f"{name} {what}; all hosts must see the same folder")
     return marker
 
 
@@ -169,15 +183,22 @@ def read_rank(home: Path, marker: Marker, rank: int, device: torch.device) -> di
     """
     folder = folder_of(home, marker.epochs)
     path = folder / _rank_name(rank)
-    with path.open("rb") as stream:
-        if hashlib.file_digest(stream, "sha256").hexdigest() != marker.files[rank].sha256:
-            raise refusal(folder, f"{path.name} is corrupted: its SHA-256 is not the one in {MARKER}")
-    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    try:
+        with path.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != marker.files[rank].sha256:
+                raise refusal(folder, f"{path.name} is corrupted: its SHA-256 is not the one in {MARKER}")
+        content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except OSError as error:
+        raise refusal(folder, f"{path.name} cannot be read here: {_reason(error)}") from None
     return content
 
 
 def prune(home: Path, epochs: int, keep: int) -> None:
-    """After the checkpoint of `epochs` is complete: remove all but the newest `keep`, and what was never completed."""
+    """After the checkpoint of `epochs` is complete: remove all but the newest `keep`, and what was never completed.
+
+    Raises:
+        InputError: one cannot be removed.
+    """
     complete = _complete(home)
     for found in _folders(home):
         if found < epochs and found not in complete[-keep:]:
@@ -185,7 +206,7 @@ def prune(home: Path, epochs: int, keep: int) -> None:
 
 
 def clear(home: Path) -> None:
-    """Remove every checkpoint of a run."""
+    """Remove every checkpoint of a run. Raises InputError where one cannot be removed."""
     for epochs in _folders(home):
         _remove(folder_of(home, epochs))
 
@@ -240,19 +261,35 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-def _present(folder: Path, marker: Marker) -> None:
+class _Lacking(NamedTuple):
+    """A rank's file that is not as the marker says."""
+
+    rank: int
+    name: str
+    what: str
+
+
+def _lacking(folder: Path, marker: Marker) -> list[_Lacking]:
+    found = []
     for rank, file in enumerate(marker.files):
         path = folder / _rank_name(rank)
-        size = path.stat().st_size if path.is_file() else None
-        if size is None:
-            raise refusal(folder, f"{path.name} is missing; all hosts must see the same folder")
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be seen ({_reason(error)})"
+            found.append(_Lacking(rank, path.name, what))
+            continue
         if size != file.bytes:
-            raise refusal(folder, f"{path.name} is truncated: {size} of {file.bytes} bytes")
+            found.append(_Lacking(rank, path.name, f"is truncated: {size} of {file.bytes} bytes"))
+    return found
 
 
 def _folders(home: Path) -> list[int]:
     """Epochs of everything that looks like a checkpoint, complete or not, ascending."""
-    names = [_NAME.fullmatch(path.name) for path in home.iterdir()] if home.is_dir() else []
+    try:
+        names = [_NAME.fullmatch(path.name) for path in home.iterdir()] if home.is_dir() else []
+    except OSError as error:
+        raise InputError(f"cannot read the checkpoints in {home}: {_reason(error)}") from None
     return sorted(int(name[1]) for name in names if name is not None)
 
 
@@ -262,7 +299,10 @@ def _complete(home: Path) -> list[int]:
 
 def _remove(folder: Path) -> None:
     """The marker first: what is half removed must not be taken for a checkpoint."""
-    (folder / MARKER).unlink(missing_ok=True)
+    try:
+        (folder / MARKER).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot remove checkpoint {folder / MARKER}: {_reason(error)}") from None
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from harness.cores import core_count
 from harness.errors import InputError
 from harness.rank import COMPONENTS
 from harness.spec import RunConfig
@@ -130,7 +131,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "cores": os.cpu_count(),
+        "cores": core_count(),
         "versions": versions,
     }
 

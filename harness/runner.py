@@ -6,7 +6,6 @@ Drivers are found by name and imported only when asked for: `harness` never impo
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import torch
 
 from harness import loopback
 from harness.checkpoint import Checkpoints
+from harness.cores import core_count
 from harness.errors import InputError
 from harness.exchanges.push_pull import Diverged
 from harness.methods.base import Method
@@ -154,7 +154,7 @@ def execute(job: Job) -> Execution:
 
 def threads_per_rank(config: RunConfig, ranks_on_host: int | None = None) -> int:
     """CPU threads of one rank. The same in every mode, because sums depend on it in the last bit."""
-    return config.threads or max(1, (os.cpu_count() or 1) // (ranks_on_host or config.parts))
+    return config.threads or max(1, core_count() // (ranks_on_host or config.parts))
 
 
 @contextmanager

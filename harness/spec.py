@@ -17,8 +17,11 @@ import msgspec
 from harness.errors import InputError, unknown
 
 Mode = Literal["loopback", "sim", "real"]
-BESIDE_TRAINING = frozenset({"epochs", "eval_every", "evaluate", "timeout", "startup_timeout"})
+BESIDE_TRAINING = frozenset({"epochs", "eval_every", "evaluate", "timeout", "startup_timeout", "prepare_timeout"})
 """Fields that change how long a run goes on and what is noted of it, but no number that it computes."""
+
+BESIDE_RUNS = frozenset({"prepare_timeout"})
+"""Fields that change nothing at all about a run that succeeds: its id is the same, so a kept result stays good."""
 
 LAYER0 = ("auto", "precompute", "cache", "exchange")
 
@@ -89,11 +92,16 @@ class RunConfig:
     )
     deterministic: bool = option(True, "all-reduce adds in rank order, so that losses are bit-equal in every mode")
     timeout: float = option(60.0, "seconds that one exchange may take (real mode)")
-    startup_timeout: float = option(300.0, "seconds that ranks may take to find each other and begin (real mode)")
+    startup_timeout: float = option(
+        300.0, "seconds that ranks may take to find each other and begin, and for a checkpoint (real mode)"
+    )
+    prepare_timeout: float = option(
+        3600.0, "seconds that the first rank of a machine may take to load and partition the graph (real mode)"
+    )
 
     def run_id(self) -> str:
-        """SHA-256 hex of the canonical JSON of every field."""
-        return _hash(asdict(self))
+        """SHA-256 hex of the canonical JSON of every field but `BESIDE_RUNS`."""
+        return _hash({name: value for name, value in asdict(self).items() if name not in BESIDE_RUNS})
 
     def training_id(self) -> str:
         """SHA-256 hex of the fields that training depends on: what a checkpoint and the run that goes on must share."""
@@ -150,6 +158,7 @@ def check(config: RunConfig) -> None:
         (config.threads >= 0, "threads must not be negative"),
         (config.timeout > 0, "timeout must be positive (seconds)"),
         (config.startup_timeout > 0, "startup-timeout must be positive (seconds)"),
+        (config.prepare_timeout > 0, "prepare-timeout must be positive (seconds)"),
         (config.mode == "real" or config.evaluate == "ranks", "evaluate=spare needs --mode real"),
         (config.device in ("cpu", "cuda"), "device must be cpu or cuda"),
         (config.mode == "sim" or not config.shapes_only, "shapes-only needs --mode sim"),

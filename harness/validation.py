@@ -6,6 +6,7 @@ here runs anything; `harness.commands.validate` does.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import statistics
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.cores import core_count
 from harness.errors import InputError
 from harness.lab_spec import is_lab, parse_lab
 from harness.methods.registry import parse_method
@@ -30,7 +32,7 @@ WARM_UP = 5
 """First epochs of a cell, which are not looked at: memory, connections and caches settle."""
 
 FOREIGN = 0.15
-"""Share of the machine's cores that others may keep busy before a measurement is marked."""
+"""Share of the machine's cores that others may keep busy before a cell is disturbed, and left out of the verdict."""
 
 METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s,sylvie-a,ec-graph,ec-graph-s:fanouts=10/5/5,subgraph-approximation,cdfgnn"
 
@@ -63,7 +65,7 @@ def cells(
     found = []
     for cluster in clusters:
         ranks = parts or (parse_lab(cluster).ranks if is_lab(cluster) else 2)
-        threads = base.threads or max(1, (os.cpu_count() or 1) // ranks)
+        threads = base.threads or max(1, core_count() // ranks)
         for values in workloads.values():
             for name in names:
                 config = replace(
@@ -108,43 +110,57 @@ def record(
         "epochs": config.epochs - WARM_UP,
         "partitioner": config.partitioner,
         "foreign_load": measured["foreign_load"],
+        "disturbed": measured["foreign_load"] > FOREIGN,
         "error": predicted["epoch"] / measured["epoch"] - 1,
     }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all cells say together.
+    """What all cells say together. Times of cells that others disturbed say nothing; their bytes still count.
 
     Attributes:
-        median, p90: of the absolute relative errors of epoch times.
+        cells: how many there are.
+        disturbed: how many of them were measured while others used the machine, and are left out of what follows.
+        median, p90: of the absolute relative errors of epoch times; NaN where no cell is left.
         tau: Kendall's, of the order of methods on the same graph and cluster; mean over those, NaN without pairs.
         bytes_equal: in every cell.
-        disturbed: cells measured while others used the machine.
     """
 
     cells: int
+    disturbed: int
     median: float
     p90: float
     tau: float
     bytes_equal: bool
-    disturbed: int
+
+    def __str__(self) -> str:
+        left_out = f", {self.disturbed} of them left out because others kept the machine busy" if self.disturbed else ""
+        same = "equal in every cell" if self.bytes_equal else "NOT equal in every cell"
+        if self.disturbed == self.cells:
+            return f"{self.cells} cells{left_out}: no verdict on times; bytes {same}"
+        order = "unknown" if math.isnan(self.tau) else f"{self.tau:.2f}"
+        return (
+            f"{self.cells} cells{left_out}: error of the epoch time: median {self.median:.1%}, 90th percentile "
+            f"{self.p90:.1%}; Kendall's tau of the order of methods {order}; bytes {same}"
+        )
 
 
 def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
     """The verdict on at least one record."""
-    errors = [abs(r["error"]) for r in records]
+    quiet = [r for r in records if not r["disturbed"]]
+    errors = [abs(r["error"]) for r in quiet] or [math.nan]
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for r in records:
+    for r in quiet:
         groups.setdefault((r["dataset"], r["model"], r["parts"], r["cluster"]), []).append(r)
     taus = [tau for group in groups.values() if (tau := kendall(group)) is not None]
     return Verdict(
         len(records),
+        len(records) - len(quiet),
         float(np.median(errors)),
         float(np.quantile(errors, 0.9)),
-        statistics.fmean(taus) if taus else float("nan"),
+        statistics.fmean(taus) if taus else math.nan,
         all(r["bytes_equal"] for r in records),
-        sum(r["foreign_load"] > FOREIGN for r in records),
     )
 
 

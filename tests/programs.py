@@ -22,6 +22,7 @@ from torch import Tensor
 from harness.effects import Received, Rows
 from harness.rank import Rank
 from harness.trampoline import blame
+from real.agreement import UNHURRIED
 from real.child import ERROR_PREFIX
 from real.connection import connect
 from real.driver import run
@@ -208,6 +209,47 @@ async def parted(rank: Rank) -> None:
         rank.clock.end_epoch()
 
 
+async def strayed(rank: Rank) -> None:
+    """In its second epoch rank 1 takes the last two messages for each other: as many bytes, and nobody waits."""
+    for epoch in range(4):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        names = ["one", "two"] if epoch != 1 or rank.index == 0 else ["two", "one"]
+        for name in ("zero", *names):
+            if rank.index == 0:
+                await rank.send(torch.ones(3), to=1, label=name)
+            else:
+                await rank.wait(await rank.start(rank.recv(torch.ones(3), source=0, label=name)))
+        rank.clock.end_epoch()
+
+
+async def slow_disk(rank: Rank) -> str:
+    """Rank 1 takes three seconds for a checkpoint."""
+    for epoch in range(2):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.ones(4), label="gradients")
+        rank.clock.end_epoch()
+        with rank.off_the_clock(UNHURRIED):
+            if epoch == 1 and rank.index == 1:
+                time.sleep(3)
+            await rank.all_reduce(torch.ones(1), label="complete", direction="other")
+    return "done"
+
+
+async def frozen_at_disk(rank: Rank) -> None:
+    """Rank 1 freezes while it writes a checkpoint."""
+    for epoch in range(2):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.ones(4), label="gradients")
+        rank.clock.end_epoch()
+    with rank.off_the_clock(UNHURRIED):
+        if rank.index == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        await rank.all_reduce(torch.ones(1), label="complete", direction="other")
+
+
 async def sums(rank: Rank) -> list[Any]:
     """All-reduces in the library's own order, of numbers whose sum is exact in any order."""
     values = torch.arange(10, dtype=torch.float32, device=rank.device) * (rank.index + 1)
@@ -217,7 +259,8 @@ async def sums(rank: Rank) -> list[Any]:
 
 
 PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
-    p.__name__: p for p in (everything, sums, exception, killed, killed_first, frozen, parted)
+    p.__name__: p
+    for p in (everything, sums, exception, killed, killed_first, frozen, parted, strayed, slow_disk, frozen_at_disk)
 }
 
 

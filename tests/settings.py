@@ -15,22 +15,27 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "bns-gcn:p=0.0"},
         {"method": "bns-gcn:p=0.3:sampling=bes"},
         {"method": "bns-gcn:p=0.3:sampling=dropedge"},
+        {"method": "bns-gcn:p=0.3:sampling=fixed", "model": "gat"},
     ],
     "sylvie-s": [
         {"method": "sylvie-s:bits=1"},
         {"method": "sylvie-s:bits=4:side=fp16"},
         {"method": "sylvie-s:scope=all"},
+        {"method": "sylvie-s:bits=2", "model": "gat"},
     ],
     "sylvie-a": [{"method": "sylvie-a"}, {"method": "sylvie-a:staleness=3:bits=4"}],
     "subgraph-approximation": [
         {"method": "subgraph-approximation:overlap=0.3"},
         {"method": "subgraph-approximation:overlap=0.2:batch=16:fanouts=5/4/3"},
+        {"method": "subgraph-approximation:overlap=0.3:degrees=full:loss=all"},
     ],
     "cdfgnn": [
         {"method": "cdfgnn"},
         {"method": "cdfgnn:bits=2:rule=printed:last=half", "model": "gcn", "order": "linear-first"},
         {"method": "cdfgnn:cache=false:bits=4", "layer0": "precompute"},
         {"method": "cdfgnn:quantise=false:eps0=0.05", "model": "gat"},
+        {"method": "cdfgnn:cache=false:quantise=false"},
+        {"method": "cdfgnn:rule=fixed:last=half", "model": "gat"},
     ],
     "ec-graph": [
         {"method": "ec-graph:period=4:bits=1"},

@@ -78,6 +78,19 @@ async def wrong_late_counts(rank: Rank) -> None:
         rank.clock.end_epoch()
 
 
+async def wrong_last_message(rank: Rank) -> None:
+    """As many bytes under another name, in the last epoch, after which no message is compared any more."""
+    for epoch in range(3):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        for name in ("first", "second"):
+            if rank.index == 0:
+                await rank.send(torch.ones(2), to=1, label=name)
+            else:
+                await rank.recv(torch.ones(2), source=0, label="third" if (epoch, name) == (2, "second") else name)
+        rank.clock.end_epoch()
+
+
 async def written_to(rank: Rank) -> None:
     handle = await rank.start(rank.all_reduce(tensor := torch.ones(4), label="written"))
     tensor.add_(1)
@@ -98,6 +111,7 @@ SLIPS = (
     wrong_path,
     wrong_late_shape,
     wrong_late_counts,
+    wrong_last_message,
     written_to,
     to_itself,
 )

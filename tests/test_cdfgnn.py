@@ -98,16 +98,6 @@ def test_trailing_dense_layers_exchange_nothing() -> None:
     assert set(traffic[0].layers["forward"]) == {0, 1}
 
 
-@KINDS
-def test_dropout_masks_do_not_depend_on_the_cut(kind: str) -> None:
-    graph, gradients = random_graph(40, 160, seed=7), []
-    for parts in (1, 4):
-        model = make_model(kind, graph, dropout=0.5)
-        model.train()
-        gradients.append(step(EXACT[0], model, vertex_parts(graph, parts))[1])  # type: ignore[arg-type]
-    assert relative_error(gradients[0], gradients[1]) < 1e-10
-
-
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("cache", [True, False])
 def test_quantised_gradients_are_close(bits: int, cache: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -184,10 +185,13 @@ def test_a_folder_without_the_marker_is_no_checkpoint(stopped: tuple[RunConfig, 
     assert numbers(resumed) == numbers(run(setting))
 
 
-def test_files_hold_plain_tensors_and_no_more_than_they_need(stopped: tuple[RunConfig, Checkpoints, Path]) -> None:
+def test_the_marker_says_what_is_there(stopped: tuple[RunConfig, Checkpoints, Path]) -> None:
     _, _, newest = stopped
     marker = json.loads((newest / files.MARKER).read_text())
-    assert [f["bytes"] for f in marker["files"]] == [(newest / f"rank-{r}.pt").stat().st_size for r in range(3)]
+    content = [(newest / f"rank-{r}.pt").read_bytes() for r in range(3)]
+    assert [(f["bytes"], f["sha256"]) for f in marker["files"]] == [
+        (len(data), hashlib.sha256(data).hexdigest()) for data in content
+    ]
     assert marker["config"]["method"] == "sylvie-s:bits=4" and marker["epochs"] == STOP
     assert not [path.name for path in newest.iterdir() if path.name.startswith(".")]
 
@@ -214,6 +218,8 @@ def test_a_run_can_be_lengthened_and_noted_otherwise(tmp_path: Path) -> None:
     longer = replace(base, epochs=base.epochs + 2, eval_every=1, timeout=7.0)
     assert longer.training_id() == base.training_id() and longer.run_id() != base.run_id()
     assert replace(base, lr=0.5).training_id() != base.training_id()
+    patient = replace(base, prepare_timeout=7200.0)
+    assert (patient.training_id(), patient.run_id()) == (base.training_id(), base.run_id())
     options = Checkpoints(tmp_path, every=2)
     run(base, None, options)
     result = run(longer, None, options)

@@ -17,6 +17,7 @@ import pytest
 
 from harness import cli, results, runner, stopping
 from harness.checkpoint import Checkpoints
+from harness.commands.run import stoppable
 from harness.results import RankEpoch, Result
 from harness.runner import run
 from harness.spec import RunConfig
@@ -110,6 +111,20 @@ def test_a_signal_stops_after_the_epoch(
     assert [[e[k] for k in keep] for e in second["epochs"]] == [[e[k] for k in keep] for e in plain["epochs"]]
 
 
+def test_the_first_signal_is_answered_by_one_rank(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with stoppable(Checkpoints(tmp_path)) as options:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            assert options is not None and options.stop()
+        said.append(capfd.readouterr().err)
+    assert said == [f"{stopping.ANSWER}\n", ""]
+
+
 def test_a_second_interrupt_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
     with stopping.asked() as asked:
@@ -140,6 +155,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert process.returncode == stopping.EXIT_CODE, said
+    assert said.splitlines().count(stopping.ANSWER) == 1
     record = results.load(tmp_path / "runs" / f"{asked.run_id()}.json")
     done = len(record["epochs"])
     assert record["state"] == "interrupted" and 5 <= done < 4000

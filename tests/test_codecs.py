@@ -198,9 +198,28 @@ def test_casts(dtype: torch.dtype | None) -> None:
     payload = codec.encode(x, 0)
     assert payload[0].nbytes == 5 * codec.row_bytes(9) and codec.side_bytes() == 0
     assert torch.equal(codec.decode(payload, 9, torch.float32), x.to(dtype or torch.float32).float())
+    assert codec.encode(x.to("meta"), 0)[0].is_meta
     if dtype in (None, torch.float32):
         assert payload[0] is x and codec.decode(payload, 9, torch.float32) is x
     assert codec.name == {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}.get(dtype, "fp32")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_casts_refuse_nan_and_inf_with_their_row(value: float, dtype: torch.dtype) -> None:
+    x = torch.ones(30, 4)
+    x[7, 2] = x[29, 0] = value
+    with pytest.raises(ValueError, match="^row 7 holds nan or inf$"):
+        Cast(dtype).encode(x, 0)
+    assert Cast().encode(x, 0)[0] is x, "what travels as it is, is not looked at"
+
+
+def test_casts_refuse_what_does_not_fit() -> None:
+    x = torch.ones(30, 4)
+    x[5, 3] = 1e6
+    with pytest.raises(ValueError, match="^row 5 does not fit fp16$"):
+        Cast(torch.float16).encode(x, 0)
+    assert Cast(torch.bfloat16).encode(x, 0)[0].isfinite().all()
 
 
 def test_names_and_wrong_settings() -> None:

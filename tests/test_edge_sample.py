@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harness import loopback
-from harness.graph import Graph
+from harness.graph import Graph, from_edges
 from harness.halo import Part
 from harness.methods.ec_graph_s import ECGraphS
 from harness.rank import Rank
@@ -97,8 +97,6 @@ def test_every_neighbour_is_as_likely_as_any_other() -> None:
     """Chi-square over one node of 20 neighbours, 5 kept, 800 keys: beyond 60 with 19 degrees of freedom is < 1e-5."""
     nodes = 21
     hub = np.array([[0] * 20 + list(range(1, 21)), list(range(1, 21)) + [0] * 20])
-    from harness.graph import from_edges
-
     graph = from_edges(
         "star", hub, nodes, x=np.zeros((nodes, 1), np.float32), y=np.zeros(nodes, np.int64), num_classes=2,
         train=np.array([0]), val=np.array([1]), test=np.array([2]),
@@ -115,6 +113,25 @@ def test_every_neighbour_is_as_likely_as_any_other() -> None:
     assert ((counts[1:] - expected) ** 2 / expected).sum() / (15 / 19) < 60
     pairs = 800 * (5 * 4) / (20 * 19)
     assert abs(together - pairs) < 4.5 * pairs**0.5
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_repeated_edges_count_as_several_neighbours(parts: int) -> None:
+    """A hub with four neighbours of five edges each, 7 kept: the degree that divides is what is there."""
+    ends = np.repeat(np.arange(1, 5), 5)
+    hub, nodes = np.array([[0] * 20 + ends.tolist(), ends.tolist() + [0] * 20]), 5
+    graph = from_edges(
+        "repeated", hub, nodes, x=np.zeros((nodes, 1), np.float32), y=np.zeros(nodes, np.int64), num_classes=2,
+        train=np.array([0]), val=np.array([1]), test=np.array([2]),
+    )  # fmt: skip
+    built, shares = make_parts(graph, owners(graph, parts, "hash"), parts), set()
+    for key in range(20):
+        (sample,) = draw(graph, built, [7], [key])[0]
+        row = int(np.flatnonzero(built[0].nodes.numpy() == 0)[0])
+        kept = [int(block.indptr[row + 1] - block.indptr[row]) for block in (sample.cached.own, sample.cached.halo)]
+        assert sum(kept) == 7 == int(sample.graph.degree[row])
+        shares.add(tuple(kept))
+    assert parts == 1 or len(shares) > 2
 
 
 @pytest.mark.parametrize("parts", PARTS)

@@ -26,7 +26,8 @@ from harness.rank import Rank
 from real import place
 from real.child import Child
 from real.clocks import HostClock
-from real.health import LastWords, read
+from real.connection import Connection
+from real.health import LastWords, RankLost, read
 from real.journal import Journal, unbalanced
 from real.receives import Receives
 from real.transport import Pending, Silence
@@ -60,6 +61,8 @@ def _until(child: Child, store: Store, reached: Callable[[], bool]) -> None:
         ("SIGKILL", "evaluation", 2, 0),
         ("SIGKILL", "checkpoint", 2, 1),
         ("SIGKILL", "exchange", 4, 2),
+        ("SIGSTOP", "set-up", 2, 1),
+        ("SIGSTOP", "checkpoint", 2, 1),
     ],
 )
 def test_survivors_end_in_time_and_name_the_rank(number: str, phase: str, parts: int, victim: int) -> None:
@@ -179,6 +182,20 @@ class TestChild:
             _until(child, store, lambda: child.ended_at is not None)
         assert str(read(store, 0)) == "rank 0 ended with exit code 3 in start-up"
         assert not child.killed and child.failed and child.exit().line == "so long"
+
+
+def test_data_are_waited_for_as_long_as_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    words, word, cpu = LastWords(store, 1, 2), place.Word(None), torch.device("cpu")
+    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, word, store, None, 0)
+    begun = time.monotonic()
+    with pytest.raises(RankLost, match=r"not ready within 0.2 s; raise --prepare-timeout"), second.host_by_host():
+        raise AssertionError
+    assert time.monotonic() - begun < 20
+    store.set("prepared/0", "done")
+    with second.host_by_host():
+        begun = 0.0
+    assert begun == 0.0
 
 
 class TestJournal:

@@ -168,6 +168,14 @@ def test_names_of_the_living_are_not_stale() -> None:
         assert not set(namespaces_of(os.getpid())) & set(namespaces.stale())
 
 
+def test_a_lab_of_a_dead_process_with_our_number_is_not_in_the_way() -> None:
+    left = f"hs{os.getpid()}-1f-switch"
+    namespaces.tool("ip", "netns", "add", left)
+    with lab.built(parse_lab("lab:1xunshaped")):
+        assert left not in namespaces_of(os.getpid()) != []
+    assert namespaces_of(os.getpid()) == []
+
+
 def test_ranks_find_their_host_and_the_store(tmp_path: Path) -> None:
     names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "GLOO_SOCKET_IFNAME")
     line = f"""

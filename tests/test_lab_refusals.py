@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,17 @@ def test_what_a_tool_complains_about_is_passed_on() -> None:
         namespaces.tool("sh", "-c", "echo first >&2; exit 3")
     with pytest.raises(InputError, match="no network namespace hs0-none"), namespaces.inside("hs0-none"):
         raise AssertionError
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's list of processes")
+def test_a_dead_maker_is_known_although_its_number_is_in_use_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash, where pids are few: the maker had this process's number, and started at another time."""
+    ours = namespaces.name_of("switch")
+    reused, gone = f"hs{os.getpid()}-1f-switch", f"hs{2**22 + 1}-1f-0"
+    for name in (ours, reused, gone, "hs-switch", f"hs{2**22 + 1}x-1f-0", "blue"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(namespaces, "FOLDER", tmp_path)
+    assert namespaces.stale() == sorted([reused, gone])
+    assert ours != reused and len(ours) <= 255

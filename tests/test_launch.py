@@ -17,9 +17,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.cores import core_count
 from harness.errors import InputError
 from harness.results import RankEpoch, RankResult
-from harness.runner import run
+from harness.runner import run, threads_per_rank
 from harness.spec import RunConfig
 from real import launch as launching
 from real.child import ERROR_PREFIX
@@ -49,7 +50,24 @@ def test_ranks_are_told_who_they_are(tmp_path: Path) -> None:
 
 def test_cores_are_shared_by_default(tmp_path: Path) -> None:
     launch(script(f"open('{tmp_path}/t', 'w').write(os.environ['OMP_NUM_THREADS'])"), 1, deadline_s=60)
-    assert (tmp_path / "t").read_text() == str(os.cpu_count())
+    assert (tmp_path / "t").read_text() == str(core_count())
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path) -> None:
+    """A rank that keeps to some of them counts those of all ranks, as its launcher does and the simulator."""
+    tell = "from harness.cores import usable_cores; print(os.sched_getaffinity(0), usable_cores(), file=open(OUT, 'w'))"
+    line = tell.replace("OUT", f"'{tmp_path}/' + str(rank)")
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert core_count() == threads_per_rank(RunConfig(parts=1)) == 1
+        launch(script(line), 1, deadline_s=60, env={"PYTHONPATH": str(REPOSITORY)})
+    finally:
+        os.sched_setaffinity(0, before)
+    assert (tmp_path / "0").read_text() == f"{{{min(before)}}} [{min(before)}]\n"
+    launch(script(line), len(before), threads=1, deadline_s=60, env={"PYTHONPATH": str(REPOSITORY)})
+    assert (tmp_path / "0").read_text() == f"{{{min(before)}}} {sorted(before)}\n"
 
 
 def test_first_failure_is_raised_and_ends_the_others() -> None:

@@ -14,6 +14,7 @@ from harness.errors import InputError
 from harness.exchanges.push_pull import Diverged, HaloPush, Route, ship
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
+from harness.methods.ec_graph import ECGraph
 from harness.methods.registry import known_methods, parse_method
 from harness.methods.sylvie import SylvieS
 from harness.methods.vanilla import Vanilla
@@ -201,7 +202,25 @@ def test_a_wrong_method_text_is_one_clear_line(text: str, message: str) -> None:
     assert message in str(failure.value) and "\n" not in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("ec-graph:fp=exact:bits=4", "bits changes nothing with fp=exact"),
+        ("ec-graph:fp=compressed:period=4", "period changes nothing with fp=compressed"),
+        ("ec-graph:tune=false:fp=compressed", "tune changes nothing with fp=compressed"),
+        ("ec-graph-s:bp=exact:backward_bits=8", "backward_bits changes nothing with bp=exact"),
+        ("cdfgnn:rule=fixed:xi=0.02", "xi changes nothing with rule=fixed"),
+        ("subgraph-approximation:fanouts=5/5", "fanouts changes nothing with batch=0"),
+    ],
+)
+def test_options_that_change_nothing_are_refused(text: str, others: str) -> None:
+    with pytest.raises(InputError, match=f"^method '{text}': {others}$"):
+        parse_method(text)
+
+
 def test_parsing_keeps_options_and_defaults() -> None:
+    assert parse_method("ec-graph:fp=exact:bits=2") == ECGraph(fp="exact"), "a default may be said"
+    assert parse_method("ec-graph:fp=compressed:bits=4:bp=exact").cycle() == 1
     assert parse_method("bns-gcn:p=0.25:sampling=fixed", layer0="cache") == BNSGCN(
         p=0.25, sampling="fixed", layer0="cache"
     )

@@ -115,6 +115,8 @@ class TestSlips:
         r"rank 1 was in AllReduce 'same bytes' \(reduce, epoch 1\) at HERE with .*\(2, 3\)",
         "wrong_late_counts": r"rank 1 expects 2 rows from rank 0, which sends 1, "
         r"in AllToAll 'late counts' .*epoch 2\) at HERE",
+        "wrong_last_message": r"messages differ: rank 0 sent rank 1 Send 'first' .*; Send 'second' .* at HERE, "
+        r"but rank 1 received Recv 'first' .*; Recv 'third' .*epoch 2\) at HERE",
         "written_to": r"a tensor was written to before the wait for AllReduce 'written' .* at HERE",
         "to_itself": r"'self' at HERE names rank \d as its peer",
     }
@@ -160,6 +162,26 @@ class TestFailures:
         ), text
         assert caught.value.rank == 1
         assert caught.value.exits[0].line.startswith("rank 1 is stopped by a signal in epoch 2")
+
+    def test_messages_that_were_mistaken_are_told_in_the_next_epoch(self, tmp_path: Path) -> None:
+        with pytest.raises(RankFailed) as caught:
+            start("strayed", tmp_path, 2)
+        text = str(caught.value)
+        assert re.search(
+            r"messages differ: rank 0 sent rank 1 .*; Send 'one' .*epoch 1\) at \S*programs.py:\d+; Send 'two' .*, "
+            r"but rank 1 received .*; Recv 'two' .*; Recv 'one' .*epoch 1\) at \S*programs.py:\d+",
+            text,
+        ), text
+        assert (caught.value.rank, caught.value.kind) == (1, "ProgramError")
+
+    def test_a_slow_disk_may_take_longer_than_an_exchange(self, tmp_path: Path) -> None:
+        assert start("slow_disk", tmp_path, 2, timeout_s=1.5) == ["done", "done"]
+
+    def test_a_rank_that_freezes_at_its_disk_is_named_after_the_timeout(self, tmp_path: Path) -> None:
+        """Although a slow one may take 30 s."""
+        with pytest.raises(RankFailed, match=r"rank 1 is stopped by a signal in epoch 1, checkpoint, .*within 2 s"):
+            start("frozen_at_disk", tmp_path, 2, timeout_s=2)
+        assert since_connected(tmp_path) < 2 + 5
 
     def test_ranks_that_wait_for_each_other_are_told_apart(self, tmp_path: Path) -> None:
         """Long before the timeout: within the epoch."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness import cli, results
 from harness.errors import InputError
-from real.slurm import SlurmJob, script
+from real.slurm import MOST_REQUEUES, SlurmJob, script
 
 JOB = SlurmJob(arguments=["--epochs", "3"], nodes=2, gpus_per_node=4)
 
@@ -85,7 +85,7 @@ def test_header_and_step() -> None:
     assert lines[0] == "#!/bin/bash"
     for option in (
         "nodes=2", "ntasks-per-node=1", "gpus-per-node=4", "cpus-per-task=48", "time=02:00:00", "partition=gpu",
-        "account=lab", "signal=B:TERM@120", "requeue",
+        "account=lab", "signal=B:USR1@120", "requeue",
     ):  # fmt: skip
         assert f"#SBATCH --{option}" in lines
     assert "torchrun --nnodes=2 --nproc-per-node=4 --max-restarts=2" in text
@@ -148,15 +148,42 @@ def test_environment_is_activated(tmp_path: Path, stubs: Path) -> None:
     assert finish(begin(script(replace(JOB, venv="/no/env")), stubs))[0] == 2
 
 
-def test_sigterm_stops_the_ranks_and_queues_again(stubs: Path) -> None:
-    put(stubs / "torchrun", "trap 'echo saved; exit 1' TERM; echo begun; for i in {1..600}; do sleep 0.1; done")
-    process = begin(script(JOB), stubs)
+def signalled(stubs: Path, *numbers: signal.Signals, **more: str) -> tuple[int, str, list[str]]:
+    """Exit code and output of a job that gets signals once its ranks train, and what it asked of Slurm."""
+    put(
+        stubs / "torchrun",
+        "trap 'sleep 0.3; echo saved; exit 1' TERM; echo begun; for i in {1..600}; do sleep 0.1; done",
+    )
+    process = begin(script(JOB), stubs, **more)
     assert process.stdout is not None and process.stdout.readline() == "begun\n"
-    time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
+    for number in numbers:
+        time.sleep(0.1)
+        process.send_signal(number)
     code, said = finish(process)
-    assert code == 0 and said.splitlines()[0] == "saved" and "queued again" in said
-    assert (stubs / "asked").read_text().splitlines() == ["scancel --signal=TERM 4242", "requeue 4242"]
+    assert said.splitlines()[0] == "saved"
+    return code, said, (stubs / "asked").read_text().splitlines()
+
+
+def test_the_notice_stops_the_ranks_and_queues_again(stubs: Path) -> None:
+    code, said, asked = signalled(stubs, signal.SIGUSR1)
+    assert code == 0 and "queued again to go on" in said
+    assert asked == ["scancel --signal=TERM 4242", "requeue 4242"]
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGUSR1, signal.SIGTERM)])
+def test_a_cancelled_job_is_not_queued_again(stubs: Path, numbers: tuple[signal.Signals, ...]) -> None:
+    code, said, asked = signalled(stubs, *numbers)
+    assert code == 1 and "queued" not in said
+    assert set(asked) == {"scancel --signal=TERM 4242"}
+
+
+def test_a_job_is_not_queued_again_for_ever(stubs: Path) -> None:
+    most = str(MOST_REQUEUES)
+    code, said, asked = signalled(stubs, signal.SIGUSR1, SLURM_RESTART_COUNT=most)
+    assert code == 1 and f"not queued again: it was {most} times" in said
+    assert asked == ["scancel --signal=TERM 4242"]
+    code, said = finish(begin(script(JOB), stubs, SLURM_RESTART_COUNT=str(MOST_REQUEUES + 1)))  # by Slurm itself
+    assert (code, said) == (1, f"queued again {MOST_REQUEUES + 1} times; not tried any more\n")
 
 
 def test_a_failure_is_not_queued_again(stubs: Path) -> None:

@@ -49,15 +49,17 @@ class Bucket:
     def measure(self, rows: Tensor, whole: Tensor) -> Tensor:
         """Lowest and highest value, float32 [1, 2] over `rows` and `whole` together, or [n, 2] of every row.
 
-        ValueError "row r holds nan or inf" for the first such row of the two; values beyond float32 count as inf.
+        ValueError "boundary row r holds nan or inf" for the first such row of `rows`, "own row r" for one of a `whole`
+        that is another tensor; values beyond float32 count as inf.
         """
         if self.scope == "row":
             side = _extremes(rows, 1)
-            _refuse(rows, side)
+            _refuse(rows, side, "boundary")
             return side
         side = _extremes(torch.stack([_extremes(rows), _extremes(whole)]) if rows is not whole else whole)
-        _refuse(whole, side)
-        _refuse(rows, side)
+        if rows is not whole:
+            _refuse(whole, side, "own")
+        _refuse(rows, side, "boundary")
         return side[None]
 
     def starts(self, side: Tensor, counts: np.ndarray) -> Tensor:
@@ -94,10 +96,10 @@ def _extremes(values: Tensor, dim: int | None = None) -> Tensor:
     return torch.stack([low, high], -1).float()
 
 
-def _refuse(rows: Tensor, side: Tensor) -> None:
+def _refuse(rows: Tensor, side: Tensor, what: str) -> None:
     """Raise ValueError if a row is not finite; looks at the rows only where their range is not."""
     if side.is_meta or bool(side.isfinite().all()):
         return
     bad = (~rows.float().isfinite()).any(1)
     if bool(bad.any()):
-        raise ValueError(f"row {int(bad.nonzero()[0, 0])} holds nan or inf")
+        raise ValueError(f"{what} row {int(bad.nonzero()[0, 0])} holds nan or inf")

@@ -17,8 +17,8 @@ class Cast:
     """Round every value to `dtype` (to nearest, ties to even); no side information.
 
     `Cast()` sends rows as they are, without a copy: "fp32", for float32 rows. It also passes float64 rows, of
-    which `row_bytes` knows nothing: double-precision runs that count bytes use `Cast(torch.float64)`. In fp16
-    magnitudes above 65504 become inf. Raises InputError for a type that is not one of `NAMES`.
+    which `row_bytes` knows nothing: double-precision runs that count bytes use `Cast(torch.float64)`. Such rows are not
+    looked at, nan and inf pass. Raises InputError for a type that is not one of `NAMES`.
     """
 
     dtype: torch.dtype | None = None
@@ -33,8 +33,18 @@ class Cast:
         return NAMES[self.dtype or torch.float32]
 
     def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
-        """Rows [n, d] -> one tensor [n, d]; the rows themselves where the type is right. `key` is not used."""
-        return (rows if self.dtype is None else rows.to(self.dtype),)
+        """Rows [n, d] -> one tensor [n, d]; the rows themselves where the type is right. `key` is not used.
+
+        With a type, ValueError for the first row with nan or inf, or with a value beyond the type (65504 in fp16).
+        """
+        if self.dtype is None:
+            return (rows,)
+        cast = rows.to(self.dtype)
+        if not cast.is_meta and not bool((finite := cast.isfinite()).all()):
+            row = int((~finite).any(1).nonzero()[0, 0])
+            known = "does not fit " + self.name if bool(rows[row].isfinite().all()) else "holds nan or inf"
+            raise ValueError(f"row {row} {known}")
+        return (cast,)
 
     def decode(self, payload: tuple[Tensor, ...], width: int, dtype: torch.dtype) -> Tensor:
         """[n, width] of `dtype`; the payload itself where the type is right."""

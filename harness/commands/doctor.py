@@ -19,6 +19,7 @@ from torch import distributed
 from harness.cache import cache_root
 from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
+from harness.cores import core_count
 from harness.datasets.catalog import data_folder
 
 NEEDED = (
@@ -56,9 +57,9 @@ def _installation() -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield Check("cores", f"{usable} usable, torch uses {torch.get_num_threads()} threads; {platform.machine()}", True)
+    threads = f"torch uses {torch.get_num_threads()} threads"
+    yield Check("cores", f"{core_count()} usable, {threads}; {platform.machine()}", True)
     yield Check("memory", byte_text(memory), True)
     gloo = distributed.is_available() and distributed.is_gloo_available()
     yield Check("gloo", "real mode on CPU" if gloo else "this torch has no gloo: --mode real cannot run", gloo)

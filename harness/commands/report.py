@@ -6,7 +6,6 @@ Nothing that is finished and still true is made again; an item that fails is rep
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.console import DASH, duration, percent, show, significant, stderr
+from harness.cores import core_count
 from harness.errors import InputError
 
 SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
     produce.check_places(args.out)
     json_target(args.json)
     begin = time.monotonic()
-    jobs = min(args.jobs or os.cpu_count() or 1, len(keys))
+    jobs = min(args.jobs or core_count(), len(keys))
     entries = _made(keys, context, jobs, args)
     summary, written = _write(entries, args)
     lines = [*_tables(summary), f"{duration(time.monotonic() - begin)}; written: {', '.join(map(str, written))}"]

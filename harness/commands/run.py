@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -58,7 +59,8 @@ def stoppable(checkpoints: Checkpoints | None) -> Iterator[Checkpoints | None]:
     if checkpoints is None:
         yield None
         return
-    with stopping.asked() as asked:
+    answer = stopping.ANSWER if os.environ.get("RANK", "0") == "0" else ""  # torchrun's ranks all get the signal
+    with stopping.asked(answer) as asked:
         yield replace(checkpoints, stop=_either(asked, checkpoints.stop))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from harness import runner
 from harness.commands.cells import deliver, finished, json_target, run_or_reuse, writable
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
+from harness.cores import core_count
 from harness.errors import HaloscopeError
 from harness.results import write_atomically
 from harness.summary import row_of
@@ -83,7 +83,7 @@ def _jobs(todo: Sequence[Cell], asked: int) -> int:
     """Workers: one per core; one alone where cells measure real time."""
     if any(cell.config.mode == "real" for cell in todo):
         return 1
-    return max(1, min(asked or os.cpu_count() or 1, len(todo)))
+    return max(1, min(asked or core_count(), len(todo)))
 
 
 def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, args: argparse.Namespace) -> int:

@@ -1,16 +1,16 @@
 """`haloscope validate`: predicts and measures the same runs, component by component, and says how far they are apart.
 
 Finished cells are kept: a measurement by its settings, a prediction by those and by the calibration that it rests on.
+What other code has made is made again.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,28 +22,34 @@ from harness.commands.calibrate import measure
 from harness.commands.cells import as_json, deliver, json_target, writable
 from harness.commands.tables import table
 from harness.console import duration, show, significant, stderr, time_unit
-from harness.errors import InputError
+from harness.cores import core_count
+from harness.errors import HaloscopeError, InputError
 from harness.lab_spec import is_lab, parse_lab
 from harness.results import Result, write_atomically
+from harness.source import code_version
 from harness.spec import RunConfig, check
 
-HOSTS = max(2, min(3, os.cpu_count() or 2))  # a core for every rank, where there are so many
+HOSTS = max(2, min(3, core_count()))  # a core for every rank, where there are so many
 STUDY = tuple(f"lab:{HOSTS}x{rate}" for rate in ("100mbit", "1gbit", "unshaped"))
 
 
 def main(args: argparse.Namespace) -> int:
-    """Calibrate, measure and predict every cell, show and write the records; 1 where bytes differ."""
+    """Calibrate, measure and predict every cell, show and write the records; 1 where bytes differ or a run failed."""
+    if ":" in str(args.out):
+        raise InputError(f"--out {args.out}: clusters are named by their files in there, so it must have no colon")
     writable(args.out, folder=True)
     json_target(args.json)
     configs = _configs(args)
     for config in configs:
         check(config)
         runner.check_driver(config)
-    records = _run(configs, args)
+    records, failed = _run(configs, args)
+    if not records:
+        raise InputError(f"no cell can be judged: {failed[0]}")
     paths = import_module("reports.validation").publish(records, args.out)
-    lines: list[Any] = [*_tables(records), _said(records), "written: " + ", ".join(map(str, paths))]
-    deliver(records, lines, args.json, args.quiet)
-    return 0 if all(found["bytes_equal"] for found in records) else 1
+    lines: list[Any] = [*_tables(records), f"{validation.verdict(records)}", *(f"left out: {why}" for why in failed)]
+    deliver(records, [*lines, "written: " + ", ".join(map(str, paths))], args.json, args.quiet)
+    return 0 if not failed and all(found["bytes_equal"] for found in records) else 1
 
 
 def _configs(args: argparse.Namespace) -> list[RunConfig]:
@@ -59,19 +65,28 @@ def _configs(args: argparse.Namespace) -> list[RunConfig]:
     return validation.cells(clusters, workloads, args.methods or validation.METHODS, args.parts, base)
 
 
-def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every cell's record, with a line of progress after each."""
+class _Failed(HaloscopeError):
+    """A cell whose run did not end well, so that it has no times; the others go on."""
+
+
+def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every cell's record, with a line of progress after each; and why others have none."""
     calibrations = {name: _calibration(config, args) for name, config in {_machine(c): c for c in configs}.items()}
-    records, begin = [], time.monotonic()
+    records, failed, begin = [], list[str](), time.monotonic()
     for number, config in enumerate(configs, 1):
-        measured = _measured(config, args.out / "measured", args.force)
-        predicted = _predicted(config, calibrations[_machine(config)], args.out / "predicted", args.force)
+        try:
+            measured = _measured(config, args)
+            predicted = _predicted(config, calibrations[_machine(config)], args)
+        except _Failed as error:
+            failed.append(str(error))
+            show([f"[{number}/{len(configs)}] {error}"], stderr())
+            continue
         same = measured.pop("traffic") == predicted.pop("traffic")
         records.append(validation.record(config, measured, predicted, same))
         if not args.quiet:
             left = (time.monotonic() - begin) / number * (len(configs) - number)
             show([_progress(records[-1], number, len(configs), left)], stderr())
-    return records
+    return records, failed
 
 
 def _machine(config: RunConfig) -> str:
@@ -96,27 +111,24 @@ def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
     return folder
 
 
-def _measured(config: RunConfig, folder: Path, force: bool) -> dict[str, Any]:
+def _measured(config: RunConfig, args: argparse.Namespace) -> dict[str, Any]:
     """Typical seconds, traffic and the load of others of a real run, from an earlier time or now."""
-    path = folder / f"{config.run_id()}.json"
-    if path.exists() and not force:
-        return dict(msgspec.json.decode(path.read_bytes()))
+    path, code = args.out / "measured" / f"{config.run_id()}.json", code_version("harness", "real")
+    if (kept := _kept(path, code, f"measured {config.method} on {config.cluster}", args)) is not None:
+        return kept
     runner.make_job(config)  # data are prepared outside of what is watched
     with validation.watching() as load:
         result = runner.run(config)
-    found = {**_epochs(result), "foreign_load": load.foreign}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, as_json(found))
-    return found
+    return _keep(path, code, {**_epochs(result), "foreign_load": load.foreign})
 
 
-def _predicted(config: RunConfig, calibration: Path, folder: Path, force: bool) -> dict[str, Any]:
+def _predicted(config: RunConfig, calibration: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Typical seconds and traffic of the simulated run on the calibration, with this partition's neighbour sums."""
     texts = [(calibration / name).read_bytes() for name in ("device.toml", "cluster.toml")]
     key = hashlib.sha256(b"\n".join([config.run_id().encode(), *texts])).hexdigest()
-    path = folder / key / "seconds.json"
-    if path.exists() and not force:
-        return dict(msgspec.json.decode(path.read_bytes()))
+    path, code = args.out / "predicted" / key / "seconds.json", code_version("harness", "sims")
+    if (kept := _kept(path, code, f"predicted {config.method} on {config.cluster}", args)) is not None:
+        return kept
     path.parent.mkdir(parents=True, exist_ok=True)
     profile: Any = import_module("sims.calibrated")
     profile.with_blocks(calibration / "device.toml", config, path.parent / "device.toml")
@@ -124,14 +136,31 @@ def _predicted(config: RunConfig, calibration: Path, folder: Path, force: bool) 
     cluster = str(path.parent / "cluster.toml")
     if is_lab(config.cluster):
         cluster = replace(parse_lab(config.cluster), calibration=str(path.parent)).name
-    found = _epochs(runner.run(replace(config, mode="sim", cluster=cluster)))
-    write_atomically(path, as_json(found))
+    return _keep(path, code, _epochs(runner.run(replace(config, mode="sim", cluster=cluster))))
+
+
+def _kept(path: Path, code: str, what: str, args: argparse.Namespace) -> dict[str, Any] | None:
+    """What an earlier time left in a file; None where there is nothing, or other code made it, which is said."""
+    if args.force or not path.exists():
+        return None
+    found = dict(msgspec.json.decode(path.read_bytes()))
+    if found.pop("code", None) == code:
+        return found
+    show([f"{what}: the code has changed since; it is done again"], stderr())
+    return None
+
+
+def _keep(path: Path, code: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Leave what was found for another time; answers it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, as_json({**found, "code": code}))
     return found
 
 
 def _epochs(result: Result) -> dict[str, Any]:
     if result.state != "done":
-        raise InputError(f"{result.config.method} on {result.config.dataset}: {result.state}: {result.message}")
+        run = f"{result.config.method} on {result.config.dataset}, {result.config.cluster} ({result.config.mode})"
+        raise _Failed(f"{run}: {result.state}: {result.message}")
     found = {**validation.typical(result.epochs), "traffic": validation.traffic(result.epochs)}
     return dict(msgspec.json.decode(msgspec.json.encode(found)))  # as it will be read back
 
@@ -168,16 +197,6 @@ def _row(record: dict[str, Any], factor: float) -> list[str]:
     pairs = [(record["predicted"][name], record["measured"][name]) for name in validation.COMPONENTS]
     times = [f"{significant(p * factor)} / {significant(m * factor)}" for p, m in pairs]
     load = record["foreign_load"]
-    others = f"{100 * load:.0f} %" + (" busy!" if load > validation.FOREIGN else "")
+    others = f"{100 * load:.0f} %" + (" busy: left out" if record["disturbed"] else "")
     rest = [f"{100 * record['error']:+.1f} %", "equal" if record["bytes_equal"] else "DIFFER", others]
     return [record["method"], *times, significant(record["measured"]["spread"] * factor), *rest]
-
-
-def _said(records: list[dict[str, Any]]) -> str:
-    found = asdict(validation.verdict(records))
-    text = (
-        "{cells} cells: error of the epoch time: median {median:.1%}, 90th percentile {p90:.1%}; "
-        "order of methods: Kendall's tau {tau:.2f}; bytes {same}"
-    ).format(**found, same="equal" if found["bytes_equal"] else "DIFFER")
-    disturbed = found["disturbed"]
-    return text + (f"; {disturbed} cells were measured while others kept the machine busy" if disturbed else "")

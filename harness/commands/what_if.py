@@ -30,7 +30,7 @@ from harness.spec import RunConfig
 from harness.summary import notes_of
 
 # settings that a recording does not depend on
-WHERE = ("mode", "cluster", "timeout", "startup_timeout", "backend", "device")
+WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "backend", "device")
 SHOWN_POINTS = 6
 
 
@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     variants = import_module("sims.variants").variants(cluster, _listed(args.devices), _listed(args.transports))
     replays = [import_module("sims.replay").Replay(_recording(config, args)) for config in configs]
     curves = [
-        Curve(config, variant, knob, replay)
+        _curve(config, variant, knob, replay)
         for variant in variants
         for config, replay in zip(configs, replays, strict=True)
     ]
@@ -90,8 +90,8 @@ def _base(args: argparse.Namespace) -> RunConfig:
 def _configs(methods: str, bits: str | None, recorded: int, base: RunConfig) -> list[RunConfig]:
     """The config of every method, or one of its bits. Raises InputError for methods and bits.
 
-    Epochs are those that are recorded: as many as it takes until stale rows are stale and what is sent has settled,
-    one whole period of the method's included.
+    Epochs are those that are recorded: as many as it takes until stale rows are stale and what is sent has settled; of
+    a method whose epochs come round again, the first and whole cycles.
     """
     widths = _listed(bits)
     found: dict[str, RunConfig] = {}
@@ -111,9 +111,16 @@ def _configs(methods: str, bits: str | None, recorded: int, base: RunConfig) -> 
 
 def _enough(method: Method) -> int:
     """Epochs to record."""
-    stale, settles = method.facts.staleness, method.facts.settles
-    period = getattr(method, "period", 0) if settles else 0
-    return max(stale + 2, settles, period + 2) if stale or settles else 1
+    stale, settles, cycle = method.facts.staleness, method.facts.settles, method.cycle()
+    enough = max(stale + 2, settles) if stale or settles else 1
+    return 1 + cycle * max(1, round((enough - 1) / cycle)) if cycle > 1 else enough
+
+
+def _curve(config: RunConfig, variant: Any, knob: Knob, replay: Any) -> Curve:
+    """A curve; of a method whose epochs come round again, of means too: the median epoch leaves the rare ones out."""
+    curve, cycle = Curve(config, variant, knob, replay), parse_method(config.method, layer0=config.layer0).cycle()
+    curve.settles = curve.settles or (cycle if cycle > 1 else 0)
+    return curve
 
 
 def _recording(config: RunConfig, args: argparse.Namespace) -> Any:

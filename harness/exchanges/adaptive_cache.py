@@ -87,7 +87,8 @@ class CachedLink:
 
     Row by row, z being the partial row and c its cached value: where max |z - c| > threshold * max |c|, the difference
     goes to the master and is added to c on both sides. Masters treat their own partial rows alike. A master whose
-    sum changed sends the difference to what its mirrors hold. Rows without other replicas are used as they are.
+    sum changed, or is that far from what its mirrors hold, sends them the difference. Rows without other replicas are
+    used as they are.
 
     Args:
         replicas, wires: who shares rows with whom.
@@ -117,6 +118,8 @@ class CachedLink:
             whole = len(self.wires.mirrors.peer)
             own = self.replicas.route.add_back(own, cache["copies"])
         if leg.scatter:
+            if self.codec is not None:  # what coding lost of the total sent last may be more than the threshold
+                active = active | self._moved(rank, leg, own, cache["total"][:num_shared])
             sent += await self._scatter(rank, leg, own, active, cache)
             whole += len(self.wires.mirrored.peer)
             edge = cache["total"]

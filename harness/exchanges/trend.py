@@ -109,6 +109,8 @@ class Trend:
         """An exact epoch: rows, and their rates if there was a base. Answers what to remember, and the halo."""
         boundary, plan = self.boundary, self.boundary.plan
         base = x.index_select(0, boundary.rows)
+        with rank.span("codec"), refused(rank, self.layer, "forward trend"):
+            Bucket(self.bits, self.scope).measure(base, x)  # what is not finite would be predicted from for a period
         rate = torch.zeros_like(base)
         sent = [base.index_select(0, boundary.position)]
         if known is not None:

@@ -61,7 +61,9 @@ class BNSGCN(EdgeCut):
     sampling: Literal["bernoulli", "fixed", "bes", "dropedge"] = "bernoulli"
 
     name = "bns-gcn"
-    facts = Facts(cut="edge", exact=False, lossy=True, unbiased=True, exact_when="p=1", paper="BNS-GCN, Alg. 1")
+    facts = Facts(
+        cut="edge", exact=False, repeats=True, lossy=True, unbiased=True, exact_when="p=1", paper="BNS-GCN, Alg. 1"
+    )
 
     def validate(self) -> None:
         if not 0.0 <= self.p <= 1.0:

@@ -96,6 +96,10 @@ class CDFGNN(VertexCut):
             if not holds:
                 raise InputError(f"cdfgnn: {message}")
 
+    def idle(self) -> dict[str, str]:
+        steps = ("mu1", "mu2", "lambda1", "lambda2", "nu1", "nu2", "xi")
+        return dict.fromkeys(steps, "rule=fixed") if self.rule == "fixed" else {}
+
     def exact(self) -> CDFGNN:
         """The same sums, all of them sent as they are."""
         return CDFGNN(cache=False, quantise=False, layer0=self.layer0, last=self.last)

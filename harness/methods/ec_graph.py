@@ -100,6 +100,14 @@ class ECGraph(EdgeCut):
         if self.servers < 0:
             raise InputError(f"{self.name}: servers must not be negative, not {self.servers}")
 
+    def idle(self) -> dict[str, str]:
+        found = {} if self.fp == "trend" else dict.fromkeys(("period", "tune"), f"fp={self.fp}")
+        forwards = {"bits": "fp=exact"} if self.fp == "exact" else {}
+        return {**found, **forwards, **({"backward_bits": "bp=exact"} if self.bp == "exact" else {})}
+
+    def cycle(self) -> int:
+        return self.period if self.fp == "trend" else 1
+
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
         if not totals.symmetric:

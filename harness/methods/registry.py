@@ -49,11 +49,12 @@ def parse_method(text: str, **defaults: Any) -> Method:
     """A method from `name` or `name:option=value:...`; `defaults` apply where the method has that option.
 
     Raises:
-        InputError: unknown method or option (the nearest one is named), or a value of the wrong type.
+        InputError: unknown method or option (the nearest one is named), a value of the wrong type, or one that changes
+            nothing beside the other options.
     """
     name, *pairs = text.split(":")
     method = _find(name)
-    options = {f.name for f in fields(method)}
+    options = {f.name: f for f in fields(method)}
     values = {key: value for key, value in defaults.items() if key in options}
     given: set[str] = set()
     for pair in pairs:
@@ -61,7 +62,7 @@ def parse_method(text: str, **defaults: Any) -> Method:
         if not found:
             raise InputError(f"method {text!r}: {pair!r} is not option=value")
         if key not in options:
-            raise unknown(f"option of {name}", key, options)
+            raise unknown(f"option of {name}", key, list(options))
         if key in given:
             raise InputError(f"method {text!r}: option {key} is given twice")
         given.add(key)
@@ -71,6 +72,9 @@ def parse_method(text: str, **defaults: Any) -> Method:
         values[key] = _converted(text, key, value, types[key])
     made = method(**values)
     made.validate()
+    for key, others in made.idle().items():
+        if key in given and values[key] != options[key].default:
+            raise InputError(f"method {text!r}: {key} changes nothing with {others}")
     return made
 
 

@@ -20,7 +20,7 @@ class Single(EdgeCut):
     """Full-graph training without partitions; runs with one rank only and sends nothing."""
 
     name = "single"
-    facts = Facts(cut="none", exact=True, paper="one device")
+    facts = Facts(cut="none", exact=True, repeats=True, paper="one device")
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)

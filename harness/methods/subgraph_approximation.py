@@ -69,6 +69,9 @@ class SubgraphApproximation(EdgeCut):
             raise InputError(f"subgraph-approximation: mini-batches sample neighbours anew; {what} needs batch=0")
         self._fanouts()
 
+    def idle(self) -> dict[str, str]:
+        return {} if self.batch else {"fanouts": "batch=0"}
+
     def _fanouts(self) -> tuple[int, ...]:
         try:
             found = tuple(int(number) for number in self.fanouts.split("/"))

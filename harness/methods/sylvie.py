@@ -53,7 +53,7 @@ class SylvieS(Sylvie):
     scope: Literal["boundary", "all"] = "boundary"
 
     name = "sylvie-s"
-    facts = Facts(cut="edge", exact=False, lossy=True, unbiased=True, paper="Sylvie, Alg. 1-2")
+    facts = Facts(cut="edge", exact=False, repeats=True, lossy=True, unbiased=True, paper="Sylvie, Alg. 1-2")
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
         if self.scope == "all":
@@ -88,6 +88,9 @@ class SylvieA(Sylvie):
             raise InputError(
                 f"sylvie-a: staleness must be 0 (never synchronise) or a number of epochs, not {self.staleness}"
             )
+
+    def cycle(self) -> int:
+        return max(self.staleness, 1)
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Late:
         return Late(memory, bool(self.staleness) and (rank.epoch + 1) % self.staleness == 0)

@@ -38,7 +38,9 @@ class Vanilla(EdgeCut):
     dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
 
     name = "vanilla"
-    facts = Facts(cut="edge", exact=True, exact_when="dtype=fp32", paper="partition-parallel full-graph training")
+    facts = Facts(
+        cut="edge", exact=True, repeats=True, exact_when="dtype=fp32", paper="partition-parallel full-graph training"
+    )
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)

@@ -33,7 +33,7 @@ class VertexState:
     block: Block
     replicas: Replicas
     layer0: str
-    z0: Tensor | None  # [n, F] neighbours' share of the aggregated input, layer0 = precompute
+    z0: Tensor | None  # [n, F] aggregated input with the own term, layer0 = precompute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,8 @@ class VertexCut(Method):
             aggregation = model.aggregation(0)
             assert aggregation is not None
             partial = partial_sum(aggregation, block, part.degree, part.x)
-            z0 = await PlainLink(replicas).total(rank, partial, Leg("x", -1, "forward"))
+            total = await PlainLink(replicas).total(rank, partial, Leg("x", -1, "forward"))
+            z0 = _with_own(aggregation, part.degree, total, part.x)
         return VertexState(block, replicas, layer0, z0)
 
     @abstractmethod
@@ -90,9 +91,9 @@ class VertexCut(Method):
         for l in range(model.depth):
             h = model.drop(h, part.nodes, rank.key("dropout", l, per_rank=False))
             layer, aggregation = model.layers[l], model.aggregation(l)
-            if l == 0 and state.z0 is not None and aggregation is not None:
-                z = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
-                h = model.combine(0, h, _with_own(aggregation, part.degree, z, h), transformed=False)
+            if l == 0 and state.z0 is not None:
+                z0 = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
+                h = model.combine(0, h, z0, transformed=False)
             elif isinstance(layer, GATConv):
                 h = await self._attend(rank, l, part, model, state, link, tape, h)
             elif aggregation is not None:

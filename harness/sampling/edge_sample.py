@@ -183,6 +183,12 @@ def _turn(block: Block) -> Block:
 
 
 @njit(cache=True, nogil=True)
+def _word(start: np.uint64, node: int, again: bool, before: np.uint64) -> np.uint64:
+    """The random word of an edge; a repeated one has the word that follows its predecessor's."""
+    return mix64(before + _GOLDEN) if again else mix64(start + np.uint64(node) * _GOLDEN)
+
+
+@njit(cache=True, nogil=True)
 def _draw(
     own_indptr: np.ndarray,
     own_indices: np.ndarray,
@@ -196,7 +202,10 @@ def _draw(
     own: np.ndarray,
     halo: np.ndarray,
 ) -> None:
-    """Keep the `fanout` neighbours of every needed row whose random words are smallest: uniform without replacement."""
+    """Keep the `fanout` neighbours of every needed row whose random words are smallest: uniform without replacement.
+
+    Repeated edges stand together and count as several neighbours.
+    """
     for row in range(len(nodes)):
         if not needed[row]:
             continue
@@ -209,9 +218,11 @@ def _draw(
         start = mix64(stream + np.uint64(nodes[row]) * _GOLDEN)
         words = np.empty((b - a) + (d - c), np.uint64)
         for e in range(a, b):
-            words[e - a] = mix64(start + np.uint64(nodes[own_indices[e]]) * _GOLDEN)
+            again = e > a and own_indices[e] == own_indices[e - 1]
+            words[e - a] = _word(start, nodes[own_indices[e]], again, words[e - a - 1])
         for e in range(c, d):
-            words[b - a + e - c] = mix64(start + np.uint64(halo_nodes[halo_indices[e]]) * _GOLDEN)
+            at, again = b - a + e - c, e > c and halo_indices[e] == halo_indices[e - 1]
+            words[at] = _word(start, halo_nodes[halo_indices[e]], again, words[at - 1])
         limit = np.partition(words, fanout - 1)[fanout - 1]
         for e in range(a, b):
             own[e] = words[e - a] <= limit
