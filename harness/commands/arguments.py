@@ -171,6 +171,10 @@ def _add_sweep(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of results (default: sweeps/NAME of the file)")
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="cells at a time (default: one per core)")
+    where = "run every cell as a job of a scheduler (needs the extra `slurm`); local: as processes, to try that out"
+    parser.add_argument("--submit", choices=("slurm", "local"), help=where)
+    what = "of each job, as submitit names them, e.g. timeout_min=60,cpus_per_task=8,slurm_partition=gpu"
+    parser.add_argument("--submit-with", default="", metavar="KEY=VALUE,...", help=what)
     parser.add_argument("--budget", metavar="TIME", help="begin no cell that would end later, e.g. 30m or 1h30m")
     parser.add_argument("--dry-run", action="store_true", help="count the cells, estimate their time, run none")
     parser.add_argument("--json", metavar="FILE", help="also write the rows here; - writes them to stdout, alone")

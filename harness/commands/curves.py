@@ -60,7 +60,9 @@ class Curve:
 
     def __init__(self, config: RunConfig, variant: Any, knob: Knob, replay: Any) -> None:
         self.method, self.variant, self.config, self.knob, self.replay = config.method, variant, config, knob, replay
-        self.settles = parse_method(config.method, layer0=config.layer0).facts.settles
+        method = parse_method(config.method, layer0=config.layer0)
+        cycle = method.cycle()
+        self.settles = method.facts.settles or (cycle if cycle > 1 else 0)
         self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from harness import runner
+from harness import runner, submitted
 from harness.commands.cells import deliver, finished, json_target, run_or_reuse, writable
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
@@ -40,6 +40,10 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+Call = Callable[[Cell], Outcome]
+Workers = Callable[[Call, Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, Outcome]]]
+
+
 def main(args: argparse.Namespace) -> int:
     """Run what is not finished; 1 when a cell failed, diverged or did not fit."""
     cells = read(args.file)
@@ -49,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     budget = None if args.budget is None else seconds_of(args.budget)
     found = {cell: finished(_path(out, cell), cell.config, FINAL) for cell in cells}
     todo = [cell for cell in cells if found[cell] is None]
-    jobs = _jobs(todo, args.jobs)
+    jobs = _jobs(todo, args)
     watch = Stopwatch(out)
     if args.dry_run:
         return _foretell(cells, todo, jobs, watch, args)
@@ -59,7 +63,8 @@ def main(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     if budget is not None and todo and watch.expect(todo[0].config) is None:
         _probe(todo[0], watch)  # nothing is known yet, and a cell must not be begun that cannot end in time
-    for cell, outcome in _run(todo, out, jobs, watch, budget, begin, args.quiet):
+    call, workers = partial(run_cell, out=out), _workers(out, jobs, args)
+    for cell, outcome in _run(todo, partial(workers, call), jobs, watch, budget, begin, args.quiet):
         outcomes[cell] = outcome
     if budget is not None and todo and not any(cell in outcomes for cell in todo):
         shortest = min(watch.expect(cell.config) or 0.0 for cell in todo)
@@ -79,11 +84,33 @@ def _sweep_scratch(out: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def _jobs(todo: Sequence[Cell], asked: int) -> int:
-    """Workers: one per core; one alone where cells measure real time."""
+def _jobs(todo: Sequence[Cell], args: argparse.Namespace) -> int:
+    """Workers: one per core, one alone where cells measure real time; of a scheduler as many as there are cells."""
+    if args.submit:
+        return max(1, args.jobs or len(todo))
     if any(cell.config.mode == "real" for cell in todo):
         return 1
-    return max(1, min(asked or core_count(), len(todo)))
+    return max(1, min(args.jobs or core_count(), len(todo)))
+
+
+def _workers(out: Path, jobs: int, args: argparse.Namespace) -> Workers:
+    """Who runs cells: a scheduler's jobs, this process, or others beside it."""
+    if args.submit:
+        options = submitted.options_of(args.submit_with)
+        submitter = submitted.executor(args.submit, out / "jobs", options)
+        look = submitted.LOOK_S[args.submit]
+        return partial(_answers, submitted.each, jobs=jobs, submitter=submitter, look_s=look)
+    if jobs == 1:  # in this process: a real run starts processes of its own, and a model needs no second interpreter
+        return lambda call, cells, go_on: ((cell, call(cell)) for cell in cells if go_on(cell))
+    return partial(_answers, each, jobs=jobs)
+
+
+def _answers(
+    workers: Any, call: Call, cells: Sequence[Cell], go_on: Callable[[Cell], bool], **how: Any
+) -> Iterator[tuple[Cell, Outcome]]:
+    """What cells end with, also where the process that ran one left no answer."""
+    for cell, outcome in workers(call, cells, go_on=go_on, **how):
+        yield cell, Outcome(None, "its process died", 0.0) if isinstance(outcome, Died) else outcome
 
 
 def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, args: argparse.Namespace) -> int:
@@ -117,7 +144,13 @@ def _probe(cell: Cell, watch: Stopwatch) -> str:
 
 
 def _run(
-    todo: list[Cell], out: Path, jobs: int, watch: Stopwatch, budget: float | None, begin: float, quiet: bool
+    todo: list[Cell],
+    answers: Callable[[Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, Outcome]]],
+    jobs: int,
+    watch: Stopwatch,
+    budget: float | None,
+    begin: float,
+    quiet: bool,
 ) -> Iterator[tuple[Cell, Outcome]]:
     """Every cell's outcome as it is done; begins none that would not end within `budget` seconds of `begin`."""
     left = list(todo)
@@ -126,7 +159,7 @@ def _run(
         spent = time.monotonic() - begin
         return budget is None or spent + (watch.expect(cell.config) or 0.0) < budget
 
-    for cell, outcome in _outcomes(todo, partial(run_cell, out=out), jobs, fits):
+    for cell, outcome in answers(todo, fits):
         left.remove(cell)
         if not outcome.failure:
             watch.add(cell.config, outcome.seconds)
@@ -136,16 +169,6 @@ def _run(
         said = outcome.failure or (outcome.record or {})["state"]
         if not quiet:
             show([f"[{len(todo) - len(left)}/{len(todo)}] {cell.title}: {said}{ending}"], stderr())
-
-
-def _outcomes(
-    todo: list[Cell], call: Callable[[Cell], Outcome], jobs: int, fits: Callable[[Cell], bool]
-) -> Iterator[tuple[Cell, Outcome]]:
-    if jobs == 1:  # in this process: a real run starts processes of its own, and a model needs no second interpreter
-        yield from ((cell, call(cell)) for cell in todo if fits(cell))
-        return
-    for cell, outcome in each(call, todo, jobs, fits):
-        yield cell, Outcome(None, "its process died", 0.0) if isinstance(outcome, Died) else outcome
 
 
 def run_cell(cell: Cell, out: Path) -> Outcome:

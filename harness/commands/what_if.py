@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     variants = import_module("sims.variants").variants(cluster, _listed(args.devices), _listed(args.transports))
     replays = [import_module("sims.replay").Replay(_recording(config, args)) for config in configs]
     curves = [
-        _curve(config, variant, knob, replay)
+        Curve(config, variant, knob, replay)
         for variant in variants
         for config, replay in zip(configs, replays, strict=True)
     ]
@@ -114,13 +114,6 @@ def _enough(method: Method) -> int:
     stale, settles, cycle = method.facts.staleness, method.facts.settles, method.cycle()
     enough = max(stale + 2, settles) if stale or settles else 1
     return 1 + cycle * max(1, round((enough - 1) / cycle)) if cycle > 1 else enough
-
-
-def _curve(config: RunConfig, variant: Any, knob: Knob, replay: Any) -> Curve:
-    """A curve; of a method whose epochs come round again, of means too: the median epoch leaves the rare ones out."""
-    curve, cycle = Curve(config, variant, knob, replay), parse_method(config.method, layer0=config.layer0).cycle()
-    curve.settles = curve.settles or (cycle if cycle > 1 else 0)
-    return curve
 
 
 def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
