@@ -171,9 +171,9 @@ def test_overlap_costs_something_and_less_than_doing_things_in_turn_would(
 
 def test_what_a_rank_spends_on_a_hidden_exchange_is_not_hidden(tmp_path: Path) -> None:
     """`[transport.measured.started]`: halo of the rank itself, beside the flight; nothing off the clock."""
-    free = simulate(timed(started(0.05)), 2, cluster=plain(tmp_path))
+    free = timed(started(0.05), 2, plain(tmp_path), shapes_only=True)
     cluster = plain(tmp_path, transport='[transport.measured.started]\n2 = "3 ms"\n')
-    paid = simulate(timed(started(0.05)), 2, cluster=cluster)
+    paid = timed(started(0.05), 2, cluster, shapes_only=True)
     for rank in range(2):
         assert seconds_of(free, rank)["halo"] == 0
         assert seconds_of(paid, rank)["halo"] == pytest.approx(3e-3)
@@ -185,7 +185,7 @@ def test_what_a_rank_spends_on_a_hidden_exchange_is_not_hidden(tmp_path: Path) -
         await started(0.0)(rank)
         rank.clock.pause(False)
 
-    quiet = simulate(timed(unbooked), 2, cluster=cluster)
+    quiet = timed(unbooked, 2, cluster, shapes_only=True)
     assert [seconds_of(quiet, rank)["epoch"] for rank in range(2)] == [0, 0]
 
 
