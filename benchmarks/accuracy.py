@@ -191,7 +191,7 @@ def report(cells: list[Cell], lines: Mapping[str, Mapping[str, Any]]) -> str:
     seeds, done = len(set(frame.seed)), len(frame)
     head = f"Test accuracy (%) at the best validation, mean ± standard deviation over {seeds} seeds; {done} runs."
     model = "3-layer GCN, hidden 32, LayerNorm, Adam, no dropout; split, epochs and rate per graph as in CASES."
-    tables = [table(frame, parts) for parts in sorted(set(frame.parts))]
+    tables = [table(frame, parts) for parts in sorted(set(frame[frame.row != "single"].parts))]
     return "\n\n".join([head, model, *tables, verdicts(frame)])
 
 

@@ -43,7 +43,7 @@ def publish(records: Sequence[Record], folder: Path) -> list[Path]:
 def scatter(records: Sequence[Record], out_stem: Path) -> list[Path]:
     """Draw predicted against measured epoch time of every cell; answers the PNG and the SVG."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+        figure = Figure(figsize=(6.0, 4.0), layout="constrained")
         axes = figure.subplots()
         times = [record[side]["epoch"] * 1e3 for record in records for side in ("predicted", "measured")]
         low, high = min(times) / 1.4, max(times) * 1.4
@@ -55,8 +55,8 @@ def scatter(records: Sequence[Record], out_stem: Path) -> list[Path]:
         axes.set_title(_title(verdict(records)), loc="left")
         figure.legend(handles=handles, loc="outside right upper", frameon=False)
         paths = [out_stem.with_name(out_stem.name + suffix) for suffix in (".png", ".svg")]
-        figure.savefig(paths[0], dpi=200, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+        figure.savefig(paths[0], dpi=200, bbox_inches="tight", metadata={"Software": None})
+        figure.savefig(paths[1], bbox_inches="tight", metadata={"Date": None, "Creator": None})
     return paths
 
 
@@ -65,7 +65,7 @@ def _title(found: Verdict) -> str:
     if not judged:
         return f"{found.cells} cells, all disturbed by others"
     hollow = f" (hollow: {found.disturbed} disturbed)" if found.disturbed else ""
-    return f"{judged} cells{hollow}: median error {found.median:.1%}, 90 % within {found.p90:.1%}"
+    return f"{judged} cells{hollow}\nmedian error {found.median:.1%}, 90 % within {found.p90:.1%}"
 
 
 def _bands(axes: Axes, low: float, high: float) -> None:
