@@ -44,7 +44,8 @@ td:first-child { min-width: 13rem; } td.right, td.off, td.soft { white-space: no
 img { max-width: 100%; background: #fff; border: 1px solid var(--line); border-radius: 4px; padding: .4rem; }
 pre { background: var(--band); padding: .6rem; overflow-x: auto; font-size: .8rem; white-space: pre-wrap;
   overflow-wrap: anywhere; }
-ul { margin: .2rem 0 .8rem; padding-left: 1.2rem; } nav ul { columns: 18rem; } summary { cursor: pointer; }
+ul { margin: .2rem 0 .8rem; padding-left: 1.2rem; } nav ul { columns: 18rem; column-gap: 2.5rem; }
+summary { cursor: pointer; }
 figure { margin: .6rem 0; } figcaption { color: var(--soft); font-size: .86rem; }
 @media print { body { max-width: none; font-size: 11px; } h3, figure, tr { break-inside: avoid; } }
 """
