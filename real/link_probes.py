@@ -2,8 +2,8 @@
 
 Seconds of a collective = alpha + bytes x beta, where alpha holds all software of it (Python, the library, waking up)
 and beta what a byte that one rank sends takes while all ranks send. Between two collectives ranks compute, as in
-training: what they send is new, other data went through the caches, and nobody arrives quite when the others do. In a
-loop of nothing but collectives they take half as long. Operators are measured in `real.probes`.
+training: what they send is new, other data went through the caches, and nobody arrives quite when the others do.
+Operators are measured in `real.probes`.
 """
 
 from __future__ import annotations

@@ -42,11 +42,6 @@ SCALES = np.asarray([1e-5, 1e-4, 1e-10])
 """What an operator, an effect and a byte take beside the operators, roughly: keeps the fit well scaled."""
 
 
-def now() -> float:
-    """Seconds of the clock, not of this thread on a core: what interrupts training belongs to an epoch."""
-    return time.perf_counter()
-
-
 @dataclass(frozen=True)
 class Epoch:
     """One rank's typical epoch: operators, effects, bytes of new tensors, and seconds in all and in operators."""
@@ -171,7 +166,7 @@ class _Meter:
 
     def switch(self, at: tuple[int, int] | None) -> None:
         """Another rank or epoch runs from now on, or none that counts."""
-        moment = now()
+        moment = time.perf_counter()
         if self.at is not None:
             self.spent[self.at] += moment - self.since
         self.at, self.since = at, moment
@@ -225,9 +220,9 @@ class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._operators: dict[Any, Operator] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        begin = now()
+        begin = time.perf_counter()
         result = func(*args, **(kwargs or {}))
-        seconds = now() - begin
+        seconds = time.perf_counter() - begin
         at = self.meter.at
         if at is None:
             return result

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 import torch
 
-from harness.effects import Recv, Send
+from harness.effects import Effect, Recv, Send
 from harness.errors import ProgramError
 from harness.rank import Rank
 from real.messages import NOTE_BYTES, Note, Way, Ways, compare
 
+E = TypeVar("E", bound=Effect)
+
 
 def _send(label: str, epoch: int = 0, size: int = 3) -> Send:
-    rank = Rank(0, 2)
-    rank.epoch = epoch
-    effect = rank.send(torch.ones(size), to=1, label=label)
-    rank.issued(effect)
-    return effect
+    return _issued(0, epoch, lambda rank: rank.send(torch.ones(size), to=1, label=label))
 
 
 def _recv(label: str, epoch: int = 0, size: int = 3) -> Recv:
-    rank = Rank(1, 2)
+    return _issued(1, epoch, lambda rank: rank.recv(torch.ones(size), source=0, label=label))
+
+
+def _issued(index: int, epoch: int, build: Callable[[Rank], E]) -> E:
+    """An effect of a rank of two in an epoch."""
+    rank = Rank(index, 2)
     rank.epoch = epoch
-    effect = rank.recv(torch.ones(size), source=0, label=label)
+    effect = build(rank)
     rank.issued(effect)
     return effect
 
