@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import simpy
+from numba import njit
 
 from harness.effects import AllReduce, Broadcast, chunk_sizes
 from sims.network import FluidNetwork, call_late
@@ -33,19 +34,34 @@ class Round:
 
     def arrive(self, rank: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event | None:
         """Rank `rank` is there with bytes for and from every rank; answers the end of its part, None without part."""
-        to, source = np.flatnonzero(outgoing), np.flatnonzero(incoming)
-        to, source = to[to != rank], source[source != rank]
-        if len(to) + len(source) == 0:
+        transfers, src, dst, nbytes = _ready(self._here, rank, outgoing, incoming)
+        if transfers == 0:
             return None
-        self._group[rank], done = self._wire.network.group(len(to) + len(source))
-        self._here[rank] = True
-        to, source = to[self._here[to]], source[self._here[source]]
-        if len(to) + len(source):
-            src = np.concatenate([np.full(len(to), rank), source])
-            dst = np.concatenate([to, np.full(len(source), rank)])
-            nbytes = np.concatenate([outgoing[to], incoming[source]])
+        self._group[rank], done = self._wire.network.group(transfers)
+        if len(src):
             self._wire.begin(src, dst, nbytes, self._group[src], self._group[dst])
         return done
+
+
+@njit(cache=True, nogil=True)
+def _ready(here: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes) -> tuple[int, Bytes, Bytes, Bytes]:
+    """Rank `rank` arrives among those `here`: its transfers in all, and src, dst and bytes of those that begin."""
+    size, transfers, begun = here.shape[0], 0, 0
+    src, dst, nbytes = (np.empty(2 * size, np.int64), np.empty(2 * size, np.int64), np.empty(2 * size, np.int64))
+    for peer in range(size):
+        if outgoing[peer] != 0 and peer != rank:
+            transfers += 1
+            if here[peer]:
+                src[begun], dst[begun], nbytes[begun] = rank, peer, outgoing[peer]
+                begun += 1
+    for peer in range(size):
+        if incoming[peer] != 0 and peer != rank:
+            transfers += 1
+            if here[peer]:
+                src[begun], dst[begun], nbytes[begun] = peer, rank, incoming[peer]
+                begun += 1
+    here[rank] = here[rank] or transfers > 0
+    return transfers, src[:begun].copy(), dst[:begun].copy(), nbytes[:begun].copy()
 
 
 class Operation:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-from numba import njit
 
 from sims.flows import EARLY, MERGE
-from sims.fluid import Floats, Ints, count_rows, drain, flows_by_row, lower_bound, plan
-from sims.quiet import quiet_changes
+from sims.fluid import Floats, Ints, count_rows, flows_by_row, lower_bound
 from sims.rows import Rows
+from sims.steps import enter, group_ends, look_ahead, onward, settle
+
+_NONE, _NEVER = np.empty(0, np.int64), np.empty(0)
 
 
 @dataclass
@@ -36,12 +37,10 @@ class _Batch:
 
 @dataclass(frozen=True, eq=False)
 class _Ahead:
-    """Draining transfers as they will be after changes that nobody waits for; `ended` are their places, in order."""
+    """When changes that nobody waits for are over; `ended` are the places of the transfers, in order."""
 
     time: float
     slack: float
-    remaining: Floats
-    rate: Floats
     ended: Ints
     when: Floats
     solves: int
@@ -73,6 +72,7 @@ class InFlight:
         self._places = self._alive = self._asleep = 0
         self._head, self._tail, self._ids = (np.empty(0, np.int32) for _ in range(3))
         self._remaining, self._rate, self._group = np.empty(0), np.empty(0), np.empty((0, 2), np.int32)
+        self._later, self._later_rate = np.empty(0), np.empty(0)  # as of the end of `_ahead`
         self._members: tuple[np.ndarray, np.ndarray] | None = None
         self._stale, self._bound = False, 0.0
         self._ahead: _Ahead | None = None
@@ -119,68 +119,76 @@ class InFlight:
 
     def _change(self, now: float, slack: float) -> list[int]:
         """End and begin transfers, and plan the next step; answers the groups that ended."""
-        self._catch_up()
-        places = slice(0, self._places)
-        ended, after = drain(self._remaining[places], self._rate[places], now - self._began, slack)
-        if self._recording:
-            self.finish[self._ids[ended]] = self._began + after
-        groups: list[int] = count_down(self._group, ended, self.pending).tolist()
-        self._alive -= len(ended)
-        self._compact()
+        places = self._places
+        quiet, when = self._catch_up()
+        groups, self._places, self._alive = settle(
+            places, self._alive, self._head, self._tail, self._ids, self._remaining, self._rate, self._group,
+            self.pending, self.finish, quiet, when, self._began, now, slack,
+        )  # fmt: skip
+        if self._places < places:
+            self._members = None
         begun = False
         while self._batches and self._batches[0][0] <= now + slack:
             self._activate(heapq.heappop(self._batches)[2], now + slack)
             begun = True
         self._began, self._ends = now, []
-        self._plan(now, begun)
-        if self._bound == 0.0 and not self._stale:
-            self._look_ahead(slack)
-        return groups
+        self._plan(now, begun, slack)
+        ended: list[int] = groups.tolist()
+        return ended
 
     def _look_ahead(self, slack: float) -> None:
         """Follow what drains up to the next change that somebody waits for, or that something else begins at."""
-        fabric, places = self.rows.fabric(), slice(0, self._places)
         assert self._members is not None
-        left, rate = self._remaining[places].copy(), self._rate[places].copy()
-        limit = self._batches[0][0] if self._batches else np.inf
-        time, self._until, solves, ended, when = quiet_changes(
-            fabric, *self._members, self._head[places], self._tail[places], left, rate, self._group[places],
-            self.pending.copy(), self._began, limit, slack,
-        )  # fmt: skip
-        self._ahead = _Ahead(time, slack, left, rate, ended, when, solves) if solves else None
+        self._note(slack, look_ahead(
+            self.rows.fabric(), *self._members, self._places, self._head, self._tail, self._remaining, self._rate,
+            self._group, self.pending, self._later, self._later_rate, self._began, self._limit(), slack,
+        ))  # fmt: skip
 
-    def _catch_up(self) -> None:
-        """Make what was followed ahead the present."""
+    def _note(self, slack: float, found: tuple[float, float, int, Ints, Floats]) -> None:
+        """Keep what looking ahead has found."""
+        time, self._until, solves, ended, when = found
+        self._ahead = _Ahead(time, slack, ended, when, solves) if solves else None
+
+    def _limit(self) -> float:
+        return self._batches[0][0] if self._batches else np.inf
+
+    def _catch_up(self) -> tuple[Ints, Floats]:
+        """Make what was followed ahead the present; answers what ended, and when."""
         ahead, self._ahead = self._ahead, None
         if ahead is None:
-            return
-        self._remaining[: self._places], self._rate[: self._places] = ahead.remaining, ahead.rate
-        count_down(self._group, ahead.ended, self.pending)
-        if self._recording:
-            self.finish[self._ids[ahead.ended]] = ahead.when
-        self._alive -= len(ahead.ended)
+            return _NONE, _NEVER
+        self._remaining, self._later = self._later, self._remaining
+        self._rate, self._later_rate = self._later_rate, self._rate
         self._began = ahead.time
         self.solves += ahead.solves
+        return ahead.ended, ahead.when
 
-    def _plan(self, now: float, begun: bool) -> None:
+    def _plan(self, now: float, begun: bool, slack: float) -> None:
         fabric, places = self.rows.fabric(), slice(0, self._places)
-        head, tail, left, rate = self._head[places], self._tail[places], self._remaining[places], self._rate[places]
         if begun:
             crowded = self._alive + self._asleep > self.exact_flows
-            self._bound = lower_bound(fabric, head, tail, left, self._waiting) if crowded else 0.0
+            self._bound = (
+                lower_bound(fabric, self._head[places], self._tail[places], self._remaining[places], self._waiting)
+                if crowded
+                else 0.0
+            )
         if self._members is None:
-            self._members = flows_by_row(len(fabric.rows), head, tail)
+            self._members = flows_by_row(len(fabric.rows), self._head[places], self._tail[places])
         window = self.share * min(self._bound, EARLY * now)
-        step, self._stale, solves = plan(
-            fabric, *self._members, head, tail, left, rate, window, self._stale and not begun
-        )
+        step, self._stale, solves, ahead = onward(
+            fabric, *self._members, self._places, self._head, self._tail, self._remaining, self._rate, self._group,
+            self.pending, self._later, self._later_rate, now, self._limit(), slack, window, self._stale and not begun,
+            self._bound == 0.0,
+        )  # fmt: skip
         self.solves += solves
-        self._until, self._merge = now + step, now + MERGE * window
+        self._note(slack, ahead)
+        self._merge = now + MERGE * window
         if self._stale:
+            left, rate = self._remaining[places], self._rate[places]
             self.widest = max(self.widest, (window, self._bound))
-            groups, after = group_ends(left, rate, self._group[places], step, self.pending)
+            ends, after = group_ends(left, rate, self._group[places], step, self.pending)
             order = np.argsort(-after, kind="stable")
-            self._ends = list(zip((now + after[order]).tolist(), groups[order].tolist(), strict=True))
+            self._ends = list(zip((now + after[order]).tolist(), ends[order].tolist(), strict=True))
 
     def _wait(self, head: Ints, tail: Ints, nbytes: np.ndarray, sign: float) -> None:
         """Count bytes that wait for their latency, or with a minus as `sign` no longer do."""
@@ -191,35 +199,17 @@ class InFlight:
 
     def _activate(self, batch: _Batch, time: float) -> None:
         """Put the flows of a batch whose latency ends by `time` behind those that drain."""
-        chosen = slice(batch.gone, int(np.searchsorted(batch.time, time, "right")))
-        batch.gone = chosen.stop
-        begin, end = self._places, self._places + chosen.stop - chosen.start
-        self._reserve(end)
-        places = slice(begin, end)
-        self._head[places], self._tail[places], self._ids[places] = (
-            batch.head[chosen],
-            batch.tail[chosen],
-            batch.ids[chosen],
-        )
-        self._remaining[places], self._rate[places], self._group[places] = (
-            batch.nbytes[chosen],
-            0.0,
-            batch.groups[chosen],
-        )
-        self._places, self._alive, self._members = end, self._alive + end - begin, None
-        self._asleep -= end - begin
-        self._wait(batch.head[chosen], batch.tail[chosen], batch.nbytes[chosen], -1.0)
-        if batch.gone < len(batch.time):
-            heapq.heappush(self._batches, (float(batch.time[batch.gone]), next(self._numbers), batch))
-
-    def _compact(self) -> None:
-        """Close the gaps of flows that have ended, once they are a quarter of the places."""
-        if 4 * (self._places - self._alive) <= self._places and self._alive:
-            return
-        kept = np.flatnonzero(self._remaining[: self._places] >= 0.0)
-        for array in (self._head, self._tail, self._ids, self._remaining, self._rate, self._group):
-            array[: len(kept)] = array[kept]
-        self._places, self._members = len(kept), None
+        begin, end = batch.gone, int(batch.time.searchsorted(time, "right"))
+        batch.gone, more = end, end - begin
+        self._reserve(self._places + more)
+        enter(
+            batch.head, batch.tail, batch.ids, batch.nbytes, batch.groups, begin, end, self._places, self._head,
+            self._tail, self._ids, self._remaining, self._rate, self._group, self._waiting,
+        )  # fmt: skip
+        self._places, self._alive, self._asleep = self._places + more, self._alive + more, self._asleep - more
+        self._members = None
+        if end < len(batch.time):
+            heapq.heappush(self._batches, (float(batch.time[end]), next(self._numbers), batch))
 
     def _reserve(self, flows: int) -> None:
         """Room for so many flows; grows geometrically."""
@@ -230,35 +220,7 @@ class InFlight:
         self._head, self._tail, self._ids = (
             np.concatenate([a, np.empty(more, np.int32)]) for a in (self._head, self._tail, self._ids)
         )
-        self._remaining, self._rate = (np.concatenate([a, np.empty(more)]) for a in (self._remaining, self._rate))
+        self._remaining, self._rate, self._later, self._later_rate = (
+            np.concatenate([a, np.empty(more)]) for a in (self._remaining, self._rate, self._later, self._later_rate)
+        )
         self._group = np.concatenate([self._group, np.empty((more, 2), np.int32)])
-
-
-@njit(cache=True, nogil=True)
-def count_down(group: Ints, ended: Ints, pending: Ints) -> Ints:
-    """Count ended flows in their two groups; answers the groups that reach zero. A group of -1 is nobody's."""
-    done, found = np.empty(2 * ended.shape[0], np.int64), 0
-    for flow in ended:
-        for end in range(2):
-            owner = group[flow, end]
-            if owner >= 0:
-                pending[owner] -= 1
-                if pending[owner] == 0:
-                    done[found] = owner
-                    found += 1
-    return done[:found].copy()
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def group_ends(remaining: Floats, rate: Floats, group: Ints, step: float, pending: Ints) -> tuple[Ints, Floats]:
-    """Groups whose last flows end before the end of a step, and after how many seconds each ends."""
-    seen, last = np.zeros(pending.shape[0], np.int64), np.zeros(pending.shape[0])
-    for flow in range(remaining.shape[0]):
-        if remaining[flow] >= 0.0 and remaining[flow] < rate[flow] * step:
-            for end in range(2):
-                owner = group[flow, end]
-                if owner >= 0:
-                    seen[owner] += 1
-                    last[owner] = max(last[owner], remaining[flow] / rate[flow])
-    found = np.flatnonzero((seen > 0) & (seen == pending))
-    return found, last[found]

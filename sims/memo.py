@@ -6,7 +6,6 @@ replayed from memory for as long as the transfers that begin are the remembered 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +21,9 @@ MOST_EVENTS = 2_000_000
 
 MOST_FLOWS = 1 << 25
 """Transfers of a period above which it is not remembered: some networks are never idle."""
+
+
+Digest = tuple[np.int64, np.int64]
 
 
 class Batch(NamedTuple):
@@ -46,7 +48,7 @@ class Journal:
         flows: transfers begun; above MOST_FLOWS nothing is noted any more.
     """
 
-    begun: list[tuple[float, bytes]] = field(default_factory=list)
+    begun: list[tuple[float, Digest]] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     ended: list[tuple[float, int]] = field(default_factory=list)
     number_of: list[int] = field(default_factory=list)
@@ -59,12 +61,9 @@ class Journal:
             more = np.full(len(pending) - len(self._label), -1, np.int32)
             self._label = np.concatenate([self._label, more])
         self.flows += len(batch.head)
-        labels, new = label_groups(batch.groups, self._label, len(self.number_of))
+        digest, new = digest_batch(*batch, self._label, len(self.number_of), pending)
         self.number_of += new.tolist()
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (*batch[:4], labels, pending[new]):
-            digest.update(np.ascontiguousarray(array).data)
-        self.begun.append((time, digest.digest()))
+        self.begun.append((time, digest))
         self.batches.append(batch)
 
     @property
@@ -78,26 +77,61 @@ class Journal:
 
 
 @njit(cache=True, nogil=True)
-def label_groups(groups: np.ndarray, label: np.ndarray, known: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels of `groups` [n, 2], and the numbers of those that are new; `label` by number is filled on the way."""
-    found, new, more = np.full(groups.shape, -1, np.int32), np.empty(label.shape[0], np.int64), 0
-    for flow in range(groups.shape[0]):
+def digest_batch(
+    head: np.ndarray,
+    tail: np.ndarray,
+    nbytes: np.ndarray,
+    latency: np.ndarray,
+    groups: np.ndarray,
+    label: np.ndarray,
+    known: int,
+    pending: np.ndarray,
+) -> tuple[Digest, np.ndarray]:
+    """128 bits of a batch, with labels for its groups [n, 2], and the numbers of the groups that are new.
+
+    `label` by number is filled on the way; `pending` [groups] is what each new group waits for.
+    """
+    new, more = np.empty(label.shape[0], np.int64), 0
+    one, two = np.uint64(head.shape[0]), np.uint64(0x9E3779B97F4A7C15)
+    for flow in range(head.shape[0]):
+        one, two = _mix(one, two, np.int64(np.int64(head[flow]) << 32 | np.int64(tail[flow])))
+        one, two = _mix(one, two, _bits(nbytes[flow]))
+        one, two = _mix(one, two, _bits(latency[flow]))
         for end in range(groups.shape[1]):
             number = groups[flow, end]
+            found = np.int64(-1)
             if number >= 0:
                 if label[number] < 0:
                     label[number] = known + more
                     new[more] = number
                     more += 1
-                found[flow, end] = label[number]
-    return found, new[:more].copy()
+                    one, two = _mix(one, two, np.int64(pending[number]))
+                found = np.int64(label[number])
+            one, two = _mix(one, two, found)
+    return (np.int64(one), np.int64(two)), new[:more].copy()
+
+
+@njit(cache=True, nogil=True)
+def _bits(number: float) -> np.int64:
+    """The bits of a double."""
+    return np.float64(number).view(np.int64)
+
+
+@njit(cache=True, nogil=True)
+def _mix(one: np.uint64, two: np.uint64, more: np.int64) -> tuple[np.uint64, np.uint64]:
+    """Two hashes with one more word, multiplied and folded as MurmurHash3 does with each half."""
+    one = (one ^ np.uint64(more)) * np.uint64(0x87C37B91114253D5)
+    one ^= one >> np.uint64(31)
+    two = (two + np.uint64(more)) * np.uint64(0x4CF5AD432745937F)
+    two = (two ^ (two >> np.uint64(29))) + one
+    return one, two
 
 
 @dataclass(frozen=True)
 class Period:
     """A remembered busy period, as in `Journal`; the last end has the label -1 and is that of the period itself."""
 
-    begun: Sequence[tuple[float, bytes]]
+    begun: Sequence[tuple[float, Digest]]
     ended: Sequence[tuple[float, int]]
 
     @property
@@ -138,8 +172,8 @@ class Memo:
     """Periods by their first batch."""
 
     def __init__(self) -> None:
-        self._periods: dict[bytes, list[Period]] = {}
-        self._order: list[bytes] = []
+        self._periods: dict[Digest, list[Period]] = {}
+        self._order: list[Digest] = []
         self._events = 0
 
     def find(self, journal: Journal, now: float, slack: float) -> Period | None:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numba import njit
 
 from harness.effects import AllReduce, Broadcast
 from harness.errors import InputError
@@ -139,16 +140,14 @@ class Nccl(Library):
         A rank serves as many peers at once as it has channels for, in NCCL's order: by distance of hosts, then of
         devices. Rounds follow each other without a gap, so that what a round costs is its hop.
         """
-        place, grouped = self.wire.placement, self.tuning.grouped
-        hosts, slots = place.host[dst] - place.host[src], place.slot[dst] - place.slot[src]
-        turn = (hosts % self.hosts * self._per_host + slots % self._per_host - 1) // int(grouped["peers"].value)
-        ring, nvlink = self.tuning.seconds["ring"], self._intra == "nvlink"
-        hop = np.where(hosts == 0, ring[self._intra]["LL"].value, ring["network"]["LL"].value)
-        chunk = np.where((hosts == 0) & nvlink, grouped["chunk_nvlink"].value, grouped["chunk"].value)
-        # In powers of two: transfers of many sizes that begin together stay few events of the network.
-        filled = np.exp2(np.ceil(np.log2(np.minimum(np.maximum(nbytes, 1), chunk))))
-        fill = filled / np.minimum(self._narrowest[head], self._narrowest[tail])
-        seconds: np.ndarray = (turn + 1) * np.maximum(hop, place.lane_latencies(head, tail)) + fill
+        place, grouped, ring = self.wire.placement, self.tuning.grouped, self.tuning.seconds["ring"]
+        near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
+        seconds: np.ndarray = _grouped(
+            src, dst, nbytes, place.host, place.slot, place.lane_latencies(head, tail),
+            np.minimum(self._narrowest[head], self._narrowest[tail]), self.hosts, self._per_host,
+            int(grouped["peers"].value), ring[self._intra]["LL"].value, ring["network"]["LL"].value,
+            grouped[near].value, grouped["chunk"].value,
+        )  # fmt: skip
         return seconds
 
     # -- collectives -----------------------------------------------------------------------------------------------
@@ -267,6 +266,39 @@ class Nccl(Library):
                 shares.append(np.full(len(inner), 0.5 / self._channels))
         low, high, share = (np.concatenate(column) for column in (child, parent, shares))
         return np.concatenate([low, high]), np.concatenate([high, low]), np.concatenate([share, share])
+
+
+@njit(cache=True, nogil=True)
+def _grouped(
+    src: Bytes,
+    dst: Bytes,
+    nbytes: Bytes,
+    host: np.ndarray,
+    slot: np.ndarray,
+    latency: np.ndarray,
+    bandwidth: np.ndarray,
+    hosts: int,
+    per_host: int,
+    peers: int,
+    near_hop: float,
+    far_hop: float,
+    near_chunk: float,
+    far_chunk: float,
+) -> np.ndarray:
+    """`Nccl.latency` of transfers; chunks count in powers of two.
+
+    Transfers of many sizes that begin together then stay few events of the network.
+    """
+    seconds = np.empty(src.shape[0])
+    for at in range(src.shape[0]):
+        away, apart = host[dst[at]] - host[src[at]], slot[dst[at]] - slot[src[at]]
+        turn = (away % hosts * per_host + apart % per_host - 1) // peers
+        hop, chunk = (near_hop, near_chunk) if away == 0 else (far_hop, far_chunk)
+        filled = 1.0
+        while filled < min(nbytes[at], chunk):
+            filled *= 2
+        seconds[at] = (turn + 1) * max(hop, latency[at]) + filled / bandwidth[at]
+    return seconds
 
 
 def binary_trees(nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """Ranks on the hosts and devices of a cluster, the directed links there, and the links that each transfer crosses.
 
 Links are numbered from 0 in blocks by kind. A route is two half routes, the sender's and the receiver's; which ones
-depends only on how the two ranks are related (see `RELATIONS`), so that a table of a few rows per rank holds all
+depends only on how the two ranks are related (see `sims.lanes`), so that a table of a few rows per rank holds all
 routes. Everything is computed for whole arrays of rank pairs at a time. How long a transfer takes is not decided here.
 """
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sims.lanes import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, lanes, relations
+
 if TYPE_CHECKING:
     from sims.topology import Cluster
 
@@ -19,12 +21,6 @@ Ints = np.ndarray  # int32 [n]
 
 NO_LINK = -1
 """Fills routes shorter than their table is wide."""
-
-RELATIONS = ("self", "mesh", "peer", "switch", "host", "rack", "core")
-"""How two ranks are related: the same one; devices of one host joined by mesh or peer links, or that share a PCIe
-switch, or only the host; hosts of one rack; hosts of different racks."""
-
-SELF, MESH, PEER, SWITCH, HOST, RACK, CORE = range(len(RELATIONS))
 
 
 class Placement:
@@ -62,12 +58,23 @@ class Placement:
         self._capacity: list[float] = []
         self._latency: list[float] = []
         self._slots = min(per_host, size)
+        self._places = self._where()
         self._lay_links()
         self.capacity = np.asarray(self._capacity)
         self.latency_s = np.asarray(self._latency)
         self.halves = self._half_routes()
         self._half_latency = np.where(self.halves >= 0, self.latency_s[self.halves], 0.0).sum(axis=1)
         self._half_capacity = np.where(self.halves >= 0, self.capacity[self.halves], np.inf).min(axis=1)
+
+    def _where(self) -> Places:
+        """What tells how ranks are related; through host memory no link between devices counts."""
+        cluster, joined = self.cluster, () if self.staged else self.cluster.links
+        mesh = (
+            self.device // (cluster.devices // cluster.mesh_groups) if "mesh" in joined else np.full_like(self.host, -1)
+        )
+        switched = bool(cluster.devices_per_switch) and not self.staged and "peer" not in joined
+        inside = PEER if "peer" in joined else HOST
+        return Places(self.host, self.rack, self.switch, self.device, self.slot, mesh, inside, switched, self._slots)
 
     def _lay_links(self) -> None:
         """Number the links; every `self._<kind>_<direction>` is int32 [size], each rank's link of that kind."""
@@ -158,32 +165,14 @@ class Placement:
         return _padded(rows)
 
     def relations(self, src: Ints, dst: Ints) -> np.ndarray:
-        """How src[i] and dst[i] are related: int8 [n], indices into RELATIONS."""
-        links, cluster = self.cluster.links, self.cluster
-        inside: np.ndarray = np.full(len(src), HOST, np.int8)
-        if not self.staged:
-            if "peer" in links:
-                inside[:] = PEER
-            elif cluster.devices_per_switch:
-                inside[self.switch[src] == self.switch[dst]] = SWITCH
-            if "mesh" in links:
-                group = self.device // (cluster.devices // cluster.mesh_groups)
-                inside[(group[src] == group[dst]) & (self.device[src] != self.device[dst])] = MESH
-        outside = np.where(self.rack[src] == self.rack[dst], np.int8(RACK), np.int8(CORE))
-        found = np.where(self.host[src] == self.host[dst], inside, outside)
-        found[src == dst] = SELF
+        """How src[i] and dst[i] are related: int8 [n], indices into `sims.lanes.RELATIONS`."""
+        found: np.ndarray = relations(self._places, src, dst)
         return found
 
     def lanes(self, src: Ints, dst: Ints) -> tuple[np.ndarray, np.ndarray]:
         """Rows of `halves` that messages src[i] -> dst[i] cross, the sender's and the receiver's: two int32 [n]."""
-        relation = self.relations(src, dst).astype(np.int32)
-        head = 1 + 2 * relation * self.size + src
-        tail = 1 + (2 * relation + 1) * self.size + dst
-        mesh = relation == MESH
-        if mesh.any():
-            first = 1 + 2 * len(RELATIONS) * self.size
-            head[mesh] = first + src[mesh] * self._slots + self.slot[dst[mesh]]
-        return head.astype(np.int32), tail.astype(np.int32)
+        found: tuple[np.ndarray, np.ndarray] = lanes(self._places, src, dst)
+        return found
 
     def routes(self, src: Ints, dst: Ints) -> np.ndarray:
         """Links that messages src[i] -> dst[i] cross, in order: int32 [n, width], padded with NO_LINK.
