@@ -85,7 +85,7 @@ class InFlight:
         if self._recording:
             self.finish = np.concatenate([self.finish, np.full(len(head), np.nan)])
         batch = _Batch(time + latency, head, tail, nbytes, groups, ids)
-        if (latency[1:] < latency[:-1]).any():
+        if len(head) > 1 and (latency[1:] < latency[:-1]).any():
             order = np.argsort(latency, kind="stable")
             batch = _Batch(batch.time[order], head[order], tail[order], nbytes[order], groups[order], ids[order])
         heapq.heappush(self._batches, (float(batch.time[0]), next(self._numbers), batch))

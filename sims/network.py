@@ -114,13 +114,17 @@ class FluidNetwork:
             latency: [flows], seconds.
             groups: int64 [flows, 2], numbers from `group` that count the transfer, or -1.
         """
-        head = self._rows.intern(routes)
+        head = self.row(routes)
         self.add_lanes(head, np.zeros(len(head), np.int32), nbytes, latency, groups)
+
+    def row(self, routes: np.ndarray) -> np.ndarray:
+        """Numbers of whole routes int32 [flows, width], padded with -1, to be given as heads to `add_lanes`: int32."""
+        return self._rows.intern(routes)
 
     def add_lanes(
         self, head: np.ndarray, tail: np.ndarray, nbytes: np.ndarray, latency: np.ndarray, groups: np.ndarray
     ) -> None:
-        """`add` for routes given as two half routes each, int32 [flows]: takes no table of routes."""
+        """`add` for routes given as two half routes each, int32 [flows], the empty one being 0."""
         if not len(head):
             return
         self._count_bytes(head, tail, nbytes)

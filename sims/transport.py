@@ -34,6 +34,8 @@ from sims.software import OPERATIONS
 
 LIBRARIES: dict[str, type[Library]] = {"gloo": Gloo, "nccl": Nccl, "grpc": Grpc}
 
+_NO_TAIL = np.zeros(1, np.int32)
+
 
 class Transport:
     """Carries effects over a network for the ranks of a placement.
@@ -52,7 +54,7 @@ class Transport:
         spec = placement.cluster.transport
         self._operation_s = {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
         self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
-        self._copies: dict[tuple[int, bool], tuple[np.ndarray, np.ndarray]] = {}  # links and latency of a rank's copies
+        self._copies: dict[tuple[int, bool], tuple[np.ndarray, np.ndarray]] = {}  # row and latency of a rank's copies
         self.wire = Wire(env, network, placement, spec.message.value)
         self.library = LIBRARIES[spec.kind](self.wire)
 
@@ -86,10 +88,11 @@ class Transport:
             return
         if (rank, to_host) not in self._copies:
             routes = self.placement.copy_routes(np.asarray([rank]), to_host)
-            self._copies[rank, to_host] = routes, self.placement.latencies(routes) + profile.launch.value
-        routes, latency = self._copies[rank, to_host]
+            latency = self.placement.latencies(routes) + profile.launch.value
+            self._copies[rank, to_host] = self.network.row(routes), latency
+        row, latency = self._copies[rank, to_host]
         group, done = self.network.group(1)
-        self.network.add(routes, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
+        self.network.add_lanes(row, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
         yield done
 
     def _all_to_all(self, operation: Operation, rank: int, effect: AllToAll) -> Waits:
