@@ -26,14 +26,15 @@ def kept(degrees: Degrees, fanout: int, z: float = 1.0) -> tuple[float, float]:
 
 
 def expected_shares(degrees: Degrees, train: float, fanouts: Sequence[int], num_parts: int) -> dict[str, float]:
-    """What `LayerSample.observe` would say of every layer, in expectation.
+    """What `Sample.observe` would say, in expectation.
 
     Args:
         train: share of nodes that train; those the last layer must know.
         fanouts: by hop from the training nodes, so the last layer's first.
 
     Returns:
-        "sampled own edges/l", "sampled halo edges/l", "rows read/l", "rows reading/l": shares of the part's own.
+        "nodes needed", and by layer "sampled own edges/l", "sampled halo edges/l", "rows read/l", "rows reading/l":
+        shares of the part's own.
     """
     outside, needed = 1 - 1 / num_parts, train
     boundary = 1 - degrees.generating(outside)  # of the nodes elsewhere, those with an edge into a part
@@ -50,4 +51,4 @@ def expected_shares(degrees: Degrees, train: float, fanouts: Sequence[int], num_
         layer = len(fanouts) - 1 - hop
         found |= {f"{name}/{layer}": min(share, 1.0) for name, share in shares.items()}
         needed = 1 - (1 - needed) * degrees.generating(1 - edges)
-    return found
+    return found | {"nodes needed": needed}

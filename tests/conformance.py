@@ -48,7 +48,7 @@ def step(
         state = await method.setup(rank, part, model)
         memory = method.remember(rank, part, model, state)
         rank.traffic.take()
-        rank.epoch = epoch
+        rank.epoch, part = epoch, method.trained(part, state)
         tape = Tape(rank, model.parameters())
         loss = await tape.backward(training_loss(await method.forward(rank, part, model, state, memory, tape), part))
         mine = [None if p.grad is None else p.grad.clone() for p in model.parameters()]

@@ -122,7 +122,7 @@ def test_shapes_only_runs_take_their_shares_from_a_recorded_run(options: str, tm
 def test_shapes_only_without_a_recorded_run_says_what_is_missing() -> None:
     with pytest.raises(InputError, match="recorded run"):
         run(config(method="ec-graph", mode="sim", cluster="ethernet-1g", shapes_only=True, epochs=3))
-    with pytest.raises(InputError, match="recorded run with 'sampled own edges/0'"):
+    with pytest.raises(InputError, match="recorded run with 'nodes needed'"):
         run(config(method="ec-graph-s:fanouts=3/3/3", mode="sim", cluster="ethernet-1g", shapes_only=True))
 
 

@@ -13,7 +13,7 @@ from harness.graph import Graph, from_edges
 from harness.halo import Part
 from harness.methods.ec_graph_s import ECGraphS
 from harness.rank import Rank
-from harness.sampling.edge_sample import EVERYTHING, LayerSample, sample_layers
+from harness.sampling.edge_sample import EVERYTHING, Sample, sample_layers
 from tests.conformance import make_model, make_parts, relative_error, step
 from tests.graphs import owners, random_graph
 from tests.reference import reference_gradients
@@ -22,36 +22,39 @@ GRAPH = random_graph(60, 240, seed=3)
 PARTS = (1, 2, 3, 4, 8)
 
 
-def draw(graph: Graph, parts: list[Part], fanouts: list[int], keys: list[int]) -> list[list[LayerSample]]:
-    async def program(rank: Rank) -> list[LayerSample]:
+def draw(graph: Graph, parts: list[Part], fanouts: list[int], keys: list[int]) -> list[Sample]:
+    async def program(rank: Rank) -> Sample:
         return await sample_layers(rank, parts[rank.index], fanouts, keys)
 
     return loopback.run(program, len(parts))
 
 
-def edges(parts: list[Part], samples: list[LayerSample], which: str) -> set[tuple[int, int]]:
+def edges(parts: list[Part], samples: list[Sample], l: int, which: str) -> set[tuple[int, int]]:
     """Global (reader, read) pairs of one layer, from the forward graphs of all ranks or from the reverse ones."""
     found = set()
     for part, sample in zip(parts, samples, strict=True):
-        graph = sample.graph if which == "graph" else sample.reverse
-        boundary = sample.forward if which == "graph" else sample.backward
-        far = halo_ids(parts, samples, part.rank, which)
+        layer, nodes = sample.layers[l], part.nodes[sample.nodes].numpy()
+        graph = layer.graph if which == "graph" else layer.reverse
+        boundary = layer.forward if which == "graph" else layer.backward
+        far = halo_ids(parts, samples, part.rank, l, which)
         assert graph.halo.num_cols == len(far) == boundary.plan.recv_counts.sum()
-        for block, ids in ((graph.own, part.nodes.numpy()), (graph.halo, far)):
-            rows = np.repeat(part.nodes.numpy(), np.diff(block.indptr.numpy()))
+        for block, ids in ((graph.own, nodes), (graph.halo, far)):
+            rows = np.repeat(nodes, np.diff(block.indptr.numpy()))
             columns = ids[block.indices.numpy()]
             pairs = zip(rows, columns, strict=True) if which == "graph" else zip(columns, rows, strict=True)
             found |= {(int(a), int(b)) for a, b in pairs}
     return found
 
 
-def halo_ids(parts: list[Part], samples: list[LayerSample], rank: int, which: str) -> np.ndarray:
+def halo_ids(parts: list[Part], samples: list[Sample], rank: int, l: int, which: str) -> np.ndarray:
     """Global ids of the rows that arrive, from what the others say they send."""
     pieces = [np.empty(0, np.int64)]
     for part, sample in zip(parts, samples, strict=True):
-        plan = (sample.forward if which == "graph" else sample.backward).plan
+        layer = sample.layers[l]
+        plan = (layer.forward if which == "graph" else layer.backward).plan
         begin = int(plan.send_counts[:rank].sum())
-        pieces.append(part.nodes.numpy()[plan.send_rows.numpy()[begin : begin + int(plan.send_counts[rank])]])
+        rows = plan.send_rows[begin : begin + int(plan.send_counts[rank])]
+        pieces.append(part.nodes[sample.nodes][rows].numpy())
     return np.concatenate(pieces)
 
 
@@ -71,18 +74,20 @@ def test_the_same_edges_are_kept_however_the_graph_is_cut(parts: int, owner: str
     assert GRAPH.train is not None
     needed = set(GRAPH.train.tolist())
     for l in (1, 0):
-        wanted = edges(whole, [one[0][l]], "graph")
-        found = edges(built, [s[l] for s in many], "graph")
-        assert found == wanted == edges(built, [s[l] for s in many], "reverse")
+        wanted = edges(whole, one, l, "graph")
+        found = edges(built, many, l, "graph")
+        assert found == wanted == edges(built, many, l, "reverse")
         assert found <= full_edges(GRAPH)
         for node in range(GRAPH.num_nodes):
             kept = sum(reader == node for reader, _ in found)
             assert kept == (min(degree[node], fanouts[l]) if node in needed else 0)
         needed |= {read for _, read in found}
-        for part, samples in zip(built, many, strict=True):
-            ids, far = part.nodes.numpy(), halo_ids(built, [s[l] for s in many], part.rank, "graph")
-            assert samples[l].graph.degree.tolist() == np.minimum(degree[ids], fanouts[l]).tolist()
-            assert samples[l].graph.halo_degree.tolist() == np.minimum(degree[far], fanouts[l]).tolist()
+        for part, sample in zip(built, many, strict=True):
+            ids, far = part.nodes[sample.nodes].numpy(), halo_ids(built, many, part.rank, l, "graph")
+            assert part.halo_nodes[sample.layers[l].read].tolist() == far.tolist()
+            assert sample.layers[l].graph.degree.tolist() == np.minimum(degree[ids], fanouts[l]).tolist()
+            assert sample.layers[l].graph.halo_degree.tolist() == np.minimum(degree[far], fanouts[l]).tolist()
+    assert {int(n) for part, sample in zip(built, many, strict=True) for n in part.nodes[sample.nodes]} == needed
 
 
 def test_all_neighbours_are_kept_where_they_fit() -> None:
@@ -90,7 +95,7 @@ def test_all_neighbours_are_kept_where_they_fit() -> None:
     samples = draw(GRAPH, built, [EVERYTHING, EVERYTHING], [1, 2])
     assert GRAPH.train is not None
     train = set(GRAPH.train.tolist())
-    assert edges(built, [s[1] for s in samples], "graph") == {e for e in full_edges(GRAPH) if e[0] in train}
+    assert edges(built, samples, 1, "graph") == {e for e in full_edges(GRAPH) if e[0] in train}
 
 
 def test_every_neighbour_is_as_likely_as_any_other() -> None:
@@ -104,7 +109,7 @@ def test_every_neighbour_is_as_likely_as_any_other() -> None:
     built = make_parts(graph, owners(graph, 3, "hash"), 3)
     counts, together = np.zeros(nodes), 0
     for key in range(800):
-        kept = {read for _, read in edges(built, [s[0] for s in draw(graph, built, [5], [key])], "graph")}
+        kept = {read for _, read in edges(built, draw(graph, built, [5], [key]), 0, "graph")}
         assert len(kept) == 5
         counts[list(kept)] += 1
         together += 1 in kept and 2 in kept
@@ -126,10 +131,10 @@ def test_repeated_edges_count_as_several_neighbours(parts: int) -> None:
     )  # fmt: skip
     built, shares = make_parts(graph, owners(graph, parts, "hash"), parts), set()
     for key in range(20):
-        (sample,) = draw(graph, built, [7], [key])[0]
-        row = int(np.flatnonzero(built[0].nodes.numpy() == 0)[0])
-        kept = [int(block.indptr[row + 1] - block.indptr[row]) for block in (sample.cached.own, sample.cached.halo)]
-        assert sum(kept) == 7 == int(sample.graph.degree[row])
+        sample = draw(graph, built, [7], [key])[0]
+        layer, row = sample.layers[0], built[0].nodes[sample.nodes].tolist().index(0)
+        kept = [int(block.indptr[row + 1] - block.indptr[row]) for block in (layer.graph.own, layer.graph.halo)]
+        assert sum(kept) == 7 == int(layer.graph.degree[row])
         shares.add(tuple(kept))
     assert parts == 1 or len(shares) > 2
 

@@ -108,9 +108,13 @@ class Method(ABC):
         """Numbers about this rank's set-up, by name with the unit in it, that the result lists rank by rank."""
         return {}
 
+    def trained(self, part: Part, state: Any) -> Part:
+        """The part that epochs run on: the rank's own, or what its training nodes need of it."""
+        return part
+
     @abstractmethod
     async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
-        """Logits of own nodes, [n_own, classes]."""
+        """Logits of the part's own nodes, [n_own, classes]; `part` as `trained` answers it."""
 
     async def epoch(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
@@ -120,6 +124,7 @@ class Method(ABC):
         Loss is the sum over local training nodes; gradients are summed over ranks and divided by the global number of
         training nodes, so nothing depends on the number of ranks.
         """
+        part = self.trained(part, state)
         optimizer.zero_grad(set_to_none=True)
         tape = Tape(rank, model.parameters())
         loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))

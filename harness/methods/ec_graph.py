@@ -199,6 +199,7 @@ class ECGraph(EdgeCut):
         """One epoch; with servers, gradients are pushed to them and parameters pulled from them."""
         if not self.servers:
             return await super().epoch(rank, part, model, state, memory, optimizer)
+        part = self.trained(part, state)
         model.zero_grad(set_to_none=True)
         tape = Tape(rank, model.parameters())
         loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))

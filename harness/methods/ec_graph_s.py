@@ -15,15 +15,23 @@ from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
 from harness.methods.edge_cut import EdgeCutState
 from harness.models import GNN
 from harness.rank import Rank
-from harness.sampling.edge_sample import EVERYTHING, LayerSample, sample_layers
+from harness.sampling.edge_sample import EVERYTHING, Sample, sample_layers
 from harness.tape import Exchange, Tape
 
 
 @dataclass(frozen=True, eq=False)
 class ECSampledState(ECState):
-    """EC-Graph's state on the whole graph, which evaluation uses, and the sample of every layer that exchanges."""
+    """EC-Graph's state on the whole graph, which evaluation uses, and what training needs of it.
 
-    samples: tuple[LayerSample, ...]
+    Attributes:
+        whole, part: the rank's part, and what the sample leaves of it.
+        read_x: [part's halo nodes, F], their features.
+    """
+
+    sample: Sample
+    whole: Part
+    part: Part
+    read_x: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +42,8 @@ class ECGraphS(ECGraph):
     authors' code keeps one fixed set of neighbours per vertex and trains on all training vertices at once. So: each
     layer keeps, once for the whole run, at most a fan-out of every vertex's neighbours, uniformly without replacement,
     for the vertices that the training vertices need there; an epoch is one step over all training vertices. Degrees in
-    aggregation are the sampled ones. The sample does not depend on the partition. Evaluation sees the whole graph.
+    aggregation are the sampled ones. The sample does not depend on the partition. Own nodes that no layer needs take no
+    part in an epoch. Evaluation sees the whole graph.
 
     Kept edges are not symmetric, so gradients travel against them: to the owners of the nodes that were read. Bytes:
     the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards. The sample costs a
@@ -72,29 +81,39 @@ class ECGraphS(ECGraph):
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> ECSampledState:
         state = await super().setup(rank, part, model)
-        layers = [l for l in range(model.depth) if model.exchanges(l)]
+        fanouts = self._hops()[::-1]
         if rank.shapes_only:
-            return ECSampledState(**vars(state), samples=tuple(LayerSample.expected(rank, part, l) for l in layers))
-        keys = [rank.key("neighbours", l, per_rank=False) for l in layers]
-        samples = await sample_layers(rank, part, self._hops()[::-1], keys)
-        return ECSampledState(**vars(state), samples=tuple(samples))
+            sample = Sample.expected(rank, part, len(fanouts))
+        else:
+            keys = [rank.key("neighbours", l, per_rank=False) for l in range(model.depth) if model.exchanges(l)]
+            sample = await sample_layers(rank, part, fanouts, keys)
+        assert state.halo_x is not None
+        read_x = state.halo_x.index_select(0, sample.layers[0].read)
+        return ECSampledState(**vars(state), sample=sample, whole=part, part=sample.of(part), read_x=read_x)
+
+    def measures(self, part: Part, model: GNN, state: EdgeCutState) -> dict[str, float]:
+        assert isinstance(state, ECSampledState)
+        return super().measures(state.part, model, state)
+
+    def trained(self, part: Part, state: ECSampledState) -> Part:
+        return state.part
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> ECEpoch:
         assert isinstance(state, ECSampledState)
-        for l, sample in enumerate(state.samples):
-            sample.observe(rank, part, l)
-        return await super().begin(rank, part, state, memory)
+        state.sample.observe(rank, state.whole)
+        return await super().begin(rank, state.whole, state, memory)
 
     async def forward(
         self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, memory: Memory, tape: Tape
     ) -> Tensor:
         assert isinstance(state, ECSampledState)
-        return await super().forward(rank, part, model, replace(state, graph=state.samples[0].cached), memory, tape)
+        sampled = replace(state, graph=state.part.graph, halo_x=state.read_x)
+        return await super().forward(rank, part, model, sampled, memory, tape)
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
         aggregation = model.aggregation(l)
         assert aggregation is not None and isinstance(state, ECSampledState)
-        sample = state.samples[l]
+        sample = state.sample.layers[l]
         return CompensatedPull(
             state.route, l, Cast(None), Cast(None), sample.graph, aggregation,
             forwards=self._forwards(l, model, plan, sample.forward),

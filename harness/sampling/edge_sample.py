@@ -1,14 +1,14 @@
 """Neighbour samples drawn once, layer by layer, over a partitioned graph, and who must send what for them.
 
 Which neighbours a node keeps depends on (key, node, neighbour) alone, by global ids: not on the partition. Ranks tell
-each other which of the edges between them were kept; everything else each works out itself. Methods decide about
-fan-outs and what travels.
+each other which of the edges between them were kept; everything else each works out itself. Own nodes that no layer
+needs are left out: the others are numbered anew (`Sample.nodes`). Methods decide about fan-outs and what travels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,51 +28,86 @@ _GOLDEN = np.uint64(GOLDEN)
 
 @dataclass(frozen=True, eq=False)
 class LayerSample:
-    """One layer's sample on one rank.
+    """One layer's sample on one rank; own rows are those of `Sample.nodes`.
 
     Attributes:
         graph: the kept edges into own nodes; halo columns are the halo rows that are read.
-        cached: the same with the columns of the full graph's halo, for rows that are there already.
+        read: int64 [graph.num_halo], which rows of the part's halo these are.
         reverse: the kept edges out of own nodes; halo columns are the foreign nodes that read them.
         forward, backward: who sends which rows, with the edges and against them.
     """
 
     graph: LocalGraph
-    cached: LocalGraph
+    read: torch.Tensor
     reverse: LocalGraph
     forward: Boundary
     backward: Boundary
 
     def observe(self, rank: Rank, part: Part, layer: int) -> None:
         """Record which shares of the part's edges and halo rows the sample has, for `expected`."""
-        rank.observe("sampled own edges", self.cached.own.nnz, part.graph.own.nnz, layer)
-        rank.observe("sampled halo edges", self.cached.halo.nnz, part.graph.halo.nnz, layer)
+        rank.observe("sampled own edges", self.graph.own.nnz, part.graph.own.nnz, layer)
+        rank.observe("sampled halo edges", self.graph.halo.nnz, part.graph.halo.nnz, layer)
         rank.observe("rows read", self.graph.num_halo, part.graph.num_halo, layer)
         rank.observe("rows reading", self.reverse.num_halo, part.graph.num_halo, layer)
 
     @classmethod
-    def expected(cls, rank: Rank, part: Part, layer: int) -> LayerSample:
+    def expected(cls, rank: Rank, part: Part, layer: int, num_own: int) -> LayerSample:
         """A sample of shapes only, with the shares that a recorded run observed; the same for every pair of ranks."""
         own = round(part.graph.own.nnz * rank.rate("sampled own edges", layer))
         halo = round(part.graph.halo.nnz * rank.rate("sampled halo edges", layer))
-        num_own = part.graph.num_own
 
         def plan(share: float) -> HaloPlan:
             counts = (np.round(part.plan.send_counts * share), np.round(part.plan.recv_counts * share))
             return HaloPlan.meta(*counts)
 
         def graph(columns: int) -> LocalGraph:
-            degree, halo_degree = part.graph.degree, part.graph.halo_degree.new_empty(columns)
+            degree, halo_degree = (part.graph.degree.new_empty(count) for count in (num_own, columns))
             blocks = Block.meta(num_own, num_own, own), Block.meta(num_own, columns, halo if columns else 0)
             return LocalGraph(*blocks, degree, halo_degree)
 
         forward, backward = plan(rank.rate("rows read", layer)), plan(rank.rate("rows reading", layer))
         read, reading = int(forward.recv_counts.sum()), int(backward.recv_counts.sum())
         boundaries = Boundary.of(forward, num_own), Boundary.of(backward, num_own)
-        return cls(graph(read), graph(part.graph.num_halo), graph(reading), *boundaries)
+        return cls(graph(read), part.halo_nodes.new_empty(read), graph(reading), *boundaries)
 
 
-async def sample_layers(rank: Rank, part: Part, fanouts: Sequence[int], keys: Sequence[int]) -> list[LayerSample]:
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What one rank keeps of its part.
+
+    Attributes:
+        nodes: int64, ascending rows of the part's own nodes that some layer needs.
+        layers: the input's first.
+    """
+
+    nodes: torch.Tensor
+    layers: tuple[LayerSample, ...]
+
+    def observe(self, rank: Rank, part: Part) -> None:
+        """Record what shares of the part the sample has, for `expected`."""
+        rank.observe("nodes needed", len(self.nodes), len(part.nodes))
+        for l, layer in enumerate(self.layers):
+            layer.observe(rank, part, l)
+
+    @classmethod
+    def expected(cls, rank: Rank, part: Part, depth: int) -> Sample:
+        """A sample of shapes only, with the shares that a recorded run observed."""
+        nodes = part.nodes.new_empty(max(round(len(part.nodes) * rank.rate("nodes needed")), len(part.train)))
+        return cls(nodes, tuple(LayerSample.expected(rank, part, l, len(nodes)) for l in range(depth)))
+
+    def of(self, part: Part) -> Part:
+        """The part as the input layer sees it: needed nodes, the edges kept there, and the halo rows read there."""
+        assert part.x is not None and part.y is not None
+        first, none = self.layers[0], part.val.new_empty(0)
+        train = part.train if part.train.is_meta else torch.searchsorted(self.nodes, part.train)
+        x, y = (rows.index_select(0, self.nodes) for rows in (part.x, part.y))
+        return replace(
+            part, nodes=part.nodes[self.nodes], halo_nodes=part.halo_nodes[first.read], graph=first.graph,
+            plan=first.forward.plan, x=x, y=y, train=train, val=none, test=none,
+        )  # fmt: skip
+
+
+async def sample_layers(rank: Rank, part: Part, fanouts: Sequence[int], keys: Sequence[int]) -> Sample:
     """A sample for every layer, the input's first: at most `fanouts[l]` neighbours of each node that layer l must know.
 
     The last layer must know the training nodes, every other one what the layer above reads and computes.
@@ -80,13 +115,14 @@ async def sample_layers(rank: Rank, part: Part, fanouts: Sequence[int], keys: Se
     """
     needed = np.zeros(len(part.nodes), np.bool_)
     needed[part.train.cpu().numpy()] = True
-    sampler, samples = _Sampler(part), list[LayerSample]()
+    sampler, drawn = _Sampler(part), list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]()
     for fanout, key in reversed(list(zip(fanouts, keys, strict=True))):
         own, halo = sampler.draw(needed, fanout, key)
         told = await sampler.tell(rank, halo)
-        samples.append(sampler.layer(own, halo, told, fanout))
+        drawn.append((own, halo, told, fanout))
         needed = sampler.read(needed, own, told)
-    return samples[::-1]
+    nodes = torch.from_numpy(np.flatnonzero(needed)).to(part.nodes.device)
+    return Sample(nodes, tuple(sampler.layer(needed, *masks) for masks in reversed(drawn)))
 
 
 class _Sampler:
@@ -124,42 +160,41 @@ class _Sampler:
         below[self.readers[1][told]] = True
         return below
 
-    def layer(self, own: np.ndarray, halo: np.ndarray, told: np.ndarray, fanout: int) -> LayerSample:
-        """The sample of one layer from the masks of its edges."""
-        num_own, num_halo, graph = len(self.nodes), len(self.halo_nodes), self.part.graph
-        row, column = _rows(self.halo[0])[halo], self.halo[1][halo]  # own node, the halo node it reads
-        reader, source = _rows(self.readers[0])[told], self.readers[1][told]  # halo node, the own node it reads
-        own_block = Block.from_csr(*_filter(*self.own, own), num_own)
-        halo_block = Block.from_csr(*_filter(*self.halo, halo), num_halo)
-        turned = Block.from_csr(*_filter(*self.readers, told), num_own)  # [n_halo x n_own]
-        reading = _turn(turned)
+    def layer(
+        self, needed: np.ndarray, own: np.ndarray, halo: np.ndarray, told: np.ndarray, fanout: int
+    ) -> LayerSample:
+        """The sample of one layer from the masks of its edges, on the needed nodes."""
+        number, graph = np.cumsum(needed) - 1, self.part.graph
+        numbered = lambda rows: number[rows].astype(rows.dtype)  # noqa: E731
+        column, source = self.halo[1][halo], numbered(self.readers[1][told])  # read there; own nodes, read from there
+        reader = _rows(self.readers[0])[told]  # the halo node that reads
+        (starts, inside), (halo_starts, _) = _filter(*self.own, own), _filter(*self.halo, halo)
+        starts, halo_starts = (np.append(s[:1], s[1:][needed]) for s in (starts, halo_starts))  # others keep no edge
+        own_block = Block.from_csr(starts, numbered(inside), int(needed.sum()))
+        halo_block = Block.from_csr(halo_starts, column, len(self.halo_nodes))
+        turned = Block.from_csr(_filter(*self.readers, told)[0], source, own_block.num_rows)  # [n_halo x needed]
         read, readers = np.unique(column), np.unique(reader)
-        degree = graph.degree.clamp(max=fanout)
-        halo_degree = graph.halo_degree.clamp(max=fanout)
-        forward = self._plan(source, self.owner[reader], read)
-        backward = self._plan(row, self.owner[column], readers)
-        device = graph.own.indices.device
+        degree = graph.degree.cpu()[torch.from_numpy(needed)].clamp(max=fanout)
+        halo_degree, device = graph.halo_degree.cpu().clamp(max=fanout), graph.own.indices.device
 
         def local(inside: Block, outside: Block, columns: np.ndarray) -> LocalGraph:
-            picked = torch.from_numpy(columns)
-            outside = outside.select_columns(picked)
-            return LocalGraph(inside, outside, degree.cpu(), halo_degree.cpu()[picked]).to(device)
+            picked = torch.from_numpy(columns).long()
+            return LocalGraph(inside, outside.select_columns(picked), degree, halo_degree[picked]).to(device)
 
         return LayerSample(
             local(own_block, halo_block, read),
-            LocalGraph(own_block, halo_block, degree.cpu(), halo_degree.cpu()).to(device),
-            local(_turn(own_block), reading, readers),
-            forward,
-            backward,
+            torch.from_numpy(read).long().to(device),
+            local(_turn(own_block), _turn(turned), readers),
+            self._plan(source, self.owner[reader], read, own_block.num_rows),
+            self._plan(_rows(halo_starts), self.owner[column], readers, own_block.num_rows),
         )
 
-    def _plan(self, row: np.ndarray, rank: np.ndarray, received: np.ndarray) -> Boundary:
+    def _plan(self, row: np.ndarray, rank: np.ndarray, received: np.ndarray, num_own: int) -> Boundary:
         """Each own row once to every rank it goes to, ascending; `received` halo nodes come back."""
-        num_own = max(len(self.nodes), 1)
-        pairs = np.unique(rank.astype(np.int64) * num_own + row)
-        rows = torch.from_numpy(pairs % num_own).to(self.part.plan.send_rows.device)
-        plan = HaloPlan(rows, self._count(pairs // num_own), self._count(self.owner[received]))
-        return Boundary.of(plan, len(self.nodes))
+        pairs = np.unique(rank.astype(np.int64) * max(num_own, 1) + row)
+        rows = torch.from_numpy(pairs % max(num_own, 1)).to(self.part.plan.send_rows.device)
+        plan = HaloPlan(rows, self._count(pairs // max(num_own, 1)), self._count(self.owner[received]))
+        return Boundary.of(plan, num_own)
 
     def _count(self, ranks: np.ndarray) -> Counts:
         counts: Counts = np.bincount(ranks, minlength=self.part.num_parts).astype(np.int64)
