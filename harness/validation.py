@@ -124,6 +124,7 @@ class Verdict:
         disturbed: how many of them were measured while others used the machine, and are left out of what follows.
         median, p90: of the absolute relative errors of epoch times; NaN where no cell is left.
         tau: Kendall's, of the order of methods on the same graph and cluster; mean over those, NaN without pairs.
+        tau_apart: the same of pairs whose measured epochs differ by more than their spread, the mean of the two.
         bytes_equal: in every cell.
     """
 
@@ -132,6 +133,7 @@ class Verdict:
     median: float
     p90: float
     tau: float
+    tau_apart: float
     bytes_equal: bool
 
     def __str__(self) -> str:
@@ -139,10 +141,11 @@ class Verdict:
         same = "equal in every cell" if self.bytes_equal else "NOT equal in every cell"
         if self.disturbed == self.cells:
             return f"{self.cells} cells{left_out}: no verdict on times; bytes {same}"
-        order = "unknown" if math.isnan(self.tau) else f"{self.tau:.2f}"
+        order, apart = ("unknown" if math.isnan(tau) else f"{tau:.2f}" for tau in (self.tau, self.tau_apart))
         return (
             f"{self.cells} cells{left_out}: error of the epoch time: median {self.median:.1%}, 90th percentile "
-            f"{self.p90:.1%}; Kendall's tau of the order of methods {order}; bytes {same}"
+            f"{self.p90:.1%}; Kendall's tau of the order of methods {order}, of those further apart than their spread "
+            f"{apart}; bytes {same}"
         )
 
 
@@ -153,21 +156,31 @@ def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for r in quiet:
         groups.setdefault((r["dataset"], r["model"], r["parts"], r["cluster"]), []).append(r)
-    taus = [tau for group in groups.values() if (tau := kendall(group)) is not None]
+    tau, apart = (
+        statistics.fmean([t for group in groups.values() if (t := kendall(group, far)) is not None] or [math.nan])
+        for far in (False, True)
+    )
     return Verdict(
         len(records),
         len(records) - len(quiet),
         float(np.median(errors)),
         float(np.quantile(errors, 0.9)),
-        statistics.fmean(taus) if taus else math.nan,
+        tau,
+        apart,
         all(r["bytes_equal"] for r in records),
     )
 
 
-def kendall(records: Sequence[Mapping[str, Any]]) -> float | None:
-    """Kendall's tau of predicted and measured epoch times; pairs with equal times count as half; None without pairs."""
+def kendall(records: Sequence[Mapping[str, Any]], apart: bool = False) -> float | None:
+    """Kendall's tau of predicted and measured epoch times; pairs with equal times count as half; None without pairs.
+
+    `apart`: of pairs only whose measured times differ by more than the mean of their spreads.
+    """
     agree = total = 0
     for a, b in combinations(records, 2):
+        here, there = a["measured"], b["measured"]
+        if apart and abs(here["epoch"] - there["epoch"]) <= (here["spread"] + there["spread"]) / 2:
+            continue
         signs = [np.sign(a[side]["epoch"] - b[side]["epoch"]) for side in ("predicted", "measured")]
         agree += int(signs[0] * signs[1])
         total += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import statistics
 import time
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_verdict_of_known_errors() -> None:
     assert found.p90 == pytest.approx(0.18)
     assert str(found) == (
         "3 cells: error of the epoch time: median 10.0%, 90th percentile 18.0%; Kendall's tau of the order of methods "
-        "1.00; bytes equal in every cell"
+        "1.00, of those further apart than their spread 1.00; bytes equal in every cell"
     )
     assert not verdict([*records, {**records[0], "bytes_equal": False}]).bytes_equal
 
@@ -111,6 +112,17 @@ def test_order_of_methods_is_judged_on_the_same_graph_and_cluster() -> None:
     assert verdict([*here, *there]).tau == 0.0
     assert kendall(here[:1]) is None
     assert kendall([made("vanilla", 1.0, 1.0), made("sylvie-s", 1.0, 2.0)]) == 0.0
+
+
+def test_methods_within_their_spread_have_no_order() -> None:
+    close, far = made("vanilla", 1.0, 1.0), made("cdfgnn", 3.0, 4.0)
+    near = made("sylvie-s", 0.9, 1.04)
+    for cell in (close, near, far):
+        cell["measured"]["spread"] = 0.05
+    assert kendall([close, near]) == -1.0 and kendall([close, near], apart=True) is None
+    found = verdict([close, near, far])
+    assert found.tau == pytest.approx(1 / 3) and found.tau_apart == 1.0
+    assert math.isnan(verdict([close, near]).tau_apart)
 
 
 def test_load_of_others_is_what_is_busy_and_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,11 +63,12 @@ def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace
         found[entry.key] = entry
         if entry.reused or args.quiet:
             continue
-        left = sum(expected[key] for key in keys if key not in found) / jobs
+        made = [key for key, done in found.items() if not done.reused]
+        slower = sum(found[key].seconds for key in made) / max(sum(expected[key] for key in made), 1e-3)
+        left = slower * sum(expected[key] for key in keys if key not in found) / jobs
         said = f"FAILED: {entry.message}" if entry.item is None else tables.verdict_line(entry.item)
-        count = sum(not done.reused for done in found.values())
         ending = f"; about {duration(left)} left" if left else ""
-        show([f"[{count}/{total}] {entry.key} ({duration(entry.seconds)}): {said}{ending}"], stderr())
+        show([f"[{len(made)}/{total}] {entry.key} ({duration(entry.seconds)}): {said}{ending}"], stderr())
     return [found[key] for key in keys]
 
 
