@@ -43,7 +43,7 @@ class ECGraphS(ECGraph):
     layer keeps, once for the whole run, at most a fan-out of every vertex's neighbours, uniformly without replacement,
     for the vertices that the training vertices need there; an epoch is one step over all training vertices. Degrees in
     aggregation are the sampled ones. The sample does not depend on the partition. Own nodes that no layer needs take no
-    part in an epoch. Evaluation sees the whole graph.
+    part in an epoch. Evaluation sees the whole graph, whose features are kept beside those of the sample.
 
     Kept edges are not symmetric, so gradients travel against them: to the owners of the nodes that were read. Bytes:
     the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards. The sample costs a
@@ -88,7 +88,8 @@ class ECGraphS(ECGraph):
             keys = [rank.key("neighbours", l, per_rank=False) for l in range(model.depth) if model.exchanges(l)]
             sample = await sample_layers(rank, part, fanouts, keys)
         assert state.halo_x is not None
-        read_x = state.halo_x.index_select(0, sample.layers[0].read)
+        read = sample.layers[0].read
+        read_x = state.halo_x.index_select(0, read) if len(read) < len(state.halo_x) else state.halo_x
         return ECSampledState(**vars(state), sample=sample, whole=part, part=sample.of(part), read_x=read_x)
 
     def measures(self, part: Part, model: GNN, state: EdgeCutState) -> dict[str, float]:

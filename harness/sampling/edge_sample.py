@@ -100,7 +100,9 @@ class Sample:
         assert part.x is not None and part.y is not None
         first, none = self.layers[0], part.val.new_empty(0)
         train = part.train if part.train.is_meta else torch.searchsorted(self.nodes, part.train)
-        x, y = (rows.index_select(0, self.nodes) for rows in (part.x, part.y))
+        x, y = part.x, part.y
+        if len(self.nodes) < len(part.nodes):
+            x, y = x.index_select(0, self.nodes), y.index_select(0, self.nodes)
         return replace(
             part, nodes=part.nodes[self.nodes], halo_nodes=part.halo_nodes[first.read], graph=first.graph,
             plan=first.forward.plan, x=x, y=y, train=train, val=none, test=none,
