@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -108,12 +109,26 @@ class AllToAll(Effect):
 
     parts: tuple[Rows, ...]
 
+    @cached_property
+    def outgoing(self) -> Counts:
+        """Bytes of rows for every rank, its own among them, int64 [size]; row counts that travel are not in it."""
+        return sum(
+            (part.send * part.row_bytes for part in self.parts[1:]), self.parts[0].send * self.parts[0].row_bytes
+        )
+
+    @cached_property
+    def incoming(self) -> Counts:
+        """Bytes of rows from every rank, int64 [size], of the parts of which this is known."""
+        known = (part.recv * part.row_bytes for part in self.parts if part.recv is not None)
+        return sum(known, np.zeros(len(self.parts[0].send), np.int64))
+
+    @property
+    def unknown(self) -> int:
+        """Parts of which only the sender knows how many rows travel."""
+        return sum(part.recv is None for part in self.parts)
+
     def sent(self, rank: int, size: int) -> Counts:
-        total = np.zeros(size, np.int64)
-        for part in self.parts:
-            total += part.send * part.row_bytes
-            if part.recv is None:
-                total += COUNT_BYTES
+        total = self.outgoing + COUNT_BYTES * self.unknown
         total[rank] = 0
         return total
 
@@ -124,10 +139,12 @@ class AllToAll(Effect):
         return tuple(p.tensor for p in self.parts)
 
 
+@lru_cache(maxsize=64)
 def chunk_sizes(elements: int, size: int) -> Counts:
-    """How an all-reduce of `elements` is cut into one contiguous chunk per rank, int64 [size]."""
+    """How an all-reduce of `elements` is cut into one contiguous chunk per rank, int64 [size], not to be written to."""
     base, extra = divmod(elements, size)
     chunks: Counts = base + (np.arange(size) < extra).astype(np.int64)
+    chunks.flags.writeable = False
     return chunks
 
 

@@ -190,8 +190,9 @@ class Run:
         for rank in range(len(self.steppers)):
             self.env.process(self._guarded(self._live(rank)))
         try:
-            while self.failure is None and len(self.results) < len(self.steppers) and self.env.peek() < np.inf:
-                self.env.step()
+            step, results, ranks = self.env.step, self.results, len(self.steppers)
+            while self.failure is None and len(results) < ranks and self.env.peek() < np.inf:
+                step()
         finally:
             for stepper in self.steppers:
                 stepper.close()

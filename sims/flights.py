@@ -125,16 +125,16 @@ class Flights:
 
     def _fly(self, rank: int, flight: Flight, carry: Waits, paused: bool) -> Waits:
         """See an effect through; notes when it ended and reports its span."""
-        effect, start, sent = flight.effect, self.env.now, 0
+        effect, start = flight.effect, self.env.now
         if not paused:
-            to = effect.sent(rank, len(self.sent))
-            self.sent[rank] += to
-            sent = effect.copied_bytes if isinstance(effect, HostCopy) else int(to.sum())
+            self.sent[rank] += effect.sent(rank, len(self.sent))
         answer = yield from carry
         if not paused:
             yield from self._make_up(rank, flight)
         flight.busy_at_end = self.clocks[rank].land()
         if self.on_span is not None and not paused:
+            to = effect.sent(rank, len(self.sent))
+            sent = effect.copied_bytes if isinstance(effect, HostCopy) else int(to.sum())
             self.on_span(rank, flight.component, effect.tag.label, start, self.env.now, sent)
         return answer
 

@@ -22,6 +22,9 @@ Ints = np.ndarray  # int32 [n]
 NO_LINK = -1
 """Fills routes shorter than their table is wide."""
 
+PAIRS = 1 << 20
+"""Pairs of ranks that are related to each other at a time."""
+
 
 class Placement:
     """`size` ranks on a cluster.
@@ -226,10 +229,10 @@ class Placement:
         tier_of = self._tier_of()
         names = tuple(dict.fromkeys(name for relation, name in tier_of.items() if relation != SELF))
         number = np.asarray([names.index(tier_of[r]) if r != SELF and r in tier_of else -1 for r in range(CORE + 1)])
-        ranks = np.arange(size)
-        code = np.empty((size, size), np.int8)
-        for rank in range(size):
-            code[rank] = number[self.relations(np.full(size, rank), ranks)]
+        ranks, code = np.arange(size), np.empty((size, size), np.int8)
+        for some in np.array_split(ranks, -(-size * size // PAIRS)):
+            related = self.relations(np.repeat(some, size), np.tile(ranks, len(some)))
+            code[some] = number[related].reshape(-1, size)
         return names, code
 
     def _tier_of(self) -> dict[int, str]:

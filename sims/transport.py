@@ -97,11 +97,10 @@ class Transport:
 
     def _all_to_all(self, operation: Operation, rank: int, effect: AllToAll) -> Waits:
         size = self.placement.size
-        sends = sum((part.send * part.row_bytes for part in effect.parts), np.zeros(size, np.int64))
+        sends, unknown = effect.outgoing, effect.unknown
         # Several parts are laid out in one buffer, and cut apart again; the rows that stay are copied by the library.
         several = len(effect.parts) > 1
         yield from self._copied(rank, int(sends.sum()) if several else int(sends[rank]))
-        unknown = sum(part.recv is None for part in effect.parts)
         if unknown:
             operation.announce(rank, sends)
             header = np.full(size, unknown * COUNT_BYTES, np.int64)
@@ -109,8 +108,7 @@ class Transport:
             # Every rank has said what it sends by now, because all counts have arrived here.
             incoming = operation.announced(rank)
         else:
-            received = (part.recv * part.row_bytes for part in effect.parts if part.recv is not None)
-            incoming = sum(received, np.zeros(size, np.int64))
+            incoming = effect.incoming
         yield from self.library.exchange(operation, 1, rank, sends, incoming)
         if several:
             yield from self._copied(rank, int(incoming.sum()))
@@ -134,7 +132,7 @@ def _kind(effect: Effect) -> str:
     """The member of OPERATIONS that an effect is."""
     if isinstance(effect, AllReduce):
         return "all_reduce" if effect.deterministic else "ring"
-    if isinstance(effect, AllToAll) and any(part.recv is None for part in effect.parts):
+    if isinstance(effect, AllToAll) and effect.unknown:
         return "counted"
     return "broadcast" if isinstance(effect, Broadcast) else "pair" if isinstance(effect, Send | Recv) else "all_to_all"
 
@@ -142,7 +140,7 @@ def _kind(effect: Effect) -> str:
 def incoming_bytes(effect: Effect, rank: int) -> int:
     """Bytes of what the effect answers, as far as they are known before; 0 for counts that only senders know."""
     if isinstance(effect, AllToAll):
-        return sum(int(part.recv.sum()) * part.row_bytes for part in effect.parts if part.recv is not None)
+        return int(effect.incoming.sum())
     if isinstance(effect, AllReduce):
         return effect.tensor.numel() * effect.tensor.element_size()
     if isinstance(effect, Broadcast):
