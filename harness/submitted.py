@@ -5,8 +5,11 @@ submitit hands calls and answers over in pickled files of its own, in a folder t
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,7 +75,8 @@ def each(
             while waiting and len(running) < jobs:
                 argument = waiting.pop(0)
                 if go_on(argument):
-                    running[submitter.submit(call, argument)] = argument
+                    with _hearing_interrupts():
+                        running[submitter.submit(call, argument)] = argument
             ended = [job for job in running if job.done()]
             for job in ended:
                 yield running.pop(job), _answer(job)
@@ -81,6 +85,22 @@ def each(
     finally:
         for job in running:
             job.cancel()
+
+
+@contextmanager
+def _hearing_interrupts() -> Iterator[None]:
+    """What is started inside hears SIGINT, which ends submitit's local jobs.
+
+    A shell's background job ignores it, and would hand that down.
+    """
+    deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread()
+    if deaf:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if deaf:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _answer(job: Any) -> Any:

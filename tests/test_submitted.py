@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -55,8 +56,18 @@ def test_every_argument_is_answered_once(tmp_path: Path) -> None:
     assert isinstance(found[-1], Died)
 
 
-def test_jobs_end_with_their_caller(tmp_path: Path) -> None:
-    """A caller that stops in the middle leaves no process."""
+@pytest.mark.parametrize("interrupts", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
+def test_jobs_end_with_their_caller(tmp_path: Path, interrupts: Any) -> None:
+    """A caller that stops in the middle leaves no process, in the background of a shell neither."""
+    before = signal.signal(signal.SIGINT, interrupts)
+    try:
+        _break_off(tmp_path)
+        assert signal.getsignal(signal.SIGINT) is interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _break_off(tmp_path: Path) -> None:
     submitter, begun = local(tmp_path), []
     submit = submitter.submit
     submitter.submit = lambda *given: begun.append(submit(*given)) or begun[-1]
