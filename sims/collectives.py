@@ -46,22 +46,27 @@ class Round:
 @njit(cache=True, nogil=True)
 def _ready(here: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes) -> tuple[int, Bytes, Bytes, Bytes]:
     """Rank `rank` arrives among those `here`: its transfers in all, and src, dst and bytes of those that begin."""
-    size, transfers, begun = here.shape[0], 0, 0
-    src, dst, nbytes = (np.empty(2 * size, np.int64), np.empty(2 * size, np.int64), np.empty(2 * size, np.int64))
-    for peer in range(size):
-        if outgoing[peer] != 0 and peer != rank:
+    peer, nbytes = np.empty(2 * here.shape[0], np.int64), np.empty(2 * here.shape[0], np.int64)
+    sends, sent = _to_peers(here, rank, outgoing, peer, nbytes)
+    receives, received = _to_peers(here, rank, incoming, peer[sent:], nbytes[sent:])
+    begun = sent + received
+    src, dst = np.full(begun, rank), np.full(begun, rank)
+    dst[:sent], src[sent:] = peer[:sent], peer[sent:begun]
+    here[rank] = here[rank] or sends + receives > 0
+    return sends + receives, src, dst, nbytes[:begun].copy()
+
+
+@njit(cache=True, nogil=True)
+def _to_peers(here: np.ndarray, rank: int, given: Bytes, peer: Bytes, nbytes: Bytes) -> tuple[int, int]:
+    """How many other ranks are given bytes, and how many of these are here: their numbers and bytes are filled in."""
+    transfers, begun = 0, 0
+    for other in range(here.shape[0]):
+        if given[other] != 0 and other != rank:
             transfers += 1
-            if here[peer]:
-                src[begun], dst[begun], nbytes[begun] = rank, peer, outgoing[peer]
+            if here[other]:
+                peer[begun], nbytes[begun] = other, given[other]
                 begun += 1
-    for peer in range(size):
-        if incoming[peer] != 0 and peer != rank:
-            transfers += 1
-            if here[peer]:
-                src[begun], dst[begun], nbytes[begun] = peer, rank, incoming[peer]
-                begun += 1
-    here[rank] = here[rank] or transfers > 0
-    return transfers, src[:begun].copy(), dst[:begun].copy(), nbytes[:begun].copy()
+    return transfers, begun
 
 
 class Operation:

@@ -291,3 +291,18 @@ def drain(remaining: Floats, rate: Floats, seconds: float, slack: float) -> tupl
         after[at] = needs if needs < seconds - slack else seconds
         remaining[flow] = ENDED
     return ended, after
+
+
+@njit(cache=True, nogil=True)
+def count_down(group: Ints, ended: Ints, pending: Ints) -> Ints:
+    """Count ended flows in their two groups; answers the groups that reach zero. A group of -1 is nobody's."""
+    done, found = np.empty(2 * ended.shape[0], np.int64), 0
+    for flow in ended:
+        for end in range(2):
+            owner = group[flow, end]
+            if owner >= 0:
+                pending[owner] -= 1
+                if pending[owner] == 0:
+                    done[found] = owner
+                    found += 1
+    return done[:found].copy()

@@ -16,8 +16,9 @@ import numpy as np
 
 from sims.flows import EARLY, MERGE
 from sims.fluid import Floats, Ints, count_rows, flows_by_row, lower_bound
+from sims.quiet import quiet_changes
 from sims.rows import Rows
-from sims.steps import enter, group_ends, look_ahead, onward, settle
+from sims.steps import enter, group_ends, onward, settle
 
 _NONE, _NEVER = np.empty(0, np.int64), np.empty(0)
 
@@ -139,7 +140,7 @@ class InFlight:
     def _look_ahead(self, slack: float) -> None:
         """Follow what drains up to the next change that somebody waits for, or that something else begins at."""
         assert self._members is not None
-        self._note(slack, look_ahead(
+        self._note(slack, quiet_changes(
             self.rows.fabric(), *self._members, self._places, self._head, self._tail, self._remaining, self._rate,
             self._group, self.pending, self._later, self._later_rate, self._began, self._limit(), slack,
         ))  # fmt: skip

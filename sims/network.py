@@ -19,11 +19,10 @@ from sims.flows import EXACT_FLOWS, WINDOW
 from sims.flows import route_table as route_table
 from sims.flows import run_flows as run_flows
 from sims.flows import solve as solve
-from sims.fluid import SAME_TIME, count_bytes
+from sims.fluid import SAME_TIME, count_bytes, count_down
 from sims.inflight import InFlight
 from sims.memo import Batch, Journal, Memo, Period
 from sims.rows import Rows
-from sims.steps import count_down
 
 LATE = 2  # SimPy's own priorities are 0 and 1
 

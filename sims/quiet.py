@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sims.fluid import ENDED, RISING, Fabric, Floats, Ints, fill
+from sims.fluid import ENDED, RISING, Fabric, Floats, Ints, count_down, fill
 
 AHEAD = 32
 """Completions followed ahead of time: what begins meanwhile makes them vain."""
@@ -16,29 +16,33 @@ def quiet_changes(
     fabric: Fabric,
     start: Ints,
     member: Ints,
+    places: int,
     head: Ints,
     tail: Ints,
-    remaining: Floats,
-    rate: Floats,
+    now_remaining: Floats,
+    now_rate: Floats,
     group: Ints,
-    pending: Ints,
+    now_pending: Ints,
+    later: Floats,
+    later_rate: Floats,
     time: float,
     limit: float,
     slack: float,
 ) -> tuple[float, float, int, Ints, Floats]:
-    """Carry out completions in place, one after the other, that end no group, leave some flow, and come before `limit`;
-    at most AHEAD of them.
+    """Follow completions, one after the other, that end no group, leave some flow, and come before `limit`; at most
+    AHEAD of them.
 
-    Answers when the last of them was, when the next completion is, how many there were, and which flows ended when.
+    What will remain of the flows at the first `places` then, and their rates, are left in `later` and `later_rate`.
+
+    Answers when the last of them will be, when the next completion is, how many there are, and which flows end when.
     """
+    later[:places], later_rate[:places] = now_remaining[:places], now_rate[:places]
+    head, tail, remaining, rate = head[:places], tail[:places], later[:places], later_rate[:places]
+    pending = now_pending.copy()
     flows, found, changes = remaining.shape[0], 0, 0
     ended, when = np.empty(flows, np.int64), np.empty(flows)
     while True:
-        first, alive = np.inf, 0
-        for flow in range(flows):
-            if remaining[flow] >= 0.0:
-                alive += 1
-                first = min(first, remaining[flow] / rate[flow])
+        first, alive = _first(remaining, rate)
         begin, loud = found, time + first + slack >= limit or changes == AHEAD
         for flow in range(flows):
             if loud or remaining[flow] < 0.0:
@@ -46,17 +50,24 @@ def quiet_changes(
             if not (remaining[flow] > 0.0 and remaining[flow] > rate[flow] * (first + slack)):
                 ended[found], when[found] = flow, time + first
                 found += 1
-        for flow in ended[begin:found]:
-            for end in range(2):
-                if group[flow, end] >= 0:
-                    pending[group[flow, end]] -= 1
-                    loud |= pending[group[flow, end]] == 0
+        loud |= count_down(group, ended[begin:found], pending).shape[0] > 0
         if loud or found - begin == alive:
             return time, time + first, changes, ended[:begin].copy(), when[:begin].copy()
         _pass(remaining, rate, first, ended[begin:found])
         fill(fabric, start, member, head, tail, rate, np.zeros(fabric.capacity.shape[0]))
         time += first
         changes += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _first(remaining: Floats, rate: Floats) -> tuple[float, int]:
+    """Seconds to the next completion, and how many flows there are."""
+    first, alive = np.inf, 0
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] >= 0.0:
+            alive += 1
+            first = min(first, remaining[flow] / rate[flow])
+    return first, alive
 
 
 @njit(cache=True, nogil=True)

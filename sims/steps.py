@@ -9,23 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sims.fluid import Fabric, Floats, Ints, drain, plan
+from sims.fluid import Fabric, Floats, Ints, count_down, drain, plan
 from sims.quiet import quiet_changes
-
-
-@njit(cache=True, nogil=True)
-def count_down(group: Ints, ended: Ints, pending: Ints) -> Ints:
-    """Count ended flows in their two groups; answers the groups that reach zero. A group of -1 is nobody's."""
-    done, found = np.empty(2 * ended.shape[0], np.int64), 0
-    for flow in ended:
-        for end in range(2):
-            owner = group[flow, end]
-            if owner >= 0:
-                pending[owner] -= 1
-                if pending[owner] == 0:
-                    done[found] = owner
-                    found += 1
-    return done[:found].copy()
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -105,35 +90,6 @@ def enter(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def look_ahead(
-    fabric: Fabric,
-    start: Ints,
-    member: Ints,
-    places: int,
-    head: Ints,
-    tail: Ints,
-    remaining: Floats,
-    rate: Floats,
-    group: Ints,
-    pending: Ints,
-    later: Floats,
-    later_rate: Floats,
-    began: float,
-    limit: float,
-    slack: float,
-) -> tuple[float, float, int, Ints, Floats]:
-    """Follow what drains up to the next change that somebody waits for, or that begins at `limit`.
-
-    What will remain then, and the rates, are left in `later` and `later_rate`; answers as `quiet_changes`.
-    """
-    later[:places], later_rate[:places] = remaining[:places], rate[:places]
-    return quiet_changes(
-        fabric, start, member, head[:places], tail[:places], later[:places], later_rate[:places], group[:places],
-        pending.copy(), began, limit, slack,
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def onward(
     fabric: Fabric,
     start: Ints,
@@ -154,15 +110,15 @@ def onward(
     stale: bool,
     exact: bool,
 ) -> tuple[float, bool, int, tuple[float, float, int, Ints, Floats]]:
-    """`plan` of the step that begins now, and where nothing is taken together (`exact`), `look_ahead` behind it.
+    """`plan` of the step that begins now, and where nothing is taken together (`exact`), `quiet_changes` behind it.
 
-    Answers those of `plan`, then those of `look_ahead`.
+    Answers those of `plan`, then those of `quiet_changes`.
     """
     step, stale, solves = plan(
         fabric, start, member, head[:places], tail[:places], remaining[:places], rate[:places], window, stale
     )
     if exact and not stale:
-        return step, stale, solves, look_ahead(
+        return step, stale, solves, quiet_changes(
             fabric, start, member, places, head, tail, remaining, rate, group, pending, later, later_rate, now, limit,
             slack,
         )  # fmt: skip

@@ -39,7 +39,7 @@ def measure(
     those of a lab), `sims.calibrated` for operators.
     """
     if not quiet:
-        show([f"measuring this machine ({'a minute or two' if quick else 'some minutes'}; keep it idle)"], stderr())
+        show([f"measuring this machine ({'one to four minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
     machine = import_module("real.calibrate")
     path: Path = machine.calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or machine.LINK_RANKS)
     threads = threads or max(1, core_count() // machine.RANKS)

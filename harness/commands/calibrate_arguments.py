@@ -14,7 +14,7 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     text = "measure collectives between the hosts of a lab instead, unshaped (root)"
     parser.add_argument("--lab", metavar="lab:3x1gbit", help=text)
     depth = parser.add_mutually_exclusive_group()
-    depth.add_argument("--quick", dest="quick", action="store_true", default=True, help="a minute or two (default)")
+    depth.add_argument("--quick", dest="quick", action="store_true", default=True, help="one to four minutes (default)")
     depth.add_argument("--full", dest="quick", action="store_false", help="minutes, narrower errors")
 
 
