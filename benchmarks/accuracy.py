@@ -42,10 +42,10 @@ CASES = {
     "cora": Case("counts:1408/300/1000", "row", 60),
     "citeseer": Case("auto", "row", 60),
     "amazon_computers": Case("random:0.6/0.2/0.2", "standard", 60),
-    "coauthor_physics": Case("random:0.6/0.2/0.2", "standard", 10),
-    "facebook_pages": Case("random:0.6/0.2/0.2", "standard", 20),
-    "github_social": Case("random:0.6/0.2/0.2", "standard", 20),
-    "mnist_knn15": Case("random:0.6/0.2/0.2", "standard", 25),
+    "coauthor_physics": Case("random:0.6/0.2/0.2", "projected", 40),
+    "facebook_pages": Case("random:0.6/0.2/0.2", "projected", 40),
+    "github_social": Case("random:0.6/0.2/0.2", "projected", 40),
+    "mnist_knn15": Case("random:0.6/0.2/0.2", "projected", 25),
 }
 DROPOUT = 0.0
 """None: on the input it acts before or after the first neighbour sum, as a method serves that, and the exact methods

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import datasets
-from harness.datasets import npz, splits
+from harness.datasets import catalog, npz, splits
 from harness.errors import InputError
 from harness.graph import Graph
 from tests.conftest import real_data
@@ -180,6 +180,28 @@ def test_features_are_scaled_as_named(sparse: bool, folder: Path) -> None:
     np.testing.assert_allclose(standard[graph.train][:, varied].mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(standard[graph.train][:, varied].std(axis=0), 1, atol=1e-5)
     np.testing.assert_array_equal(standard[:, 2], 0)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_projected_features_keep_distances(sparse: bool, folder: Path) -> None:
+    rng, width = np.random.default_rng(1), 2000
+    x = rng.random((50, width), np.float32) * (rng.random((50, width)) < 0.1)
+    graph = random_graph(50, 200)
+    npz.write(folder / "f.npz", dataclasses.replace(graph, x=sp.csr_matrix(x) if sparse else x))
+    found = datasets.load("f", features="projected").x
+    assert isinstance(found, np.ndarray) and found.shape == (50, catalog.PROJECTED_WIDTH)
+    apart = np.linalg.norm(x[:25] - x[25:], axis=1)
+    short = np.linalg.norm(catalog._projected(x)[:25] - catalog._projected(x)[25:], axis=1)
+    np.testing.assert_allclose(short, apart, rtol=0.2)
+    np.testing.assert_array_equal(found, datasets.load("f", features="projected", seed=7, split="public").x)
+    np.testing.assert_allclose(found[graph.train].std(axis=0), 1, atol=1e-5)
+
+
+def test_narrow_features_are_not_projected(folder: Path) -> None:
+    npz.write(folder / "f.npz", random_graph(50, 200))
+    projected, standard = (datasets.load("f", features=name).x for name in ("projected", "standard"))
+    assert isinstance(projected, np.ndarray) and isinstance(standard, np.ndarray)
+    np.testing.assert_array_equal(projected, standard)
 
 
 def test_an_empty_row_stays_empty(folder: Path) -> None:

@@ -17,7 +17,9 @@ from harness.datasets.recipe import PARAMETERS, PREFIX, PRESETS, Recipe
 from harness.errors import InputError, unknown
 from harness.graph import Graph
 
-FEATURES = ("raw", "row", "standard")
+FEATURES = ("raw", "row", "standard", "projected")
+PROJECTED_WIDTH = 256
+"""Columns that `projected` leaves; distances between rows are kept to some 10 % (Johnson and Lindenstrauss, 1984)."""
 
 
 def data_folder() -> Path:
@@ -33,7 +35,8 @@ def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "r
         split: auto (public where there is one, else random:0.6/0.2/0.2) | public | random:... | counts:...
         seed: of a random split.
         features: raw | row (each row divided by the sum of its absolute values) | standard (zero mean and unit
-            variance over the training rows).
+            variance over the training rows) | projected (rows times one fixed matrix of random signs with 256 columns,
+            unless they are as narrow already; then as standard).
 
     Raises:
         InputError: unknown name, damaged file, impossible split; one line that says what to do.
@@ -129,7 +132,15 @@ def _scaled(graph: Graph, features: str) -> Graph:
         factor = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
         scaled = x * factor if isinstance(x, np.ndarray) else sp.csr_matrix(x.multiply(factor))
         return replace(graph, x=scaled.astype(np.float32, copy=False))
+    if features == "projected" and x.shape[1] > PROJECTED_WIDTH:
+        x = _projected(x)
     return replace(graph, x=_standardised(x if isinstance(x, np.ndarray) else x.toarray(), graph.train))
+
+
+def _projected(x: np.ndarray | sp.csr_matrix) -> np.ndarray:
+    """Dense float32 [N, 256] of rows [N, F]; the signs depend on F alone."""
+    signs = np.random.default_rng(0).integers(0, 2, (x.shape[1], PROJECTED_WIDTH), np.int8)
+    return np.asarray(x @ ((2.0 * signs - 1.0) / np.sqrt(PROJECTED_WIDTH)).astype(np.float32), np.float32)
 
 
 def _standardised(x: np.ndarray, train: np.ndarray | None) -> np.ndarray:
