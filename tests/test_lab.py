@@ -74,14 +74,22 @@ def test_hosts_see_each_other_and_nothing_else() -> None:
     assert namespaces_of(os.getpid()) == []
 
 
+def best_rate(hosts: lab.Lab, flows: list[lab_probe.Flow], enough: float) -> float:
+    """The highest rate of up to eight transfers: a busy machine may hold a sender up, but a link never goes faster."""
+    best = 0.0
+    for _ in range(8):
+        best = max(best, lab_probe.throughput(hosts, flows))
+        if best > enough:
+            break
+    return best
+
+
 def test_a_link_has_the_rate_that_was_asked_for() -> None:
     with lab.built(parse_lab("lab:2x100mbit,20mbit")) as hosts:
         fast = 100e6 / 8 * PAYLOAD_SHARE
-        assert lab_probe.throughput(hosts, [(0, 1)]) == pytest.approx(fast, rel=0.1)
-        assert lab_probe.throughput(hosts, [(1, 0)]) == pytest.approx(fast, rel=0.1)
-        assert lab_probe.throughput(hosts, [(0, 2)]) == pytest.approx(fast / 5, rel=0.1)
-        assert lab_probe.throughput(hosts, [(2, 0)]) == pytest.approx(fast / 5, rel=0.1)
-        both = lab_probe.throughput(hosts, [(1, 0), (2, 0)])  # they share the last link, TCP willing
+        for flow, rate in (((0, 1), fast), ((1, 0), fast), ((0, 2), fast / 5), ((2, 0), fast / 5)):
+            assert best_rate(hosts, [flow], 0.9 * rate) == pytest.approx(rate, rel=0.1)
+        both = best_rate(hosts, [(1, 0), (2, 0)], 0.65 * fast)  # they share the last link, TCP willing
         assert 0.65 * fast < both < 1.1 * fast
         assert 0 < lab_probe.round_trip(hosts, 0, 2, pings=5) < 0.5
 
@@ -104,8 +112,11 @@ def test_neighbours_on_a_host_are_not_shaped() -> None:
 
 
 def test_every_pair_is_measured_and_then_all_to_one() -> None:
+    deadline = time.monotonic() + LATE
     with lab.built(parse_lab("lab:2x20mbit,10mbit")) as hosts:
         found = list(lab_probe.links(hosts))
+        while not all(m.rate > 0.5 * (m.asked or 0) for m in found) and time.monotonic() < deadline:
+            found = list(lab_probe.links(hosts))  # this machine was busy elsewhere
     pairs = [(m.source, m.target) for m in found]
     assert pairs == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (None, 0), (None, 1), (None, 2)]
     asked = [round((m.asked or 0) * 8e-6 / PAYLOAD_SHARE) for m in found]
