@@ -63,20 +63,28 @@ def rows_by_link(rows: Ints, links: int) -> tuple[Ints, Ints]:
 @njit(cache=True, nogil=True)
 def flows_by_row(num_rows: int, head: Ints, tail: Ints) -> tuple[Ints, Ints]:
     """Start of every row's flows, int64 [rows + 1], and the flows, int32; row 0 has none."""
-    start = np.zeros(num_rows + 1, np.int64)
+    start, member = np.empty(num_rows + 1, np.int64), np.empty(2 * head.shape[0], np.int32)
+    index_rows(head, tail, start, member)
+    return start, member[: start[num_rows]]
+
+
+@njit(cache=True, nogil=True)
+def index_rows(head: Ints, tail: Ints, start: Ints, member: Ints) -> None:
+    """`flows_by_row` into arrays [rows + 1] and [at least 2 x flows]."""
+    num_rows = start.shape[0] - 1
+    start[:] = 0
     for flow in range(head.shape[0]):
         start[head[flow] + 1] += 1
         start[tail[flow] + 1] += 1
     start[1] = 0
     for row in range(num_rows):
         start[row + 1] += start[row]
-    found, cursor = np.empty(start[num_rows], np.int32), start[:-1].copy()
+    cursor = start[:-1].copy()
     for flow in range(head.shape[0]):
         for row in (head[flow], tail[flow]):
             if row > 0:
-                found[cursor[row]] = flow
+                member[cursor[row]] = flow
                 cursor[row] += 1
-    return start, found
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -97,7 +97,7 @@ class FluidNetwork:
             size = len(self._pending)
             self._pending = np.concatenate([self._pending, np.zeros(size, np.int64)])
             self._before = np.concatenate([self._before, np.zeros(size, np.int64)])
-            self._flight.pending = self._pending
+            self._flight.count_in(self._pending)
             self._free = list(range(2 * size - 1, size - 1, -1))
         number, event = self._free.pop(), self.env.event()
         self._pending[number] = self._before[number] = flows
@@ -200,7 +200,7 @@ class FluidNetwork:
 
     def _next_time(self) -> float:
         if self._replay is None:
-            return self._flight.next_time()
+            return self._flight.next_time
         return self._replay.next_time(len(self._journal.begun), self._replayed, self._slack())
 
     def _slack(self) -> float:

@@ -16,31 +16,30 @@ def quiet_changes(
     fabric: Fabric,
     start: Ints,
     member: Ints,
-    places: int,
     head: Ints,
     tail: Ints,
     now_remaining: Floats,
     now_rate: Floats,
     group: Ints,
     now_pending: Ints,
-    later: Floats,
-    later_rate: Floats,
+    remaining: Floats,
+    rate: Floats,
     time: float,
     limit: float,
     slack: float,
-) -> tuple[float, float, int, Ints, Floats]:
+    ended: Ints,
+    when: Floats,
+) -> tuple[float, float, int, int]:
     """Follow completions, one after the other, that end no group, leave some flow, and come before `limit`; at most
     AHEAD of them.
 
-    What will remain of the flows at the first `places` then, and their rates, are left in `later` and `later_rate`.
+    What will remain of the flows then, and their rates, are left in `remaining` and `rate`, which flows end and when in
+    `ended` and `when`.
 
-    Answers when the last of them will be, when the next completion is, how many there are, and which flows end when.
+    Answers when the last of them will be, when the next completion is, how many there are, and how many flows end.
     """
-    later[:places], later_rate[:places] = now_remaining[:places], now_rate[:places]
-    head, tail, remaining, rate = head[:places], tail[:places], later[:places], later_rate[:places]
-    pending = now_pending.copy()
+    remaining[:], rate[:], pending = now_remaining, now_rate, now_pending.copy()
     flows, found, changes = remaining.shape[0], 0, 0
-    ended, when = np.empty(flows, np.int64), np.empty(flows)
     while True:
         first, alive = _first(remaining, rate)
         begin, loud = found, time + first + slack >= limit or changes == AHEAD
@@ -52,7 +51,7 @@ def quiet_changes(
                 found += 1
         loud |= count_down(group, ended[begin:found], pending).shape[0] > 0
         if loud or found - begin == alive:
-            return time, time + first, changes, ended[:begin].copy(), when[:begin].copy()
+            return time, time + first, changes, begin
         _pass(remaining, rate, first, ended[begin:found])
         fill(fabric, start, member, head, tail, rate, np.zeros(fabric.capacity.shape[0]))
         time += first

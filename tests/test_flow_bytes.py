@@ -57,4 +57,4 @@ def test_rows_that_are_added_later_are_counted() -> None:
         network.add(padded([[link]]), np.asarray([1000]), np.asarray([0.5]), np.asarray([[group, -1]]))
     env.run(done)
     assert env.now == 1.5 and network.link_bytes.tolist() == [1000, 1000, 1000, 0, 0]
-    assert isinstance(network._rows, Rows) and not network._flight._waiting.any()
+    assert isinstance(network._rows, Rows) and not network._flight._air.waiting.any()
