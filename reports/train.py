@@ -54,8 +54,10 @@ SETTINGS = {"amazon_computers": {"features": "standard"}}  # what a stand-in nee
 EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
 EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
 FEWEST = 30  # epochs; seeds are given up before
-FLOPS, EDGE_VALUES = 8e10, 4e9  # of one core, in a second: roughly, and low
-PER_LAYER_S = 0.002  # of one rank's layer, forward and backward
+FLOPS, EDGE_VALUES = 8e10, 4e9  # of one core, in a second; this and what follows as `benchmarks.training_cost` finds
+PER_LAYER_S = 0.005  # of one rank's layer, forward and backward, with the evaluations
+COSTLIER = {"ec-graph": 2.0, "ec-graph-s": 1.5, "cdfgnn": 5.0}  # than plain exchanges: codecs, selectors, caches
+ATTENTION, BATCHES = 4.5, 4.0  # times as much with attention, with mini-batches
 EVALUATIONS = 20  # of a run at most
 LEARNT = 2.0  # points over the majority class from which on a score says something
 
@@ -158,7 +160,7 @@ def accuracies(
     common = {"dataset": name, "parts": parts, "threads": 1, **SETTINGS.get(name, {}), **model}
     cases = {label: {**common, **row} for label, row in plain.items()}
     cases = {k: {**case, "parts": 1} if case["method"] == "single" else case for k, case in cases.items()}
-    cost = 0.0 if context.full else sum(_seconds(case) for case in cases.values())
+    cost = 0.0 if context.full else sum(epoch_seconds(case) for case in cases.values())
     count, runs = (epochs, seeds) if context.full else affordable(share * context.seconds, cost, epochs, seeds)
     every = max(1, count // EVALUATIONS)
     made = {label: {**case, "epochs": count, "eval_every": every} for label, case in cases.items()}
@@ -233,8 +235,10 @@ def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tup
     return min(EPOCHS[0], epochs), 1
 
 
-def _seconds(case: Mapping[str, Any]) -> float:
-    """What an epoch may cost on one core: products, sums over edges, and a little for every layer of every rank."""
+def epoch_seconds(case: Mapping[str, Any]) -> float:
+    """What an epoch of a run may cost on one core: products, sums over edges, and a little for every layer of every
+    rank, times what method and model ask beyond that.
+    """
     from harness.prepare import prepare
 
     config = from_mapping(case)
@@ -242,7 +246,10 @@ def _seconds(case: Mapping[str, Any]) -> float:
     wide, hidden, layers = facts["num_features"], config.hidden * config.heads, config.layers
     maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model == "sage" else 1)
     sums = 3 * facts["num_edges"] * hidden * layers
-    return float(maps / FLOPS + sums / EDGE_VALUES + PER_LAYER_S * layers * config.parts)
+    plain = maps / FLOPS + sums / EDGE_VALUES + PER_LAYER_S * layers * config.parts
+    name, _, options = config.method.partition(":")
+    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model == "gat"), BATCHES * ("batch=" in options))
+    return float(max(more) * plain)
 
 
 def _score(records: list[dict[str, Any]]) -> tuple[float, float]:

@@ -41,19 +41,27 @@ def empty_cache(replicas: Replicas, rows: Tensor, width: int, *, gather: bool = 
 class FlagBits:
     """One flag per row of an exchange as bits on the wire: every pair of ranks starts a new byte."""
 
-    counts: Counts  # int64 [P] rows by peer
+    bounds: Counts  # int64 [P + 1], where the rows of every peer begin
     num_bytes: Counts  # int64 [P]
-    peer: np.ndarray  # int64 [rows]
     slot: Tensor  # int64 [rows] position of every row's bit
 
     @classmethod
     def of(cls, counts: Counts, device: torch.device) -> FlagBits:
         """The bits of rows that stand peer by peer."""
-        num_bytes = (counts + 7) // 8
-        shift = 8 * (np.cumsum(num_bytes) - num_bytes) - (np.cumsum(counts) - counts)
-        slot = np.arange(int(counts.sum())) + np.repeat(shift, counts)
-        peer = np.repeat(np.arange(len(counts)), counts)
-        return cls(counts, num_bytes, peer, torch.from_numpy(slot).to(device))
+        num_bytes, bounds = (counts + 7) // 8, np.concatenate([[0], np.cumsum(counts)])
+        if device.type == "meta":
+            return cls(bounds, num_bytes, torch.empty(int(bounds[-1]), dtype=torch.int64, device=device))
+        shift = 8 * (np.cumsum(num_bytes) - num_bytes) - bounds[:-1]
+        slot = np.arange(bounds[-1]) + np.repeat(shift, counts)
+        return cls(bounds, num_bytes, torch.from_numpy(slot).to(device))
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return int(self.bounds[-1])
+
+    def counts(self, rows: Tensor) -> Counts:
+        """How many of these rows, ascending int64 [n], every peer has: int64 [P]."""
+        return np.diff(np.searchsorted(rows.cpu().numpy(), self.bounds)).astype(np.int64)
 
     def pack(self, flags: Tensor) -> Tensor:
         """bool [rows] -> uint8 [sum(num_bytes)], the first row in the lowest bit."""
@@ -115,13 +123,13 @@ class CachedLink:
         cache["part"] = torch.cat([own, cache["part"][num_shared:]])
         if leg.gather:
             sent, active = await self._gather(rank, leg, edge[num_shared:], mirrors, active, cache)
-            whole = len(self.wires.mirrors.peer)
+            whole = len(self.wires.mirrors)
             own = self.replicas.route.add_back(own, cache["copies"])
         if leg.scatter:
             if self.codec is not None:  # what coding lost of the total sent last may be more than the threshold
                 active = active | self._moved(rank, leg, own, cache["total"][:num_shared])
             sent += await self._scatter(rank, leg, own, active, cache)
-            whole += len(self.wires.mirrored.peer)
+            whole += len(self.wires.mirrored)
             edge = cache["total"]
         else:
             edge = torch.cat([own, torch.zeros_like(edge[num_shared:])])
@@ -215,12 +223,11 @@ class CachedLink:
     def _chosen(self, rank: Rank, leg: Leg, flags: Tensor, wire: FlagBits) -> tuple[Tensor, Counts]:
         """The flagged rows, ascending int64, and how many there are for each peer."""
         if rank.shapes_only:
-            rate = self._rate(rank, leg, len(wire.peer))
-            counts = np.floor(rate * wire.counts + 0.5).astype(np.int64)
+            rate = self._rate(rank, leg, len(wire))
+            counts = np.floor(rate * np.diff(wire.bounds) + 0.5).astype(np.int64)
             return _where(flags, int(counts.sum())), counts
         rows = _where(flags, 0)
-        counts = np.bincount(wire.peer[rows.cpu().numpy()], minlength=len(wire.counts))
-        return rows, counts.astype(np.int64)
+        return rows, wire.counts(rows)
 
     def _rate(self, rank: Rank, leg: Leg, num_rows: int) -> float:
         """The recorded share of rows sent, where there are no numbers to look at."""
