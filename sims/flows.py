@@ -88,13 +88,18 @@ def _event_loop(
             count += 1
         for place in range(before, count):
             flow = active[place]
-            head[place], tail[place], remaining[place] = lanes.head[flow], lanes.tail[flow], nbytes[flow]
+            head[place], tail[place], remaining[place], rate[place] = (
+                lanes.head[flow],
+                lanes.tail[flow],
+                nbytes[flow],
+                0.0,
+            )
         h, t, left, speed = head[:count], tail[:count], remaining[:count], rate[:count]
         if count > before:
             bound = lower_bound(fabric, h, t, left, nothing) if count > exact else 0.0
         window = share * min(bound, EARLY * now)
         members = flows_by_row(fabric.rows.shape[0], h, t)
-        step, stale, times = plan(fabric, members[0], members[1], h, t, left, speed, window, stale and count == before)
+        step, stale, times = plan(fabric, members[0], members[1], h, t, left, speed, window, stale)
         solves += times
         if stale:
             widest = max(widest, step)

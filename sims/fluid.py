@@ -252,7 +252,7 @@ def plan(
     The step ends with the first completion, exactly. When that comes within `window`, the step is the window: flows
     that end in it keep their rate until then, and the others share what those leave free on average, so that every link
     moves at most its capacity x window. Which end in it is told from `rate` when that is `stale`, the average of the
-    window before, and from fair rates otherwise.
+    window before and 0 for flows that begin, and from fair rates otherwise.
 
     Answers the step's seconds (inf when nothing flows), whether it is a window, and how often rates were computed.
     """

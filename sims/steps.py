@@ -235,7 +235,7 @@ def _plan(fabric: Fabric, air: Air, now: float, begun: bool, slack: float) -> No
     _index(air)
     window = state.share * min(state.bound, EARLY * now)
     step, stale, solves = plan(
-        fabric, air.start, air.member, head, tail, remaining, rate, window, state.stale and not begun
+        fabric, air.start, air.member, head, tail, remaining, rate, window, state.stale
     )  # fmt: skip
     state.stale, state.until, state.merge = stale, now + step, now + MERGE * window
     state.solves += solves
