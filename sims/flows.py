@@ -86,14 +86,9 @@ def _event_loop(
         while len(idle) > 0 and idle[0][0] <= now + slack:
             active[count] = heapq.heappop(idle)[1]
             count += 1
-        for place in range(before, count):
-            flow = active[place]
-            head[place], tail[place], remaining[place], rate[place] = (
-                lanes.head[flow],
-                lanes.tail[flow],
-                nbytes[flow],
-                0.0,
-            )
+        new = active[before:count]
+        head[before:count], tail[before:count] = lanes.head[new], lanes.tail[new]
+        remaining[before:count], rate[before:count] = nbytes[new], 0.0
         h, t, left, speed = head[:count], tail[:count], remaining[:count], rate[:count]
         if count > before:
             bound = lower_bound(fabric, h, t, left, nothing) if count > exact else 0.0
