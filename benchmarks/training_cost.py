@@ -35,6 +35,7 @@ CASES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
     ("amazon_computers", 4, "bns-gcn:p=0.1", SAGE),
     ("amazon_computers", 4, "cdfgnn", SAGE),
     ("amazon_computers", 4, "cdfgnn", GCN),
+    ("mnist_knn15", 8, "cdfgnn", GCN),
     ("amazon_computers", 4, "vanilla", GAT),
     ("amazon_computers", 4, "cdfgnn", GAT),
     ("amazon_computers", 3, "subgraph-approximation:overlap=0.25", GCN),

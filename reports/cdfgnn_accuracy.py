@@ -38,7 +38,7 @@ def model(context: Context) -> dict[str, Any]:
 def trained(context: Context, dataset: str) -> Trained:
     """All variants, and one device, on a data set or its stand-in."""
     rows = {**VARIANTS, FULL: "single"}
-    return accuracies(context, dataset, rows, parts=SHOWN[dataset], model=model(context), seeds=1, share=0.4)
+    return accuracies(context, dataset, rows, parts=SHOWN[dataset], model=model(context), seeds=1, share=0.8)
 
 
 def watched(context: Context, variant: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def figure7(context: Context) -> Plot:
     paths = context.figure_paths("cdfgnn/figure7")
     runs = {
         dataset: accuracies(
-            context, dataset, {"Both": VARIANTS["Both"]}, parts=gpus, model=model(context), seeds=1, share=0.25
+            context, dataset, {"Both": VARIANTS["Both"]}, parts=gpus, model=model(context), seeds=1, share=0.8
         )
         for dataset, gpus in SHOWN.items()
     }
