@@ -170,23 +170,23 @@ def accuracies(
     records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}", made.values())]
     grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
     limit = "as in the paper" if context.full else f"chosen for {share * context.seconds:.0f} s on one core"
-    narrow = ", features projected to 256 columns" * ("projected" in SETTINGS.get(name, {}).values())
-    said = f"{data or name}{narrow}: {count} epochs, {runs} seed{'s' * (runs > 1)}, {parts} parts; {limit}"
+    said = f"{data or name}: {count} epochs, {runs} seed{'s' * (runs > 1)}, {parts} parts; {limit}"
     where, commands = f"{data or name}, {parts} parts", context.texts_of(made.values())
     return Trained(
         scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
-        said=said + _nearer(graph, name), commands=commands, where=where, majority=_majority(name),
+        said=said + _more(graph, name), commands=commands, where=where, majority=_majority(name),
     )  # fmt: skip
 
 
-def _nearer(graph: str, name: str) -> str:
-    """What to say where a more similar stand-in is on disk, but takes more than the budget."""
+def _more(graph: str, name: str) -> str:
+    """What to say where features are projected, or a more similar stand-in is on disk, but takes more than the budget."""
     from harness.datasets import known
 
     first = GRAPHS[graph][2][0]
     there = {known_name for known_name, _, here in known() if here}
     nearer = name in GRAPHS[graph][2][1:] and first in there
-    return f"; {first} is more similar and takes a larger budget" if nearer else ""
+    narrow = "; features projected to 256 columns" * (SETTINGS.get(name, {}).get("features") == "projected")
+    return narrow + f"; {first} is more similar and takes a larger budget" * nearer
 
 
 @cache
