@@ -179,7 +179,7 @@ def accuracies(
 
 
 def _more(graph: str, name: str) -> str:
-    """What to say where features are projected, or a more similar stand-in is on disk, but takes more than the budget."""
+    """What to say where features are projected, or a more similar stand-in is there, but takes more than the budget."""
     from harness.datasets import known
 
     first = GRAPHS[graph][2][0]
