@@ -174,11 +174,11 @@ def accuracies(
     where, commands = f"{data or name}, {parts} parts", context.texts_of(made.values())
     return Trained(
         scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
-        said=said + _more(graph, name), commands=commands, where=where, majority=_majority(name),
+        said=said + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
     )  # fmt: skip
 
 
-def _more(graph: str, name: str) -> str:
+def caveats(graph: str, name: str) -> str:
     """What to say where features are projected, or a more similar stand-in is there, but takes more than the budget."""
     from harness.datasets import known
 
