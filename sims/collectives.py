@@ -132,7 +132,7 @@ class Wire:
             call_late(self.env, self._add_begun)
         self._begun.append((src, dst, nbytes, src_group, dst_group))
 
-    def _add_begun(self) -> None:
+    def _add_begun(self, _: simpy.Event) -> None:
         src, dst, nbytes, *groups = (np.concatenate(column) for column in zip(*self._begun, strict=True))
         self._begun.clear()
         lanes = self.placement.lanes(src, dst)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import simpy
+from simpy.core import EmptySchedule
 
 from harness.effects import Effect, Handle, HostCopy, Start, Wait
 from harness.errors import ProgramError
@@ -191,8 +193,9 @@ class Run:
             self.env.process(self._guarded(self._live(rank)))
         try:
             step, results, ranks = self.env.step, self.results, len(self.steppers)
-            while self.failure is None and len(results) < ranks and self.env.peek() < np.inf:
-                step()
+            with suppress(EmptySchedule):
+                while self.failure is None and len(results) < ranks:
+                    step()
         finally:
             for stepper in self.steppers:
                 stepper.close()

@@ -13,7 +13,7 @@ import numpy as np
 
 from sims.fluid import Fabric, Floats, Ints
 from sims.rows import Rows
-from sims.steps import STATE, Air, begin, close_gaps, run_to
+from sims.steps import STATE, Air, Handle, begin, close_gaps, handle, run_to
 
 _FLOWS = ("head", "tail", "ids", "group", "quiet", "quiet_when")
 _TWICE = ("remaining", "rate")  # now and later
@@ -34,6 +34,7 @@ class InFlight:
     def __init__(self, rows: Rows, pending: np.ndarray, window: float, exact_flows: int) -> None:
         self.rows, self.next_time = rows, np.inf
         self._air, self._fabric = _empty(), rows.fabric()
+        self._handle: Handle | None = None  # of both, until one is replaced
         self._state = self._air.state
         self._state["share"], self._state["exact_flows"] = window, exact_flows
         self._fit(self._fabric)
@@ -59,7 +60,7 @@ class InFlight:
         """Count groups down in another array, which begins as the one before."""
         old, size = self._air, len(pending)
         room = {name: _longer(getattr(old, name), 2 * size if name == "ended" else size) for name in _GROUPS}
-        self._air = old._replace(pending=pending, **room)
+        self._air, self._handle = old._replace(pending=pending, **room), None
 
     def add(self, time: float, head: Ints, tail: Ints, nbytes: np.ndarray, latency: Floats, groups: Ints) -> None:
         """Begin transfers at `time`, not before the last `run_to`; see `sims.network.FluidNetwork.add_lanes`."""
@@ -67,33 +68,43 @@ class InFlight:
         if fabric is not self._fabric:
             self._fit(fabric)
         self._reserve(len(head))
-        self.next_time = begin(fabric, self._air, time, head, tail, np.asarray(nbytes, np.float64), latency, groups)
+        self.next_time = begin(self._held(), time, head, tail, np.asarray(nbytes, np.float64), latency, groups)
 
     def reset(self, *, recording: bool) -> None:
         """Count time and flows from nought again; nothing is in flight."""
-        self._recording = recording
+        self._recording, self._spare_flows, self._spare_batches = recording, 0, 0
         for name in ("begun", "began", "merge"):
             self._state[name] = 0
-        self._air = self._air._replace(finish=np.empty(0))
+        if len(self._air.finish):
+            self._air, self._handle = self._air._replace(finish=np.empty(0)), None
         self._air.waiting[:] = 0.0  # but for rounding they are
 
     def run_to(self, time: float, slack: float) -> list[int]:
         """Let time pass, by `slack` seconds more if something happens then; answers the groups that ended, in order."""
         if self.next_time > time + slack:
             return []
-        self.next_time, found = run_to(self._fabric, self._air, time, slack)
-        ended: list[int] = self._air.ended[:found].tolist()
+        self.next_time, found = run_to(self._held(), time, slack)
+        ended: list[int] = self._air.ended[:found].tolist() if found else []
         return ended
+
+    def _held(self) -> Handle:
+        """What the compiled steps take."""
+        if self._handle is None:
+            self._handle = handle(self._fabric, self._air)
+        return self._handle
 
     def _fit(self, fabric: Fabric) -> None:
         """Work on a table of rows that has grown."""
         rows = len(fabric.rows)
         waiting = _longer(self._air.waiting, rows)
         self._air = self._air._replace(start=np.zeros(rows + 1, np.int64), waiting=waiting)
-        self._state["indexed"], self._fabric = False, fabric
+        self._state["indexed"], self._fabric, self._handle = False, fabric, None
 
     def _reserve(self, flows: int) -> None:
         """Room for so many more transfers; grows geometrically."""
+        self._spare_flows, self._spare_batches = self._spare_flows - flows, self._spare_batches - 1
+        if self._spare_flows >= 0 and self._spare_batches >= 0:
+            return  # to look costs more than to begin a few
         air, state = self._air, self._state[0]
         needed = int(state["places"] + state["asleep"]) + flows
         if needed > len(air.head):
@@ -112,7 +123,11 @@ class InFlight:
         if self._recording and state["begun"] + flows > len(air.finish):
             room = 2 * (int(state["begun"]) + flows)
             air = air._replace(finish=np.append(air.finish, np.full(room - len(air.finish), np.nan)))
-        self._air = air
+        self._air, self._handle = air, None
+        rooms = [len(air.head) - needed, len(air.wait_time) - int(state["pool"]) - flows]
+        if self._recording:
+            rooms.append(len(air.finish) - int(state["begun"]) - flows)
+        self._spare_flows, self._spare_batches = min(rooms), len(air.batch) - int(state["batches"]) - 1
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:

@@ -8,7 +8,6 @@ routes by number only (see `sims.placement`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -24,16 +23,18 @@ from sims.inflight import InFlight
 from sims.memo import Batch, Journal, Memo, Period
 from sims.rows import Rows
 
-LATE = 2  # SimPy's own priorities are 0 and 1
+LATE = EventPriority(2)  # SimPy's own are 0 and 1
 
 
-def call_late(env: simpy.Environment, call: Callable[[], None], delay: float = 0.0) -> None:
-    """Call in `delay` seconds, behind everything else of that instant, so that all of its changes meet."""
+def call_late(env: simpy.Environment, call: Callable[[simpy.Event], None], delay: float = 0.0) -> simpy.Event:
+    """Call in `delay` seconds, behind everything else of that instant, so that all of its changes meet.
+
+    Answers the event that `call` will be given.
+    """
     event = simpy.Event(env)
-    event._ok, event._value = True, None
-    assert event.callbacks is not None
-    event.callbacks.append(lambda _: call())
-    env.schedule(event, priority=EventPriority(LATE), delay=delay)
+    event._ok, event._value, event.callbacks = True, None, [call]
+    env.schedule(event, priority=LATE, delay=delay)
+    return event
 
 
 class Watch(Protocol):
@@ -84,7 +85,7 @@ class FluidNetwork:
         self.watch: Watch | None = None
         self._origin = env.now
         self._wake_at = np.inf
-        self._version = 0
+        self._alarm: simpy.Event | None = None  # the wake that counts: it is for `_wake_at`
 
     @property
     def solves(self) -> int:
@@ -212,12 +213,11 @@ class FluidNetwork:
         if time == self._wake_at or time == np.inf:
             return
         self._wake_at = time
-        self._version += 1
-        call_late(self.env, partial(self._wake, self._version), max(time - self.env.now, 0.0))
+        self._alarm = call_late(self.env, self._wake, max(time - self.env.now, 0.0))
 
-    def _wake(self, version: int) -> None:
+    def _wake(self, alarm: simpy.Event) -> None:
         """Bring the transfers to the present, and tell whom they were for."""
-        if version != self._version:
+        if alarm is not self._alarm:
             return
         self._wake_at, now = np.inf, self.env.now - self._origin
         if not self._as_known(now):

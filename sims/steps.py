@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.core import types
+from numba.experimental import structref
 
 from sims.flows import EARLY, MERGE
 from sims.fluid import Fabric, Floats, Ints, count_down, count_rows, drain, index_rows, lower_bound, plan
@@ -75,11 +77,32 @@ class Air(NamedTuple):
     ended: Ints
 
 
+@structref.register
+class _HandleType(types.StructRef):  # type: ignore[misc]
+    """What compiled code takes a `Handle` for."""
+
+
+class Handle(structref.StructRefProxy):  # type: ignore[misc]
+    """A fabric and the air over it behind one pointer: to hand over their arrays takes longer than many a step."""
+
+    fabric: Fabric
+    air: Air
+
+
+structref.define_constructor(Handle, _HandleType, ["fabric", "air"])
+structref.define_boxing(_HandleType, Handle)
+
+
+@njit(cache=True)
+def handle(fabric: Fabric, air: Air) -> Handle:
+    """A handle of these arrays; those that replace them need another."""
+    return Handle(fabric, air)
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def begin(
-    fabric: Fabric, air: Air, time: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats, group: Ints
-) -> float:
+def begin(held: Handle, time: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats, group: Ints) -> float:
     """Begin flows at `time`, which then wait their latency; answers when something changes next, inf for never."""
+    fabric, air = held.fabric, held.air
     state, flows = air.state[0], head.shape[0]
     order = np.arange(flows)
     for at in range(1, flows):
@@ -120,11 +143,12 @@ def close_gaps(air: Air) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run_to(fabric: Fabric, air: Air, time: float, slack: float) -> tuple[float, int]:
+def run_to(held: Handle, time: float, slack: float) -> tuple[float, int]:
     """Let time pass, by `slack` seconds more if something happens then.
 
     Answers when something changes next, and how many groups ended, which are in `ended`, some of them again.
     """
+    fabric, air = held.fabric, held.air
     state, found = air.state[0], 0
     upcoming = _next_time(air)
     while upcoming <= time + slack:
