@@ -10,7 +10,8 @@ demo: $(STAMP)
 	$(BIN)/haloscope demo --out demo
 
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal -m "not alone"
+	$(BIN)/pytest -q -m alone
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

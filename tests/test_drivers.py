@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from harness.prepare import prepare
 from harness.results import Result
 from harness.runner import run
 from harness.spec import RunConfig, from_mapping
+from tests.real_rows import run_in_turn
 from tests.settings import SETTINGS, label, rows
 
 DATASET = "synthetic:nodes=300,degree=8,classes=4,features=12,seed=1"
@@ -65,15 +68,17 @@ def test_loopback_and_sim_agree_bit_for_bit(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("row", rows(), ids=label)
-def test_real_gloo_ranks_agree_with_loopback_bit_for_bit(row: dict[str, Any]) -> None:
-    loop, real = run(config(**row)), run(config(**row, mode="real"))
-    assert comparable(real) == comparable(loop)
-    for epoch in real.epochs:
-        seconds = epoch["seconds"]
-        assert sum(v for k, v in seconds.items() if k not in ("epoch", "hidden")) == pytest.approx(seconds["epoch"])
-        assert min(v for v in seconds.values()) >= 0
-    assert all(peak > 0 for peak in real.epochs[-1]["peak_memory"])
+@pytest.mark.parametrize("method", SETTINGS)
+def test_real_gloo_ranks_agree_with_loopback_bit_for_bit(method: str, tmp_path: Path) -> None:
+    settings = [config(**row) for row in SETTINGS[method]]
+    results = run_in_turn([replace(setting, mode="real") for setting in settings], tmp_path)
+    for row, setting, real in zip(SETTINGS[method], settings, results, strict=True):
+        assert comparable(real) == comparable(run(setting)), label(row)
+        for epoch in real.epochs:
+            seconds = epoch["seconds"]
+            assert sum(v for k, v in seconds.items() if k not in ("epoch", "hidden")) == pytest.approx(seconds["epoch"])
+            assert min(v for v in seconds.values()) >= 0
+        assert all(peak > 0 for peak in real.epochs[-1]["peak_memory"])
 
 
 @pytest.mark.processes

@@ -53,6 +53,7 @@ def _until(child: Child, store: Store, reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.alone
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("number", "phase", "parts", "victim"),
@@ -76,6 +77,7 @@ def test_survivors_end_in_time_and_name_the_rank(number: str, phase: str, parts:
         )
 
 
+@pytest.mark.alone
 @pytest.mark.processes
 def test_without_a_launcher_the_survivor_names_the_rank(tmp_path: Path) -> None:
     """Ranks started by hand: rank 0 keeps the store, and takes it with it."""

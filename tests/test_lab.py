@@ -22,6 +22,8 @@ from real.launch import RankFailed, launch
 from tests.conftest import REPOSITORY
 from tests.labs import namespaces_of, needs_lab
 
+pytestmark = pytest.mark.alone
+
 LATE = 60.0  # seconds that something on a busy machine may take
 
 BUILDER = """

@@ -17,6 +17,8 @@ from real.clocks import HostClock
 from real.headers import HEADER_BYTES, Header, fit
 from real.health import LastWords
 
+pytestmark = pytest.mark.alone
+
 
 @settings(deadline=None, max_examples=50)
 @given(st.text(max_size=400), st.text(max_size=400), st.integers(1, 2**31))

@@ -30,14 +30,15 @@ def test_cora_reaches_the_accuracy_published_for_its_split() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    ("name", "epochs", "lr", "floor"), [("amazon_computers", 40, 0.02, 0.55), ("coauthor_physics", 6, 0.05, 0.9)]
+    ("name", "features", "epochs", "lr", "floor"),
+    [("amazon_computers", "raw", 40, 0.02, 0.55), ("coauthor_physics", "projected", 6, 0.05, 0.9)],
 )
 def test_real_graphs_train_with_every_method_in_both_modes(
-    name: str, epochs: int, lr: float, floor: float, method: str
+    name: str, features: str, epochs: int, lr: float, floor: float, method: str
 ) -> None:
     config = RunConfig(
         dataset=str(real_data() / f"{name}.npz"), parts=1 if method == "single" else 2, method=method, mode="sim",
-        epochs=epochs, threads=1, lr=lr, eval_every=0, cluster="ethernet-1g",
+        features=features, epochs=epochs, threads=1, lr=lr, eval_every=0, cluster="ethernet-1g",
     )  # fmt: skip
     simulated, real = run(config), run(replace(config, mode="real"))
     losses = [e["loss"] for e in simulated.epochs]
