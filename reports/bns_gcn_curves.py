@@ -10,7 +10,7 @@ from reports.charts import colours_of, curves
 from reports.context import Context
 from reports.drawing import panels
 from reports.graphs import NAMES, RATES, SMALL_SAID, WORKS
-from reports.table import POINTS, Ordering, Plot
+from reports.table import POINTS, STANDS_IN, Ordering, Plot
 from reports.train import Trained
 
 DRAWN = {**RATES, "p = 0": WORKS["p=0.0"]}
@@ -38,7 +38,7 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
             run = trained(context, graph, list(DRAWN.values()), COUNTS[graph][-1], 0.75)
             lines = {rate: run.curve(method) for rate, method in DRAWN.items()}
             curves(panel, lines, colours_of(DRAWN))
-            panel.set_title(run.data or NAMES[graph], loc="left", fontsize=6.5)
+            panel.set_title(short(run.data) or NAMES[graph], loc="left", fontsize=6.5)
             panel.set_xlabel("epoch")
             panel.set_ylabel("test score (%)")
             orderings += _claims(run, lines)
@@ -51,6 +51,12 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
         key=key, title=title, caption="Test score during training; no number is printed.", paths=paths,
         orderings=tuple(orderings), assumptions=tuple(said),
     )  # fmt: skip
+
+
+def short(data: str) -> str:
+    """A stand-in without its parameters, which would not fit over a panel."""
+    graph, stands_in, published = data.partition(STANDS_IN)
+    return graph.partition(",")[0] + stands_in + published
 
 
 def _claims(run: Trained, lines: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> list[Ordering]:

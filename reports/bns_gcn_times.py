@@ -186,7 +186,9 @@ def table11(context: Context) -> Table:
             )
         elif line.metric == "epoch_time":
             ours[label] = bed.seconds(method, fit).epoch
-            rows.append(timed(label, "epoch time", line.value, ours[label], fitted=line.setting.startswith("p=1.0")))
+            conflict = "BN7" if line.setting.startswith("p=0.1") else ""
+            fitted = line.setting.startswith("p=1.0")
+            rows.append(timed(label, "epoch time", line.value, ours[label], fitted=fitted, conflict=conflict))
         else:
             rows.append(
                 Row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -214,6 +215,26 @@ def test_orderings_follow_the_printed_numbers() -> None:
     assert len(judged) == 7  # two systems at three depths, and depth itself
     assert {ordering.verdict for ordering in judged} == {"right"}
     assert judged[1].expected[0].endswith("EC-Graph")  # slower than DistGNN on Cora, 2 layers
+
+
+def test_times_that_hardly_differ_tie_and_rows_that_do_not_count_are_in_no_ordering() -> None:
+    def row(system: str, published: float, ours: float | None, **more: Any) -> Row:
+        label = f"Reddit, 2 layers, {system}"
+        return Row(
+            label=label, quantity="epoch time", unit="s", published=published, ours=ours, how="simulated", **more
+        )
+
+    rows = [row("EC-Graph", 3.9, 4.217), row("DistGNN", 4.2, 4.218), row("DGL", 9.0, 3.0), row("PyG", 3.9, 8.0)]
+    found = ec_graph_table4._orderings(rows)
+    assert [(o.text.partition(":")[0].partition("layers, ")[2], o.verdict) for o in found] == [
+        ("EC-Graph against DGL", "wrong"), ("EC-Graph against DistGNN", "not judged"),
+    ]  # fmt: skip
+    marked = [
+        row("EC-Graph", 3.9, 4.2, conflict="EC6"),
+        row("DGL", 9.0, 3.0),
+        row("EC-Graph-S", 1.0, 2.0, judge="none"),
+    ]
+    assert ec_graph_table4._orderings(marked) == ()
 
 
 def test_convergence_and_level_accuracies() -> None:

@@ -17,6 +17,7 @@ from reports.load import published
 from reports.sylvie_curves import BITS
 from reports.sylvie_scores import _bounded
 from reports.sylvie_times import METHODS, _rows, case, speed_ups
+from reports.table import POINTS
 from tests.made_up_runs import quick, trained
 
 
@@ -115,6 +116,15 @@ def test_systems_fill_their_rows_once_there_are_methods(
     assert epochs[1] < epochs[0] and all((row.ours or 0) > 1 for row in rows if row.how == "simulated")
     one = sylvie.TABLES["table1"](context)
     assert {row.how for row in one.rows} == {"trained"} and one.orderings[0].verdict == "not judged"  # all tie
+
+
+def test_table_2_judges_every_claim_of_accuracy(context: Context, made_up: None) -> None:
+    """Both of Sylvie's systems beside DGL where printed level, and BNS-GCN behind Sylvie-S on GAT."""
+    claims = [o.text for o in sylvie.TABLES["table2"](context).orderings if "accura" in o.text]
+    assert sum("BNS-GCN is less accurate than Sylvie-S, GAT" in text for text in claims) == 4
+    level = [text for text in claims if "as accurate as DGL" in text]
+    assert {text.split(" ")[0] for text in level} == {"Sylvie-S", "Sylvie-A"} and len(level) > 12
+    assert all(float(text.partition("(")[2].split(" ")[0]) < POINTS for text in level)
 
 
 def test_quantising_everything_is_judged_by_its_place(context: Context, made_up: None) -> None:
