@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from harness.codecs import Bucket
-from harness.kernels import bucket_cuda, trend, trend_cuda
+from harness.kernels import bucket_torch, trend, trend_torch
 from harness.kernels.trend_cpu import PREDICTED
 
 Contender = Callable[[], object]
@@ -44,17 +44,17 @@ def pairs(rows: torch.Tensor, bits: int) -> dict[str, tuple[Contender, Contender
     chosen = rows, base, rate, 0.1, side, starts, bits
     made = packed, flags, offsets, base, rate, 0.1, side, starts, bits
     return {
-        "encode": (lambda: codec.encode(rows, side), lambda: bucket_cuda.encode(rows, side, starts, bits, False)),
+        "encode": (lambda: codec.encode(rows, side), lambda: bucket_torch.encode(rows, side, starts, bits, False)),
         "+ residual": (
             lambda: codec.encode(rows, side, keep_error=True),
-            lambda: bucket_cuda.encode(rows, side, starts, bits, True),
+            lambda: bucket_torch.encode(rows, side, starts, bits, True),
         ),
         "decode": (
             lambda: codec.decode(codes, side, starts, width),
-            lambda: bucket_cuda.decode(codes, side, starts, bits, width),
+            lambda: bucket_torch.decode(codes, side, starts, bits, width),
         ),
-        "choose": (lambda: trend.trend_score(*chosen), lambda: trend_cuda.score(*chosen)),
-        "restore": (lambda: trend.trend_restore(*made), lambda: trend_cuda.restore(*made)),
+        "choose": (lambda: trend.trend_score(*chosen), lambda: trend_torch.score(*chosen)),
+        "restore": (lambda: trend.trend_restore(*made), lambda: trend_torch.restore(*made)),
     }
 
 

@@ -1,10 +1,13 @@
 """GB/s of the row codecs and of dropout beside the same work in torch operators, as ratios in one run.
 
     python -m benchmarks.codec [--rows 200000] [--width 256] [--threads 1] [--repeat 7]
+    python -m benchmarks.codec --device cuda [--rows 1000000] [--width 256]
 
-GB/s counts the fp32 rows (input of encode, output of decode, input of dropout). "into new memory" is what a caller
-of the operator gets, the page faults of its results included; "kernel" writes into memory that exists, as `copy`
-(also fp32 rows read and written once) does. The best of the repeats counts; contenders take turns.
+On CUDA: bytes that an operator must move (rows, codes, ranges) per second, as a share of what a copy on the same
+device moves; the lower quartile of the device's own times, in 0.02 s per repeat. On the CPU, GB/s counts the fp32
+rows (input of encode, output of decode, input of dropout). "into new memory" is what a caller of the operator gets,
+the page faults of its results included; "kernel" writes into memory that exists, as `copy` (also fp32 rows read and
+written once) does. The best of the repeats counts; contenders take turns.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks import codec_cuda
 from harness.codecs import StochasticRows
 from harness.kernels.dropout import keyed_dropout
 from harness.kernels.quantize_cpu import dequantize_range, quantize_range
@@ -118,13 +122,18 @@ def report(rows: Tensor, repeat: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rates of row codecs and dropout, fp32 bytes per second.")
-    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rows", type=int, default=0, help="default: 200,000, on cuda 1,000,000")
     parser.add_argument("--width", type=int, default=256, help="a multiple of 8")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=7)
     options = parser.parse_args()
+    options.rows = options.rows or (200_000 if options.device == "cpu" else 1_000_000)
     if options.width % 8 or options.width <= 0 or options.rows <= 0:
         parser.error("rows must be positive and the width a positive multiple of 8")
+    if options.device == "cuda":
+        codec_cuda.main(options.rows, options.width, 0.02 * options.repeat)
+        return
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     print(f"{options.rows} x {options.width} fp32, {options.threads} thread(s)")

@@ -95,7 +95,7 @@ class Agreement:
         note = self.messages.sent[effect.to].add(effect, self._thorough)
         if note is None:
             return begin(self.link, effect)
-        header = self.link.send(note.pack().to(self.link.device), effect.to, _NOTES)
+        header = self.link.send(note.pack(), effect.to, _NOTES)
         return begin(self.link, effect).then(lambda _: header.result())
 
     def recv(self, effect: Recv, started: bool) -> Pending:
@@ -113,7 +113,7 @@ class Agreement:
                 compare(source, Note.unpack(note.result().cpu()), self.link.rank, mine)
 
         behind = note is not None or self.receives.under_way(source)
-        if started and behind and self.link.on_host:
+        if started and behind:
             return self.receives.start(source, check, lambda: begin(self.link, effect), self.link.patience)
         check()
         self.receives.settle(source)

@@ -23,34 +23,26 @@ import torch
 
 from harness.cores import core_count
 from harness.errors import InputError
+from harness.kernels.triton_code import triton
 from harness.lab_spec import LabSpec
 from harness.rank import Rank
 from harness.results import write_atomically
-from real import lab
+from real import gpu_probes, lab
+from real.calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
 from real.connection import connect
 from real.driver import run
 from real.health import end_process
 from real.launch import launch
-from real.link_probes import Line, copying_rate, lines
-from real.probes import jitter, measure
+from real.link_probes import Line, lines
+from real.probes import bench, jitter, measure
 from real.site import Site, ThisMachine
 
 RANKS = 2
 LINK_RANKS = (2, 3, 4)
 DEADLINE_S = 600.0
 
-UNITS = {
-    "launch": (1e-6, "us"),
-    "memory": (1e9, "GB"),
-    "fresh.above": (2**20, "MiB"),
-    "gemm.peak": (1e9, "Gflop/s"),
-    "spmm": (1e-12, "ps"),
-}
-"""Key, or first half of a key, -> scale and unit in the file; everything else is in GB/s."""
-
 
 def calibrate(
-    device: str = "cpu",
     threads: int = 1,
     quick: bool = True,
     hosts: LabSpec | None = None,
@@ -68,11 +60,9 @@ def calibrate(
         provenance: machine, versions, date, ranks, threads, hosts, seconds it took.
 
     Raises:
-        InputError: the device is not the CPU, or the lab cannot be built.
+        InputError: the lab cannot be built.
         RankFailed: a rank failed.
     """
-    if device != "cpu":
-        raise InputError(f"calibrate measures CPU ranks, not {device}; for GPUs start from a profile of sims/devices")
     begin = time.perf_counter()
     depth = "quick" if quick else "full"
     numbers = _ranks_say("real.calibrate", RANKS, threads, [depth], ThisMachine(), dict[str, float])
@@ -85,14 +75,50 @@ def calibrate(
         "provenance": {
             "machine": _machine(),
             "cores": core_count(),
-            "python": platform.python_version(),
-            "torch": version("torch"),
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "ranks": RANKS,
             "threads": threads,
             "hosts": 1 if hosts is None else hosts.hosts,
-            "seconds": round(time.perf_counter() - begin, 1),
+            **_versions(begin),
         },
+    }
+
+
+def calibrate_gpu(quick: bool = True) -> dict[str, Any]:
+    """Measure the operators of this host's first GPU, and its copies to and from host memory, which `gloo` stages by.
+
+    Answers:
+        device: as of `calibrate`.
+        copies: `real.gpu_probes.host_copies`.
+        provenance: GPU, how many of them, versions, date, seconds it took.
+
+    Raises:
+        InputError: there is no usable GPU.
+    """
+    if not torch.cuda.is_available():
+        raise InputError("--device cuda, but no GPU is visible here; without it, calibrate measures the CPU")
+    begin, budget_s = time.perf_counter(), 0.05 if quick else 0.5
+    on, found = bench("cuda", budget_s), measure(budget_s, "cuda")
+    about = torch.cuda.get_device_properties(0)
+    return {
+        "device": found | {"memory": about.total_memory} | gpu_probes.overlap(on),
+        "copies": gpu_probes.host_copies(on),
+        "provenance": {
+            "machine": about.name,
+            "gpus": torch.cuda.device_count(),
+            "cuda": torch.version.cuda,
+            "triton": triton.__version__ if triton is not None else "none",
+            **_versions(begin),
+        },
+    }
+
+
+def _versions(begin: float) -> dict[str, Any]:
+    """What every provenance says; `begin`: of the measurement, by the performance counter."""
+    return {
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "seconds": round(time.perf_counter() - begin, 1),
     }
 
 
@@ -138,110 +164,27 @@ def calibrate_to(
         InputError: the folder cannot be written, or as `calibrate`.
     """
     threads = threads or max(1, core_count() // RANKS)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make folder {folder}: {error.strerror}") from None
+    _make(folder)
     measured = calibrate(threads=threads, quick=quick, hosts=hosts, ranks=ranks)
     write_atomically(folder / "device.toml", device_toml(measured).encode())
     write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
     return folder / "cluster.toml"
 
 
-def device_toml(measured: dict[str, Any]) -> str:
-    """The text of a device file."""
-    about = measured["provenance"]
-    lines = [
-        *_provenance(about),
-        "# Neighbour sums (spmm) on random graphs of degree 10 and 40 with half of the edges inside communities.",
-        'name = "calibrated"',
-        f"summary = {_quoted(_summary(about))}",
-        'kind = "cpu"',
-        f"cores = {about['threads']}",
-    ]
-    section = ""
-    numbers = sorted(measured["device"].items(), key=lambda item: "." in item[0])  # a table ends the plain keys
-    for key, value in numbers:
-        table, _, name = key.rpartition(".")
-        if table != section:
-            section = table
-            lines += ["", f"[{table}]"]
-        lines.append(f"{name} = {_quantity(key, value)}")
-    return "\n".join(lines) + "\n"
+def calibrate_gpu_to(folder: Path, quick: bool = True) -> Path:
+    """The same of this host's GPUs. Raises InputError: the folder cannot be written, or as `calibrate_gpu`."""
+    _make(folder)
+    measured = calibrate_gpu(quick)
+    write_atomically(folder / "device.toml", gpu_device_toml(measured).encode())
+    write_atomically(folder / "cluster.toml", gpu_cluster_toml(measured).encode())
+    return folder / "cluster.toml"
 
 
-def cluster_toml(measured: dict[str, Any]) -> str:
-    """The text of a cluster file: this machine, its ranks talking as measured, beside `device.toml`."""
-    about, links = measured["provenance"], measured["links"]
-    one, together = copying_rate(links)
-    where = "over loopback" if about["hosts"] == 1 else f"between {about['hosts']} hosts of a lab"
-    count = ", ".join(map(str, links))
-    text = [
-        *_provenance(about),
-        f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
-        "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order;",
-        "# `started` is what a rank itself spends on an exchange behind compute). Ranks compute in between.",
-        *(_row(size, kind, line) for size, found in links.items() for kind, line in found.items()),
-        'name = "calibrated"',
-        f"summary = {_quoted(_summary(about))}",
-        "",
-        "[hosts]",
-        "count = 1",
-        "ranks_per_host = 64",
-        f"cores = {about['cores']}",
-        'device = "device.toml"',
-        "",
-        "[links.loopback]",
-        'tier = "loopback"',
-        f"bandwidth = {_with_unit(together, 1e9, 'GB/s', note=f'of {count} ranks the most, all together')}",
-        f"latency = {_with_unit(0.0, 1e-6, 'us', note='in the collectives below')}",
-        "",
-        "[transport]",
-        'kind = "gloo"',
-        f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks')}",
-    ]
-    for kind in next(iter(links.values())):
-        text += ["", f"[transport.measured.{kind}]"]
-        for size, found in links.items():
-            note = f"fits {len(found[kind].points)} sizes within {100 * found[kind].error:.0f} %"
-            text.append(f"{size} = {_with_unit(found[kind].alpha, 1e-6, 'us', note=note)}")
-    note = "deviation of the logarithm of equal stretches of about 20 ms"
-    text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
-    return "\n".join(text) + "\n"
-
-
-def _row(size: int, kind: str, line: Line) -> str:
-    """One line of the measured times, as a comment."""
-    points = "  ".join(f"{int(nbytes)}: {1e6 * seconds:.0f}" for nbytes, seconds, _ in line.points)
-    rate = f"{1e6 * line.alpha:.0f} us + bytes at {1e-9 / line.beta:.3g} GB/s within {100 * line.error:.0f} %"
-    return f"#   {size} ranks, {kind}: {points}; {rate}"
-
-
-def _provenance(about: dict[str, Any]) -> list[str]:
-    return [
-        f"# Measured on {about['date']} by `haloscope calibrate` in {about['seconds']:g} s: {about['machine']},",
-        f"# {about['ranks']} ranks x {about['threads']} threads, torch {about['torch']}, Python {about['python']}.",
-    ]
-
-
-def _summary(about: dict[str, Any]) -> str:
-    return f"{about['threads']} of {about['cores']} cores per rank, {about['machine']}"
-
-
-def _quantity(key: str, value: float) -> str:
-    if key == "gemm.efficiency":
-        return f'{{ value = {value:.3f}, from = "measured" }}'
-    scale, unit = UNITS.get(key) or UNITS.get(key.partition(".")[0]) or (1e9, "GB/s")
-    return _with_unit(value, scale, unit)
-
-
-def _with_unit(value: float, scale: float, unit: str, source: str = "measured", note: str = "") -> str:
-    extra = f", note = {_quoted(note)}" if note else ""
-    return f'{{ value = "{value / scale:.4g} {unit}", from = "{source}"{extra} }}'
-
-
-def _quoted(text: str) -> str:
-    return '"' + "".join(c for c in text if c.isprintable() and c not in '"\\') + '"'
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make folder {folder}: {error.strerror}") from None
 
 
 def _machine() -> str:

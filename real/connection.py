@@ -158,7 +158,9 @@ def _backend(name: str, device: torch.device, local_size: int) -> str:
         return "nccl" if device.type == "cuda" and not shared and dist.is_nccl_available() else "gloo"
     if name == "nccl" and device.type != "cuda":
         raise InputError("backend nccl needs --device cuda; use --backend gloo on CPUs")
-    if name == "nccl" and shared:
+    if (
+        name == "nccl" and shared and "NCCL_HOSTID" not in os.environ
+    ):  # ranks that pass for hosts may share: slow, a test
         raise InputError(f"backend nccl: {local_size} ranks cannot share {torch.cuda.device_count()} GPUs; use gloo")
     return name
 

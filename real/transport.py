@@ -1,8 +1,9 @@
 """Bytes between ranks on one torch.distributed process group: the only file that calls its collectives.
 
 Buffers are flat uint8 tensors: one uneven all-to-all of bytes carries rows of any type on every backend. With gloo,
-buffers on a GPU are staged through pinned host memory; with NCCL they are used where they are. Every wait has a
-deadline. What the bytes mean, and whether the ranks agree about it, is not decided here.
+buffers on a GPU are staged through pinned host memory; with NCCL they are used where they are. Messages between two
+ranks go over gloo on every backend: NCCL has no tags, and two ranks that both receive before they send would wait for
+each other. Every wait has a deadline. What the bytes mean, and whether the ranks agree about it, is not decided here.
 """
 
 from __future__ import annotations
@@ -131,7 +132,6 @@ class Link:
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
         self._waiters = ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange") if self.on_host else None
-        self.staged = self.on_host and self.device.type != "cpu"
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
         """Deal the bytes of `send` (uint8, on the rank's device) to all ranks; answers uint8 [sum(received)] there.
@@ -147,7 +147,7 @@ class Link:
                 target, source, received.tolist(), sent.tolist(), group=self.group, async_op=True
             )
         )
-        return self._collective(work, lambda: self._unstaged(target), keep=source)
+        return self._collective(work, lambda: target.to(self.device), keep=source)
 
     def _dealt(self, source: Tensor, target: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
         """An all-to-all over gloo: every receive is posted before the first send.
@@ -170,14 +170,14 @@ class Link:
         target[starts[1, self.rank] : ends[1, self.rank]].copy_(own)
         assert self._waiters is not None
         together = _Together(works, self._waiters, self.patience + 2 * POLL_S)
-        return self._collective(together, lambda: self._unstaged(target), keep=source)
+        return self._collective(together, lambda: target.to(self.device), keep=source)
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """The library's own sum over ranks, in its own order; answers a new tensor."""
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
         total = self._staged(total)
         work = self._call(lambda: dist.all_reduce(total, group=self.group, async_op=True))
-        return self._collective(work, lambda: self._unstaged(total), keep=total)
+        return self._collective(work, lambda: total.to(self.device), keep=total)
 
     def broadcast(self, data: Tensor, root: int) -> Pending:
         """The root's bytes on every rank; answers a new uint8 buffer as long as `data`."""
@@ -185,19 +185,19 @@ class Link:
         if self.rank == root:
             buffer.copy_(data)
         work = self._call(lambda: dist.broadcast(buffer, src=root, group=self.group, async_op=True))
-        return self._collective(work, lambda: self._unstaged(buffer), keep=buffer)
+        return self._collective(work, lambda: buffer.to(self.device), keep=buffer)
 
     def send(self, data: Tensor, to: int, tag: int = 0) -> Pending:
-        """Bytes to one rank; answers None. Messages of another `tag` are apart from the others (over gloo)."""
-        source = self._staged(data)
-        work = self._call(lambda: dist.isend(source, to, group=self.group, tag=tag))
+        """Bytes to one rank; answers None. Messages of another `tag` are apart from the others."""
+        source = self._to_host(data)
+        work = self._call(lambda: dist.isend(source, to, tag=tag))
         return Pending(lambda: None, lambda: self._wait_pair(work, source))
 
     def recv(self, num_bytes: int, source: int, tag: int = 0) -> Pending:
         """Bytes from one rank; answers uint8 [num_bytes]."""
-        buffer = self._buffer(num_bytes)
-        work = self._call(lambda: dist.irecv(buffer, source, group=self.group, tag=tag))
-        return Pending(lambda: self._unstaged(buffer), lambda: self._wait_pair(work, buffer))
+        buffer = self._host_buffer(num_bytes)
+        work = self._call(lambda: dist.irecv(buffer, source, tag=tag))
+        return Pending(lambda: buffer.to(self.device), lambda: self._wait_pair(work, buffer))
 
     def gather_host(self, row: Tensor) -> list[Tensor]:
         """Every rank's host tensor, in rank order; shapes must be equal. Blocks. For checks, not for payload."""
@@ -267,10 +267,7 @@ class Link:
         """Block on a send or receive. gloo breaks all connections when such a wait ends early, so it is not sliced."""
         begun, patience = time.monotonic(), self.patience
         try:
-            if self.on_host:
-                work.wait(timedelta(seconds=patience))
-            else:
-                work.wait()
+            work.wait(timedelta(seconds=patience))
         except RuntimeError as error:
             late = time.monotonic() - begun >= patience
             raise Silence(f"had no answer within {patience:g} s" if late else _first_line(error)) from error
@@ -278,22 +275,26 @@ class Link:
 
     # -- staging -------------------------------------------------------------------------------------------------------
 
+    def _host_buffer(self, num_bytes: int) -> Tensor:
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+
     def _buffer(self, num_bytes: int) -> Tensor:
-        if self.staged:
-            return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+        if self.on_host:
+            return self._host_buffer(num_bytes)
         return torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
 
-    def _staged(self, tensor: Tensor) -> Tensor:
-        """The tensor where the backend can read it, complete."""
-        if not self.staged:
+    def _to_host(self, tensor: Tensor) -> Tensor:
+        """The tensor in host memory, complete; itself where it is there."""
+        if tensor.device.type == "cpu":
             return tensor
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         host.copy_(tensor, non_blocking=True)
         torch.cuda.current_stream(self.device).synchronize()
         return host
 
-    def _unstaged(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.device) if self.staged else tensor
+    def _staged(self, tensor: Tensor) -> Tensor:
+        """The tensor where the backend of collectives can read it, complete."""
+        return self._to_host(tensor) if self.on_host else tensor
 
 
 def _first_line(error: BaseException) -> str:

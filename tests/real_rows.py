@@ -23,6 +23,7 @@ from real.execute import run_rank
 from real.health import end_process
 from real.launch import launch
 from tests.conftest import REPOSITORY
+from tests.programs import share_gpus
 
 
 def run_in_turn(configs: Sequence[RunConfig], folder: Path) -> list[Result]:
@@ -40,6 +41,7 @@ def main(folder: Path) -> None:
     for number, file in enumerate(sorted(folder.glob("*.json"))):
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
         config = from_mapping(msgspec.json.decode(file.read_bytes()))
+        share_gpus(config.backend)
         found = run_rank(config)
         if found is not None:
             outcome, prepared = found

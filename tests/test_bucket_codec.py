@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness.codecs import Bucket
 from harness.errors import InputError
-from harness.kernels import bucket_cuda, threads
+from harness.kernels import bucket_torch, threads
 
 BITS = (1, 2, 4, 8, 16)
 EVERY = [Bucket(bits, scope) for bits in BITS for scope in ("matrix", "row")]
@@ -109,10 +109,10 @@ def test_torch_operators_give_the_same_codes(codec: Bucket, x: Tensor) -> None:
     codes, side, decoded = coded(codec, x)
     starts = codec.starts(side, np.array([len(x)]))
     _, error = codec.encode(x, side, keep_error=True)
-    theirs, their_error = bucket_cuda.encode(x, side, starts, codec.bits, True)
+    theirs, their_error = bucket_torch.encode(x, side, starts, codec.bits, True)
     assert torch.equal(codes, theirs) and torch.equal(error, their_error)
     assert torch.equal(error, x - decoded)
-    assert torch.equal(decoded, bucket_cuda.decode(codes, side, starts, codec.bits, x.shape[1]))
+    assert torch.equal(decoded, bucket_torch.decode(codes, side, starts, codec.bits, x.shape[1]))
 
 
 def test_the_example_of_figure_3() -> None:
@@ -155,7 +155,7 @@ def test_groups_of_rows_have_their_own_ranges(bits: int) -> None:
     starts = codec.starts(side, np.array([len(part) for part in parts]))
     together = codec.decode(codes, side, starts, 11)
     assert torch.equal(together, torch.cat([e[2] for e in each]))
-    assert torch.equal(together, bucket_cuda.decode(codes, side, starts, bits, 11))
+    assert torch.equal(together, bucket_torch.decode(codes, side, starts, bits, 11))
 
 
 def test_a_range_may_span_more_than_the_rows() -> None:

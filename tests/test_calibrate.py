@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from real import calibrate
+from real import calibrate, calibration_files
 from real.link_probes import KINDS, SIZES, Line, fit, sent, typical
 from real.probes import timed
 from sims.device import load_device
@@ -46,8 +46,8 @@ MEASURED: dict[str, Any] = {
 
 def files(folder: Path, measured: dict[str, Any]) -> tuple[Any, Any]:
     """Device and cluster as the model reads them from the written files."""
-    (folder / "device.toml").write_text(calibrate.device_toml(measured))
-    (folder / "cluster.toml").write_text(calibrate.cluster_toml(measured))
+    (folder / "device.toml").write_text(calibration_files.device_toml(measured))
+    (folder / "cluster.toml").write_text(calibration_files.cluster_toml(measured))
     cluster = load_cluster(folder / "cluster.toml")
     return load_device(cluster.device), cluster
 
@@ -100,9 +100,42 @@ def test_bytes_that_a_rank_sends() -> None:
     assert [sent(kind, 600, 3) for kind in KINDS] == [1200, 1200, 800, 800, 600, 600, 1200]
 
 
-def test_only_cpus_are_measured() -> None:
-    with pytest.raises(InputError, match="CPU"):
-        calibrate.calibrate(device="cuda")
+def test_files_of_gpus_say_what_was_measured(tmp_path: Path) -> None:
+    expected = {k: v for k, v in MEASURED["device"].items() if not k.startswith("fresh")}
+    expected |= {"overlap.compute": 1.25, "overlap.communication": 1.0}
+    about = {"machine": 'A "fine" GPU', "gpus": 2, "cuda": "13.0", "triton": "3.6.0", "seconds": 9.5, "torch": "2.13"}
+    copies = {"to_host": 53e9, "from_host": 50e9, "latency": 8e-6}
+    measured = {"device": expected, "copies": copies, "provenance": {**about, "date": "2026-01-02"}}
+    (tmp_path / "device.toml").write_text(calibration_files.gpu_device_toml(measured))
+    (tmp_path / "cluster.toml").write_text(calibration_files.gpu_cluster_toml(measured))
+    cluster = load_cluster(tmp_path / "cluster.toml")
+    device = load_device(cluster.device)
+    assert device.kind == "gpu" and device.slowdown("compute") == 1.25
+    for key, _, quantity in device.quantities():
+        assert quantity.value == pytest.approx(expected[key], rel=1e-3), key
+        assert quantity.source == "measured"
+    assert (cluster.hosts, cluster.devices, cluster.transport.kind) == (1, 2, "nccl")
+    assert cluster.links["bus"].bandwidth.value == pytest.approx(50e9)
+    assert "53 to the host, 50 back" in cluster.links["bus"].bandwidth.note
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_no_gpu_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no GPU is visible"):
+        calibrate.calibrate_gpu_to(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_this_gpu(tmp_path: Path) -> None:
+    """Figures within what any GPU that runs torch can do."""
+    cluster = load_cluster(calibrate.calibrate_gpu_to(tmp_path))
+    device = load_device(cluster.device)
+    assert 1e11 < device.gemm_peak.value < 1e15 and 0 < device.gemm_efficiency.value <= 1
+    assert all(1e9 < q.value < 1e14 for q in (*device.bandwidth.values(), *device.codec.values()))
+    assert all(1e-14 < q.value < 1e-9 for q in device.spmm.values())
+    assert 1 <= device.slowdown("compute") < 10 and 1 <= device.slowdown("communication") < 10
+    assert 1e8 < cluster.links["bus"].bandwidth.value < 1e12
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_measuring(tmp_path: Path) -> None:

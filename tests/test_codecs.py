@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.codecs import Cast, Codec, StochasticRows
 from harness.errors import InputError
 from harness.kernels import threads
-from harness.kernels.quantize_cuda import dequantize_torch, half_floor, quantize_torch
+from harness.kernels.quantize_torch import dequantize_torch, half_floor, quantize_torch
 
 BITS = (1, 2, 4, 8, 16)
 EVERY = [StochasticRows(bits, side) for bits in BITS for side in ("fp32", "fp16")]

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.codecs import StochasticRows
+from harness.codecs import LinearRows, StochasticRows
 from harness.halo import Block
 from harness.kernels.dropout import keyed_dropout
+from harness.kernels.quantize_torch import quantize_linear_torch, quantize_torch
 from harness.kernels.spmm import aggregate, aggregate_weighted
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("side", ["fp32", "fp16"])
-@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (1, 1), (70, 33), (9, 1100), (4000, 256)])
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (1, 1), (70, 33), (9, 1100), (3, 9001), (4000, 256)])
 def test_codes_are_those_of_the_cpu(bits: int, side: str, shape: tuple[int, int]) -> None:
     codec = StochasticRows(bits, side)
     generator = torch.Generator().manual_seed(bits)
@@ -36,6 +37,25 @@ def test_nan_is_refused_with_its_row() -> None:
     x[3, 2] = math.nan
     with pytest.raises(ValueError, match="^row 3 holds nan or inf$"):
         StochasticRows(1).encode(x, 0)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (70, 33), (3, 9001), (4000, 256)])
+def test_nearest_codes_are_those_of_the_cpu(bits: int, shape: tuple[int, int]) -> None:
+    codec, generator = LinearRows(bits), torch.Generator().manual_seed(bits)
+    x = torch.randn(shape, generator=generator) * 10.0 ** torch.randint(-44, 4, (shape[0], 1), generator=generator)
+    expected, found = codec.encode(x, 0), codec.encode(x.cuda(), 0)
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize("bits", [2, 8])
+def test_torch_operators_are_the_path_without_triton(bits: int) -> None:
+    x = torch.randn(300, 37, generator=torch.Generator().manual_seed(1)).cuda()
+    for ours, theirs in (
+        (StochasticRows(bits, "fp16").encode(x, 5), quantize_torch(x, bits, 5, True)),
+        (LinearRows(bits).encode(x, 0), quantize_linear_torch(x, bits)),
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -15,7 +15,7 @@ from harness.codecs import Codec, LinearRows
 from harness.errors import InputError
 from harness.kernels import threads
 from harness.kernels.changed import changed_rows, changed_rows_torch
-from harness.kernels.linear import quantize_linear_torch
+from harness.kernels.quantize_torch import quantize_linear_torch
 from sims.operators import CODECS, REDUCTIONS
 
 BITS = (1, 2, 4, 8, 16)

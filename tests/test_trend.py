@@ -17,7 +17,7 @@ from harness.exchanges.error_feedback import Boundary
 from harness.exchanges.trend import Select, Trend, flag_bytes, pack_flags, tuned, unpack_flags
 from harness.halo import HaloPlan
 from harness.kernels import trend as operators
-from harness.kernels import trend_cuda
+from harness.kernels import trend_torch
 from harness.kernels.trend_cpu import AVERAGE, COMPRESSED, PREDICTED
 from harness.methods.base import Memory
 from harness.rank import Rank
@@ -58,7 +58,7 @@ def test_scores_are_the_distances_of_the_three_forms(bits: int, case: Case) -> N
     usual = wanted < 1e30
     torch.testing.assert_close(scores.double()[usual], wanted[usual], rtol=1e-5, atol=1e-6)
     assert not scores.isnan().any() and scores[:, 2].isfinite().all()
-    their_codes, theirs = trend_cuda.score(*case, bits)
+    their_codes, theirs = trend_torch.score(*case, bits)
     assert torch.equal(codes, their_codes)
     torch.testing.assert_close(scores[usual], theirs[usual], rtol=1e-5, atol=1e-6)
 
@@ -68,7 +68,7 @@ def test_scores_are_the_distances_of_the_three_forms(bits: int, case: Case) -> N
 @given(case=cases())
 def test_elements_get_the_nearest_of_the_three_forms(bits: int, case: Case) -> None:
     codes, flags = operators.trend_choose(*case, bits)
-    assert all(torch.equal(a, b) for a, b in zip((codes, flags), trend_cuda.choose(*case, bits), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip((codes, flags), trend_torch.choose(*case, bits), strict=True))
     predicted, averaged, compressed = made = forms(case, bits)
     error = torch.nan_to_num((made - case[0]).abs(), nan=torch.inf)
     pick = torch.where(flags == PREDICTED, error[0], torch.where(flags == AVERAGE, error[1], error[2]))
@@ -80,7 +80,7 @@ def test_elements_get_the_nearest_of_the_three_forms(bits: int, case: Case) -> N
     arguments = (packed, flags, length.cumsum(0) - length, *case[1:], bits)
     halo = operators.trend_restore(*arguments)
     wanted = torch.where(flags == PREDICTED, predicted, torch.where(flags == AVERAGE, averaged, compressed))
-    assert torch.equal(halo, wanted) and torch.equal(halo, trend_cuda.restore(*arguments))
+    assert torch.equal(halo, wanted) and torch.equal(halo, trend_torch.restore(*arguments))
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -94,7 +94,7 @@ def test_rows_are_restored_to_the_form_of_their_flag(bits: int, case: Case, seed
     halo = operators.trend_restore(*arguments)
     order = {PREDICTED: 0, AVERAGE: 1, COMPRESSED: 2}
     wanted = torch.stack([forms(case, bits)[order[int(f)], r] for r, f in enumerate(flags)])
-    assert torch.equal(halo, wanted) and torch.equal(halo, trend_cuda.restore(*arguments))
+    assert torch.equal(halo, wanted) and torch.equal(halo, trend_torch.restore(*arguments))
 
 
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=5), seed=st.integers(0, 1000))

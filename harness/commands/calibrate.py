@@ -12,13 +12,19 @@ from harness.commands import clusters
 from harness.commands.cells import writable
 from harness.console import show, stderr, stdout
 from harness.cores import core_count
+from harness.errors import InputError
 from harness.lab_spec import LabSpec, parse_lab
 
 
 def main(args: argparse.Namespace) -> int:
     """Measure, write, show."""
     writable(args.out, folder=True)
-    path = measure(args.out, quick=args.quick, hosts=parse_lab(args.lab) if args.lab else None)
+    if args.device == "cuda":
+        if args.lab:
+            raise InputError("--device cuda measures the GPUs of this host; --lab has none")
+        path = import_module("real.calibrate").calibrate_gpu_to(args.out, quick=args.quick)
+    else:
+        path = measure(args.out, quick=args.quick, hosts=parse_lab(args.lab) if args.lab else None)
     cluster: Any = import_module("sims.topology").load_cluster(path)
     show([*clusters.report(cluster), f"written: {path}; use it with --mode sim --cluster {path}"], stdout())
     return 0

@@ -11,6 +11,8 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("calibration"), metavar="DIR", help="folder (default: calibration/)"
     )
+    text = "what runs are to train on: cpu, or this host's GPUs, of which the first is measured (default: cpu)"
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help=text)
     text = "measure collectives between the hosts of a lab instead, unshaped (root)"
     parser.add_argument("--lab", metavar="lab:3x1gbit", help=text)
     depth = parser.add_mutually_exclusive_group()

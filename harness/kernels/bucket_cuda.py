@@ -1,111 +1,157 @@
-"""The bucket codec in torch operators: the path for CUDA tensors, which gives the codes of the CPU kernels bit for bit.
+"""The bucket codec on CUDA: Triton kernels where Triton is installed, torch operators where it is not.
 
-It runs on any device; tests compare it with the compiled kernels on the CPU. Buckets are worked out in double
-precision, one row of numbers per group, as `bucket_cpu.grid_of` does. See `bucket` for definition and layout.
+Both give the codes of the CPU kernels bit for bit. A first kernel works out the buckets of the groups, in double
+precision; the others find the numbers of a row's group in that table. See `bucket` for definition and layout.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from harness.kernels import bucket_torch
 from harness.kernels.bucket_cpu import DOWN, HUGE, NOWHERE, TINY, UP
+from harness.kernels.quantize import code_bytes
+from harness.kernels.triton_code import constant, jit, rows_at_once, tl, triton
+
+ELEMENTS, WIDEST = 2048, 2048
+NUMBERS = constant(len(bucket_torch.Grids._fields) - 1)
+"""Columns of the table: the fields of `Grids` but the last, in their order."""
+
+GROUPS = 128
+"""Groups that one program works out."""
+
+_NOWHERE, _HUGE, _TINY = constant(NOWHERE), constant(HUGE), constant(TINY)
+_DOWN, _UP = constant(DOWN), constant(UP)
 
 
-class Grids(NamedTuple):
-    """`bucket_cpu.Grid` for every row, each [n, 1]; `first` is the same for all."""
-
-    lift: Tensor
-    low: Tensor
-    step: Tensor
-    inverse: Tensor
-    unlift: Tensor
-    top: Tensor
-    split: Tensor
-    below: Tensor
-    above: Tensor
-    first: int
-
-
-def grids(side: Tensor, starts: Tensor, bits: int) -> Grids:
-    """The buckets of the group of every row."""
-    low, high = side.double().unbind(1)
-    crosses = (low < 0) & (high > 0) if bits > 1 else torch.zeros_like(low, dtype=torch.bool)
-    first = 1 if bits > 1 else 0
-    intervals = (2**bits - first) - crosses.double()
+@jit
+def _table_kernel(side, table, num_groups, BITS: tl.constexpr, FIRST: tl.constexpr, GROUPS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`bucket_cpu.grid_of` of every group."""
+    group = tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)
+    live = group < num_groups
+    low = tl.load(side + group * 2, mask=live, other=0.0).to(tl.float64)
+    high = tl.load(side + group * 2 + 1, mask=live, other=0.0).to(tl.float64)
+    crosses = (low < 0.0) & (high > 0.0) & (BITS > 1)
+    intervals = (2.0**BITS - FIRST) - crosses.to(tl.float64)
     step = (high - low) / intervals
-    lift = torch.where((step > 0) & (step < TINY), UP, 1.0)
-    lift = torch.where(torch.maximum(low.abs(), high.abs()) > HUGE, DOWN, lift)
-    whole = torch.where(crosses, step, 1.0)
-    split = torch.where(crosses, torch.minimum((-low / whole).floor(), intervals - 1), float(NOWHERE))
-    below = torch.where(crosses, (low + split * step).clamp(max=0.0) * 0.5, 0.0)
-    above = torch.where(crosses, (low + (split + 1) * step).clamp(min=0.0) * 0.5, 0.0)
-    inverse = torch.where(step > 0, 1.0 / torch.where(step > 0, step * lift, 1.0), 0.0)
-    counts = starts.diff()
-
-    def rows(numbers: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        return numbers.to(dtype).repeat_interleave(counts)[:, None]
-
-    return Grids(
-        rows(lift), rows(low * lift), rows(step * lift), rows(inverse), rows(1.0 / lift),
-        rows(intervals - 1, torch.int32), rows(split, torch.int32), rows(below), rows(above), first,
-    )  # fmt: skip
-
-
-def codes_of(rows: Tensor, grid: Grids) -> Tensor:
-    """Code of every value, int32 [n, d]; rows are float32."""
-    crosses = grid.split != NOWHERE
-    at = ((rows * grid.lift - grid.low) * grid.inverse).int()
-    positive = rows > 0
-    limit = torch.where(positive, grid.top, torch.where(crosses, grid.split, grid.top))
-    bottom = torch.where(positive & crosses, grid.split, 0)
-    at = torch.maximum(torch.minimum(at, limit), bottom)
-    codes = at + grid.first + (positive & crosses).int()
-    return torch.where(rows == 0, 0, codes) if grid.first else codes
+    lift = tl.where((step > 0.0) & (step < _TINY), _UP, 1.0)
+    lift = tl.where(tl.maximum(tl.abs(low), tl.abs(high)) > _HUGE, _DOWN, lift).to(tl.float64)
+    split = tl.minimum(tl.floor(-low / tl.where(crosses, step, 1.0)), intervals - 1.0)
+    below = tl.minimum(low + split * step, 0.0) * 0.5
+    above = tl.maximum(low + (split + 1.0) * step, 0.0) * 0.5
+    inverse = tl.where(step > 0.0, 1.0 / tl.where(step > 0.0, step * lift, 1.0), 0.0)
+    to = table + group * NUMBERS
+    tl.store(to, lift.to(tl.float32), mask=live)
+    tl.store(to + 1, (low * lift).to(tl.float32), mask=live)
+    tl.store(to + 2, (step * lift).to(tl.float32), mask=live)
+    tl.store(to + 3, inverse.to(tl.float32), mask=live)
+    tl.store(to + 4, (1.0 / lift).to(tl.float32), mask=live)
+    tl.store(to + 5, (intervals - 1.0).to(tl.float32), mask=live)
+    tl.store(to + 6, tl.where(crosses, split, 1.0 * _NOWHERE).to(tl.float32), mask=live)
+    tl.store(to + 7, tl.where(crosses, below, 0.0).to(tl.float32), mask=live)
+    tl.store(to + 8, tl.where(crosses, above, 0.0).to(tl.float32), mask=live)
 
 
-def values_of(codes: Tensor, grid: Grids) -> Tensor:
-    """The midpoint of every code, float32 [n, d]."""
-    bucket = codes - grid.first
-    crosses = grid.split != NOWHERE
-    at = bucket - (crosses & (bucket > grid.split)).int()
-    value = (grid.low + (at.float() + 0.5) * grid.step) * grid.unlift
-    value = torch.where(bucket == grid.split, grid.below, value)
-    value = torch.where(bucket == grid.split + 1, grid.above, value)
-    return torch.where(bucket >= 0, value, 0.0)
+@jit
+def _midpoints(code, low, step, unlift, split, below, above, FIRST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`bucket_cpu.values_of`."""
+    bucket = code - FIRST
+    at = bucket - ((split != _NOWHERE) & (bucket > split)).to(tl.int32)
+    value = (low + (at.to(tl.float32) + 0.5) * step) * unlift
+    value = tl.where(bucket == split, below, value)
+    value = tl.where(bucket == split + 1, above, value)
+    return tl.where(bucket >= 0, value, 0.0)
 
 
-def pack(codes: Tensor, bits: int) -> Tensor:
-    """Codes [n, d] -> uint8 [n, ceil(d B / 8)] in planes."""
-    num_rows, width = codes.shape
-    if bits >= 8:
-        planes = [(codes >> shift) & 0xFF for shift in range(0, bits, 8)]
-        return torch.stack(planes, dim=2).to(torch.uint8).view(num_rows, width * bits // 8)
-    plane = (width * bits + 7) // 8
-    padded = torch.nn.functional.pad(codes, (0, plane * (8 // bits) - width))
-    shifts = torch.arange(0, 8, bits, device=codes.device, dtype=codes.dtype)[:, None]
-    return (padded.view(num_rows, 8 // bits, plane) << shifts).sum(1).to(torch.uint8)
+@jit
+def _encode_kernel(  # type: ignore[no-untyped-def]
+    x, table, groups, codes, error, num_rows, width, plane, BITS: tl.constexpr, FIRST: tl.constexpr,
+    KEEP: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    live = row < num_rows
+    grid = (table + tl.load(groups + row, mask=live, other=0) * NUMBERS)[:, None, None]
+    column = tl.arange(0, PLANES)[None, :, None] * plane + at[None, None, :]
+    inside = live[:, None, None] & (at < plane)[None, None, :] & (column < width)
+    place = (row * width)[:, None, None] + column
+    v = tl.load(x + place, mask=inside, other=0.0)
+    low, split = tl.load(grid + 1), tl.load(grid + 6).to(tl.int32)
+    bucket = ((v * tl.load(grid) - low) * tl.load(grid + 3)).to(tl.int32)
+    top, crosses, positive = tl.load(grid + 5).to(tl.int32), split != _NOWHERE, v > 0.0
+    bucket = tl.minimum(bucket, tl.where(crosses & (positive == 0), split, top))
+    bucket = tl.maximum(bucket, tl.where(crosses & positive, split, 0))
+    code = bucket + FIRST + (crosses & positive).to(tl.int32)
+    if FIRST == 1:
+        code = tl.where(v == 0.0, 0, code)
+    if KEEP:
+        step, unlift, below, above = (tl.load(grid + 2), tl.load(grid + 4), tl.load(grid + 7), tl.load(grid + 8))
+        value = _midpoints(code, low, step, unlift, split, below, above, FIRST)
+        tl.store(error + place, v - value, mask=inside)
+    packed = tl.sum(tl.where(inside, code, 0) << (tl.arange(0, PLANES) * BITS)[None, :, None], 1)
+    target = codes + (row * plane)[:, None] + at[None, :]
+    tl.store(target, packed.to(codes.dtype.element_ty), mask=live[:, None] & (at < plane)[None, :])
 
 
-def unpack(packed: Tensor, bits: int, width: int) -> Tensor:
-    """The inverse of `pack`, int32 [n, width]."""
-    if bits == 16:
-        return packed[:, 0::2].int().bitwise_or(packed[:, 1::2].int() << 8)
-    shifts = torch.arange(0, 8, bits, device=packed.device, dtype=torch.int32)[:, None]
-    codes: Tensor = ((packed[:, None, :].int() >> shifts) & (2**bits - 1)).flatten(1)
-    return codes[:, :width]
+@jit
+def _decode_kernel(  # type: ignore[no-untyped-def]
+    codes, table, groups, out, num_rows, width, plane,
+    BITS: tl.constexpr, FIRST: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    live = row < num_rows
+    grid = (table + tl.load(groups + row, mask=live, other=0) * NUMBERS)[:, None]
+    low, step, unlift, split = tl.load(grid + 1), tl.load(grid + 2), tl.load(grid + 4), tl.load(grid + 6).to(tl.int32)
+    below, above = tl.load(grid + 7), tl.load(grid + 8)
+    inside = live[:, None] & (at < plane)[None, :]
+    packed = tl.load(codes + (row * plane)[:, None] + at[None, :], mask=inside, other=0).to(tl.int32)
+    for k in tl.static_range(PLANES):
+        column = k * plane + at
+        code = (packed >> (k * BITS)) & ((1 << BITS) - 1)
+        value = _midpoints(code, low, step, unlift, split, below, above, FIRST)
+        tl.store(out + (row * width)[:, None] + column[None, :], value, mask=inside & (column < width)[None, :])
+
+
+def _launch(side: Tensor, starts: Tensor, bits: int, num_rows: int, plane: int) -> tuple[Any, tuple[Any, ...], Any]:
+    """Grid, table and groups of the rows, and the tile."""
+    num_groups, planes, first = side.shape[0], max(1, 8 // bits), int(bits > 1)
+    table = side.new_empty((num_groups, len(bucket_torch.Grids._fields) - 1))
+    _table_kernel[(triton.cdiv(num_groups, GROUPS),)](
+        side.contiguous(), table, num_groups, BITS=bits, FIRST=first, GROUPS=GROUPS, enable_fp_fusion=False
+    )
+    if num_groups == 1:
+        groups = torch.zeros(num_rows, dtype=torch.int32, device=side.device)
+    else:
+        numbers = torch.arange(num_groups, dtype=torch.int32, device=side.device)
+        groups = numbers.repeat_interleave(starts.diff(), output_size=num_rows)
+    tile = rows_at_once(plane, planes, ELEMENTS, WIDEST) | {"BITS": bits, "FIRST": first, "PLANES": planes}
+    grid = (triton.cdiv(num_rows, tile["ROWS"]), triton.cdiv(plane, tile["COLUMNS"]))
+    return grid, (table, groups), tile
 
 
 def encode(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -> tuple[Tensor, Tensor]:
-    """`bucket_encode`, any device."""
-    rows, grid = rows.float(), grids(side, starts, bits)
-    codes = codes_of(rows, grid)
-    error = rows - values_of(codes, grid) if keep_error else rows.new_empty((0, rows.shape[1]))
-    return pack(codes, bits), error
+    """`bucket_encode` for CUDA tensors."""
+    if triton is None or not rows.numel():
+        return bucket_torch.encode(rows, side, starts, bits, keep_error)
+    rows = rows.float().contiguous()
+    codes = rows.new_empty((rows.shape[0], code_bytes(rows.shape[1], bits)), dtype=torch.uint8)
+    error = rows.new_empty((rows.shape[0] if keep_error else 0, rows.shape[1]))
+    packed = codes.view(torch.uint16) if bits == 16 else codes
+    grid, given, tile = _launch(side, starts, bits, rows.shape[0], packed.shape[1])
+    _encode_kernel[grid](rows, *given, packed, error, *rows.shape, packed.shape[1], KEEP=keep_error, **tile)
+    return codes, error
 
 
 def decode(codes: Tensor, side: Tensor, starts: Tensor, bits: int, width: int) -> Tensor:
-    """`bucket_decode`, any device."""
-    return values_of(unpack(codes, bits, width), grids(side, starts, bits))
+    """`bucket_decode` for CUDA tensors."""
+    if triton is None or not codes.numel():
+        return bucket_torch.decode(codes, side, starts, bits, width)
+    out = codes.new_empty((codes.shape[0], width), dtype=torch.float32)
+    packed = codes.contiguous().view(torch.uint16) if bits == 16 else codes.contiguous()
+    grid, given, tile = _launch(side, starts, bits, codes.shape[0], packed.shape[1])
+    _decode_kernel[grid](packed, *given, out, *out.shape, packed.shape[1], **tile)
+    return out

@@ -75,8 +75,16 @@ def dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 
 
 @dropout_rows.register_kernel("cuda")
+def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
+    from harness.kernels import dropout_cuda
+
+    if dropout_cuda.takes(x):
+        return dropout_cuda.dropout(x, nodes, _factor(p), _threshold(p), key)
+    return dropout_rows_torch(x, nodes, p, key)
+
+
 def dropout_rows_torch(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
-    """The same in torch operators, bit for bit; the path for CUDA tensors."""
+    """The same in torch operators, bit for bit, on any device: CUDA's path for float64, and without Triton."""
     low, high = row_words_torch(key, nodes)
     keep = element_bits_torch(low, high, x.shape[1]) >= _threshold(p)
     return torch.where(keep, x * _factor(p), torch.zeros((), dtype=x.dtype, device=x.device))

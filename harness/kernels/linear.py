@@ -56,19 +56,10 @@ def _(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 @quantize_linear.register_kernel("cuda")
-def quantize_linear_torch(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """The same in torch operators, any device: the path for CUDA tensors, bit for bit that of the CPU."""
-    from harness.kernels.quantize_cuda import pack_torch, row_grid
+def _(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    from harness.kernels import quantize_cuda
 
-    if not rows.numel():
-        codes = rows.new_empty((rows.shape[0], code_bytes(rows.shape[1], bits)), dtype=torch.uint8)
-        return codes, rows.new_zeros((rows.shape[0], 2), dtype=torch.float32)
-    rows, levels = rows.float(), float(2**bits - 1)
-    scale, low = row_grid(rows, bits, False)
-    up = torch.where((scale > 0) & (scale < float(TINY_SCALE)), float(LIFT), 1.0)
-    mul = torch.where(scale > 0, 1.0 / (scale * up), torch.zeros((), device=rows.device))
-    codes = ((rows - low[:, None]) * up[:, None] * mul[:, None]).clamp(0.0, levels) + 0.5
-    return pack_torch(codes.long(), bits), torch.stack((scale, low), dim=1)
+    return quantize_cuda.quantize_linear(rows, bits)
 
 
 @njit(cache=True)

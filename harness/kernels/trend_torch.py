@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.kernels.bucket_cuda import codes_of, grids, pack, unpack, values_of
+from harness.kernels.bucket_torch import codes_of, grids, pack, unpack, values_of
 from harness.kernels.trend_cpu import AVERAGE, COMPRESSED, PREDICTED
 
 

@@ -1,0 +1,70 @@
+"""What the Triton kernels share: the compiler where it is installed, random bits, and the shape of a launch.
+
+Where Triton is missing, `triton` is None and the kernels are plain functions that nobody calls: CUDA tensors then go
+through torch operators. Fused multiply-adds are off in every launch, or the bits would differ from those of the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from harness.kernels import random
+
+try:
+    triton: Any = import_module("triton")
+    tl: Any = import_module("triton.language")
+except ImportError:
+    triton = tl = None
+
+STREAM = "stream"
+"""Name of the argument that differs from call to call: a kernel is not compiled anew for its value."""
+
+
+def jit(kernel: Callable[..., Any]) -> Any:
+    """The kernel compiled by Triton."""
+    return triton.jit(kernel, do_not_specialize=[STREAM]) if triton is not None else kernel
+
+
+def constant(value: float) -> Any:
+    """A module's constant as its kernels may read it."""
+    return tl.constexpr(value) if tl is not None else value
+
+
+_GOLDEN, _MIX_A, _MIX_B = constant(random.GOLDEN), constant(random.MIX_A), constant(random.MIX_B)
+_LOW_A, _LOW_B = constant(random.LOW_A), constant(random.LOW_B)
+
+
+@jit
+def row_words(stream, row):  # type: ignore[no-untyped-def]
+    """`random.row_words` of rows int64; `stream` is mix64(key) as a signed word."""
+    z = stream.to(tl.uint64) + row.to(tl.uint64) * _GOLDEN
+    z = (z ^ (z >> 30)) * _MIX_A
+    z = (z ^ (z >> 27)) * _MIX_B
+    z = z ^ (z >> 31)
+    return z.to(tl.uint32), (z >> 32).to(tl.uint32)
+
+
+@jit
+def element_words(low, high, column):  # type: ignore[no-untyped-def]
+    """The 32 bits whose upper ones are `random.element_bits`."""
+    x = low + column.to(tl.uint32)
+    x = ((x ^ (x >> 16)) * _LOW_A) ^ high
+    x = (x ^ (x >> 15)) * _LOW_B
+    return x ^ (x >> 15)
+
+
+def stream_argument(key: int) -> int:
+    """What a kernel takes as `stream`."""
+    return random.signed64(int(random.stream_of(key)))
+
+
+def rows_at_once(plane: int, planes: int, elements: int, widest: int, warps: int = 4) -> dict[str, Any]:
+    """The tile of one program: ROWS rows, and COLUMNS of each of `planes` planes, about `elements` values in all.
+
+    `widest`: the most values of one row that are looked at together. `warps`: of 32 threads, for one program.
+    """
+    columns = min(triton.next_power_of_2(plane), max(1, widest // planes))
+    rows = max(1, elements // (planes * columns))
+    return {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, "enable_fp_fusion": False}
