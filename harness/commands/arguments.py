@@ -198,9 +198,8 @@ def _add_what_if(parser: Parser) -> None:
     parser.add_argument(
         "--recorded",
         type=int,
-        default=0,
         metavar="N",
-        help="epochs to record (default: 1, more where it settles late)",
+        help="epochs to record, the first of which is in no time shown (default: 2, more for methods that settle late)",
     )
     _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
     parser.add_argument("--force", action="store_true", help="record again what was recorded earlier")

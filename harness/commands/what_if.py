@@ -87,12 +87,15 @@ def _base(args: argparse.Namespace) -> RunConfig:
     return config
 
 
-def _configs(methods: str, bits: str | None, recorded: int, base: RunConfig) -> list[RunConfig]:
+def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
     """The config of every method, or one of its bits. Raises InputError for methods and bits.
 
-    Epochs are those that are recorded: as many as it takes until stale rows are stale and what is sent has settled; of
-    a method whose epochs come round again, the first and whole cycles.
+    Epochs are those that are recorded: the first, which is dearer and in no time that is shown, and as many more as it
+    takes until stale rows are stale and what is sent has settled; of a method whose epochs come round again, whole
+    cycles.
     """
+    if recorded is not None and recorded < 2:
+        raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
     widths = _listed(bits)
     found: dict[str, RunConfig] = {}
     useless = bool(widths)
@@ -111,9 +114,8 @@ def _configs(methods: str, bits: str | None, recorded: int, base: RunConfig) -> 
 
 def _enough(method: Method) -> int:
     """Epochs to record."""
-    stale, settles, cycle = method.facts.staleness, method.facts.settles, method.cycle()
-    enough = max(stale + 2, settles) if stale or settles else 1
-    return 1 + cycle * max(1, round((enough - 1) / cycle)) if cycle > 1 else enough
+    later, cycle = max(method.facts.staleness + 1, method.facts.settles - 1), method.cycle()
+    return 1 + cycle * max(1, round(later / cycle))
 
 
 def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
@@ -160,9 +162,16 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     config = {**recording.config, "mode": ""}
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
     large = [f"{curve.spoken} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
-    means = "epochs recorded, times are means of those after the first; shares of rows depend on how many (--recorded)"
-    settling = {f"{spoken(curve.method)}: {curve.config.epochs} {means}": None for curve in curves if curve.settles}
-    return [*notes_of(known), *large, *settling, *_assumed(curves)]
+    late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
+    return [*notes_of(known), *large, *late, *_assumed(curves)]
+
+
+def _recorded(curve: Curve) -> str:
+    """How many epochs speak for a method whose epochs are not all alike, and how."""
+    found = f"{spoken(curve.method)}: {curve.config.epochs} epochs recorded"
+    if curve.cycles:
+        found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
+    return f"{found}; shares of rows depend on how many (--recorded)"
 
 
 def _assumed(curves: list[Curve]) -> list[str]:
