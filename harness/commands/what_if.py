@@ -25,7 +25,7 @@ from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.prepare import prepare
 from harness.results import environment, write_atomically
-from harness.runner import check_driver
+from harness.runner import check_driver, data_inputs
 from harness.spec import RunConfig
 from harness.summary import notes_of
 
@@ -122,7 +122,8 @@ def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
     """The config's recording, from an earlier time or made now."""
     recording, sims = import_module("sims.recording"), import_module("sims.replay")
     decides = {key: value for key, value in asdict(config).items() if key not in WHERE}
-    stamp = [recording.FORMAT, environment()["versions"], decides, prepare(config).graph["fingerprint"]]
+    graph = prepare(config).graph["fingerprint"]
+    stamp = [recording.FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
     path = args.out / "recordings" / f"{key}.rec"
     if path.exists() and not args.force:
