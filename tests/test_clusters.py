@@ -9,9 +9,9 @@ import pytest
 from matplotlib.image import imread
 
 from harness.cli import main
-from sims.device import load_device
+from sims.device import DEVICES, load_device
 from sims.remarks import link_kind, quantities, shares
-from sims.topology import LINKS, known_clusters, load_cluster
+from sims.topology import CLUSTERS, LINKS, known_clusters, load_cluster
 from sims.units import read_toml
 
 PAPERS = {  # preset -> hosts, devices per host, device, transport
@@ -115,6 +115,27 @@ def test_show_names_racks_switches_memory_and_stragglers(tmp_path: Path, capsys:
     text = capsys.readouterr().out
     assert "stragglers: rank 3: x 1.5, jitter 0.1" in text
     assert "device rtx-3090:" in text and "device l4:" in text
+
+
+def test_devices_on_the_command_line_are_looked_up_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And those that a cluster file names, beside that file."""
+    device = (DEVICES / "cpu-epyc-1core.toml").read_text()
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "dev.toml").write_text(device.replace("cpu-epyc-1core", folder))
+    text = (CLUSTERS / "ethernet-1g.toml").read_text()
+    (tmp_path / "there" / "lab.toml").write_text(text.replace('"cpu-epyc-1core"', '"dev.toml"'))
+    monkeypatch.chdir(tmp_path / "here")
+    for named, folder in (
+        ("ethernet-1g:hosts.device=dev.toml", "here"),
+        ("../there/lab.toml", "there"),
+        ("../there/lab.toml:hosts.device=dev.toml x 1", "here"),
+        ("../there/lab.toml:hosts.device=../there/dev.toml", "there"),
+    ):
+        assert main(["clusters", "show", named]) == 0
+        assert f"device {folder}:" in capsys.readouterr().out, named
 
 
 @pytest.mark.parametrize("name", ["cdfgnn-2x8a800", "bns-32x6v100", "h100-512x8", "local", "ec-graph"])

@@ -27,7 +27,7 @@ def overlapping(tmp_path: Path, compute: float, communication: float, hosts: int
     device = tmp_path / "device.toml"
     device.write_text(f"{text}\n[overlap]\ncompute = {compute}\ncommunication = {communication}\n")
     plain(tmp_path, hosts)
-    return load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device=device.toml")
+    return load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device={device}")
 
 
 def started(seconds: float, rows: int = 250) -> Callable[[Rank], Any]:
@@ -284,7 +284,7 @@ def test_measured_time_is_told_from_the_rest(tmp_path: Path) -> None:
     ]
     (tmp_path / "device.toml").write_text("\n".join(lines))
     plain(tmp_path, 2)
-    cluster = load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device=device.toml, cpu-epyc-1core")
+    cluster = load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device={tmp_path / 'device.toml'}, cpu-epyc-1core")
     simulation = simulate(program, 2, cluster=cluster, shapes_only=True)
     gemm, rest = simulation.class_seconds["gemm"], simulation.class_seconds["elementwise"]
     assert simulation.source_seconds == pytest.approx({"datasheet": gemm / 2, "measured": gemm / 2 + rest})
