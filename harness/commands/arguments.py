@@ -194,7 +194,8 @@ def _add_what_if(parser: Parser) -> None:
     parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
     parser.add_argument("--devices", metavar="A,B", help="also time it on these devices (names or files of profiles)")
     parser.add_argument("--transports", metavar="A,B", help="also time it over these libraries: gloo, nccl, grpc")
-    parser.add_argument("--points", type=int, default=25, metavar="N", help="points of the range (default: 25)")
+    points = "points of the range, at least 2 (default: 25)"
+    parser.add_argument("--points", type=int, default=25, metavar="N", help=points)
     parser.add_argument(
         "--recorded",
         type=int,

@@ -36,6 +36,8 @@ SHOWN_POINTS = 6
 
 def main(args: argparse.Namespace) -> int:
     """Record, replay, draw, say what crosses where."""
+    if args.points < 2:
+        raise InputError(f"--points {args.points}: at least 2, the ends of the range")
     knob = _knob(args)
     base = _base(args)
     configs = _configs(args.methods, args.bits, args.recorded, base)
@@ -54,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
         for variant in variants
         for config, replay in zip(configs, replays, strict=True)
     ]
-    xs = np.geomspace(knob.low, knob.high, max(2, args.points)).tolist()
+    xs = np.geomspace(knob.low, knob.high, args.points).tolist()
     nominal = getattr(cluster.links[knob.link], knob.what).value
     return _publish(curves, xs, nominal, knob, sentences(curves, xs, knob), args)
 
