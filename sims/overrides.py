@@ -7,7 +7,7 @@ cluster's file: who writes a change is not who wrote the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,9 @@ def changed(table: Table, changes: Sequence[str]) -> Table:
     values: dict[str, Any] = dict(table.values)
     for change in changes:
         key, _, value = change.partition("=")
+        whole = [known for known in _dotted(table.values) if known.endswith(f".{key}")]
+        if key.partition(".")[0] not in table.values and whole:
+            raise InputError(f"{table.where}: write {' or '.join(f'{known}={value}' for known in whole)}, not {change}")
         found = _from_here(value) if key == "hosts.device" else _value(value)
         values = _put(values, key.split("."), found, f"{table.where}: {key}")
     return Table(values, table.where)
@@ -58,6 +61,15 @@ def _from_here(devices: str) -> str:
         name, by, count = entry.strip().partition(" x ")
         found.append((str(Path(name).absolute()) if name.endswith(".toml") else name) + by + count)
     return ", ".join(found)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The keys of nested tables, written as changes are; a quantity in a table of its own is one."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and "value" not in value:
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
 
 
 def _put(values: Mapping[str, Any], path: Sequence[str], value: Any, where: str) -> dict[str, Any]:
