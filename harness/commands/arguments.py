@@ -116,7 +116,7 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
     if flag is None:
         return InputError(f"unexpected argument {extra[0]!r} (see `{parser.prog} --help`)")
     name = flag.partition("=")[0]
-    near = difflib.get_close_matches(name, parser.flags(), n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, parser.flags(), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"see `{parser.prog} --help`"
     return InputError(f"unknown flag {name} of {parser.prog}; {hint}")
 
