@@ -105,6 +105,8 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
         method = parse_method(text, layer0=base.layer0)
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes
+        if method.facts.timed:
+            raise import_module("sims.replay").refusal(text)
         for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
             found[each] = replace(base, method=each, epochs=recorded or _enough(parse_method(each, layer0=base.layer0)))
     if not found:
