@@ -24,8 +24,8 @@ class ProgramError(HaloscopeError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """An `InputError` for a name that is not in `known`, with the nearest one that is."""
+    """An `InputError` for a name that is not in `known`, with the nearest one that is, or all where none is near."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"
     return InputError(f"unknown {kind} {name!r}; {hint}")

@@ -59,6 +59,7 @@ class Result:
     graph: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     message: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)  # what it read beside config and graph (`runner.inputs`)
 
     @property
     def run_id(self) -> str:
@@ -90,7 +91,7 @@ class Result:
             "state": self.state,
             "message": self.message,
             "config": asdict(self.config),
-            "environment": environment(),
+            "environment": {**environment(), "inputs": self.inputs},
             "graph": self.graph,
             "facts": self.facts,
             "epochs": self.epochs,

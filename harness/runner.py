@@ -5,10 +5,11 @@ Drivers are found by name and imported only when asked for: `harness` never impo
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -28,7 +29,7 @@ from harness.rank import Rank
 from harness.results import RankResult, Result, merge
 from harness.spec import RunConfig
 from harness.training import Job, Progress, program
-from harness.workloads.description import is_workload
+from harness.workloads.description import is_workload, read_description
 from harness.workloads.rates import load_rates
 
 DRIVERS = {"loopback": "harness.runner", "sim": "sims.execute", "real": "real.execute"}
@@ -50,6 +51,10 @@ class Driver(Protocol):
 
     def check(self, config: RunConfig) -> None:
         """Raise InputError for what the driver cannot run, before any data is loaded."""
+        ...
+
+    def reads(self, config: RunConfig) -> dict[str, str]:
+        """Name -> hash of what the driver reads beside the config and its data; raises InputError as `check`."""
         ...
 
     def execute(self, job: Job) -> Execution:
@@ -100,6 +105,28 @@ def check_driver(config: RunConfig) -> None:
     cast(Driver, import_module(DRIVERS[config.mode])).check(config)
 
 
+def inputs(config: RunConfig) -> dict[str, str]:
+    """Name -> hash of all that a run reads beside its config and its graph: a result of other inputs says nothing.
+
+    The graph's own hash stands with the graph (`Prepared.graph`).
+
+    Raises:
+        InputError: a file that cannot be read, or is not what it should be.
+    """
+    return {**data_inputs(config), **cast(Driver, import_module(DRIVERS[config.mode])).reads(config)}
+
+
+def data_inputs(config: RunConfig) -> dict[str, str]:
+    """Those of `inputs` that every driver reads: recorded rates, the description of a workload."""
+    named = {"rates": Path(config.rates)} if config.rates else {}
+    if is_workload(config.dataset):
+        named["workload"] = read_description(config.dataset)[0]
+    try:
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
 def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkpoints | None = None) -> Result:
     """Run one config and answer its result; `progress` is called after every epoch with rank 0's record.
 
@@ -108,12 +135,13 @@ def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkp
     """
     check_driver(config)
     driver = cast(Driver, import_module(DRIVERS[config.mode]))
+    read = inputs(config)  # before they are read: what changes meanwhile has it run again
     job, prepared = make_job(config, progress, checkpoints)
     try:
         execution = driver.execute(job)
     except Diverged as error:
-        return Result(config, "diverged", [], prepared.describe(), message=str(error))
-    return finish(config, prepared, execution)
+        return Result(config, "diverged", [], prepared.describe(), message=str(error), inputs=read)
+    return replace(finish(config, prepared, execution), inputs=read)
 
 
 def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Result:
@@ -138,6 +166,11 @@ def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Resul
 
 def check(config: RunConfig) -> None:
     """The loopback driver runs everything."""
+
+
+def reads(config: RunConfig) -> dict[str, str]:
+    """The loopback driver reads nothing of its own."""
+    return {}
 
 
 def execute(job: Job) -> Execution:

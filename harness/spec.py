@@ -120,6 +120,13 @@ def from_mapping(values: Mapping[str, Any], base: RunConfig | None = None, sourc
     Raises:
         InputError: an unknown key (the nearest one is named) or a value of the wrong type or out of range.
     """
+    config = laid_over(values, base, source)
+    check(config)
+    return config
+
+
+def laid_over(values: Mapping[str, Any], base: RunConfig | None = None, source: str = "config") -> RunConfig:
+    """As `from_mapping`, but ranges are not checked: other values follow, and only all together must fit."""
     names = {f.name for f in fields(RunConfig)}
     flat = {key.replace("-", "_"): value for key, value in values.items()}
     for key in flat:
@@ -127,22 +134,20 @@ def from_mapping(values: Mapping[str, Any], base: RunConfig | None = None, sourc
             raise unknown(f"{source} key", key, names)
     merged = {**asdict(base or RunConfig()), **flat}
     try:
-        config = msgspec.convert(merged, RunConfig, strict=False)
+        return msgspec.convert(merged, RunConfig, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"{source}: {error}") from None
-    check(config)
-    return config
 
 
-def from_toml(path: Path, base: RunConfig | None = None) -> RunConfig:
-    """A config from a TOML file with the fields of `RunConfig` as keys."""
+def from_toml(path: Path) -> RunConfig:
+    """What a TOML file with the fields of `RunConfig` as keys says, as `laid_over`: flags may follow."""
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
         raise InputError(f"cannot read config file {path}: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"config file {path} is not TOML: {error}") from None
-    return from_mapping(values, base, source=path.name)
+    return laid_over(values, source=path.name)
 
 
 def check(config: RunConfig) -> None:

@@ -23,7 +23,7 @@ import msgspec
 
 from harness.errors import InputError, unknown
 from harness.methods.registry import parse_method
-from harness.spec import RunConfig, from_mapping
+from harness.spec import RunConfig, from_mapping, laid_over
 
 TABLES = ("run", "grid", "cluster")
 FIELDS = frozenset(f.name for f in fields(RunConfig))
@@ -59,7 +59,7 @@ def read(path: Path) -> list[Cell]:
     for key in tables:
         if key not in TABLES:
             raise unknown(f"table in sweep file {path.name}", key, TABLES)
-    base = from_mapping(_table(tables, "run", path), source=f"{path.name}: run")
+    base = laid_over(_table(tables, "run", path), source=f"{path.name}: run")
     grids = tables.get("grid", {})
     found: dict[RunConfig, Cell] = {}
     for grid in grids if isinstance(grids, list) else [_table(tables, "grid", path)]:

@@ -67,7 +67,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
     from harness.results import load
-    from harness.runner import finish
+    from harness.runner import finish, inputs
     from real.execute import run_rank, torchrun_config
 
     args = parse(["run", *argv])
@@ -85,7 +85,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     if found is None:
         return 0
     outcome, prepared = found
-    path = finish(config, prepared, outcome.execution()).save(args.out)
+    path = replace(finish(config, prepared, outcome.execution()), inputs=inputs(config)).save(args.out)
     record = load(path)
     deliver(record, report(record, f"result: {path}"), args.json, args.quiet)
     return exit_code(record)

@@ -65,6 +65,11 @@ def check(config: RunConfig) -> None:
         lab.check(parse_lab(config.cluster), config.parts, config.device, config.backend)
 
 
+def reads(config: RunConfig) -> dict[str, str]:
+    """Nothing: a lab is all in its name, and other clusters are those that the ranks are on."""
+    return {}
+
+
 def execute(job: Job) -> Execution:
     """Run every rank of the job in a process of its own on this machine.
 

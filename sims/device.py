@@ -200,7 +200,7 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         bandwidth={kind: streams.quantity(kind, "bandwidth") for kind in STREAMS},
         codec=codec.numbered("bandwidth"),
         fresh=fresh.quantity("bandwidth", "bandwidth") if fresh else None,
-        fresh_above=fresh.quantity("above", "size") if fresh else Quantity(0.0),
+        fresh_above=fresh.quantity("above", "size", zero=True) if fresh else Quantity(0.0),
         release=_optional(fresh, "release"),
         effect=top.quantity("effect", "time", Quantity(0.0)),
         crowding=top.quantity("crowding", "number", Quantity(1.0)),

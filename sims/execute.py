@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, replace
+
+import msgspec
 
 from harness.runner import Execution, cpu_threads, threads_per_rank
 from harness.spec import RunConfig
 from harness.training import Job, program
 from sims import remarks
+from sims.device import load_device
 from sims.driver import Simulation, simulate
+from sims.nccl import load_tuning
 from sims.repeats import Repeats
 from sims.topology import load_cluster
 
@@ -16,6 +21,14 @@ from sims.topology import load_cluster
 def check(config: RunConfig) -> None:
     """Raise InputError for an unknown cluster, a bad file, or more ranks than it has devices."""
     load_cluster(config.cluster).place(config.parts)
+
+
+def reads(config: RunConfig) -> dict[str, str]:
+    """A hash of all that is known of the cluster: with what the config changes, its devices, and its library."""
+    cluster = load_cluster(config.cluster)
+    devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
+    library = load_tuning() if cluster.transport.kind == "nccl" else None
+    return {"cluster": hashlib.sha256(msgspec.json.encode([cluster, devices, library])).hexdigest()}
 
 
 def execute(job: Job) -> Execution:

@@ -1,13 +1,15 @@
 """Changes to a cluster file that fit on one line: `NAME:links.nic.bandwidth=10Gb/s:hosts.count=4`.
 
 A change takes the place of the file's value, and of its source: what is tried out is assumed. Keys are those of the
-file, dotted; an unknown one is refused where the file is read.
+file, dotted; an unknown one is refused where the file is read. Paths are relative to the current folder, not to the
+cluster's file: who writes a change is not who wrote the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InputError, unknown
@@ -31,7 +33,11 @@ def changed(table: Table, changes: Sequence[str]) -> Table:
     values: dict[str, Any] = dict(table.values)
     for change in changes:
         key, _, value = change.partition("=")
-        values = _put(values, key.split("."), _value(value), f"{table.where}: {key}")
+        whole = [known for known in _dotted(table.values) if known.endswith(f".{key}")]
+        if key.partition(".")[0] not in table.values and whole:
+            raise InputError(f"{table.where}: write {' or '.join(f'{known}={value}' for known in whole)}, not {change}")
+        found = _from_here(value) if key == "hosts.device" else _value(value)
+        values = _put(values, key.split("."), found, f"{table.where}: {key}")
     return Table(values, table.where)
 
 
@@ -46,6 +52,24 @@ def varied(cluster: Cluster, link: str, what: str, value: float) -> Cluster:
     spec, quantity = cluster.links[link], Quantity(value)
     spec = replace(spec, latency=quantity) if what == "latency" else replace(spec, bandwidth=quantity)
     return replace(cluster, links={**cluster.links, link: spec})
+
+
+def _from_here(devices: str) -> str:
+    """A list of devices, such as "mine.toml x 2, l4", with the paths in it made absolute."""
+    found = []
+    for entry in devices.split(","):
+        name, by, count = entry.strip().partition(" x ")
+        found.append((str(Path(name).absolute()) if name.endswith(".toml") else name) + by + count)
+    return ", ".join(found)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The keys of nested tables, written as changes are; a quantity in a table of its own is one."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and "value" not in value:
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
 
 
 def _put(values: Mapping[str, Any], path: Sequence[str], value: Any, where: str) -> dict[str, Any]:

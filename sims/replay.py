@@ -76,10 +76,7 @@ class Replay:
                 arrive.
         """
         if self.recording.timed:
-            raise InputError(
-                f"method {self.recording.config['method']} decides by when messages arrive, so what it did on one "
-                "cluster says nothing of another; simulate each point in full (haloscope sweep)"
-            )
+            raise refusal(self.recording.config["method"])
         run = self.run(cluster)
         simulation = self._with_memory(run.run())
         ranks = [
@@ -129,6 +126,14 @@ class Replay:
         traffic = self._bytes[rank][number]
         layers = {direction: dict(found) for direction, found in traffic.layers.items()}
         return RankEpoch(number, None, seconds, layers, traffic.to.tolist(), None, 0)
+
+
+def refusal(method: str) -> InputError:
+    """Why a method with `Facts.timed` cannot be timed anew."""
+    return InputError(
+        f"method {method} decides by when messages arrive, so what it did on one cluster says nothing of another; "
+        "simulate each point in full (haloscope sweep)"
+    )
 
 
 def record(config: RunConfig, progress: Progress | None = None) -> Recording:

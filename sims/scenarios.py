@@ -2,7 +2,7 @@
 
 Format `flow-reference/1`, JSON. `scenarios` list named links and every transfer with its route, start, latency and what
 it follows; `big_scenarios` are all-to-alls of GPUs in hosts with one adapter each, whose sizes are a formula of source
-`s` and destination `d`. Keys that say what a file expects or who made it are left alone.
+`s` and destination `d`. Keys that say what a file expects or who made it are left alone; others are refused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,21 @@ from sims.rows import Rows
 
 FORMAT = "flow-reference/1"
 MOST_RANKS = 1024
+_MADE = ("description", "simgrid_check")
+_KEYS = {
+    "file": ("format", "scenarios", "big_scenarios", "model", "provenance", "tolerance", *_MADE),
+    "scenario": ("name", "links", "flows", "makespan_s", *_MADE),
+    "link": ("bandwidth_Bps", *_MADE),
+    "flow": (
+        "id", "route", "bytes", "start_s", "latency_s", "after", "src", "dst", "begin_s", "finish_s", *_MADE,
+    ),
+    "big scenario": (
+        "name", "size_formula", "nodes", "gpus_per_node", "pcie_Bps", "nic_Bps", "latency_intra_s", "latency_inter_s",
+        "n_flows", "makespan_s", "mean_finish_s", "quantiles_s", "sample_finish_s", *_MADE,
+    ),
+}  # fmt: skip
+"""Kind of object -> keys it may have: those that are read, and those that only say something."""
+
 _SIZES = re.compile(r"bytes\s*(?:\(\s*s\s*->\s*d\s*\))?\s*=(.*?)(?:for every ordered pair.*)?", re.DOTALL)
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|(mod\b|[sd]\b|[-+*()%]))")
 _DEEPEST = 50
@@ -54,22 +69,29 @@ def run_file(path: Path, window: float = 0.0, exact_flows: int = EXACT_FLOWS) ->
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path.name} is not JSON: {error}") from None
-    top = _Object(content, path.name)
+    top = _Object(content, path.name, "file")
     if top.get("format", FORMAT) != FORMAT:
         raise InputError(f"{path.name}: format {top.get('format')!r} is not {FORMAT!r}")
     if not {"scenarios", "big_scenarios"} & set(top.values):
         raise InputError(f"{path.name}: has neither scenarios nor big_scenarios")
-    for key, run in (("scenarios", _run_small), ("big_scenarios", _run_big)):
+    kinds = (("scenarios", "scenario", _run_small), ("big_scenarios", "big scenario", _run_big))
+    for key, kind, run in kinds:
         for at, scenario in enumerate(top.list(key)):
-            yield run(_Object(scenario, f"{path.name}: {key}[{at}]"), window, exact_flows)
+            yield run(_Object(scenario, f"{path.name}: {key}[{at}]", kind), window, exact_flows)
 
 
 class _Object:
-    """A JSON object whose members are checked as they are read; `where` begins every message."""
+    """A JSON object whose members are checked as they are read; `where` begins every message.
 
-    def __init__(self, values: object, where: str) -> None:
+    `kind` is one of _KEYS; without it the keys are names.
+    """
+
+    def __init__(self, values: object, where: str, kind: str = "") -> None:
         if not isinstance(values, Mapping):
             raise InputError(f"{where}: must be an object")
+        for key in values:
+            if kind and key not in _KEYS[kind]:
+                raise unknown(f"key in {where}:", key, _KEYS[kind])
         self.values, self.where = values, where
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -110,10 +132,10 @@ def _run_small(scenario: _Object, window: float, exact_flows: int) -> Outcome:
     links = _Object(scenario.need("links"), f"{scenario.where}.links")
     number = {name: at for at, name in enumerate(links.values)}
     capacity = [
-        _Object(link, f"{links.where}.{name}").number("bandwidth_Bps", positive=True)
+        _Object(link, f"{links.where}.{name}", "link").number("bandwidth_Bps", positive=True)
         for name, link in links.values.items()
     ]  # fmt: skip
-    flows = [_Object(flow, f"{scenario.where}.flows[{at}]") for at, flow in enumerate(scenario.list("flows"))]
+    flows = [_Object(flow, f"{scenario.where}.flows[{at}]", "flow") for at, flow in enumerate(scenario.list("flows"))]
     ids = [flow.text("id") for flow in flows]
     place = {name: at for at, name in enumerate(ids)}
     if len(place) < len(ids):

@@ -54,12 +54,12 @@ def read_stragglers(table: Table | None) -> Stragglers:
     """`[stragglers]` of a cluster file: `jitter = 0.05`, and tables `ranks` and `hosts` of `number = factor`.
 
     Raises:
-        InputError: unknown key, or a factor or jitter that is not a positive number.
+        InputError: unknown key, a factor that is not a positive number, or a jitter below zero.
     """
     if table is None:
         return Stragglers()
     ranks, hosts = (_factors(table.table(key)) for key in ("ranks", "hosts"))
-    jitter = table.quantity("jitter", "number", Quantity(0.0)).value
+    jitter = table.quantity("jitter", "number", Quantity(0.0), zero=True).value
     table.close()
     return Stragglers(ranks, hosts, jitter)
 

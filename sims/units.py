@@ -53,11 +53,11 @@ class Quantity:
     note: str = ""
 
 
-def parse(text: str, dimension: str, where: str) -> float:
-    """`text` such as "25 GB/s" in the base unit of `dimension` (a key of UNITS).
+def parse(text: str, dimension: str, where: str, zero: bool = False) -> float:
+    """`text` such as "25 GB/s" in the base unit of `dimension` (a key of UNITS); a time, or with `zero`, may be zero.
 
     Raises:
-        InputError: no number, no unit of that dimension, negative, not finite, or zero where only time may be zero.
+        InputError: no number, no unit of that dimension, negative, not finite, or zero where it may not be.
     """
     units = UNITS[dimension]
     match = _WRITTEN.fullmatch(text.strip())
@@ -70,7 +70,7 @@ def parse(text: str, dimension: str, where: str) -> float:
         value = float(Decimal(match[1]) * Decimal(str(units[match[2]])))
     except InvalidOperation:
         raise InputError(f"{where}: {match[1]!r} in {text!r} is not a number") from None
-    if not math.isfinite(value) or (value == 0 and dimension != "time"):
+    if not math.isfinite(value) or (value == 0 and not zero and dimension != "time"):
         raise InputError(f"{where}: {text!r} must be {'finite' if value else 'more than zero'}")
     return value
 
@@ -81,7 +81,7 @@ def written(value: float, dimension: str) -> str:
     choices = [f"{value!r} {base}"]
     for unit, scale in UNITS[dimension].items():
         text = f"{value / scale:.12g} {unit}"
-        if unit.endswith(base) and parse(text, dimension, unit) == value:
+        if unit.endswith(base) and parse(text, dimension, unit, zero=True) == value:
             choices.append(text)
     return min(choices, key=len)
 
@@ -145,14 +145,14 @@ class Table:
             raise InputError(f"{self._at(key)}: must be true or false, not {value!r}")
         return value
 
-    def quantity(self, key: str, dimension: str, default: Quantity | None = None) -> Quantity:
+    def quantity(self, key: str, dimension: str, default: Quantity | None = None, zero: bool = False) -> Quantity:
         """A value with its unit and source; see `quantity`. InputError when missing without default."""
         value = self._get(key)
         if value is None:
             if default is None:
                 raise self._missing(key, f"a {dimension}")
             return default
-        return quantity(value, dimension, self._at(key))
+        return quantity(value, dimension, self._at(key), zero)
 
     def numbered(self, dimension: str) -> dict[int, Quantity]:
         """A table whose keys are whole numbers (widths, bits), ascending."""
@@ -179,10 +179,10 @@ class Table:
         return self.values.get(key, default)
 
 
-def quantity(value: object, dimension: str, where: str) -> Quantity:
+def quantity(value: object, dimension: str, where: str, zero: bool = False) -> Quantity:
     """A `Quantity` from `"25 GB/s"` (then its source is `assumed`) or `{ value = ..., from = ..., note = ... }`.
 
-    `dimension` is a key of UNITS, or `number` for a plain positive number.
+    `dimension` is a key of UNITS, or `number` for a plain positive number; with `zero` it may be zero, for none.
     """
     source, note = "assumed", ""
     if isinstance(value, Mapping):
@@ -191,12 +191,16 @@ def quantity(value: object, dimension: str, where: str) -> Quantity:
         value = table._get("value")
         table.close()
     if dimension == "number":
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise InputError(f"{where}: must be a number more than zero, not {value!r}")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not _positive(value, zero):
+            raise InputError(f"{where}: must be a number {'of at least' if zero else 'more than'} zero, not {value!r}")
         return Quantity(float(value), source, note)
     if not isinstance(value, str):
         raise InputError(f"{where}: must be a string with a unit, such as {_EXAMPLES[dimension]}, not {value!r}")
-    return Quantity(parse(value, dimension, where), source, note)
+    return Quantity(parse(value, dimension, where, zero), source, note)
+
+
+def _positive(value: float, zero: bool) -> bool:
+    return 0 < value < math.inf or (zero and value == 0)
 
 
 def read_toml(path: Path, kind: str) -> Table:

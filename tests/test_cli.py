@@ -271,6 +271,18 @@ def test_compare_writes_tables_and_figures(haloscope: Haloscope) -> None:
     assert haloscope("collect", "results", "--to", "all.parquet")[1].startswith("6 runs, 18 epochs")
 
 
+def test_settings_of_one_mode_are_checked_where_the_mode_is_known(haloscope: Haloscope) -> None:
+    """The mode may come from --modes, or from a flag beside the file that holds the setting."""
+    argv = ["compare", "--methods", "vanilla", *QUICK, "--cluster", "ethernet-1g"]
+    assert haloscope(*argv, "--shapes-only", "--modes", "sim", "--quiet")[0] == 0
+    (record,) = (json.loads(path.read_text()) for path in Path("runs").glob("*.json"))
+    assert record["config"]["mode"] == "sim" and record["config"]["shapes_only"]
+    assert "shapes-only needs --mode sim" in haloscope(*argv, "--shapes-only", "--modes", "sim,real")[2]
+    Path("shapes.toml").write_text("shapes_only = true\n")
+    assert "shapes-only needs --mode sim" in haloscope("run", *QUICK, "--config", "shapes.toml")[2]
+    assert haloscope("run", *QUICK, "--config", "shapes.toml", "--mode", "sim", "--quiet")[0] == 0
+
+
 def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
     argv = ["partition", "--dataset", TINY, "--parts", "3", "--partitioner", "hash", "--export", "p", "--json", "-"]
     code, out, err = haloscope(*argv)

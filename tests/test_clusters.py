@@ -9,9 +9,9 @@ import pytest
 from matplotlib.image import imread
 
 from harness.cli import main
-from sims.device import load_device
+from sims.device import DEVICES, load_device
 from sims.remarks import link_kind, quantities, shares
-from sims.topology import LINKS, known_clusters, load_cluster
+from sims.topology import CLUSTERS, LINKS, known_clusters, load_cluster
 from sims.units import read_toml
 
 PAPERS = {  # preset -> hosts, devices per host, device, transport
@@ -96,7 +96,7 @@ def test_shares_of_sources_add_up_and_begin_with_the_best() -> None:
 
 def test_show_names_racks_switches_memory_and_stragglers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clusters", "show", "h100-512x8:links.nic.latency=1us"]) == 0
-    assert "changed, so assumed, and unknown to these words: links.nic.latency=1us" in capsys.readouterr().out
+    assert "changed: links.nic.latency=1us (assumed;" in capsys.readouterr().out
     assert main(["clusters", "show", "h100-512x8"]) == 0
     text = capsys.readouterr().out
     for words in (
@@ -115,6 +115,53 @@ def test_show_names_racks_switches_memory_and_stragglers(tmp_path: Path, capsys:
     text = capsys.readouterr().out
     assert "stragglers: rank 3: x 1.5, jitter 0.1" in text
     assert "device rtx-3090:" in text and "device l4:" in text
+
+
+def test_devices_on_the_command_line_are_looked_up_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And those that a cluster file names, beside that file."""
+    device = (DEVICES / "cpu-epyc-1core.toml").read_text()
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "dev.toml").write_text(device.replace("cpu-epyc-1core", folder))
+    text = (CLUSTERS / "ethernet-1g.toml").read_text()
+    (tmp_path / "there" / "lab.toml").write_text(text.replace('"cpu-epyc-1core"', '"dev.toml"'))
+    monkeypatch.chdir(tmp_path / "here")
+    for named, folder in (
+        ("ethernet-1g:hosts.device=dev.toml", "here"),
+        ("../there/lab.toml", "there"),
+        ("../there/lab.toml:hosts.device=dev.toml x 1", "here"),
+        ("../there/lab.toml:hosts.device=../there/dev.toml", "there"),
+    ):
+        assert main(["clusters", "show", named]) == 0
+        assert f"device {folder}:" in capsys.readouterr().out, named
+
+
+def test_show_says_what_a_number_is_for_and_counts_one_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clusters", "show", "local"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "hosts: 1, each with one device and up to 64 ranks", "spmm.16 63 ps per stored entry and column",
+        "codec.1 15 GB/s of float32 rows", "launch 1.1 us per operator", "transport.process 1250 MB/s per process",
+        "transport.message 120 us per message", "transport.operation 20 us per collective",
+    ):  # fmt: skip
+        assert words in text
+    assert main(["clusters", "show", "ethernet-1g"]) == 0
+    assert "hosts: 8, each with one device and up to one rank" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("device=h100", "ethernet-1g.toml: write hosts.device=h100, not device=h100"),
+        ("nic.bandwidth=9Gb/s", "write links.nic.bandwidth=9Gb/s, not nic.bandwidth=9Gb/s"),
+        ("nosuch=1", "unknown key in cluster file ethernet-1g.toml: 'nosuch'"),
+    ],
+)
+def test_a_change_of_half_a_key_is_told_the_whole(change: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clusters", "show", f"ethernet-1g:{change}"]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["cdfgnn-2x8a800", "bns-32x6v100", "h100-512x8", "local", "ec-graph"])

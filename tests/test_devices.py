@@ -28,6 +28,12 @@ def test_notes_survive_quoting(tmp_path: Path) -> None:
     assert load_device(tmp_path / "odd.toml") == odd
 
 
+def test_new_memory_may_cost_from_the_first_byte_on(tmp_path: Path) -> None:
+    profile = replace(load_device("cpu-epyc-1core"), fresh_above=Quantity(0.0, "measured"))
+    save_device(profile, tmp_path / "zero.toml")
+    assert load_device(tmp_path / "zero.toml") == profile
+
+
 def test_roofline() -> None:
     profile = load_device("cpu-epyc-1core")
     peak = profile.gemm_peak.value * profile.gemm_efficiency.value

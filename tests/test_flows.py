@@ -126,6 +126,10 @@ def change(content: Any, path: list[Any], value: Any) -> Any:
         (["flows", 0], 3, r"flows\[0\]: must be an object"),
         (["links", "up", "bandwidth_Bps"], 0, "links.up.bandwidth_Bps: must be a number more than 0"),
         (["links"], None, "links is missing"),
+        (["flows", 0, "latency"], 0.1, r"unknown key in .*flows\[0\]: 'latency'; did you mean 'latency_s'"),
+        (["flows", 0, "start"], 1.0, r"flows\[0\]: 'start'; did you mean 'start_s'"),
+        (["links", "up", "bandwidth"], 1.0, "links.up: 'bandwidth'; did you mean 'bandwidth_Bps'"),
+        (["flow"], [], r"scenarios\[0\]: 'flow'; did you mean 'flows'"),
         (["name"], 5, "name: must be a string"),
     ],
 )
@@ -146,6 +150,7 @@ def test_bad_scenarios_give_one_line(
         (["nodes"], 0, "nodes: must be a whole number of at least 1"),
         (["nodes"], 10**6, "2000000 GPUs; at most"),
         (["nic_Bps"], None, "nic_Bps is missing"),
+        (["latency_inter"], 1e-6, "'latency_inter'; did you mean 'latency_inter_s'"),
         (["size_formula"], "20000", "does not begin with"),
         (["size_formula"], "bytes = __import__('os')", "cannot read .__import__"),
         (["size_formula"], "bytes = (s + 1", "a bracket is not closed"),
@@ -170,6 +175,7 @@ def test_bad_big_scenarios_give_one_line(path: list[Any], value: Any, message: s
         ([], "must be an object"),
         ({}, "neither scenarios nor big_scenarios"),
         ({"scenarios": {}}, "scenarios: must be a list"),
+        ({"scenarios": [], "big_scenario": []}, "'big_scenario'; did you mean 'big_scenarios'"),
         ({"format": "other/2", "scenarios": []}, "format 'other/2' is not 'flow-reference/1'"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.cli import main
 from harness.effects import Rows
 from harness.errors import InputError
+from harness.methods.registry import METHODS
+from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
 from harness.runner import run
 from harness.spec import RunConfig
@@ -116,16 +119,33 @@ def test_stragglers_and_jitter_are_those_of_the_seed() -> None:
     assert other.simulation.makespan_s != full.makespan_s
 
 
+@dataclass(frozen=True, kw_only=True)
+class Racing(Vanilla):
+    """A made-up method that says of itself what none of the known ones does."""
+
+    name = "racing"
+    facts = replace(Vanilla.facts, timed=True)
+
+
+def test_a_method_that_decides_by_when_messages_arrive_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(METHODS, Racing.name, Racing)
+    replay = Replay(record(config(method="racing", mode="sim", epochs=2, cluster=HERE)))
+    with pytest.raises(InputError, match="method racing decides by when messages arrive.*haloscope sweep"):
+        replay.time(load_cluster(ELSEWHERE[0]))
+    argv = ["what-if", "--methods", "vanilla,racing", "--dataset", "synthetic:nodes=120", "--cluster", "ethernet-1g"]
+    assert main([*argv, "--points", "2", "--out", str(tmp_path / "out")]) == 2
+    assert "method racing decides by when messages arrive" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists(), "said before anything is recorded"
+
+
 @pytest.mark.parametrize("method", list(SETTINGS))
 def test_every_method(method: str) -> None:
     """Recorded on one cluster, equal on others: seconds of all components, bytes by layer, direction and tier."""
     row = SETTINGS[method][0]
     base = config(**{**row, "mode": "sim", "epochs": 2, "eval_every": 1, "cluster": HERE})
     replay = Replay(record(base))
-    if replay.recording.timed:
-        with pytest.raises(InputError, match="decides by when messages arrive"):
-            replay.time(load_cluster(ELSEWHERE[0]))
-        return
     for name in ELSEWHERE:
         full = run(replace(base, cluster=name))
         epochs = replay.time(load_cluster(name)).epochs

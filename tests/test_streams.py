@@ -27,7 +27,7 @@ def overlapping(tmp_path: Path, compute: float, communication: float, hosts: int
     device = tmp_path / "device.toml"
     device.write_text(f"{text}\n[overlap]\ncompute = {compute}\ncommunication = {communication}\n")
     plain(tmp_path, hosts)
-    return load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device=device.toml")
+    return load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device={device}")
 
 
 def started(seconds: float, rows: int = 250) -> Callable[[Rank], Any]:
@@ -244,7 +244,7 @@ def test_a_cluster_file_names_its_stragglers(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no host 2; 2 are used"):
         timed(busy, 2, cluster, shapes_only=True)
     for bad, message in (
-        ("jitter = 0", "stragglers.jitter: must be a number more than zero"),
+        ("jitter = -0.1", "stragglers.jitter: must be a number of at least zero"),
         ("jiter = 0.1", "'jiter'; did you mean 'jitter'"),
         ("[stragglers.ranks]\nfirst = 2.0", "the key must be the number of a rank or host, not 'first'"),
         ("[stragglers.ranks]\n1 = -2.0", "ranks.1: must be a number more than zero"),
@@ -252,6 +252,8 @@ def test_a_cluster_file_names_its_stragglers(tmp_path: Path) -> None:
         path.write_text(f"{text}\n[stragglers]\n{bad}\n")
         with pytest.raises(InputError, match=message):
             load_cluster(path)
+    path.write_text(f"{text}\n[stragglers]\njitter = 0.05\n")
+    assert load_cluster(f"{path}:stragglers.jitter=0").stragglers == Stragglers(), "zero is none"
 
 
 # -- different devices -----------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ def test_measured_time_is_told_from_the_rest(tmp_path: Path) -> None:
     ]
     (tmp_path / "device.toml").write_text("\n".join(lines))
     plain(tmp_path, 2)
-    cluster = load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device=device.toml, cpu-epyc-1core")
+    cluster = load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device={tmp_path / 'device.toml'}, cpu-epyc-1core")
     simulation = simulate(program, 2, cluster=cluster, shapes_only=True)
     gemm, rest = simulation.class_seconds["gemm"], simulation.class_seconds["elementwise"]
     assert simulation.source_seconds == pytest.approx({"datasheet": gemm / 2, "measured": gemm / 2 + rest})

@@ -79,6 +79,13 @@ def test_several_grids_and_no_grid(tmp_path: Path) -> None:
     assert len(cells(tmp_path, f"[run]\n{TINY}")) == 1
 
 
+def test_what_all_cells_share_is_checked_with_their_axes(tmp_path: Path) -> None:
+    shapes = f"[run]\n{TINY}shapes_only = true\n[grid]\nmode = "
+    assert [cell.config.mode for cell in cells(tmp_path, f"{shapes}['sim']\n")] == ["sim"]
+    with pytest.raises(InputError, match="shapes-only needs --mode sim"):
+        cells(tmp_path, f"{shapes}['sim', 'loopback']\n")
+
+
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=5, unique=True), st.integers(1, 4))
 def test_any_grid_has_as_many_cells_as_points(
     tmp_path_factory: pytest.TempPathFactory, seeds: list[int], n: int

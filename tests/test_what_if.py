@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def test_a_point_is_what_a_run_would_say(what_if: Command) -> None:
         "--bandwidth",
         "nic=1Gb/s..9Gb/s",
     ]
-    _, found, _ = what_if(*argv, "--recorded", "2")
+    _, found, _ = what_if(*argv)
     config = RunConfig(
         dataset=GRAPH, layers=3, hidden=64, partitioner="hash", parts=4, mode="sim", epochs=2, eval_every=-1,
         cluster="ethernet-1g:links.nic.bandwidth=9Gb/s",
@@ -186,7 +187,7 @@ def test_a_ceiling_is_named(what_if: Command) -> None:
     said = re.match(r"links.nic.bandwidth changes nothing above ([0-9.]+) Gb/s: (.*)", found["said"][0])
     assert said and said[2] == "the process ceiling of gloo (1.07 GB/s) is the bottleneck"
     assert 7 < float(said[1]) <= 8.58
-    few = ["--methods", "vanilla,ec-graph", *argv[2:], "--recorded", "1"]
+    few = ["--methods", "vanilla,ec-graph", *argv[2:], "--recorded", "2"]
     _, found, _ = what_if(*few, "--hidden", "8", "--bandwidth", "nic=100Mb/s..400Gb/s")
     assert any(re.search(r"above .* is the bottleneck( of vanilla)?$", line) for line in found["said"])
     _, found, _ = what_if(*argv, "--bandwidth", "nic=20Gb/s..400Gb/s")
@@ -203,8 +204,28 @@ def test_methods_that_settle_late(what_if: Command) -> None:
     assert "vanilla: 1 epochs" not in err and "sylvie-a: 3" not in err
     assert all(row["bytes_per_epoch"] > 0 and row["fits"] == "yes" for row in found["rows"])
     (later,) = {row["bytes_per_epoch"] for row in found["rows"] if row["method"] == "cdfgnn"}
-    _, first, _ = what_if(*argv, "--recorded", "1")
-    assert later < next(row["bytes_per_epoch"] for row in first["rows"] if row["method"] == "cdfgnn")
+    first = run(RunConfig(dataset=GRAPH, parts=4, method="cdfgnn", mode="sim", cluster="ethernet-1g", epochs=1))
+    assert later < first.summary()["bytes_per_epoch"]
+
+
+def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command) -> None:
+    """With as many epochs as were recorded; of methods whose epochs come round, the mean of the same epochs."""
+    epochs = {"vanilla": 2, "bns-gcn:p=0.5": 2, "sylvie-a": 3, "cdfgnn": 3, "sylvie-a:staleness=2": 3}
+    argv = ["--methods", ",".join(epochs), "--dataset", "synthetic:nodes=500", "--cluster", "bns-10x2080ti"]
+    _, found, _ = what_if(*argv, "--points", "2", "--bandwidth", "bus=1GB/s..12GB/s")
+    for row in (row for row in found["rows"] if row["value"] == found["nominal"]):
+        method = row["method"]
+        config = RunConfig(
+            dataset="synthetic:nodes=500", method=method, mode="sim", cluster="bns-10x2080ti", epochs=epochs[method],
+            eval_every=-1,
+        )  # fmt: skip
+        ran = run(config)
+        mean = np.mean([epoch["seconds"]["epoch"] for epoch in ran.epochs[1:]])
+        expected = mean if "staleness=2" in method else ran.summary()["epoch_seconds"]
+        assert row["epoch_seconds"] == pytest.approx(expected, rel=1e-12), method
+        if method == "vanilla":  # all epochs after the first are alike, so it is what any longer run says too
+            longer = run(replace(config, epochs=5)).summary()["epoch_seconds"]
+            assert row["epoch_seconds"] == pytest.approx(longer, rel=1e-9)
 
 
 def test_synchronous_epochs_weigh_as_often_as_they_come(what_if: Command) -> None:
@@ -237,6 +258,7 @@ def test_what_does_not_fit_is_said(what_if: Command, tmp_path: Path) -> None:
     ("flags", "says"),
     [
         (["--methods", "vanila"], "did you mean 'vanilla'"),
+        (["--methods", "vanilla,nosuch"], "unknown method 'nosuch'; known: bns-gcn, cdfgnn, ec-graph, "),
         (["--methods", ","], "names no method"),
         (["--methods", "sylvie-s", "--bits", "3"], "bits must be"),
         (["--methods", "vanilla,bns-gcn", "--bits", "1,2"], "--bits changes nothing: none of the methods has bits"),
@@ -245,6 +267,9 @@ def test_what_does_not_fit_is_said(what_if: Command, tmp_path: Path) -> None:
         (["--methods", "vanilla", "--bandwidth", "nic=9Gbs..1Gb/s"], "'9Gbs' is not a bandwidth"),
         (["--methods", "vanilla", "--cluster", "no-such"], "no-such"),
         (["--methods", "vanilla", "--parts", "65"], "takes"),
+        (["--methods", "vanilla", "--points", "1"], "--points 1: at least 2, the ends of the range"),
+        (["--methods", "vanilla", "--points", "-5"], "--points -5: at least 2"),
+        (["--methods", "vanilla", "--recorded", "1"], "--recorded 1: at least 2, for times are those of epochs after"),
     ],
 )
 def test_bad_flags(flags: list[str], says: str, what_if: Command, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
     if flag is None:
         return InputError(f"unexpected argument {extra[0]!r} (see `{parser.prog} --help`)")
     name = flag.partition("=")[0]
-    near = difflib.get_close_matches(name, parser.flags(), n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, parser.flags(), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"see `{parser.prog} --help`"
     return InputError(f"unknown flag {name} of {parser.prog}; {hint}")
 
@@ -194,13 +194,13 @@ def _add_what_if(parser: Parser) -> None:
     parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
     parser.add_argument("--devices", metavar="A,B", help="also time it on these devices (names or files of profiles)")
     parser.add_argument("--transports", metavar="A,B", help="also time it over these libraries: gloo, nccl, grpc")
-    parser.add_argument("--points", type=int, default=25, metavar="N", help="points of the range (default: 25)")
+    points = "points of the range, at least 2 (default: 25)"
+    parser.add_argument("--points", type=int, default=25, metavar="N", help=points)
     parser.add_argument(
         "--recorded",
         type=int,
-        default=0,
         metavar="N",
-        help="epochs to record (default: 1, more where it settles late)",
+        help="epochs to record, the first of which is in no time shown (default: 2, more for methods that settle late)",
     )
     _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
     parser.add_argument("--force", action="store_true", help="record again what was recorded earlier")

@@ -94,7 +94,7 @@ def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = F
 
 
 def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",)) -> dict[str, Any] | None:
-    """The record at `path` where it ended in one of `states` and is still true: same version and graph, no newer input.
+    """The record at `path` where it ended in one of `states` and is still true: same version, inputs and graph.
 
     None where there is no such record.
     """
@@ -102,14 +102,14 @@ def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",))
         return None
     try:
         record = results.load(path)
+        made = record["environment"]
+        if record["state"] not in states or made["versions"].get("haloscope") != _version():
+            return None
+        if made.get("inputs") != runner.inputs(config):
+            return None
+        return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
     except InputError:
-        return None  # not a result: it is written anew
-    named = (config.dataset, config.cluster.partition(":")[0])
-    inputs = [Path(name) for name in named if name.endswith((".npz", ".toml"))]
-    newer = any(file.exists() and file.stat().st_mtime > path.stat().st_mtime for file in inputs)
-    if record["state"] not in states or newer or record["environment"]["versions"].get("haloscope") != _version():
-        return None
-    return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
+        return None  # not a result, or its inputs cannot be read: a new run says what is wrong
 
 
 def _version() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,20 @@ from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
 
 COLUMNS = ("quantity", "value", "source", "remark")
+PER = (
+    (r"links\..*\.latency", "per crossing"),
+    (r"transport\.operation", "per collective"),
+    (r"transport\.message", "per message"),
+    (r"transport\.process", "per process"),
+    (r"launch", "per operator"),
+    (r"effect", "per effect"),
+    (r"spmm\..*", "per stored entry and column"),
+    (r"codec\..*", "of float32 rows"),
+    (r"operators\..*\.call", "per call"),
+    (r"operators\..*\.bytes\..*", "per byte from there on"),
+    (r"operators\..*\.work\..*", "per flop, or stored entry and column"),
+)
+"""Patterns of quantities -> what one of them is for, where the unit alone does not say it."""
 
 
 def main(args: argparse.Namespace) -> int:
@@ -39,34 +54,43 @@ def main(args: argparse.Namespace) -> int:
 
 def report(cluster: Any) -> list[RenderableType]:
     """One `sims.topology.Cluster` and its devices, number by number."""
-    written = import_module("sims.units").written
     devices = [import_module("sims.device").load_device(name) for name in dict.fromkeys(cluster.profiles)]
     name, *changes = [cluster.name] if cluster.one_machine else cluster.name.split(":")
     links = [
-        [key, written(q.value, "bandwidth" if key.endswith((".bandwidth", ".process")) else "time"), q.source, q.note]
+        [key, _said(key, q, "bandwidth" if key.endswith((".bandwidth", ".process")) else "time"), q.source, q.note]
         for key, q in cluster.quantities()
     ]
     lines: list[RenderableType] = [
         f"{name}: {cluster.summary}",
-        *([f"changed, so assumed, and unknown to these words: {', '.join(changes)}"] if changes else []),
+        *([f"changed: {', '.join(changes)} (assumed; the line above is of the cluster as it was)"] if changes else []),
         f"reference: {cluster.reference or 'none'}",
         *structure(cluster, devices),
         table("links (each direction) and transport", COLUMNS, links, left=4),
     ]
     for device in devices:
-        parts = [
-            [key, significant(q.value) if dimension == "number" else written(q.value, dimension), q.source, q.note]
-            for key, dimension, q in device.quantities()
-        ]
+        parts = [[key, _said(key, q, dimension), q.source, q.note] for key, dimension, q in device.quantities()]
         lines += [f"device {device.name}: {device.summary}", table(device.name, COLUMNS, parts, left=4)]
     return lines
+
+
+def _said(key: str, quantity: Any, dimension: str) -> str:
+    """A value with its unit, and what it is for."""
+    if dimension == "number":
+        return significant(quantity.value)
+    per = next((words for pattern, words in PER if re.fullmatch(pattern, key)), "")
+    return f"{import_module('sims.units').written(quantity.value, dimension)} {per}".rstrip()
+
+
+def _counted(count: int, what: str) -> str:
+    return f"one {what}" if count == 1 else f"{count} {what}s"
 
 
 def structure(cluster: Any, devices: list[Any]) -> list[str]:
     """What the cluster is made of, a line each: hosts, memory, switches, adapters, racks, transport, stragglers."""
     names = ", ".join(f"{device.name} ({byte_text(device.memory.value)})" for device in devices)
     lines = [
-        f"hosts: {cluster.hosts}, each with {cluster.devices} devices and up to {cluster.ranks_per_host} ranks"
+        f"hosts: {cluster.hosts}, each with {_counted(cluster.devices, 'device')} and up to "
+        + _counted(cluster.ranks_per_host, "rank")
         + (", over which the ranks are spread evenly" if cluster.spread else ""),
         f"devices: {cluster.hosts * cluster.devices}, {names}",
     ]

@@ -24,7 +24,11 @@ from harness.summary import comparison
 
 def main(args: argparse.Namespace) -> int:
     """Run every cell, then show and write the comparison; 1 when one of them diverged."""
-    configs = cells_of(config_of(args), args.methods, args.modes)
+    modes = [_mode(text.strip()) for text in args.modes.split(",")] if args.modes else []
+    if modes:
+        args.mode = modes[0]  # before the config is checked: not every setting is for every mode
+    base = config_of(args)
+    configs = cells_of(base, args.methods, modes or [base.mode])
     writable(args.out, folder=True)
     json_target(args.json)
     cells = run_all(configs, args.out, force=args.force, quiet=args.quiet)
@@ -33,20 +37,19 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
 
 
-def cells_of(base: RunConfig, methods: str, modes: str | None) -> list[RunConfig]:
+def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode]) -> list[RunConfig]:
     """The config of every cell, method by method; whole-graph methods run on one part.
 
     Raises:
-        InputError: unknown method, option or mode.
+        InputError: unknown method or option, or a setting that a mode does not have.
     """
-    chosen = [_mode(text.strip()) for text in modes.split(",")] if modes else [base.mode]
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
         raise InputError("--methods names no method, e.g. --methods vanilla,bns-gcn:p=0.1")
     made: dict[RunConfig, None] = {}
     for name in names:
         whole = parse_method(name, layer0=base.layer0).facts.cut == "none"
-        for mode in chosen:
+        for mode in modes:
             config = replace(base, method=name, mode=mode, parts=1 if whole else base.parts)
             check(config)
             check_driver(config)

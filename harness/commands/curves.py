@@ -55,14 +55,14 @@ class Curve:
 
     Attributes:
         variant: a `sims.variants.Variant`.
-        settles: epochs after the first that the times are means of; 0 where the median epoch speaks for all.
+        cycles: epochs come round again, so that times are means of whole cycles; else of the median epoch, as a run's.
+        settles: what is sent depends on the start for some epochs.
     """
 
     def __init__(self, config: RunConfig, variant: Any, knob: Knob, replay: Any) -> None:
         self.method, self.variant, self.config, self.knob, self.replay = config.method, variant, config, knob, replay
         method = parse_method(config.method, layer0=config.layer0)
-        cycle = method.cycle()
-        self.settles = method.facts.settles or (cycle if cycle > 1 else 0)
+        self.cycles, self.settles = method.cycle() > 1, method.facts.settles > 0
         self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
 
     @property
@@ -87,7 +87,7 @@ class Curve:
         return self.seconds(x)["epoch"]
 
     def seconds(self, x: float) -> dict[str, float]:
-        """Components of the epoch after the first: the median one, of methods that settle later the mean."""
+        """Components of the epoch after the first: the median one, of methods whose epochs come round the mean."""
         return self._at(x)[0]
 
     def sent(self, x: float) -> int:
@@ -102,7 +102,7 @@ class Curve:
         """Whether a process that could move any number of bytes per second would make the epoch shorter."""
         cluster = self.place(x)
         free = replace(cluster, transport=replace(cluster.transport, process=None))
-        seconds, _ = self.replay.time(free).typical(self.config, self.settles > 0)
+        seconds, _ = self.replay.time(free).typical(self.config, self.cycles)
         return bool(seconds["epoch"] < self(x) * (1 - MUCH))
 
     def crosses(self, x: float, link: str) -> bool:
@@ -112,7 +112,7 @@ class Curve:
     def _at(self, x: float) -> tuple[dict[str, float], int, Any]:
         if x not in self._known:
             timed = self.replay.time(self.place(x))
-            self._known[x] = *timed.typical(self.config, self.settles > 0), timed
+            self._known[x] = *timed.typical(self.config, self.cycles), timed
         return self._known[x]
 
 

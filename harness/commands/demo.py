@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
     writable(args.out, folder=True)
     cluster = measure(args.out, quick=True, quiet=args.quiet, ranks=(CONFIG.parts,))
     cells = run_all(
-        cells_of(replace(CONFIG, cluster=str(cluster)), METHODS, "sim,real"),
+        cells_of(replace(CONFIG, cluster=str(cluster)), METHODS, ("sim", "real")),
         args.out / "runs",
         force=True,
         quiet=args.quiet,

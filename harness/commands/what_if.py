@@ -25,7 +25,7 @@ from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.prepare import prepare
 from harness.results import environment, write_atomically
-from harness.runner import check_driver
+from harness.runner import check_driver, data_inputs
 from harness.spec import RunConfig
 from harness.summary import notes_of
 
@@ -36,6 +36,8 @@ SHOWN_POINTS = 6
 
 def main(args: argparse.Namespace) -> int:
     """Record, replay, draw, say what crosses where."""
+    if args.points < 2:
+        raise InputError(f"--points {args.points}: at least 2, the ends of the range")
     knob = _knob(args)
     base = _base(args)
     configs = _configs(args.methods, args.bits, args.recorded, base)
@@ -54,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
         for variant in variants
         for config, replay in zip(configs, replays, strict=True)
     ]
-    xs = np.geomspace(knob.low, knob.high, max(2, args.points)).tolist()
+    xs = np.geomspace(knob.low, knob.high, args.points).tolist()
     nominal = getattr(cluster.links[knob.link], knob.what).value
     return _publish(curves, xs, nominal, knob, sentences(curves, xs, knob), args)
 
@@ -87,12 +89,15 @@ def _base(args: argparse.Namespace) -> RunConfig:
     return config
 
 
-def _configs(methods: str, bits: str | None, recorded: int, base: RunConfig) -> list[RunConfig]:
+def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
     """The config of every method, or one of its bits. Raises InputError for methods and bits.
 
-    Epochs are those that are recorded: as many as it takes until stale rows are stale and what is sent has settled; of
-    a method whose epochs come round again, the first and whole cycles.
+    Epochs are those that are recorded: the first, which is dearer and in no time that is shown, and as many more as it
+    takes until stale rows are stale and what is sent has settled; of a method whose epochs come round again, whole
+    cycles.
     """
+    if recorded is not None and recorded < 2:
+        raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
     widths = _listed(bits)
     found: dict[str, RunConfig] = {}
     useless = bool(widths)
@@ -100,6 +105,8 @@ def _configs(methods: str, bits: str | None, recorded: int, base: RunConfig) -> 
         method = parse_method(text, layer0=base.layer0)
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes
+        if method.facts.timed:
+            raise import_module("sims.replay").refusal(text)
         for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
             found[each] = replace(base, method=each, epochs=recorded or _enough(parse_method(each, layer0=base.layer0)))
     if not found:
@@ -111,16 +118,16 @@ def _configs(methods: str, bits: str | None, recorded: int, base: RunConfig) -> 
 
 def _enough(method: Method) -> int:
     """Epochs to record."""
-    stale, settles, cycle = method.facts.staleness, method.facts.settles, method.cycle()
-    enough = max(stale + 2, settles) if stale or settles else 1
-    return 1 + cycle * max(1, round((enough - 1) / cycle)) if cycle > 1 else enough
+    later, cycle = max(method.facts.staleness + 1, method.facts.settles - 1), method.cycle()
+    return 1 + cycle * max(1, round(later / cycle))
 
 
 def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
     """The config's recording, from an earlier time or made now."""
     recording, sims = import_module("sims.recording"), import_module("sims.replay")
     decides = {key: value for key, value in asdict(config).items() if key not in WHERE}
-    stamp = [recording.FORMAT, environment()["versions"], decides, prepare(config).graph["fingerprint"]]
+    graph = prepare(config).graph["fingerprint"]
+    stamp = [recording.FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
     path = args.out / "recordings" / f"{key}.rec"
     if path.exists() and not args.force:
@@ -160,9 +167,16 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     config = {**recording.config, "mode": ""}
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
     large = [f"{curve.spoken} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
-    means = "epochs recorded, times are means of those after the first; shares of rows depend on how many (--recorded)"
-    settling = {f"{spoken(curve.method)}: {curve.config.epochs} {means}": None for curve in curves if curve.settles}
-    return [*notes_of(known), *large, *settling, *_assumed(curves)]
+    late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
+    return [*notes_of(known), *large, *late, *_assumed(curves)]
+
+
+def _recorded(curve: Curve) -> str:
+    """How many epochs speak for a method whose epochs are not all alike, and how."""
+    found = f"{spoken(curve.method)}: {curve.config.epochs} epochs recorded"
+    if curve.cycles:
+        found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
+    return f"{found}; shares of rows depend on how many (--recorded)"
 
 
 def _assumed(curves: list[Curve]) -> list[str]:
