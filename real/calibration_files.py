@@ -96,7 +96,8 @@ def gpu_cluster_toml(measured: dict[str, Any]) -> str:
     """The text of a cluster file of this host and its GPUs, joined by nothing but the bus that their copies take."""
     about, copies = measured["provenance"], measured["copies"]
     slower = min(copies["to_host"], copies["from_host"])
-    rates = f"pinned copies of 256 MiB: {copies['to_host'] / 1e9:.3g} to the host, {copies['from_host'] / 1e9:.3g} back"
+    there, back = copies["to_host"] / 1e9, copies["from_host"] / 1e9
+    rates = f"pinned copies of 256 MiB: {there:.3g} GB/s to the host, {back:.3g} GB/s back"
     text = [
         *_gpu_provenance(about),
         "# Between GPUs, and what NCCL takes, nothing was measured: see sims/clusters for hosts with NVLink.",

@@ -116,6 +116,35 @@ def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> 
     _save(replace(profile, effect=effect, crowding=_measured(1 + float(share), note)), folder / "device.toml")
 
 
+def add_host(folder: Path, *, quick: bool = True) -> None:
+    """Train tiny graphs on one GPU for real, and write down what its host takes per operator and around effects.
+
+    There the host is all that counts. How many operators and effects an epoch has, simulations of the same runs say.
+
+    Args:
+        folder: `device.toml` and `cluster.toml` of a GPU.
+
+    Raises:
+        InputError: a file cannot be read or written.
+        HaloscopeError: a run failed.
+    """
+    profile, rows = load_device(folder / "device.toml"), []
+    launched = replace(profile, launch=_measured(STEP_S, ""), effect=_measured(0.0, ""))
+    around = replace(profile, launch=_measured(1e-9, ""), effect=_measured(STEP_S, ""))
+    for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
+        config = replace(_workload("single", *SIZES[0], 1, quick), parts=1, model=model, layers=layers)
+        config = replace(config, epochs=SKIPPED_EPOCHS + (20 if quick else 100))
+        measured = _computing(runner.run(replace(config, mode="real", device="cuda", cluster="local")))
+        rows.append((measured, *(_simulated(config, folder, None, device) / STEP_S for device in (launched, around))))
+    measured, operators, effects = np.asarray(rows).T
+    design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
+    launch, effect = nnls(design, np.ones(len(rows)))[0] * SCALES[1]
+    error = float(np.median(np.abs((operators * launch + effects * effect) / measured - 1)))
+    note = f"of the host; fits {len(rows)} real runs within {100 * error:.0f} %, median"
+    found = replace(profile, launch=_measured(max(float(launch), 1e-8), note), effect=_measured(float(effect), note))
+    _save(found, folder / "device.toml")
+
+
 def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile) -> float:
     """What `_computing` says of a simulated run on this device, in the cluster of `folder`."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as beside:

@@ -55,6 +55,7 @@ class SimClock:
         self._hidden = 0.0
         self._device: dict[str, float] = {}  # of the open stretch: component -> seconds of the device
         self._operators: dict[str, int] = {}  # and component -> operators
+        self._host: dict[str, float] = {}  # and component -> seconds of the host beside those of its launches
         self._pending: dict[str, float] = {}
         self._busy = 0.0  # compute seconds that have passed, without the stretch that passes now
         self._busy_since: float | None = None
@@ -106,6 +107,14 @@ class SimClock:
         if not self.paused:
             self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds
             self._operators[self.kind] = self._operators.get(self.kind, 0) + operators
+
+    def charge_host(self, seconds: float) -> None:
+        """Host seconds of the program itself: on a GPU beside the device's, as launches are, else part of them."""
+        if not self._launch_s:
+            self.charge(seconds, 0)
+        elif not self.paused:
+            self.charge(0.0, 0)
+            self._host[self.kind] = self._host.get(self.kind, 0.0) + seconds
 
     def take_pending(self) -> dict[str, float]:
         """Compute that has not passed on the environment's clock yet, by component, in order of first charge."""
@@ -171,11 +180,12 @@ class SimClock:
         """Book the open stretch and leave it to pass."""
         if not self._device:
             return
-        busy, launch = sum(self._device.values()), self._launch_s * sum(self._operators.values())
+        busy = sum(self._device.values())
+        launch = self._launch_s * sum(self._operators.values()) + sum(self._host.values())
         scale = 1.0 if self._pace is None else self._pace()
         for kind, seconds in self._device.items():
             if launch > busy:
-                seconds = self._launch_s * self._operators[kind]
+                seconds = self._launch_s * self._operators[kind] + self._host.get(kind, 0.0)
             self._booked[kind] += seconds * scale
             self._pending[kind] = self._pending.get(kind, 0.0) + seconds * scale
-        self._device, self._operators = {}, {}
+        self._device, self._operators, self._host = {}, {}, {}

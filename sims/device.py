@@ -51,8 +51,9 @@ class DeviceProfile:
             None where an allocator recycles memory of any size.
         release: bytes/s at which memory of new tensors goes back to the system and comes again, paid for tensors of
             any size; None where that is not known.
-        effect: seconds of a rank's program around every effect (the tape, segments of autograd), and what a rank that
-            has waited computes longer (other data went through its caches, the network's threads want the core).
+        effect: seconds of a rank's program around every effect (the tape, segments of autograd), of the host on a GPU,
+            and what a CPU rank that has waited computes longer (other data went through its caches, the network's
+            threads want the core).
         crowding: how much longer operators other than codecs take in a real run, where other ranks and what they send
             go through the same caches, than where they were watched one by one.
         overlap: stream (of OVERLAP) -> factor; a stream without one is not slowed.

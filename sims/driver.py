@@ -222,7 +222,7 @@ class Run:
             effect = self._step(rank, answer)
             answer = None  # its tensors belong to the program now
             if not isinstance(effect, Finished) and self.profiles[rank].effect.value:
-                self.clocks[rank].charge(self.profiles[rank].effect.value, 0)
+                self.clocks[rank].charge_host(self.profiles[rank].effect.value)
             yield from self._work(rank)
             if self.tracks and not isinstance(effect, Finished):
                 self.tracks[rank].effect(effect, self.clocks[rank].paused)

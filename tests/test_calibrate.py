@@ -116,7 +116,7 @@ def test_files_of_gpus_say_what_was_measured(tmp_path: Path) -> None:
         assert quantity.source == "measured"
     assert (cluster.hosts, cluster.devices, cluster.transport.kind) == (1, 2, "nccl")
     assert cluster.links["bus"].bandwidth.value == pytest.approx(50e9)
-    assert "53 to the host, 50 back" in cluster.links["bus"].bandwidth.note
+    assert "53 GB/s to the host, 50 GB/s back" in cluster.links["bus"].bandwidth.note
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

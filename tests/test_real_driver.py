@@ -93,6 +93,13 @@ def test_gpu_ranks_equal_loopback(tmp_path: Path, backend: str, parts: int) -> N
             assert sum(a["seconds"][name] for name in COMPONENTS) == a["seconds"]["epoch"] > 0
 
 
+@pytest.mark.processes
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_killed_gpu_rank_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL in epoch 2"):
+        start("killed", tmp_path, 3, where=("cuda", "gloo"))
+
+
 @pytest.fixture(scope="module")
 def slips(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """What two ranks say of every slip that both of them notice."""

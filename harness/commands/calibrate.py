@@ -23,6 +23,7 @@ def main(args: argparse.Namespace) -> int:
         if args.lab:
             raise InputError("--device cuda measures the GPUs of this host; --lab has none")
         path = import_module("real.calibrate").calibrate_gpu_to(args.out, quick=args.quick)
+        import_module("sims.calibrated").add_host(args.out, quick=args.quick)
     else:
         path = measure(args.out, quick=args.quick, hosts=parse_lab(args.lab) if args.lab else None)
     cluster: Any = import_module("sims.topology").load_cluster(path)
