@@ -90,12 +90,7 @@ def calibrate_gpu(quick: bool = True) -> dict[str, Any]:
         device: as of `calibrate`.
         copies: `real.gpu_probes.host_copies`.
         provenance: GPU, how many of them, versions, date, seconds it took.
-
-    Raises:
-        InputError: there is no usable GPU.
     """
-    if not torch.cuda.is_available():
-        raise InputError("--device cuda, but no GPU is visible here; without it, calibrate measures the CPU")
     begin, budget_s = time.perf_counter(), 0.05 if quick else 0.5
     on, found = bench("cuda", budget_s), measure(budget_s, "cuda")
     about = torch.cuda.get_device_properties(0)
@@ -172,7 +167,9 @@ def calibrate_to(
 
 
 def calibrate_gpu_to(folder: Path, quick: bool = True) -> Path:
-    """The same of this host's GPUs. Raises InputError: the folder cannot be written, or as `calibrate_gpu`."""
+    """The same of this host's GPUs. Raises InputError: there is none, or the folder cannot be written."""
+    if not torch.cuda.is_available():
+        raise InputError("--device cuda, but no GPU is visible here; without it, calibrate measures the CPU")
     _make(folder)
     measured = calibrate_gpu(quick)
     write_atomically(folder / "device.toml", gpu_device_toml(measured).encode())

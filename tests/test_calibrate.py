@@ -122,7 +122,7 @@ def test_files_of_gpus_say_what_was_measured(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_no_gpu_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no GPU is visible"):
-        calibrate.calibrate_gpu_to(tmp_path)
+        calibrate.calibrate_gpu_to(tmp_path / "calibration")
     assert not list(tmp_path.iterdir())
 
 
