@@ -117,10 +117,12 @@ def inputs(config: RunConfig) -> dict[str, str]:
 
 
 def data_inputs(config: RunConfig) -> dict[str, str]:
-    """Those of `inputs` that every driver reads: recorded rates, the description of a workload."""
+    """Those of `inputs` that every driver reads: recorded rates, a workload's description and exported partition."""
     named = {"rates": Path(config.rates)} if config.rates else {}
     if is_workload(config.dataset):
-        named["workload"] = read_description(config.dataset)[0]
+        named["workload"], description, _ = read_description(config.dataset)
+        if description.parts.partition:
+            named["partition"] = named["workload"].parent / description.parts.partition
     try:
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
     except OSError as error:

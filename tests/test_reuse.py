@@ -14,7 +14,7 @@ import pytest
 from harness import cli, results
 from harness.commands.cells import run_or_reuse
 from harness.errors import InputError
-from harness.runner import run
+from harness.runner import inputs, run
 from harness.spec import RunConfig
 from sims.device import DEVICES
 from sims.topology import CLUSTERS
@@ -105,6 +105,16 @@ def test_rates_and_workloads(tmp_path: Path, reused: Callable[..., bool]) -> Non
     assert not reused(**described) and reused(**described)
     older(counts, WORKLOAD.format(1001))
     assert not reused(**described)
+
+
+def test_a_partition_that_a_workload_names(tmp_path: Path) -> None:
+    described, parts = tmp_path / "counts.toml", tmp_path / "partition.json"
+    described.write_text(WORKLOAD.format(1000).replace("cut = 'hash'", "partition = 'partition.json'"))
+    config = RunConfig(dataset=str(described), shapes_only=True, mode="sim", cluster="ethernet-1g")
+    older(parts, "{}")
+    before = inputs(config)
+    older(parts, '{"parts": []}')
+    assert {name for name, found in inputs(config).items() if found != before[name]} == {"partition"}
 
 
 def test_results_that_do_not_say_what_they_were_made_of(tmp_path: Path, reused: Callable[..., bool]) -> None:
