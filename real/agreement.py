@@ -110,7 +110,7 @@ class Agreement:
 
         def check() -> None:
             if note is not None and mine is not None:
-                compare(source, Note.unpack(note.result().cpu()), self.link.rank, mine)
+                compare(source, Note.unpack(note.result()), self.link.rank, mine)
 
         behind = note is not None or self.receives.under_way(source)
         if started and behind:

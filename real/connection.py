@@ -30,6 +30,9 @@ STARTUP_S = 300.0
 PREPARE_S = 3600.0
 """How long the first rank of a machine may take to load and partition a graph, where nothing else is said."""
 
+SHARING = "HALOSCOPE_NCCL_SHARES_GPUS"
+"""Variable that lets ranks share a GPU over NCCL, for tests: who sets it gives every rank an NCCL_HOSTID of its own."""
+
 LOOK_S = 1.0
 """How often a rank that waits for others to start asks whether one has failed."""
 
@@ -158,9 +161,7 @@ def _backend(name: str, device: torch.device, local_size: int) -> str:
         return "nccl" if device.type == "cuda" and not shared and dist.is_nccl_available() else "gloo"
     if name == "nccl" and device.type != "cuda":
         raise InputError("backend nccl needs --device cuda; use --backend gloo on CPUs")
-    if (
-        name == "nccl" and shared and "NCCL_HOSTID" not in os.environ
-    ):  # ranks that pass for hosts may share: slow, a test
+    if name == "nccl" and shared and SHARING not in os.environ:
         raise InputError(f"backend nccl: {local_size} ranks cannot share {torch.cuda.device_count()} GPUs; use gloo")
     return name
 

@@ -149,7 +149,7 @@ def _pair(link: Link, effect: Send | Recv) -> Pending:
     if like.numel() == 0:
         return Pending(lambda: torch.empty_like(like))
     pending = link.recv(like.numel() * like.element_size(), effect.source)
-    return pending.then(lambda data: from_bytes(data, like.dtype, tuple(like.shape)))
+    return pending.then(lambda data: from_bytes(data.to(link.device), like.dtype, tuple(like.shape)))
 
 
 def _check_booked(effect: Effect, link: Link, sent: np.ndarray) -> None:

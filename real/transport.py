@@ -194,10 +194,10 @@ class Link:
         return Pending(lambda: None, lambda: self._wait_pair(work, source))
 
     def recv(self, num_bytes: int, source: int, tag: int = 0) -> Pending:
-        """Bytes from one rank; answers uint8 [num_bytes]."""
+        """Bytes from one rank; answers uint8 [num_bytes] in host memory."""
         buffer = self._host_buffer(num_bytes)
         work = self._call(lambda: dist.irecv(buffer, source, tag=tag))
-        return Pending(lambda: buffer.to(self.device), lambda: self._wait_pair(work, buffer))
+        return Pending(lambda: buffer, lambda: self._wait_pair(work, buffer))
 
     def gather_host(self, row: Tensor) -> list[Tensor]:
         """Every rank's host tensor, in rank order; shapes must be equal. Blocks. For checks, not for payload."""

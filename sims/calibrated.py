@@ -2,7 +2,8 @@
 
 The operators are watched in small training runs of every method (`sims.profiling`), one process per core at once, so
 that they share caches and memory as the ranks of a run do. How much longer a real run's ranks compute is measured in
-real runs. The graphs are made for this; no run that a prediction is judged on is looked at.
+real runs; so is what a GPU's host takes. The graphs are made for this; no run that a prediction is judged on is looked
+at.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The modelled clock of one rank: where its seconds went, exactly, so that the components sum to the epoch.
 
 Compute that the ledger charges gathers in a stretch until the next effect (or the end of the epoch). A stretch takes as
-long as the device is busy or, on a GPU, as long as the host needs to launch it, whichever is more. It is booked when it
-is closed and passes on SimPy's clock at the next effect; waiting is booked by the driver when it is over.
+long as the device is busy or, on a GPU, as long as the host needs to launch it and for the program around effects,
+whichever is more. It is booked when it is closed and passes on SimPy's clock at the next effect; waiting is booked by
+the driver when it is over.
 """
 
 from __future__ import annotations

@@ -26,9 +26,11 @@ def check(config: RunConfig) -> None:
 def reads(config: RunConfig) -> dict[str, str]:
     """A hash of all that is known of the cluster: with what the config changes, its devices, and its library."""
     cluster = load_cluster(config.cluster)
-    devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
+    names = list(dict.fromkeys(cluster.profiles))
+    devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
     library = load_tuning() if cluster.transport.kind == "nccl" else None
-    return {"cluster": hashlib.sha256(msgspec.json.encode([cluster, devices, library])).hexdigest()}
+    known = [replace(cluster, profiles=()), devices, order, library]  # by content: wherever the device files lie
+    return {"cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest()}
 
 
 def execute(job: Job) -> Execution:

@@ -36,8 +36,7 @@ def changed(table: Table, changes: Sequence[str]) -> Table:
         whole = [known for known in _dotted(table.values) if known.endswith(f".{key}")]
         if key.partition(".")[0] not in table.values and whole:
             raise InputError(f"{table.where}: write {' or '.join(f'{known}={value}' for known in whole)}, not {change}")
-        found = _from_here(value) if key == "hosts.device" else _value(value)
-        values = _put(values, key.split("."), found, f"{table.where}: {key}")
+        values = _put(values, key.split("."), _value(value), f"{table.where}: {key}")
     return Table(values, table.where)
 
 
@@ -54,13 +53,9 @@ def varied(cluster: Cluster, link: str, what: str, value: float) -> Cluster:
     return replace(cluster, links={**cluster.links, link: spec})
 
 
-def _from_here(devices: str) -> str:
-    """A list of devices, such as "mine.toml x 2, l4", with the paths in it made absolute."""
-    found = []
-    for entry in devices.split(","):
-        name, by, count = entry.strip().partition(" x ")
-        found.append((str(Path(name).absolute()) if name.endswith(".toml") else name) + by + count)
-    return ", ".join(found)
+def paths_from(changes: Sequence[str], file: Path) -> Path:
+    """The folder that device files are looked up from: the current one where a change names them, else the file's."""
+    return Path.cwd() if any(change.startswith("hosts.device=") for change in changes) else file.parent
 
 
 def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -161,7 +161,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         reference=top.text("reference", ""),
         hosts=count,
         devices=devices,
-        profiles=_profiles(hosts, path, count, devices),
+        profiles=_profiles(hosts, overrides.paths_from(changes, path), count, devices),
         devices_per_switch=hosts.integer("devices_per_switch", 0, minimum=0),
         nics=hosts.integer("nics", 1),
         nics_on=hosts.text("nics_on", "root", choices=("root", "switch")),
@@ -211,11 +211,11 @@ def of_lab(lab: LabSpec) -> Cluster:
     )
 
 
-def _profiles(hosts: Table, path: Path, count: int, devices: int) -> tuple[str, ...]:
+def _profiles(hosts: Table, folder: Path, count: int, devices: int) -> tuple[str, ...]:
     """`device` of a cluster file as one profile per device: "NAME", or "NAME x COUNT, NAME x COUNT".
 
     The counts cover the devices of one host, every host being alike, or those of all hosts in order. A profile's name
-    stays as it is; a profile's path is relative to the cluster file.
+    stays as it is; a profile's path is relative to `folder`.
     """
     names: list[str] = []
     for entry in hosts.text("device").split(","):
@@ -223,7 +223,7 @@ def _profiles(hosts: Table, path: Path, count: int, devices: int) -> tuple[str, 
         if by and not times.strip().isdigit():
             raise InputError(f"{hosts.where}.device: {entry.strip()!r} is not a profile, or PROFILE x COUNT")
         name = (name if by else times).strip()
-        names += [str(path.parent / name) if name.endswith(".toml") else name] * (int(times) if by else 1)
+        names += [str(folder / name) if name.endswith(".toml") else name] * (int(times) if by else 1)
     if len(names) == 1:
         return tuple(names)
     if len(names) not in (devices, count * devices):

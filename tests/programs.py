@@ -24,7 +24,7 @@ from harness.rank import Rank
 from harness.trampoline import blame
 from real.agreement import UNHURRIED
 from real.child import ERROR_PREFIX
-from real.connection import connect
+from real.connection import SHARING, connect
 from real.driver import run
 from real.health import end_process
 from tests.slips import slips
@@ -267,7 +267,7 @@ PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
 def share_gpus(backend: str) -> None:
     """Let the ranks of this machine share a GPU over NCCL: each passes for a host of its own, on loopback. Slow."""
     if backend == "nccl":
-        os.environ |= {"NCCL_HOSTID": f"rank{os.environ['RANK']}", "NCCL_SOCKET_IFNAME": "lo"}
+        os.environ |= {SHARING: "1", "NCCL_HOSTID": f"rank{os.environ['RANK']}", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend: str = "auto") -> int:

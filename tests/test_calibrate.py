@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.cli import main
 from harness.errors import InputError
 from real import calibrate, calibration_files
 from real.link_probes import KINDS, SIZES, Line, fit, sent, typical
@@ -120,9 +121,12 @@ def test_files_of_gpus_say_what_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_no_gpu_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no GPU is visible"):
-        calibrate.calibrate_gpu_to(tmp_path / "calibration")
+def test_no_gpu_is_an_input_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "calibration")
+    assert main(["calibrate", "--device", "cuda", "--out", out]) == 2
+    assert "no GPU is visible here" in capsys.readouterr().err
+    assert main(["calibrate", "--device", "cuda", "--lab", "lab:2x1gbit", "--out", out]) == 2
+    assert "--lab has none" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

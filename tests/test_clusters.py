@@ -123,8 +123,8 @@ def test_devices_on_the_command_line_are_looked_up_from_here(
 ) -> None:
     """And those that a cluster file names, beside that file."""
     device = (DEVICES / "cpu-epyc-1core.toml").read_text()
-    for folder in ("here", "there"):
-        (tmp_path / folder).mkdir()
+    for folder in ("here", "there", "a, b x c"):
+        (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "dev.toml").write_text(device.replace("cpu-epyc-1core", folder))
     text = (CLUSTERS / "ethernet-1g.toml").read_text()
     (tmp_path / "there" / "lab.toml").write_text(text.replace('"cpu-epyc-1core"', '"dev.toml"'))
@@ -132,11 +132,14 @@ def test_devices_on_the_command_line_are_looked_up_from_here(
     for named, folder in (
         ("ethernet-1g:hosts.device=dev.toml", "here"),
         ("../there/lab.toml", "there"),
-        ("../there/lab.toml:hosts.device=dev.toml x 1", "here"),
+        ("../there/lab.toml:hosts.device=dev.toml  x 1", "here"),
         ("../there/lab.toml:hosts.device=../there/dev.toml", "there"),
     ):
         assert main(["clusters", "show", named]) == 0
         assert f"device {folder}:" in capsys.readouterr().out, named
+    monkeypatch.chdir(tmp_path / "a, b x c")
+    assert main(["clusters", "show", "ethernet-1g:hosts.device=dev.toml"]) == 0
+    assert "device a, b x c:" in capsys.readouterr().out
 
 
 def test_show_says_what_a_number_is_for_and_counts_one_thing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harness.codecs import Cast, Codec, StochasticRows
+from harness.codecs import Cast, Codec, LinearRows, StochasticRows
 from harness.errors import InputError
-from harness.kernels import threads
+from harness.kernels import quantize_cuda, threads
 from harness.kernels.quantize_torch import dequantize_torch, half_floor, quantize_torch
 
 BITS = (1, 2, 4, 8, 16)
@@ -83,6 +83,17 @@ def test_torch_operators_give_the_same_codes(codec: StochasticRows, x: Tensor, k
     assert torch.equal(codes, codes_torch) and torch.equal(side, side_torch)
     decoded = codec.decode((codes, side), x.shape[1], torch.float32)
     assert torch.equal(decoded, dequantize_torch(codes, side, codec.bits, x.shape[1])) and decoded.isfinite().all()
+
+
+def test_without_triton_gpus_use_torch_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantize_cuda, "triton", None)
+    x = torch.randn(50, 37, generator=torch.Generator().manual_seed(1))
+    for bits in BITS:
+        stochastic, nearest = StochasticRows(bits), LinearRows(bits)
+        payload = stochastic.encode(x, 5)
+        assert all(map(torch.equal, payload, quantize_cuda.quantize(x, bits, 5, False)))
+        assert torch.equal(stochastic.decode(payload, 37, torch.float32), quantize_cuda.dequantize(*payload, bits, 37))
+        assert all(map(torch.equal, nearest.encode(x, 0), quantize_cuda.quantize_linear(x, bits)))
 
 
 @pytest.mark.parametrize("codec", EVERY, ids=lambda c: c.name)

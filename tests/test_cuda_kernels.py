@@ -49,7 +49,7 @@ def test_nearest_codes_are_those_of_the_cpu(bits: int, shape: tuple[int, int]) -
 
 
 @pytest.mark.parametrize("bits", [2, 8])
-def test_torch_operators_are_the_path_without_triton(bits: int) -> None:
+def test_torch_operators_on_a_gpu_give_the_same_codes(bits: int) -> None:
     x = torch.randn(300, 37, generator=torch.Generator().manual_seed(1)).cuda()
     for ours, theirs in (
         (StochasticRows(bits, "fp16").encode(x, 5), quantize_torch(x, bits, 5, True)),

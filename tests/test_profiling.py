@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +15,11 @@ from harness.methods.registry import METHODS
 from harness.results import Result
 from harness.spec import RunConfig
 from sims import calibrated, profiling
+from sims.clock import SimClock
 from sims.device import Work, load_device, save_device
+from sims.memory import LiveMemory
 from sims.profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.topology import CLUSTERS
 from sims.units import Quantity
 
 SMALL = RunConfig(
@@ -117,3 +121,47 @@ def test_workloads_run_every_method(quick: bool) -> None:
     assert {config.model for config in found} == {"gcn", "sage", "gat"}
     assert all(config.epochs > profiling.SKIPPED_EPOCHS and config.eval_every == -1 for config in found)
     assert len(found) == len(set(found))
+
+
+def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are "real" on a host of 20 us per operator and 100 us around an effect, of a fast GPU."""
+    gpu = load_device("h100-80gb-vm")
+    there = (CLUSTERS / "h100-1.toml").read_text().replace('"h100-80gb-vm"', '"device.toml"')
+    truth = tmp_path / "truth"
+    truth.mkdir()
+    for folder, device in (
+        (tmp_path, gpu),
+        (truth, replace(gpu, launch=Quantity(20e-6), effect=Quantity(100e-6))),
+    ):
+        (folder / "device.toml").write_text("")
+        save_device(device, folder / "device.toml")
+        (folder / "cluster.toml").write_text(there)
+
+    def run(config: RunConfig) -> Result:
+        if config.mode == "real":
+            assert config.device == "cuda" and config.parts == 1
+            config = replace(config, mode="sim", device="cpu", cluster=str(truth / "cluster.toml"))
+        return simulated(config)
+
+    simulated = calibrated.runner.run
+    monkeypatch.setattr(calibrated.runner, "run", run)
+    calibrated.add_host(tmp_path)
+    found = load_device(tmp_path / "device.toml")
+    assert found.launch.value == pytest.approx(20e-6, rel=0.01) and found.launch.source == "measured"
+    assert found.effect.value == pytest.approx(100e-6, rel=0.05)
+    assert "6 real runs within 0 %" in found.launch.note
+
+
+@pytest.mark.parametrize(("device", "host_s"), [("h100-80gb-vm", 0.0), ("cpu-epyc-1core", 0.3)])
+def test_a_programs_own_seconds_pass_beside_a_gpu(device: str, host_s: float) -> None:
+    """A GPU that is busy for longer hides them; a CPU does not."""
+    profile, env = load_device(device), simpy.Environment()
+    clock = SimClock(env, LiveMemory(), launch_s=profile.host_launch)
+    clock.begin_epoch()
+    clock.charge(1.0, 1)
+    clock.charge_host(0.3)
+    assert clock.end_epoch()["compute"] == pytest.approx(1.0 + host_s)
+    clock.begin_epoch()
+    clock.charge(0.1, 1)
+    clock.charge_host(0.3)
+    assert clock.end_epoch()["compute"] == pytest.approx(0.1 + 0.3 if host_s else 0.3 + profile.launch.value)

@@ -18,7 +18,7 @@ from harness import loopback
 from harness.effects import Rows
 from harness.errors import InputError, ProgramError
 from harness.rank import COMPONENTS, Rank
-from real.connection import _backend, connect
+from real.connection import SHARING, _backend, connect
 from real.driver import run
 from real.launch import RankFailed, launch
 from real.transport import flat_bytes, from_bytes
@@ -268,7 +268,7 @@ def test_bad_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, variables:
 def test_backend_follows_the_device(
     monkeypatch: pytest.MonkeyPatch, name: str, device: str, local_size: int, expected: str
 ) -> None:
-    monkeypatch.delenv("NCCL_HOSTID", raising=False)
+    monkeypatch.delenv(SHARING, raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     if " " in expected:
@@ -276,6 +276,8 @@ def test_backend_follows_the_device(
             _backend(name, torch.device(device), local_size)
     else:
         assert _backend(name, torch.device(device), local_size) == expected
+    monkeypatch.setenv(SHARING, "1")
+    assert device == "cpu" or _backend("nccl", torch.device(device), 3) == "nccl"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

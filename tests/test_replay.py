@@ -31,7 +31,8 @@ from tests.settings import SETTINGS
 from tests.simulated import each
 from tests.test_drivers import config
 
-HERE, ELSEWHERE = "sylvie-2x8", ("cdfgnn-2x8a800", "ethernet-1g:stragglers.jitter=0.2")
+HERE = "sylvie-2x8"
+ELSEWHERE = ("cdfgnn-2x8a800", "ethernet-1g:stragglers.jitter=0.2", "h100-8:hosts.device=h100-80gb-vm")
 
 
 async def busy(rank: Rank) -> list[dict[str, float]]:

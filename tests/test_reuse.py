@@ -62,12 +62,21 @@ def test_what_a_cluster_is_made_of(files: tuple[Path, Path], reused: Callable[..
     assert reused(cluster=str(cluster)), "a newer file that says the same"
 
 
-def test_a_device_that_the_command_line_names(files: tuple[Path, Path], reused: Callable[..., bool]) -> None:
+def test_a_device_that_the_command_line_names(
+    tmp_path: Path, files: tuple[Path, Path], reused: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, device = files
     named = f"ethernet-1g:hosts.device={device}"
     assert not reused(cluster=named) and reused(cluster=named)
     older(device, DEVICE.replace('launch = { value = "', 'launch = { value = "1'))
     assert not reused(cluster=named)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (moved / device.name).write_text(device.read_text())
+    monkeypatch.chdir(tmp_path)
+    before = inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml"))
+    monkeypatch.chdir(moved)
+    assert inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")) == before
     device.unlink()
     with pytest.raises(InputError, match="cannot read device file"):
         reused(cluster=named)

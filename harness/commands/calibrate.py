@@ -22,6 +22,7 @@ def main(args: argparse.Namespace) -> int:
     if args.device == "cuda":
         if args.lab:
             raise InputError("--device cuda measures the GPUs of this host; --lab has none")
+        show([f"measuring a GPU ({'one to two minutes' if args.quick else 'some minutes'}; keep it idle)"], stderr())
         path = import_module("real.calibrate").calibrate_gpu_to(args.out, quick=args.quick)
         import_module("sims.calibrated").add_host(args.out, quick=args.quick)
     else:
@@ -43,7 +44,7 @@ def measure(
     """Write device and cluster file of this machine into `out`; answers the path of the latter.
 
     See `real.calibrate` for machine and collectives (among every number in `ranks`, 2 to 4 by default; `hosts`: between
-    those of a lab), `sims.calibrated` for operators.
+    those of a lab), `sims.calibrated` for operators. Of a CPU; a GPU's are `calibrate_gpu_to` and `add_host`.
     """
     if not quiet:
         show([f"measuring this machine ({'one to four minutes' if quick else 'some minutes'}; keep it idle)"], stderr())

@@ -11,7 +11,7 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("calibration"), metavar="DIR", help="folder (default: calibration/)"
     )
-    text = "what runs are to train on: cpu, or this host's GPUs, of which the first is measured (default: cpu)"
+    text = "what runs will train on: cpu, or this host's GPUs: the first is measured, no --lab (default: cpu)"
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help=text)
     text = "measure collectives between the hosts of a lab instead, unshaped (root)"
     parser.add_argument("--lab", metavar="lab:3x1gbit", help=text)

@@ -26,7 +26,7 @@ NEEDED = (
     "torch", "torch_geometric", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib",
     "msgspec", "rich",
 )  # fmt: skip
-OPTIONAL = {"triton": "compiled kernels on CUDA"}
+OPTIONAL = {"triton": "compiled kernels on CUDA; compiles with a C compiler"}
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # bits of CapEff, capabilities(7)
 
 

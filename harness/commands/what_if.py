@@ -176,7 +176,7 @@ def _recorded(curve: Curve) -> str:
     found = f"{spoken(curve.method)}: {curve.config.epochs} epochs recorded"
     if curve.cycles:
         found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
-    return f"{found}; shares of rows depend on how many (--recorded)"
+    return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found
 
 
 def _assumed(curves: list[Curve]) -> list[str]:
