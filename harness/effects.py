@@ -122,7 +122,17 @@ class AllToAll(Effect):
         known = (part.recv * part.row_bytes for part in self.parts if part.recv is not None)
         return sum(known, np.zeros(len(self.parts[0].send), np.int64))
 
-    @property
+    @cached_property
+    def outgoing_bytes(self) -> int:
+        """Sum of `outgoing`."""
+        return int(self.outgoing.sum())
+
+    @cached_property
+    def incoming_bytes(self) -> int:
+        """Sum of `incoming`."""
+        return int(self.incoming.sum())
+
+    @cached_property
     def unknown(self) -> int:
         """Parts of which only the sender knows how many rows travel."""
         return sum(part.recv is None for part in self.parts)

@@ -34,39 +34,42 @@ class Round:
 
     def arrive(self, rank: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event | None:
         """Rank `rank` is there with bytes for and from every rank; answers the end of its part, None without part."""
-        transfers, src, dst, nbytes = _ready(self._here, rank, outgoing, incoming)
+        transfers = _transfers(rank, outgoing, incoming)
         if transfers == 0:
             return None
         self._group[rank], done = self._wire.network.group(transfers)
-        if len(src):
-            self._wire.begin(src, dst, nbytes, self._group[src], self._group[dst])
+        self._wire.begin(transfers, self._here, self._group, rank, outgoing, incoming)
         return done
 
 
 @njit(cache=True, nogil=True)
-def _ready(here: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes) -> tuple[int, Bytes, Bytes, Bytes]:
-    """Rank `rank` arrives among those `here`: its transfers in all, and src, dst and bytes of those that begin."""
-    peer, nbytes = np.empty(2 * here.shape[0], np.int64), np.empty(2 * here.shape[0], np.int64)
-    sends, sent = _to_peers(here, rank, outgoing, peer, nbytes)
-    receives, received = _to_peers(here, rank, incoming, peer[sent:], nbytes[sent:])
-    begun = sent + received
-    src, dst = np.full(begun, rank), np.full(begun, rank)
-    dst[:sent], src[sent:] = peer[:sent], peer[sent:begun]
-    here[rank] = here[rank] or sends + receives > 0
-    return sends + receives, src, dst, nbytes[:begun].copy()
+def _transfers(rank: int, outgoing: Bytes, incoming: Bytes) -> int:
+    """How many transfers a rank has with others."""
+    found = 0
+    for other in range(outgoing.shape[0]):
+        if other != rank:
+            found += (outgoing[other] != 0) + (incoming[other] != 0)
+    return found
 
 
 @njit(cache=True, nogil=True)
-def _to_peers(here: np.ndarray, rank: int, given: Bytes, peer: Bytes, nbytes: Bytes) -> tuple[int, int]:
-    """How many other ranks are given bytes, and how many of these are here: their numbers and bytes are filled in."""
-    transfers, begun = 0, 0
-    for other in range(here.shape[0]):
-        if given[other] != 0 and other != rank:
-            transfers += 1
-            if here[other]:
-                peer[begun], nbytes[begun] = other, given[other]
-                begun += 1
-    return transfers, begun
+def _begin(
+    pairs: np.ndarray, groups: np.ndarray, taken: int, here: np.ndarray, group: np.ndarray, rank: int,
+    outgoing: Bytes, incoming: Bytes,
+) -> int:  # fmt: skip
+    """Rank `rank` arrives among those `here`: its transfers that begin are written behind those `taken`, sent ones
+    first. Answers how many are taken then.
+    """
+    here[rank] = True
+    for sends in (True, False):
+        given = outgoing if sends else incoming
+        for other in range(here.shape[0]):
+            if given[other] != 0 and other != rank and here[other]:
+                src, dst = (rank, other) if sends else (other, rank)
+                pairs[0, taken], pairs[1, taken], pairs[2, taken] = src, dst, given[other]
+                groups[taken, 0], groups[taken, 1] = group[src], group[dst]
+                taken += 1
+    return taken
 
 
 class Operation:
@@ -77,6 +80,15 @@ class Operation:
         self.sends: np.ndarray | None = None  # int64 [from, to]; only where receivers do not know what they get
         self._arrived = 0
         self._everyone: simpy.Event | None = None
+        self._owed: dict[int, float] = {}
+
+    def owe(self, rank: int, seconds: float) -> None:
+        """Rank `rank` has its processor busy for so long before its next transfers begin."""
+        self._owed[rank] = self._owed.get(rank, 0.0) + seconds
+
+    def due(self, rank: int) -> float:
+        """What rank `rank` owes by now, which it pays at once."""
+        return self._owed.pop(rank, 0.0)
 
     def announce(self, rank: int, sends: Bytes) -> None:
         """Rank `rank` says how many bytes it sends to every rank."""
@@ -124,37 +136,53 @@ class Wire:
         self.env, self.network, self.placement, self.message_s = env, network, placement, message_s
         self.size = placement.size
         self.library: Library
-        self._begun: list[tuple[np.ndarray, ...]] = []
+        self._taken = 0  # transfers that begin in this instant, and room for more: src, dst and bytes, and the groups
+        self._pairs, self._groups = np.empty((3, 0), np.int64), np.empty((0, 2), np.int64)
 
-    def begin(self, src: Bytes, dst: Bytes, nbytes: Bytes, src_group: Bytes, dst_group: Bytes) -> None:
-        """Begin transfers src[i] -> dst[i] that the two groups count; those of one instant go together."""
-        if not self._begun:
+    def begin(
+        self, most: int, here: np.ndarray, group: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes
+    ) -> None:
+        """Begin a rank's transfers, `most` or fewer, with those that are here; those of one instant go together.
+
+        Args:
+            here: bool [ranks], whom the rank joins.
+            group: int64 [ranks], the groups that count each rank's transfers.
+        """
+        if self._taken + most > len(self._groups):
+            more = self._taken + most
+            self._pairs = np.concatenate([self._pairs, np.empty((3, more), np.int64)], axis=1)
+            self._groups = np.concatenate([self._groups, np.empty((more, 2), np.int64)])
+        idle = self._taken == 0
+        self._taken = _begin(self._pairs, self._groups, self._taken, here, group, rank, outgoing, incoming)
+        if idle and self._taken:
             call_late(self.env, self._add_begun)
-        self._begun.append((src, dst, nbytes, src_group, dst_group))
 
     def _add_begun(self, _: simpy.Event) -> None:
-        src, dst, nbytes, *groups = (np.concatenate(column) for column in zip(*self._begun, strict=True))
-        self._begun.clear()
+        src, dst, nbytes = self._pairs[:, : self._taken].copy()
+        groups, self._taken = self._groups[: self._taken].copy(), 0
         lanes = self.placement.lanes(src, dst)
         latency = self.library.latency(src, dst, nbytes, *lanes)
-        self.network.add_lanes(*lanes, nbytes, latency, np.stack(groups, axis=1))
+        self.network.add_lanes(*lanes, nbytes, latency, groups, last=True)
 
     def round(
         self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes
     ) -> Waits:
-        """A rank's part of one round: the software cost of its messages, then its transfers."""
+        """A rank's part of one round: what it owes and the software cost of its messages, then its transfers."""
+        owed = operation.due(rank)
         if self.message_s:
-            messages = int(np.count_nonzero(outgoing)) - int(outgoing[rank] > 0)
-            if messages:
-                yield self.env.timeout(messages * self.message_s)
+            owed += (int(np.count_nonzero(outgoing)) - int(outgoing[rank] > 0)) * self.message_s
+        if owed:
+            yield self.env.timeout(owed)
         if number not in operation.rounds:
             operation.rounds[number] = Round(self)
         done = operation.rounds[number].arrive(rank, outgoing, incoming)
         if done is not None:
             yield done
 
-    def together(self, operation: Operation, flows: Callable[[], Flows]) -> Waits:
+    def together(self, operation: Operation, rank: int, flows: Callable[[], Flows]) -> Waits:
         """The last rank that arrives begins the flows; every rank is done when all of them are."""
+        if owed := operation.due(rank):
+            yield self.env.timeout(owed)
         everyone, last = operation.gather(self)
         if last:
             all_flows = flows()

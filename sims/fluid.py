@@ -109,24 +109,26 @@ def fill(fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, rate
     left = np.maximum(fabric.capacity - used, 0.0)
     taken, touched = np.zeros(num_rows, np.int64), np.empty(num_rows, np.int64)
     loaded: Ints = np.flatnonzero(load)
+    share = np.empty(loaded.shape[0])
     while loaded.shape[0] > 0:
-        share, kept = np.inf, 0
+        least, kept = np.inf, 0
         for link in loaded:
             if load[link] > 0:
-                share = min(share, left[link] / load[link])
-                loaded[kept] = link
+                loaded[kept], share[kept] = link, left[link] / load[link]
+                least = min(least, share[kept])
                 kept += 1
         loaded = loaded[:kept]
-        for link in loaded:
-            if load[link] > 0 and left[link] <= share * _SAME_SHARE * load[link]:
-                found = _freeze(fabric, link, share, start, member, head, tail, rate, count, taken, touched)
-                _take(fabric, share, left, load, count, taken, touched[:found])
+        for at in range(kept):
+            link = loaded[at]
+            if share[at] <= least * _SAME_SHARE and load[link] > 0 and left[link] <= least * _SAME_SHARE * load[link]:
+                found = _freeze(fabric, link, least, start, member, head, tail, rate, count, taken, touched)
+                _take(fabric, least, left, load, count, taken, touched[:found])
     for flow in range(head.shape[0]):
         if rate[flow] < 0.0:
             rate[flow] = np.inf
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _freeze(
     fabric: Fabric,
     link: int,
@@ -158,7 +160,7 @@ def _freeze(
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _take(fabric: Fabric, share: float, left: Floats, load: Ints, count: Ints, taken: Ints, touched: Ints) -> None:
     """Take the rates of the flows that were frozen from the links of their rows."""
     for row in touched:

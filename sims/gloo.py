@@ -51,7 +51,7 @@ class Gloo(Library):
         if effect.deterministic:
             yield from super().all_reduce(operation, rank, effect)
             return
-        yield from self.wire.together(operation, lambda: self._ring(effect))
+        yield from self.wire.together(operation, rank, lambda: self._ring(effect))
 
     def _ring(self, effect: AllReduce) -> Flows:
         size, wire = self.wire.size, self.wire

@@ -4,16 +4,18 @@ A transfer first waits its latency, using nothing, then drains at its fair rate.
 ahead of time: nobody is woken for a completion that nobody waits for.
 With more than `exact_flows` in flight, those that end within a window are taken together (see `sims.fluid.plan`), each
 with its own time of completion, and transfers that begin within a quarter of a window begin together.
-The steps themselves are compiled (`sims.steps`); here is the memory that they work in.
+The steps themselves are compiled (`sims.steps`); here it is seen to that their memory (`sims.air`) has room.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from sims.fluid import Fabric, Floats, Ints
+from sims.air import Handle, empty, handle
+from sims.fluid import Fabric
+from sims.memo import Batch
 from sims.rows import Rows
-from sims.steps import STATE, Air, Handle, begin, close_gaps, handle, run_to
+from sims.steps import begin, close_gaps, run_to
 
 _FLOWS = ("head", "tail", "ids", "group", "quiet", "quiet_when")
 _TWICE = ("remaining", "rate")  # now and later
@@ -33,7 +35,7 @@ class InFlight:
 
     def __init__(self, rows: Rows, pending: np.ndarray, window: float, exact_flows: int) -> None:
         self.rows, self.next_time = rows, np.inf
-        self._air, self._fabric = _empty(), rows.fabric()
+        self._air, self._fabric = empty(), rows.fabric()
         self._handle: Handle | None = None  # of both, until one is replaced
         self._state = self._air.state
         self._state["share"], self._state["exact_flows"] = window, exact_flows
@@ -62,13 +64,16 @@ class InFlight:
         room = {name: _longer(getattr(old, name), 2 * size if name == "ended" else size) for name in _GROUPS}
         self._air, self._handle = old._replace(pending=pending, **room), None
 
-    def add(self, time: float, head: Ints, tail: Ints, nbytes: np.ndarray, latency: Floats, groups: Ints) -> None:
-        """Begin transfers at `time`, not before the last `run_to`; see `sims.network.FluidNetwork.add_lanes`."""
+    def add(self, time: float, free: float, slack: float, batch: Batch) -> None:
+        """Begin transfers at `time`, not before the last `run_to`; nothing else begins before `free`."""
         fabric = self.rows.fabric()
         if fabric is not self._fabric:
             self._fit(fabric)
-        self._reserve(len(head))
-        self.next_time = begin(self._held(), time, head, tail, np.asarray(nbytes, np.float64), latency, groups)
+        self._reserve(len(batch.head))
+        head, tail, nbytes, latency, groups = batch
+        self.next_time = begin(
+            self._held(), time, free, slack, head, tail, np.asarray(nbytes, np.float64), latency, groups
+        )
 
     def reset(self, *, recording: bool) -> None:
         """Count time and flows from nought again; nothing is in flight."""
@@ -79,11 +84,14 @@ class InFlight:
             self._air, self._handle = self._air._replace(finish=np.empty(0)), None
         self._air.waiting[:] = 0.0  # but for rounding they are
 
-    def run_to(self, time: float, slack: float) -> list[int]:
-        """Let time pass, by `slack` seconds more if something happens then; answers the groups that ended, in order."""
+    def run_to(self, time: float, slack: float, free: float) -> list[int]:
+        """Let time pass, by `slack` seconds more if something happens then; answers the groups that ended, in order.
+
+        If none has, time passes on through changes that concern nobody, up to `free`: before that nothing begins.
+        """
         if self.next_time > time + slack:
             return []
-        self.next_time, found = run_to(self._held(), time, slack)
+        self.next_time, found = run_to(self._held(), time, slack, free)
         ended: list[int] = self._air.ended[:found].tolist() if found else []
         return ended
 
@@ -133,16 +141,3 @@ class InFlight:
 def _longer(array: np.ndarray, size: int) -> np.ndarray:
     """The array with its first axis lengthened to `size`; what is new is zero."""
     return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
-
-
-def _empty() -> Air:
-    """No transfers, no groups, room for none."""
-    ints, numbers, floats, pairs = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0), np.empty((0, 2), np.int32)
-    state = np.zeros(1, STATE)
-    state["until"] = state["wakes"] = np.inf
-    return Air(
-        state=state, head=ints, tail=ints, ids=ints, group=pairs, remaining=np.empty((2, 0)), rate=np.empty((2, 0)),
-        start=numbers, member=ints, wait_time=floats, wait_bytes=floats, wait_head=ints, wait_tail=ints, wait_ids=ints,
-        wait_group=pairs, batch=np.empty((0, 2), np.int64), waiting=floats, pending=numbers, finish=floats,
-        quiet=numbers, quiet_when=floats, end_time=floats, end_group=numbers, ended=numbers,
-    )  # fmt: skip

@@ -158,12 +158,12 @@ class Nccl(Library):
             yield from super().all_reduce(operation, rank, effect)
             return
         nbytes = effect.tensor.numel() * effect.tensor.element_size()
-        yield from self.wire.together(operation, lambda: self.fastest(nbytes, ("ring", "tree")))
+        yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, ("ring", "tree")))
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
         """Along the rings from the root, pipelined."""
         nbytes = effect.tensor.numel() * effect.tensor.element_size()
-        yield from self.wire.together(operation, lambda: self.fastest(nbytes, (f"from {effect.root}",)))
+        yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, (f"from {effect.root}",)))
 
     def fastest(self, nbytes: int, algorithms: tuple[str, ...]) -> Flows:
         """The flows of the algorithm and protocol that take `nbytes` the least time on an idle network."""

@@ -48,6 +48,10 @@ class Watch(Protocol):
         """All transfers begun since the last call have ended, at these times [flows]."""
         ...
 
+    def copied(self, start: float, finish: float, link: int, nbytes: int, latency: float) -> None:
+        """A copy has crossed a link that is no part of the network (`sims.buses`)."""
+        ...
+
 
 class FluidNetwork:
     """Transfers in flight over `capacity` [links], B/s.
@@ -122,16 +126,26 @@ class FluidNetwork:
         return self._rows.intern(routes)
 
     def add_lanes(
-        self, head: np.ndarray, tail: np.ndarray, nbytes: np.ndarray, latency: np.ndarray, groups: np.ndarray
+        self,
+        head: np.ndarray,
+        tail: np.ndarray,
+        nbytes: np.ndarray,
+        latency: np.ndarray,
+        groups: np.ndarray,
+        *,
+        last: bool = False,
     ) -> None:
-        """`add` for routes given as two half routes each, int32 [flows], the empty one being 0."""
+        """`add` for routes given as two half routes each, int32 [flows], the empty one being 0.
+
+        `last`: whatever else happens now is on the simulation's list of events.
+        """
         if not len(head):
             return
         self._count_bytes(head, tail, nbytes)
         if self._next_time() == np.inf:
             self._awake()
         batch = Batch(head, tail, nbytes, latency, groups)
-        self._begin(self.env.now - self._origin, batch)
+        self._begin(self.env.now - self._origin, batch, self._free_until() if last else -np.inf)
         if self.watch is not None:
             rows = self._rows.fabric().rows
             self.watch.begun(self.env.now, np.concatenate([rows[head], rows[tail]], axis=1), nbytes, latency)
@@ -163,11 +177,11 @@ class FluidNetwork:
         self._origin, self._journal, self._replay, self._replayed = self.env.now, Journal(), None, 0
         self._flight.reset(recording=self.watch is not None)
 
-    def _begin(self, now: float, batch: Batch) -> None:
+    def _begin(self, now: float, batch: Batch, free: float) -> None:
         """Begin transfers, as remembered or in fact."""
         if self.watch is not None or (self._journal.full and self._replay is None):
             self._journal.batches.clear()
-            self._flight.add(now, *batch)
+            self._flight.add(now, free, self._slack(), batch)
             return
         first = not self._journal.begun
         self._journal.begin(now, batch, self._pending)
@@ -179,7 +193,7 @@ class FluidNetwork:
         if self._replay is not None:
             count_down(batch.groups, np.arange(len(batch.head)), self._pending)
         else:
-            self._flight.add(now, *batch)
+            self._flight.add(now, free, self._slack(), batch)
 
     def _restart(self, now: float) -> None:
         """The period is not what it seemed: go on with another that fits, or compute it from its beginning."""
@@ -190,8 +204,8 @@ class FluidNetwork:
             if self._replay is not None:
                 count_down(batch.groups, np.arange(len(batch.head)), self._pending)
             else:
-                self._owed += self._flight.run_to(time, self._slack())
-                self._flight.add(time, *batch)
+                self._owed += self._flight.run_to(time, self._slack(), -np.inf)
+                self._flight.add(time, -np.inf, self._slack(), batch)
 
     def _as_known(self, now: float) -> bool:
         """Whether what has begun until now is what is being replayed, if anything is."""
@@ -206,6 +220,10 @@ class FluidNetwork:
 
     def _slack(self) -> float:
         return self.env.now * SAME_TIME
+
+    def _free_until(self) -> float:
+        """Nothing begins before, while this event is the last thing that happens now."""
+        return self.env.peek() - self._origin
 
     def _schedule(self) -> None:
         """Wake at the next change unless that is planned already."""
@@ -238,7 +256,7 @@ class FluidNetwork:
         owed, self._owed = self._owed, []
         period = self._replay
         if period is None:
-            return owed + self._flight.run_to(now, self._slack())
+            return owed + self._flight.run_to(now, self._slack(), self._free_until())
         while self._replayed < len(period.ended) and period.ended[self._replayed][0] <= now + self._slack():
             label = period.ended[self._replayed][1]
             owed += [self._journal.number_of[label]] if label >= 0 else []

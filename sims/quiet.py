@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sims.fluid import ENDED, RISING, Fabric, Floats, Ints, count_down, fill
+from sims.fluid import ENDED, RISING, Fabric, Floats, Ints, count_down, fill, over_links
 
 AHEAD = 32
 """Completions followed ahead of time: what begins meanwhile makes them vain."""
+
+SAME_RATE = 1 - 1e-9
+"""Rates this close to the lowest one of those that ended are open again."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -52,8 +55,9 @@ def quiet_changes(
         loud |= count_down(group, ended[begin:found], pending).shape[0] > 0
         if loud or found - begin == alive:
             return time, time + first, changes, begin
-        _pass(remaining, rate, first, ended[begin:found])
-        fill(fabric, start, member, head, tail, rate, np.zeros(fabric.capacity.shape[0]))
+        slowest = _pass(remaining, rate, first, ended[begin:found])
+        used = _hold(fabric, head, tail, rate, slowest)
+        fill(fabric, start, member, head, tail, rate, used)
         time += first
         changes += 1
 
@@ -70,12 +74,30 @@ def _first(remaining: Floats, rate: Floats) -> tuple[float, int]:
 
 
 @njit(cache=True, nogil=True)
-def _pass(remaining: Floats, rate: Floats, seconds: float, ended: Ints) -> None:
-    """Let so many seconds pass, at whose end some flows end; the others' rates are open then."""
+def _pass(remaining: Floats, rate: Floats, seconds: float, ended: Ints) -> float:
+    """Let so many seconds pass, at whose end some flows end; answers the lowest rate of these."""
+    slowest = np.inf
     for flow in range(remaining.shape[0]):
         if remaining[flow] >= 0.0:
             remaining[flow] -= rate[flow] * seconds
     for flow in ended:
-        remaining[flow] = ENDED
-    for flow in range(remaining.shape[0]):
-        rate[flow] = RISING if remaining[flow] >= 0.0 else 0.0
+        slowest = min(slowest, rate[flow])
+        remaining[flow], rate[flow] = ENDED, 0.0
+    return slowest
+
+
+@njit(cache=True, nogil=True)
+def _hold(fabric: Fabric, head: Ints, tail: Ints, rate: Floats, slowest: float) -> Floats:
+    """Leave flows slower than those that ended at their rates, and the others' open; answers what the former use.
+
+    All rates rise together until a flow that ended would have met its full link, so that up to there nothing changes:
+    float64 [links], B/s.
+    """
+    by_row = np.zeros(fabric.rows.shape[0])
+    for flow in range(rate.shape[0]):
+        if rate[flow] >= slowest * SAME_RATE:
+            rate[flow] = RISING
+        else:
+            by_row[head[flow]] += rate[flow]
+            by_row[tail[flow]] += rate[flow]
+    return over_links(fabric, by_row)

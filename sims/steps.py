@@ -7,101 +7,24 @@ first `places` of the other arrays, where one that has ended leaves a gap for a 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
-from numba.core import types
-from numba.experimental import structref
 
+from sims.air import Air, Handle
 from sims.flows import EARLY, MERGE
 from sims.fluid import Fabric, Floats, Ints, count_down, count_rows, drain, index_rows, lower_bound, plan
 from sims.quiet import quiet_changes
 
-STATE = np.dtype([
-    ("places", np.int64), ("alive", np.int64), ("asleep", np.int64),  # flows: places taken, that drain, that wait
-    ("pool", np.int64), ("batches", np.int64),  # taken of `wait_*` and of `batch`
-    ("begun", np.int64), ("solves", np.int64),  # flows so far, and how often rates were computed
-    ("front", np.int64),  # the row of `remaining` and `rate` that is true at `began`
-    ("ahead", np.int64), ("quiet", np.int64),  # changes followed ahead, and flows that end in them
-    ("ends", np.int64),  # groups that end within the step, in `end_group`, the first one last
-    ("exact_flows", np.int64), ("indexed", np.bool_), ("stale", np.bool_),
-    ("share", np.float64), ("bound", np.float64),  # of the lower bound that a window is; the bound, 0 for exact steps
-    ("began", np.float64), ("until", np.float64), ("merge", np.float64),  # the step; when flows begin at the earliest
-    ("wakes", np.float64),  # when the next latency ends
-    ("ahead_time", np.float64), ("ahead_slack", np.float64),  # when the changes followed ahead are over
-    ("widest", np.float64), ("widest_bound", np.float64),  # longest window, and the lower bound that it is a share of
-])  # fmt: skip
-
-
-class Air(NamedTuple):
-    """The transfers in flight. `group` are the two that count a flow, -1 for none; `ids` number flows as they began.
-
-    Attributes:
-        state: STATE [1].
-        head, tail, ids, group, remaining, rate: int32 [places], group [places, 2]; float64 [2, places].
-        start, member: flows by row, where `indexed` (see `sims.fluid.index_rows`).
-        wait_time, wait_bytes, wait_head, wait_tail, wait_ids, wait_group: of flows whose latency has not ended.
-        batch: int64 [batches, 2], where each begins and ends in `wait_*`.
-        waiting: float64 [rows], bytes of flows that wait.
-        pending: int64 [groups], flows that each group waits for.
-        finish: float64 [flows], when each ended; empty when not recorded.
-        quiet, quiet_when: flows that end in changes followed ahead, and when.
-        end_time, end_group: groups that end within the step.
-        ended: int64 [2 x groups], answers of `run_to`.
-    """
-
-    state: np.ndarray
-    head: Ints
-    tail: Ints
-    ids: Ints
-    group: Ints
-    remaining: Floats
-    rate: Floats
-    start: Ints
-    member: Ints
-    wait_time: Floats
-    wait_bytes: Floats
-    wait_head: Ints
-    wait_tail: Ints
-    wait_ids: Ints
-    wait_group: Ints
-    batch: Ints
-    waiting: Floats
-    pending: Ints
-    finish: Floats
-    quiet: Ints
-    quiet_when: Floats
-    end_time: Floats
-    end_group: Ints
-    ended: Ints
-
-
-@structref.register
-class _HandleType(types.StructRef):  # type: ignore[misc]
-    """What compiled code takes a `Handle` for."""
-
-
-class Handle(structref.StructRefProxy):  # type: ignore[misc]
-    """A fabric and the air over it behind one pointer: to hand over their arrays takes longer than many a step."""
-
-    fabric: Fabric
-    air: Air
-
-
-structref.define_constructor(Handle, _HandleType, ["fabric", "air"])
-structref.define_boxing(_HandleType, Handle)
-
-
-@njit(cache=True)
-def handle(fabric: Fabric, air: Air) -> Handle:
-    """A handle of these arrays; those that replace them need another."""
-    return Handle(fabric, air)
-
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def begin(held: Handle, time: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats, group: Ints) -> float:
-    """Begin flows at `time`, which then wait their latency; answers when something changes next, inf for never."""
+def begin(
+    held: Handle, time: float, free: float, slack: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats,
+    group: Ints,
+) -> float:  # fmt: skip
+    """Begin flows at `time`, which then wait their latency; answers when something changes next, inf for never.
+
+    `free`, `slack`: see `_pass_silent`.
+    """
     fabric, air = held.fabric, held.air
     state, flows = air.state[0], head.shape[0]
     order = np.arange(flows)
@@ -123,6 +46,7 @@ def begin(held: Handle, time: float, head: Ints, tail: Ints, nbytes: Floats, lat
     count_rows(head, tail, nbytes, 1.0, air.waiting)
     if state.ahead > 0 and state.wakes <= state.ahead_time + state.ahead_slack:
         _look_ahead(fabric, air, state.ahead_slack)
+    _pass_silent(fabric, air, free, slack)
     return _next_time(air)
 
 
@@ -143,8 +67,8 @@ def close_gaps(air: Air) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run_to(held: Handle, time: float, slack: float) -> tuple[float, int]:
-    """Let time pass, by `slack` seconds more if something happens then.
+def run_to(held: Handle, time: float, slack: float, free: float) -> tuple[float, int]:
+    """Let time pass, by `slack` seconds more if something happens then, and up to `free` if no group has ended.
 
     Answers when something changes next, and how many groups ended, which are in `ended`, some of them again.
     """
@@ -160,7 +84,21 @@ def run_to(held: Handle, time: float, slack: float) -> tuple[float, int]:
         if min(state.until, max(state.wakes, state.merge)) <= now + slack:
             found = _change(fabric, air, now, slack, found)
         upcoming = _next_time(air)
+    if found == 0:
+        _pass_silent(fabric, air, free, slack)
+        upcoming = _next_time(air)
     return upcoming, found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _pass_silent(fabric: Fabric, air: Air, free: float, slack: float) -> None:
+    """Let latencies end that nothing else meets, of few flows: nobody need be woken for them.
+
+    Nothing begins before `free`, the time of the simulation's next event.
+    """
+    state = air.state[0]
+    while state.bound == 0.0 and state.wakes + slack < min(free, state.until):
+        _change(fabric, air, state.wakes, slack, 0)
 
 
 @njit(cache=True, nogil=True)

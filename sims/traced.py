@@ -66,6 +66,11 @@ class Transfers:
         self.start: list[np.ndarray] = []
         self.latency: list[np.ndarray] = []
         self.finish: list[np.ndarray] = []
+        self.copies: list[tuple[float, float, int, int, float]] = []
+
+    def copied(self, start: float, finish: float, link: int, nbytes: int, latency: float) -> None:
+        """Note a copy that has ended."""
+        self.copies.append((start, finish, link, nbytes, latency))
 
     def begun(self, now: float, routes: np.ndarray, nbytes: np.ndarray, latency: np.ndarray) -> None:
         """Note transfers that begin."""
@@ -104,6 +109,9 @@ class Transfers:
             for at, link in zip((flow + first).tolist(), routes[flow, hop].tolist(), strict=True):
                 changes[link] += ((float(begin[at]), rate[at]), (float(finish[at]), -rate[at]))
             first += len(routes)
+        for start, end, link, nbytes, latency in self.copies:
+            pace = nbytes / max(end - start - latency, 1e-12)
+            changes[link] += ((start + latency, pace), (end, -pace))
         return {
             placement.names[link]: _steps(found, float(placement.capacity[link]))
             for link, found in sorted(changes.items())

@@ -8,7 +8,8 @@ the library's business (`sims.gloo`, `sims.nccl`, `sims.grpc`). Traffic is not c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import simpy
@@ -23,13 +24,14 @@ from harness.effects import (
     Recv,
     Send,
 )
+from sims.buses import Bus
 from sims.collectives import Library, Operation, Waits, Wire
 from sims.device import DeviceProfile, Work
 from sims.gloo import Gloo
 from sims.grpc import Grpc
 from sims.nccl import Nccl
 from sims.network import FluidNetwork
-from sims.placement import Placement
+from sims.placement import NO_LINK, Placement
 from sims.software import OPERATIONS
 
 LIBRARIES: dict[str, type[Library]] = {"gloo": Gloo, "nccl": Nccl, "grpc": Grpc}
@@ -54,7 +56,10 @@ class Transport:
         spec = placement.cluster.transport
         self._operation_s = {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
         self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
-        self._copies: dict[tuple[int, bool], tuple[np.ndarray, np.ndarray]] = {}  # row and latency of a rank's copies
+        self._ways: dict[tuple[int, bool], Callable[[int], Waits]] = {}
+        self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
+        self._buses: dict[int, Bus] = {}  # by link
+        self._staged = [placement.staged and profile.kind == "gpu" for profile in profiles]
         self.wire = Wire(env, network, placement, spec.message.value)
         self.library = LIBRARIES[spec.kind](self.wire)
 
@@ -63,10 +68,12 @@ class Transport:
         size = self.placement.size
         if size == 1 and not isinstance(effect, AllToAll):
             return
-        if size > 1 and self._operation_s[kind := _kind(effect)]:
-            yield self.env.timeout(self._operation_s[kind])
-        staged = self.placement.staged
+        if size > 1:
+            operation.owe(rank, self._operation_s[_kind(effect)])
+        staged = self._staged[rank]
         if staged:
+            if owed := operation.due(rank):
+                yield self.env.timeout(owed)
             yield from self.copy(rank, staged_bytes(effect, rank), to_host=True)
         if isinstance(effect, AllToAll):
             yield from self._all_to_all(operation, rank, effect)
@@ -77,20 +84,32 @@ class Transport:
         elif isinstance(effect, Send | Recv):
             yield from self._pair(operation, rank, effect)
         if staged:
-            announced = operation.announced(rank)
-            received = int(announced.sum()) if len(announced) else incoming_bytes(effect, rank)
+            counted = isinstance(effect, AllToAll) and effect.unknown
+            received = int(operation.announced(rank).sum()) if counted else incoming_bytes(effect, rank)
             yield from self.copy(rank, received, to_host=False)
 
     def copy(self, rank: int, nbytes: int, *, to_host: bool) -> Waits:
         """A copy between the rank's device and host memory; nothing on a CPU."""
-        profile = self.profiles[rank]
-        if profile.kind != "gpu" or nbytes == 0:
+        if nbytes == 0 or self.profiles[rank].kind != "gpu":
             return
-        if (rank, to_host) not in self._copies:
-            routes = self.placement.copy_routes(np.asarray([rank]), to_host)
-            latency = self.placement.latencies(routes) + profile.launch.value
-            self._copies[rank, to_host] = self.network.row(routes), latency
-        row, latency = self._copies[rank, to_host]
+        if (rank, to_host) not in self._ways:
+            self._ways[rank, to_host] = self._way(rank, to_host)
+        yield from self._ways[rank, to_host](nbytes)
+
+    def _way(self, rank: int, to_host: bool) -> Callable[[int], Waits]:
+        """How a rank's copies go: over the network, or over a bus that nothing but a device's copies ever crosses."""
+        if to_host not in self._copies:
+            every = self.placement.copy_routes(np.arange(self.placement.size), to_host)
+            self._copies[to_host] = every, self.placement.latencies(every)
+        routes, latencies = self._copies[to_host]
+        latency, link = float(latencies[rank]) + self.profiles[rank].launch.value, int(routes[rank, 0])
+        if not self.placement.staged or routes.shape[1] > 1 or link == NO_LINK:
+            return partial(self._copy_over_network, self.network.row(routes[[rank]]), np.asarray([latency]))
+        if link not in self._buses:
+            self._buses[link] = Bus(self.network, link, latency)
+        return self._buses[link].copy
+
+    def _copy_over_network(self, row: np.ndarray, latency: np.ndarray, nbytes: int) -> Waits:
         group, done = self.network.group(1)
         self.network.add_lanes(row, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
         yield done
@@ -100,7 +119,7 @@ class Transport:
         sends, unknown = effect.outgoing, effect.unknown
         # Several parts are laid out in one buffer, and cut apart again; the rows that stay are copied by the library.
         several = len(effect.parts) > 1
-        yield from self._copied(rank, int(sends.sum()) if several else int(sends[rank]))
+        operation.owe(rank, self._copy_s(rank, effect.outgoing_bytes if several else int(sends[rank])))
         if unknown:
             operation.announce(rank, sends)
             header = np.full(size, unknown * COUNT_BYTES, np.int64)
@@ -110,14 +129,13 @@ class Transport:
         else:
             incoming = effect.incoming
         yield from self.library.exchange(operation, 1, rank, sends, incoming)
-        if several:
-            yield from self._copied(rank, int(incoming.sum()))
+        if several and (seconds := self._copy_s(rank, int(incoming.sum()) if unknown else effect.incoming_bytes)):
+            yield self.env.timeout(seconds)
 
-    def _copied(self, rank: int, nbytes: int) -> Waits:
-        """A copy in the memory of the rank's device."""
-        if nbytes:
-            profile = self.profiles[rank]
-            yield self.env.timeout(profile.seconds(Work("copy", 2 * nbytes, name="cat")) + profile.host_launch)
+    def _copy_s(self, rank: int, nbytes: int) -> float:
+        """Seconds of a copy in the memory of the rank's device."""
+        profile = self.profiles[rank]
+        return profile.seconds(Work("copy", 2 * nbytes, name="cat")) + profile.host_launch if nbytes else 0.0
 
     def _pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
         outgoing, incoming = np.zeros(self.placement.size, np.int64), np.zeros(self.placement.size, np.int64)
@@ -140,7 +158,7 @@ def _kind(effect: Effect) -> str:
 def incoming_bytes(effect: Effect, rank: int) -> int:
     """Bytes of what the effect answers, as far as they are known before; 0 for counts that only senders know."""
     if isinstance(effect, AllToAll):
-        return int(effect.incoming.sum())
+        return effect.incoming_bytes
     if isinstance(effect, AllReduce):
         return effect.tensor.numel() * effect.tensor.element_size()
     if isinstance(effect, Broadcast):
