@@ -9,7 +9,7 @@ from numba import njit
 from numba.core import types
 from numba.experimental import structref
 
-from sims.fluid import Fabric, Floats, Ints
+from sims.rates import Fabric, Floats, Ints
 
 STATE = np.dtype([
     ("places", np.int64), ("alive", np.int64), ("asleep", np.int64),  # flows: places taken, that drain, that wait
@@ -33,7 +33,7 @@ class Air(NamedTuple):
     Attributes:
         state: STATE [1].
         head, tail, ids, group, remaining, rate: int32 [places], group [places, 2]; float64 [2, places].
-        start, member: flows by row, where `indexed` (see `sims.fluid.index_rows`).
+        start, member: flows by row, where `indexed` (see `sims.rates.index_rows`).
         wait_time, wait_bytes, wait_head, wait_tail, wait_ids, wait_group: of flows whose latency has not ended.
         batch: int64 [batches, 2], where each begins and ends in `wait_*`.
         waiting: float64 [rows], bytes of flows that wait.

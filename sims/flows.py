@@ -11,7 +11,8 @@ import numpy as np
 from numba import njit
 
 from harness.errors import InputError
-from sims.fluid import SAME_TIME, Fabric, Floats, Ints, drain, fill, flows_by_row, lower_bound, plan
+from sims.fluid import SAME_TIME, drain, lower_bound, plan
+from sims.rates import Fabric, Floats, Ints, fill, flows_by_row
 from sims.rows import Rows
 
 EXACT_FLOWS = 2500

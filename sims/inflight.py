@@ -12,10 +12,13 @@ from __future__ import annotations
 import numpy as np
 
 from sims.air import Handle, empty, handle
-from sims.fluid import Fabric
 from sims.memo import Batch
+from sims.rates import Fabric
 from sims.rows import Rows
 from sims.steps import begin, close_gaps, run_to
+
+ROOM = 256
+"""Places for transfers, and for batches of them, from the start."""
 
 _FLOWS = ("head", "tail", "ids", "group", "quiet", "quiet_when")
 _TWICE = ("remaining", "rate")  # now and later
@@ -116,7 +119,7 @@ class InFlight:
         air, state = self._air, self._state[0]
         needed = int(state["places"] + state["asleep"]) + flows
         if needed > len(air.head):
-            room = needed + needed // 2 + 64
+            room = needed + needed // 2 + ROOM
             grown = {name: _longer(getattr(air, name), room) for name in _FLOWS}
             grown |= {name: _longer(getattr(air, name).T, room).T.copy() for name in _TWICE}
             air = air._replace(member=np.empty(2 * room, np.int32), **grown)
@@ -124,14 +127,15 @@ class InFlight:
         if state["pool"] + flows > len(air.wait_time):
             close_gaps(air)
             if 2 * (state["pool"] + flows) > len(air.wait_time):
-                room = 2 * (int(state["pool"]) + flows) + 64
+                room = 2 * (int(state["pool"]) + flows) + ROOM
                 air = air._replace(**{name: _longer(getattr(air, name), room) for name in _WAITS})
         if state["batches"] == len(air.batch):
-            air = air._replace(batch=_longer(air.batch, 2 * len(air.batch) + 16))
+            air = air._replace(batch=_longer(air.batch, 2 * len(air.batch) + ROOM))
         if self._recording and state["begun"] + flows > len(air.finish):
             room = 2 * (int(state["begun"]) + flows)
             air = air._replace(finish=np.append(air.finish, np.full(room - len(air.finish), np.nan)))
-        self._air, self._handle = air, None
+        if air is not self._air:
+            self._air, self._handle = air, None
         rooms = [len(air.head) - needed, len(air.wait_time) - int(state["pool"]) - flows]
         if self._recording:
             rooms.append(len(air.finish) - int(state["begun"]) - flows)

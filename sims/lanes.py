@@ -59,14 +59,12 @@ def relations(places: Places, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def lanes(places: Places, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of `Placement.halves` that messages src[i] -> dst[i] cross, the sender's and the receiver's: int32 [n]."""
+def lanes(places: Places, src: np.ndarray, dst: np.ndarray, head: np.ndarray, tail: np.ndarray) -> None:
+    """`Placement.lanes` of src[i] -> dst[i] into `head` and `tail`, int32 [n]."""
     size = places.host.shape[0]
-    head, tail = np.empty(src.shape[0], np.int32), np.empty(src.shape[0], np.int32)
     for at in range(src.shape[0]):
         relation = _related(places, src[at], dst[at])
         head[at] = 1 + 2 * relation * size + src[at]
         tail[at] = 1 + (2 * relation + 1) * size + dst[at]
         if relation == MESH:
             head[at] = 1 + 2 * len(RELATIONS) * size + src[at] * places.slots + places.slot[dst[at]]
-    return head, tail

@@ -25,6 +25,12 @@ from sims.rows import Rows
 
 LATE = EventPriority(2)  # SimPy's own are 0 and 1
 
+GROUPS = 128
+"""Room for groups of transfers from the start; it doubles."""
+
+COUNT_AT = 1 << 16
+"""Transfers whose bytes are counted at a time: a call for each batch would take longer than many a batch."""
+
 
 def call_late(env: simpy.Environment, call: Callable[[simpy.Event], None], delay: float = 0.0) -> simpy.Event:
     """Call in `delay` seconds, behind everything else of that instant, so that all of its changes meet.
@@ -62,7 +68,6 @@ class FluidNetwork:
 
     Attributes:
         capacity: float64 [links], B/s.
-        link_bytes: int64 [links], bytes that crossed each link or are on their way.
         watch: is told of every transfer; None where nobody looks.
     """
 
@@ -75,12 +80,14 @@ class FluidNetwork:
         exact_flows: int = EXACT_FLOWS,
     ) -> None:
         self.env, self.capacity = env, np.ascontiguousarray(capacity, np.float64)
-        self.link_bytes = np.zeros(len(capacity), np.int64)
+        self._link_bytes = np.zeros(len(capacity), np.int64)
+        self._uncounted: list[tuple[np.ndarray, ...]] = []  # heads, tails and bytes of what is not in it yet
+        self._uncounted_flows = 0
         self._rows = Rows(self.capacity, halves)
-        self._pending = np.zeros(64, np.int64)  # flows that each group still waits for
+        self._pending = np.zeros(GROUPS, np.int64)  # flows that each group still waits for
         self._before = self._pending  # as of the last idle moment, for groups made since as they were made
         self._events: dict[int, simpy.Event] = {}
-        self._free, self._used_up = list(range(63, -1, -1)), list[int]()
+        self._free, self._used_up = list(range(GROUPS - 1, -1, -1)), list[int]()
         self._flight = InFlight(self._rows, self._pending, window, exact_flows)
         self._memo, self._journal = Memo(), Journal()
         self._replay: Period | None = None  # what the flight would do, known from before
@@ -95,6 +102,16 @@ class FluidNetwork:
     def solves(self) -> int:
         """How often rates were computed."""
         return self._flight.solves
+
+    @property
+    def link_bytes(self) -> np.ndarray:
+        """Bytes that crossed each link or are on their way, int64 [links]."""
+        if self._uncounted:
+            head, tail, nbytes = (np.concatenate(column) for column in zip(*self._uncounted, strict=True))
+            count_bytes(self._rows.fabric(), head, tail, nbytes, self._link_bytes)
+            self._uncounted.clear()
+            self._uncounted_flows = 0
+        return self._link_bytes
 
     def group(self, flows: int) -> tuple[int, simpy.Event]:
         """A counter of `flows` transfers, to be named in `add`, and the event of its last one's end."""
@@ -156,6 +173,10 @@ class FluidNetwork:
         head = self._rows.intern(routes)
         self._count_bytes(head, np.zeros(len(head), np.int32), np.broadcast_to(nbytes, len(head)))
 
+    def count(self, link: int, nbytes: int) -> None:
+        """Count bytes of a link that are moved by others (`sims.buses`)."""
+        self._link_bytes[link] += nbytes
+
     def report(self) -> None:
         """Tell the watch when the transfers that it saw begin have ended, if all have."""
         if self.watch is not None and self._next_time() == np.inf:
@@ -167,7 +188,10 @@ class FluidNetwork:
         return {"network_window_s": window, "network_bound_s": bound, "network_solves": float(self.solves)}
 
     def _count_bytes(self, head: np.ndarray, tail: np.ndarray, nbytes: np.ndarray) -> None:
-        count_bytes(self._rows.fabric(), head, tail, np.asarray(nbytes), self.link_bytes)
+        self._uncounted.append((head, tail, np.asarray(nbytes)))
+        self._uncounted_flows += len(head)
+        if self._uncounted_flows > COUNT_AT:
+            assert self.link_bytes is not None  # which counts them
 
     def _awake(self) -> None:
         """Begin to count time anew: nothing is in flight."""

@@ -174,8 +174,9 @@ class Placement:
 
     def lanes(self, src: Ints, dst: Ints) -> tuple[np.ndarray, np.ndarray]:
         """Rows of `halves` that messages src[i] -> dst[i] cross, the sender's and the receiver's: two int32 [n]."""
-        found: tuple[np.ndarray, np.ndarray] = lanes(self._places, src, dst)
-        return found
+        head, tail = np.empty(len(src), np.int32), np.empty(len(src), np.int32)
+        lanes(self._places, src, dst, head, tail)
+        return head, tail
 
     def routes(self, src: Ints, dst: Ints) -> np.ndarray:
         """Links that messages src[i] -> dst[i] cross, in order: int32 [n, width], padded with NO_LINK.

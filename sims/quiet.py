@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sims.fluid import ENDED, RISING, Fabric, Floats, Ints, count_down, fill, over_links
+from sims.fluid import ENDED, count_down
+from sims.rates import Fabric, Floats, Ints, refill
 
 AHEAD = 32
 """Completions followed ahead of time: what begins meanwhile makes them vain."""
-
-SAME_RATE = 1 - 1e-9
-"""Rates this close to the lowest one of those that ended are open again."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -56,8 +54,7 @@ def quiet_changes(
         if loud or found - begin == alive:
             return time, time + first, changes, begin
         slowest = _pass(remaining, rate, first, ended[begin:found])
-        used = _hold(fabric, head, tail, rate, slowest)
-        fill(fabric, start, member, head, tail, rate, used)
+        refill(fabric, start, member, head, tail, rate, slowest)
         time += first
         changes += 1
 
@@ -84,20 +81,3 @@ def _pass(remaining: Floats, rate: Floats, seconds: float, ended: Ints) -> float
         slowest = min(slowest, rate[flow])
         remaining[flow], rate[flow] = ENDED, 0.0
     return slowest
-
-
-@njit(cache=True, nogil=True)
-def _hold(fabric: Fabric, head: Ints, tail: Ints, rate: Floats, slowest: float) -> Floats:
-    """Leave flows slower than those that ended at their rates, and the others' open; answers what the former use.
-
-    All rates rise together until a flow that ended would have met its full link, so that up to there nothing changes:
-    float64 [links], B/s.
-    """
-    by_row = np.zeros(fabric.rows.shape[0])
-    for flow in range(rate.shape[0]):
-        if rate[flow] >= slowest * SAME_RATE:
-            rate[flow] = RISING
-        else:
-            by_row[head[flow]] += rate[flow]
-            by_row[tail[flow]] += rate[flow]
-    return over_links(fabric, by_row)

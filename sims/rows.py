@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sims.fluid import Fabric, Ints, rows_by_link
+from sims.rates import Fabric, Ints, rows_by_link
 
 
 class Rows:

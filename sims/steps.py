@@ -12,8 +12,9 @@ from numba import njit
 
 from sims.air import Air, Handle
 from sims.flows import EARLY, MERGE
-from sims.fluid import Fabric, Floats, Ints, count_down, count_rows, drain, index_rows, lower_bound, plan
+from sims.fluid import count_down, count_rows, drain, lower_bound, plan
 from sims.quiet import quiet_changes
+from sims.rates import Fabric, Floats, Ints, index_rows
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

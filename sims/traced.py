@@ -33,9 +33,8 @@ def traced(replay: Replay, cluster: Cluster) -> Trace:
     transfers = run.flights.network.watch = Transfers()
     run.run()
     run.flights.network.report()
-    if transfers.finish:
-        trace.messages = transfers.messages(placement)
-        trace.links = transfers.links(placement)
+    trace.messages = transfers.messages(placement)
+    trace.links = transfers.links(placement)
     return trace
 
 
@@ -62,10 +61,7 @@ class Transfers:
 
     def __init__(self) -> None:
         self.routes: list[np.ndarray] = []
-        self.nbytes: list[np.ndarray] = []
-        self.start: list[np.ndarray] = []
-        self.latency: list[np.ndarray] = []
-        self.finish: list[np.ndarray] = []
+        self.nbytes, self.start, self.latency, self.finish = ([np.empty(0)] for _ in range(4))  # of many at a time
         self.copies: list[tuple[float, float, int, int, float]] = []
 
     def copied(self, start: float, finish: float, link: int, nbytes: int, latency: float) -> None:
@@ -90,7 +86,7 @@ class Transfers:
         pairs = _pairs(placement)
         found = []
         finish = np.concatenate(self.finish)
-        flat = zip(self.routes, self.nbytes, self.start, strict=True)
+        flat = zip(self.routes, self.nbytes[1:], self.start[1:], strict=True)
         rows = ((route, size, begin) for table in flat for route, size, begin in zip(*table, strict=True))
         for (route, size, begin), end in zip(rows, finish, strict=True):
             pair = pairs.get(tuple(route[route >= 0].tolist()))

@@ -56,7 +56,7 @@ class Transport:
         spec = placement.cluster.transport
         self._operation_s = {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
         self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
-        self._ways: dict[tuple[int, bool], Callable[[int], Waits]] = {}
+        self._ways: dict[tuple[int, bool], Callable[[int, float], Waits]] = {}
         self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
         self._buses: dict[int, Bus] = {}  # by link
         self._staged = [placement.staged and profile.kind == "gpu" for profile in profiles]
@@ -71,10 +71,8 @@ class Transport:
         if size > 1:
             operation.owe(rank, self._operation_s[_kind(effect)])
         staged = self._staged[rank]
-        if staged:
-            if owed := operation.due(rank):
-                yield self.env.timeout(owed)
-            yield from self.copy(rank, staged_bytes(effect, rank), to_host=True)
+        if staged and (nbytes := staged_bytes(effect, rank)):
+            yield from self.copy(rank, nbytes, to_host=True, after=operation.due(rank))
         if isinstance(effect, AllToAll):
             yield from self._all_to_all(operation, rank, effect)
         elif isinstance(effect, AllReduce):
@@ -88,15 +86,15 @@ class Transport:
             received = int(operation.announced(rank).sum()) if counted else incoming_bytes(effect, rank)
             yield from self.copy(rank, received, to_host=False)
 
-    def copy(self, rank: int, nbytes: int, *, to_host: bool) -> Waits:
-        """A copy between the rank's device and host memory; nothing on a CPU."""
+    def copy(self, rank: int, nbytes: int, *, to_host: bool, after: float = 0.0) -> Waits:
+        """A copy between the rank's device and host memory that begins in `after` seconds; nothing on a CPU."""
         if nbytes == 0 or self.profiles[rank].kind != "gpu":
             return
         if (rank, to_host) not in self._ways:
             self._ways[rank, to_host] = self._way(rank, to_host)
-        yield from self._ways[rank, to_host](nbytes)
+        yield from self._ways[rank, to_host](nbytes, after)
 
-    def _way(self, rank: int, to_host: bool) -> Callable[[int], Waits]:
+    def _way(self, rank: int, to_host: bool) -> Callable[[int, float], Waits]:
         """How a rank's copies go: over the network, or over a bus that nothing but a device's copies ever crosses."""
         if to_host not in self._copies:
             every = self.placement.copy_routes(np.arange(self.placement.size), to_host)
@@ -109,7 +107,9 @@ class Transport:
             self._buses[link] = Bus(self.network, link, latency)
         return self._buses[link].copy
 
-    def _copy_over_network(self, row: np.ndarray, latency: np.ndarray, nbytes: int) -> Waits:
+    def _copy_over_network(self, row: np.ndarray, latency: np.ndarray, nbytes: int, after: float) -> Waits:
+        if after:
+            yield self.env.timeout(after)
         group, done = self.network.group(1)
         self.network.add_lanes(row, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
         yield done

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from sims.fluid import drain, flows_by_row, plan
-from sims.network import FluidNetwork, route_table, run_flows, solve
+from sims.fluid import drain, plan
+from sims.network import FluidNetwork, call_late, route_table, run_flows, solve
+from sims.rates import fill, flows_by_row, refill
 from sims.rows import Rows
 
 GBIT = 125e6
@@ -119,9 +120,12 @@ def test_makespan_scale_and_order(network: Network, random: Any) -> None:
 
 
 @settings(deadline=None, max_examples=30)
-@given(networks())
-def test_the_clocked_network_agrees_with_the_plain_one(network: Network) -> None:
-    """One group per flow, added when it starts; bytes per link are what the routes say."""
+@given(networks(), st.booleans())
+def test_the_clocked_network_agrees_with_the_plain_one(network: Network, last: bool) -> None:
+    """One group per flow, added when it starts; bytes per link are what the routes say.
+
+    `last`: added behind all else of the instant, so that latencies may end without a wake.
+    """
     capacity, flows = network
     env = simpy.Environment()
     fluid = FluidNetwork(env, np.asarray(capacity, float))
@@ -131,7 +135,12 @@ def test_the_clocked_network_agrees_with_the_plain_one(network: Network) -> None
         # Half of the start is waited for outside, half as latency.
         yield env.timeout(start / 2)
         group, done = fluid.group(1)
-        fluid.add(route_table([route]), np.asarray([nbytes]), np.asarray([start / 2]), np.asarray([[group, -1]]))
+        batch = np.asarray([nbytes]), np.asarray([start / 2]), np.asarray([[group, -1]])
+        row, no_tail = fluid.row(route_table([route])), np.zeros(1, np.int32)
+        if last:
+            call_late(env, lambda _: fluid.add_lanes(row, no_tail, *batch, last=True))
+        else:
+            fluid.add_lanes(row, no_tail, *batch)
         yield done
         finish[flow] = env.now
 
@@ -141,6 +150,47 @@ def test_the_clocked_network_agrees_with_the_plain_one(network: Network) -> None
     assert finish == pytest.approx(finish_of(network), rel=1e-9)
     for link in range(len(capacity)):
         assert fluid.link_bytes[link] == sum(b for route, b, _ in flows if link in route)
+
+
+def test_latencies_that_nothing_meets_end_without_a_wake() -> None:
+    """Two transfers of one group, one after the other in latency; somebody's event in between wakes the network."""
+    waits, times = np.asarray([0.1, 0.2]), {}
+    for between in (None, 0.15):
+        env = simpy.Environment()
+        fluid = FluidNetwork(env, np.asarray([10.0, 10.0]))
+        group, done = fluid.group(2)
+        rows, groups = fluid.row(route_table([[0], [1]])), np.full((2, 2), [group, -1])
+        batch = rows, np.zeros(2, np.int32), np.asarray([10, 10]), waits, groups
+        call_late(env, lambda _, fluid=fluid, batch=batch: fluid.add_lanes(*batch, last=True))
+        if between is not None:
+            env.timeout(between)
+        woken = 0
+        while not done.processed:
+            env.step()
+            woken += 1
+        times[between] = env.now
+        # the call, the wake at the end, its event; then also the other event, and the latency that ends behind it
+        assert woken == (3 if between is None else 5)
+    assert times[None] == times[0.15] == pytest.approx(1.2)
+
+
+@settings(deadline=None, max_examples=60)
+@given(networks(), st.integers(0, 10), st.randoms(use_true_random=False))
+def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, ended: int, random: Any) -> None:
+    """Only flows as fast as the slowest of those that ended are shared out anew."""
+    capacity, flows = network
+    table = Rows(np.asarray(capacity, float))
+    head = table.intern(route_table([route for route, _, _ in flows]))
+    fabric, tail = table.fabric(), np.zeros(len(flows), np.int32)
+    members, nothing = flows_by_row(len(fabric.rows), head, tail), np.zeros(len(capacity))
+    rate = np.full(len(flows), -1.0)
+    fill(fabric, *members, head, tail, rate, nothing)
+    gone = np.asarray(random.sample(range(len(flows)), min(1 + ended, len(flows))))
+    scratch = np.where(np.isin(np.arange(len(flows)), gone), 0.0, -1.0)
+    fill(fabric, *members, head, tail, scratch, nothing)
+    slowest, rate[gone] = rate[gone].min(), 0.0
+    refill(fabric, *members, head, tail, rate, slowest)
+    assert rate == pytest.approx(scratch, rel=1e-12)
 
 
 @settings(deadline=None, max_examples=50)

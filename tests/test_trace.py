@@ -129,6 +129,18 @@ def test_transfers_and_links_hold_the_bytes_of_the_run(trace: Trace) -> None:
         assert 0.9 * simulation.link_bytes[link] < area < simulation.link_bytes[link] * (1 + 1e-6)
 
 
+def test_copies_on_a_bus_of_their_own_are_seen_too() -> None:
+    """Through host memory no message crosses a device's bus: the network does not know of it, the trace does."""
+    cluster = load_cluster("sylvie-2x8")
+    replay = Replay(record(replace(CONFIG, cluster="sylvie-2x8", epochs=1, eval_every=-1)))
+    found, simulation, placement = traced(replay, cluster), replay.time(cluster).simulation, cluster.place(4)
+    capacity = dict(zip(placement.names, placement.capacity, strict=True))
+    for link in ("host0.device0.bus.up", "host1.device1.bus.down"):
+        steps = found.links[link]
+        area = float(np.dot(np.diff(steps.times), steps.values[:-1])) * capacity[link]
+        assert area == pytest.approx(simulation.link_bytes[link]) and area > 0
+
+
 def test_equal_configs_have_equal_traces(trace: Trace) -> None:
     again = traced(Replay(record(CONFIG)), load_cluster(CLUSTER))
     assert [asdict(span) for span in again.spans] == [asdict(span) for span in trace.spans]
