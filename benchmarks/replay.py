@@ -1,6 +1,6 @@
 """Seconds of one what-if point, a replay of a recorded run, beside the full simulation of the same epochs.
 
-    python -m benchmarks.replay [--parts 16] [--epochs 1] [--repeat 9] [--cluster NAME ...]
+    python -m benchmarks.replay [--parts 16] [--epochs 1] [--repeat 25] [--cluster NAME ...]
 
 GraphSAGE 3 x 128 on a synthetic graph cut by hash, shapes only, one thread. CPU seconds, best of several.
 """
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--repeat", type=int, default=25)
     parser.add_argument("--cluster", nargs="*", default=CLUSTERS)
     options = parser.parse_args()
     torch.set_num_threads(1)

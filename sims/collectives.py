@@ -32,24 +32,22 @@ class Round:
         self._here = np.zeros(wire.size, np.bool_)
         self._group = np.full(wire.size, -1, np.int64)
 
-    def arrive(self, rank: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event | None:
-        """Rank `rank` is there with bytes for and from every rank; answers the end of its part, None without part."""
-        transfers = _transfers(rank, outgoing, incoming)
-        if transfers == 0:
-            return None
+    def arrive(self, rank: int, transfers: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event:
+        """Rank `rank` is there with bytes for and from every rank, `transfers` in all; answers the end of its part."""
         self._group[rank], done = self._wire.network.group(transfers)
         self._wire.begin(transfers, self._here, self._group, rank, outgoing, incoming)
         return done
 
 
 @njit(cache=True, nogil=True)
-def _transfers(rank: int, outgoing: Bytes, incoming: Bytes) -> int:
-    """How many transfers a rank has with others."""
-    found = 0
+def _transfers(rank: int, outgoing: Bytes, incoming: Bytes) -> tuple[int, int]:
+    """How many transfers a rank sends to others, and how many it receives."""
+    sends, receives = 0, 0
     for other in range(outgoing.shape[0]):
         if other != rank:
-            found += (outgoing[other] != 0) + (incoming[other] != 0)
-    return found
+            sends += outgoing[other] != 0
+            receives += incoming[other] != 0
+    return sends, receives
 
 
 @njit(cache=True, nogil=True)
@@ -168,16 +166,13 @@ class Wire:
         self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes
     ) -> Waits:
         """A rank's part of one round: what it owes and the software cost of its messages, then its transfers."""
-        owed = operation.due(rank)
-        if self.message_s:
-            owed += (int(np.count_nonzero(outgoing)) - int(outgoing[rank] > 0)) * self.message_s
-        if owed:
+        sends, receives = _transfers(rank, outgoing, incoming)
+        if owed := operation.due(rank) + sends * self.message_s:
             yield self.env.timeout(owed)
-        if number not in operation.rounds:
-            operation.rounds[number] = Round(self)
-        done = operation.rounds[number].arrive(rank, outgoing, incoming)
-        if done is not None:
-            yield done
+        if sends + receives:
+            if number not in operation.rounds:
+                operation.rounds[number] = Round(self)
+            yield operation.rounds[number].arrive(rank, sends + receives, outgoing, incoming)
 
     def together(self, operation: Operation, rank: int, flows: Callable[[], Flows]) -> Waits:
         """The last rank that arrives begins the flows; every rank is done when all of them are."""

@@ -68,3 +68,10 @@ def lanes(places: Places, src: np.ndarray, dst: np.ndarray, head: np.ndarray, ta
         tail[at] = 1 + (2 * relation + 1) * size + dst[at]
         if relation == MESH:
             head[at] = 1 + 2 * len(RELATIONS) * size + src[at] * places.slots + places.slot[dst[at]]
+
+
+@njit(cache=True, nogil=True)
+def sums(values: np.ndarray, head: np.ndarray, tail: np.ndarray, total: np.ndarray) -> None:
+    """Values [rows] of the two rows of every lane, summed into `total` [n]."""
+    for at in range(head.shape[0]):
+        total[at] = values[head[at]] + values[tail[at]]

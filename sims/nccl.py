@@ -130,7 +130,6 @@ class Nccl(Library):
         self._intra = "nvlink" if {"peer", "mesh"} & set(cluster.links) else "pci"
         self._channels = max(1, min(cluster.nics, self._per_host)) if self.hosts > 1 else 1
         self._lanes: dict[str, Lanes] = {}
-        self._narrowest = np.append(wire.network.capacity, np.inf)[place.halves].min(axis=1)  # B/s of half routes
 
     # -- grouped sends and receives --------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class Nccl(Library):
         near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
         seconds: np.ndarray = _grouped(
             src, dst, nbytes, place.host, place.slot, place.lane_latencies(head, tail),
-            np.minimum(self._narrowest[head], self._narrowest[tail]), self.hosts, self._per_host,
+            place.lane_capacities(head, tail), self.hosts, self._per_host,
             int(grouped["peers"].value), ring[self._intra]["LL"].value, ring["network"]["LL"].value,
             grouped[near].value, grouped["chunk"].value,
         )  # fmt: skip

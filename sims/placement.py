@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sims.lanes import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, lanes, relations
+from sims.lanes import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, lanes, relations, sums
 
 if TYPE_CHECKING:
     from sims.topology import Cluster
@@ -200,7 +200,8 @@ class Placement:
 
     def lane_latencies(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """`latencies` of the routes of two arrays of lanes, float64 [n]."""
-        total: np.ndarray = self._half_latency[head] + self._half_latency[tail]
+        total = np.empty(len(head))
+        sums(self._half_latency, head, tail, total)
         return total
 
     def lane_capacities(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
