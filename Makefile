@@ -3,13 +3,15 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+COMPILED := .venv/compiled
+SOURCES := $(shell find harness sims real reports -name '*.py')
 
 .PHONY: demo test lint clean
 
-demo: $(STAMP)
+demo: $(STAMP) $(COMPILED)
 	$(BIN)/haloscope demo --out demo
 
-test: lint
+test: lint $(COMPILED)
 	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal -m "not alone"
 	$(BIN)/pytest -q -m alone
 
@@ -22,6 +24,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("haloscope needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+# numba keeps compiled code by its own file, and does not see that what it calls in another file has changed
+$(COMPILED): $(SOURCES) | $(STAMP)
+	find harness sims real reports \( -name '*.nbi' -o -name '*.nbc' \) -delete
 	touch $@
 
 clean:

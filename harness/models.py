@@ -151,7 +151,7 @@ def build_model(config: RunConfig, inputs: int, classes: int) -> GNN:
             raise unknown("model", config.model, [*factories, *outside])
         factories[config.model] = outside[config.model].load()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+        torch.default_generator.manual_seed(config.seed)  # torch.manual_seed seeds GPUs too, of which this is no part
         model = factories[config.model](config, inputs, classes)
     if not isinstance(model, GNN):
         raise InputError(f"model {config.model!r} is a {type(model).__name__}, not a harness.models.GNN")

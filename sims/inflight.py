@@ -122,7 +122,7 @@ class InFlight:
             room = needed + needed // 2 + ROOM
             grown = {name: _longer(getattr(air, name), room) for name in _FLOWS}
             grown |= {name: _longer(getattr(air, name).T, room).T.copy() for name in _TWICE}
-            air = air._replace(member=np.empty(2 * room, np.int32), **grown)
+            air = air._replace(member=np.empty(4 * room, np.int32), **grown)
             self._state["indexed"] = False
         if state["pool"] + flows > len(air.wait_time):
             close_gaps(air)

@@ -58,15 +58,18 @@ def rows_by_link(rows: Ints, links: int) -> tuple[Ints, Ints]:
 
 @njit(cache=True, nogil=True)
 def flows_by_row(num_rows: int, head: Ints, tail: Ints) -> tuple[Ints, Ints]:
-    """Start of every row's flows, int64 [rows + 1], and the flows, int32; row 0 has none."""
-    start, member = np.empty(num_rows + 1, np.int64), np.empty(2 * head.shape[0], np.int32)
+    """Start of every row's flows, int64 [rows + 1], and the flows, each followed by its other row, int32 [2 n].
+
+    Row 0 has none.
+    """
+    start, member = np.empty(num_rows + 1, np.int64), np.empty(4 * head.shape[0], np.int32)
     index_rows(head, tail, start, member)
-    return start, member[: start[num_rows]]
+    return start, member[: 2 * start[num_rows]]
 
 
 @njit(cache=True, nogil=True)
 def index_rows(head: Ints, tail: Ints, start: Ints, member: Ints) -> None:
-    """`flows_by_row` into arrays [rows + 1] and [at least 2 x flows]."""
+    """`flows_by_row` into arrays [rows + 1] and [at least 4 x flows]."""
     num_rows = start.shape[0] - 1
     start[:] = 0
     for flow in range(head.shape[0]):
@@ -77,10 +80,13 @@ def index_rows(head: Ints, tail: Ints, start: Ints, member: Ints) -> None:
         start[row + 1] += start[row]
     cursor = start[:-1].copy()
     for flow in range(head.shape[0]):
-        for row in (head[flow], tail[flow]):
-            if row > 0:
-                member[cursor[row]] = flow
-                cursor[row] += 1
+        one, other = head[flow], tail[flow]
+        if one > 0:
+            member[2 * cursor[one]], member[2 * cursor[one] + 1] = flow, other
+            cursor[one] += 1
+        if other > 0:
+            member[2 * cursor[other]], member[2 * cursor[other] + 1] = flow, one
+            cursor[other] += 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -104,7 +110,7 @@ def fill(fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, rate
             for hop in range(width):
                 if fabric.rows[row, hop] >= 0:
                     load[fabric.rows[row, hop]] += count[row]
-    _rise(fabric, start, member, head, tail, rate, count, load, np.maximum(fabric.capacity - used, 0.0))
+    _rise(fabric, start, member, rate, count, load, np.maximum(fabric.capacity - used, 0.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -132,16 +138,14 @@ def refill(fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, ra
                 if fabric.rows[row, hop] >= 0:
                     load[fabric.rows[row, hop]] += count[row]
                     left[fabric.rows[row, hop]] -= by_row[row]
-    _rise(fabric, start, member, head, tail, rate, count, load, np.maximum(left, 0.0))
+    _rise(fabric, start, member, rate, count, load, np.maximum(left, 0.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _rise(
-    fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, rate: Floats, count: Ints, load: Ints,
-    left: Floats,
-) -> None:  # fmt: skip
+def _rise(fabric: Fabric, start: Ints, member: Ints, rate: Floats, count: Ints, load: Ints, left: Floats) -> None:
     """Rates of the flows whose rate is negative: `count` by row, `load` by link, in what is `left` of the links."""
     taken, touched = np.zeros(count.shape[0], np.int64), np.empty(count.shape[0], np.int64)
+    rises = rate < 0.0  # looked up at random, in an eighth of the memory of the rates
     loaded: Ints = np.flatnonzero(load)
     share = np.empty(loaded.shape[0])
     while loaded.shape[0] > 0:
@@ -154,8 +158,7 @@ def _rise(
         loaded, found = loaded[:kept], 0
         for at in range(kept):
             if share[at] <= least * _SAME_SHARE:
-                link = loaded[at]
-                found = _freeze(fabric, link, least, start, member, head, tail, rate, count, taken, touched, found)
+                found = _freeze(fabric, loaded[at], least, start, member, rate, rises, count, taken, touched, found)
         _take(fabric, least, left, load, count, taken, touched[:found])
 
 
@@ -166,9 +169,8 @@ def _freeze(
     share: float,
     start: Ints,
     member: Ints,
-    head: Ints,
-    tail: Ints,
     rate: Floats,
+    rises: np.ndarray,
     count: Ints,
     taken: Ints,
     touched: Ints,
@@ -178,18 +180,23 @@ def _freeze(
     `touched`. Answers how many are found then.
     """
     for at in range(fabric.link_start[link], fabric.link_start[link + 1]):
-        row = fabric.link_row[at]
+        row, frozen = fabric.link_row[at], 0
         if count[row] == taken[row]:
             continue
         for place in range(start[row], start[row + 1]):
-            flow = member[place]
-            if rate[flow] < 0.0:
-                rate[flow] = share
-                for end in (head[flow], tail[flow]):
-                    if taken[end] == 0:
-                        touched[found] = end
-                        found += 1
-                    taken[end] += 1
+            flow, other = member[2 * place], member[2 * place + 1]
+            if rises[flow]:
+                rises[flow], rate[flow] = False, share
+                frozen += 1
+                if taken[other] == 0:
+                    touched[found] = other
+                    found += 1
+                taken[other] += 1
+        if frozen > 0:
+            if taken[row] == 0:
+                touched[found] = row
+                found += 1
+            taken[row] += frozen
     return found
 
 
