@@ -1,8 +1,8 @@
-"""A device's own way to host memory, where nothing else moves: its copies share one link among themselves.
+"""A way between devices and host memory that is one link, on which nothing but copies move.
 
 Where messages start and end in host memory they never cross a device's bus, so that what goes on there concerns no
-other transfer. The fluid network is not asked; few copies of one device are ever under way together, and when each ends
-is told in closed form.
+other transfer. The fluid network is not asked; few copies are ever under way together there, and when each ends is told
+in closed form.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ class _Copy:
 
 
 class Bus:
-    """One directed link of a network that copies share fairly; each waits `latency` seconds first, using nothing."""
+    """One directed link of a network that copies share fairly."""
 
-    def __init__(self, network: FluidNetwork, link: int, latency: float) -> None:
-        self.env, self.network, self.link, self.latency = network.env, network, link, latency
+    def __init__(self, network: FluidNetwork, link: int) -> None:
+        self.env, self.network, self.link = network.env, network, link
         self.capacity = float(network.capacity[link])
         self._left: dict[_Copy, float] = {}  # copy -> bytes left as of the last join
         self._as_of = 0.0
 
-    def copy(self, nbytes: int, after: float = 0.0) -> Generator[simpy.Event, Any, None]:
-        """Wait for a copy that begins in `after` seconds. Others that join it only delay it."""
+    def copy(self, latency: float, nbytes: int, after: float = 0.0) -> Generator[simpy.Event, Any, None]:
+        """Wait for a copy that begins in `after` seconds and then waits its latency, using nothing.
+
+        Others that join it only delay it.
+        """
         begin, awaited = self.env.now + after, -1.0
-        copy = self._join(_Copy(begin + self.latency), nbytes)
+        copy = self._join(_Copy(begin + latency), nbytes)
         self.network.count(self.link, nbytes)
         while copy.finish != awaited:
             awaited = copy.finish
             yield self.env.timeout(max(awaited - self.env.now, 0.0))
         if self.network.watch is not None:
-            self.network.watch.copied(begin, self.env.now, self.link, nbytes, self.latency)
+            self.network.watch.copied(begin, self.env.now, self.link, nbytes, latency)
 
     def _join(self, copy: _Copy, nbytes: int) -> _Copy:
         """A copy more; when each ends is told anew."""

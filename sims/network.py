@@ -55,7 +55,7 @@ class Watch(Protocol):
         ...
 
     def copied(self, start: float, finish: float, link: int, nbytes: int, latency: float) -> None:
-        """A copy has crossed a link that is no part of the network (`sims.buses`)."""
+        """A copy has crossed a link that carries copies alone, without the network's help (`sims.buses`)."""
         ...
 
 
@@ -105,12 +105,8 @@ class FluidNetwork:
 
     @property
     def link_bytes(self) -> np.ndarray:
-        """Bytes that crossed each link or are on their way, int64 [links]."""
-        if self._uncounted:
-            head, tail, nbytes = (np.concatenate(column) for column in zip(*self._uncounted, strict=True))
-            count_bytes(self._rows.fabric(), head, tail, nbytes, self._link_bytes)
-            self._uncounted.clear()
-            self._uncounted_flows = 0
+        """Bytes that crossed each link or are on their way, int64 [links]; fractions are rounded once per COUNT_AT."""
+        self._count_up()
         return self._link_bytes
 
     def group(self, flows: int) -> tuple[int, simpy.Event]:
@@ -191,7 +187,13 @@ class FluidNetwork:
         self._uncounted.append((head, tail, np.asarray(nbytes)))
         self._uncounted_flows += len(head)
         if self._uncounted_flows > COUNT_AT:
-            assert self.link_bytes is not None  # which counts them
+            self._count_up()
+
+    def _count_up(self) -> None:
+        if self._uncounted:
+            head, tail, nbytes = (np.concatenate(column) for column in zip(*self._uncounted, strict=True))
+            count_bytes(self._rows.fabric(), head, tail, nbytes, self._link_bytes)
+            self._uncounted, self._uncounted_flows = [], 0
 
     def _awake(self) -> None:
         """Begin to count time anew: nothing is in flight."""
@@ -280,7 +282,8 @@ class FluidNetwork:
         owed, self._owed = self._owed, []
         period = self._replay
         if period is None:
-            return owed + self._flight.run_to(now, self._slack(), self._free_until())
+            free = -np.inf if owed else self._free_until()  # whom a group is owed may begin something now
+            return owed + self._flight.run_to(now, self._slack(), free)
         while self._replayed < len(period.ended) and period.ended[self._replayed][0] <= now + self._slack():
             label = period.ended[self._replayed][1]
             owed += [self._journal.number_of[label]] if label >= 0 else []

@@ -95,7 +95,7 @@ class Transport:
         yield from self._ways[rank, to_host](nbytes, after)
 
     def _way(self, rank: int, to_host: bool) -> Callable[[int, float], Waits]:
-        """How a rank's copies go: over the network, or over a bus that nothing but a device's copies ever crosses."""
+        """How a rank's copies go: over the network, or over the one link that nothing but copies ever crosses."""
         if to_host not in self._copies:
             every = self.placement.copy_routes(np.arange(self.placement.size), to_host)
             self._copies[to_host] = every, self.placement.latencies(every)
@@ -104,8 +104,8 @@ class Transport:
         if not self.placement.staged or routes.shape[1] > 1 or link == NO_LINK:
             return partial(self._copy_over_network, self.network.row(routes[[rank]]), np.asarray([latency]))
         if link not in self._buses:
-            self._buses[link] = Bus(self.network, link, latency)
-        return self._buses[link].copy
+            self._buses[link] = Bus(self.network, link)
+        return partial(self._buses[link].copy, latency)
 
     def _copy_over_network(self, row: np.ndarray, latency: np.ndarray, nbytes: int, after: float) -> Waits:
         if after:

@@ -174,6 +174,21 @@ def test_latencies_that_nothing_meets_end_without_a_wake() -> None:
     assert times[None] == times[0.15] == pytest.approx(1.2)
 
 
+def test_a_latency_that_ends_with_another_transfer_loses_nobody() -> None:
+    """To the last bit together, at a time when nothing is allowed for rounding: both are told."""
+    env = simpy.Environment()
+    fluid, ends = FluidNetwork(env, np.asarray([25139300.0, 25139300.0])), []
+    groups, events = zip(*(fluid.group(1) for _ in range(2)), strict=True)
+    batch = np.asarray([744413, 744413]), np.asarray([0.01330185595293265, 0.04291338053794496])
+    rows, pairs = fluid.row(route_table([[0], [1]])), np.asarray([[group, -1] for group in groups])
+    call_late(env, lambda _: fluid.add_lanes(rows, np.zeros(2, np.int32), *batch, pairs, last=True))
+    for event in events:
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: ends.append(env.now))
+    env.run()
+    assert ends == pytest.approx(batch[1] + 744413 / 25139300)
+
+
 @settings(deadline=None, max_examples=60)
 @given(networks(), st.integers(0, 10), st.randoms(use_true_random=False))
 def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, ended: int, random: Any) -> None:
