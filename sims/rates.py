@@ -101,8 +101,6 @@ def fill(fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, rate
     count, load = np.zeros(num_rows, np.int64), np.zeros(fabric.capacity.shape[0], np.int64)
     for flow in range(head.shape[0]):
         if rate[flow] < 0.0:
-            if head[flow] + tail[flow] == 0:
-                rate[flow] = np.inf
             count[head[flow]] += 1
             count[tail[flow]] += 1
     for row in range(1, num_rows):
@@ -126,7 +124,7 @@ def refill(fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, ra
     slowest *= _SAME_RATE
     for flow in range(head.shape[0]):
         if rate[flow] >= slowest:
-            rate[flow] = RISING if head[flow] + tail[flow] > 0 else np.inf
+            rate[flow] = RISING
             count[head[flow]] += 1
             count[tail[flow]] += 1
         else:
@@ -143,7 +141,10 @@ def refill(fabric: Fabric, start: Ints, member: Ints, head: Ints, tail: Ints, ra
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _rise(fabric: Fabric, start: Ints, member: Ints, rate: Floats, count: Ints, load: Ints, left: Floats) -> None:
-    """Rates of the flows whose rate is negative: `count` by row, `load` by link, in what is `left` of the links."""
+    """Rates of the flows whose rate is negative: `count` by row, `load` by link, in what is `left` of the links.
+
+    A flow whose rows have no links has all it wants.
+    """
     taken, touched = np.zeros(count.shape[0], np.int64), np.empty(count.shape[0], np.int64)
     rises = rate < 0.0  # looked up at random, in an eighth of the memory of the rates
     loaded: Ints = np.flatnonzero(load)
@@ -160,6 +161,9 @@ def _rise(fabric: Fabric, start: Ints, member: Ints, rate: Floats, count: Ints, 
             if share[at] <= least * _SAME_SHARE:
                 found = _freeze(fabric, loaded[at], least, start, member, rate, rises, count, taken, touched, found)
         _take(fabric, least, left, load, count, taken, touched[:found])
+    for flow in range(rate.shape[0]):
+        if rises[flow]:
+            rate[flow] = np.inf
 
 
 @njit(cache=True, nogil=True, inline="always")
