@@ -22,7 +22,7 @@ import msgspec
 
 from benchmarks.faulty_rank import PHASES
 from harness import runner
-from harness.checkpoint import Checkpoints
+from harness.job import Checkpoints
 from harness.spec import RunConfig
 from real import execute
 from real.launch import RankFailed, launch

@@ -24,7 +24,7 @@ import simpy
 
 from sims.flows import WINDOW
 from sims.network import FluidNetwork
-from sims.placement import Placement
+from sims.placement import Placement, place
 from sims.topology import load_cluster
 
 CLUSTER = """
@@ -46,13 +46,13 @@ kind = "nccl"
 """
 
 
-def place(ranks: int) -> Placement:
+def placed(ranks: int) -> Placement:
     """So many ranks on hosts of 8 devices, or of 6 where that divides."""
     devices = 6 if ranks % 6 == 0 else 8
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cluster.toml"
         path.write_text(CLUSTER.format(hosts=ranks // devices, devices=devices))
-        return load_cluster(path).place(ranks)
+        return place(load_cluster(path), ranks)
 
 
 def exchange(network: FluidNetwork, placement: Placement, nbytes: np.ndarray) -> float:
@@ -79,10 +79,10 @@ def sizes_of(kind: str, ranks: int) -> np.ndarray:
 
 def measure(ranks: int, kind: str, repeat: int, window: float) -> tuple[float, float, float, float, int, float]:
     """CPU seconds of the exchange and of the same again (best), peak GB, modelled seconds, solves, window."""
-    placement, nbytes = place(ranks), sizes_of(kind, ranks)
+    placement, nbytes = placed(ranks), sizes_of(kind, ranks)
     times = []
     for run in range(repeat + 1):
-        run_placement, run_bytes = (placement, nbytes) if run else (place(48), sizes_of("different", 48))
+        run_placement, run_bytes = (placement, nbytes) if run else (placed(48), sizes_of("different", 48))
         network = FluidNetwork(simpy.Environment(), run_placement.capacity, run_placement.halves, window)
         start = time.process_time()
         modelled = exchange(network, run_placement, run_bytes)

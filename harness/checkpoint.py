@@ -8,10 +8,8 @@ are on, every epoch ends with an all-reduce of one number, by which the ranks ag
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,42 +19,10 @@ from torch import Tensor
 from harness import checkpoint_files as files
 from harness.effects import Received, Rows
 from harness.errors import InputError
-from harness.methods.base import Memory
+from harness.exchanges.memory import Memory
+from harness.job import Checkpoints, Job
 from harness.rank import Rank
 from harness.results import RankEpoch
-
-if TYPE_CHECKING:
-    from harness.training import Job
-
-
-def _never() -> bool:
-    return False
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """Where and how often; no part of the config, because it changes nothing about the numbers.
-
-    Attributes:
-        folder: holds one folder per run.
-        every: epochs between checkpoints; 0 = only when stopped, and at the end.
-        resume: go on from the newest complete checkpoint of the same training; else remove those and start anew.
-        keep: how many complete ones stay.
-        restarts: how often failed ranks are started again (real mode).
-        stop: asked after every epoch on every rank; one rank's yes stops all of them.
-    """
-
-    folder: Path
-    every: int = 10
-    resume: bool = True
-    keep: int = 2
-    restarts: int = 0
-    stop: Callable[[], bool] = _never
-
-    def __post_init__(self) -> None:
-        for name, least in (("every", 0), ("keep", 1), ("restarts", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"checkpoints: {name} must be at least {least}")
 
 
 class History(msgspec.Struct):

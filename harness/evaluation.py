@@ -7,14 +7,13 @@ does, on the whole graph, while training goes on (`SpareJudge`). Neither is part
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from harness.halo import Part
+from harness.job import Job, Spare
 from harness.loss import counts
 from harness.methods.base import Method
 from harness.methods.edge_cut import EdgeCutState
@@ -25,9 +24,6 @@ from harness.results import RankEpoch
 from harness.spec import RunConfig
 from harness.tape import Tape
 
-if TYPE_CHECKING:
-    from harness.training import Job
-
 PATIENCE_S = 1.0
 """Seconds that rank 0 waits for the spare process before it tells the other ranks that it still does."""
 
@@ -36,22 +32,6 @@ def due(epoch: int, config: RunConfig) -> bool:
     """Whether a run evaluates after this epoch: every `eval_every` epochs, and after the last one."""
     last = epoch == config.epochs - 1
     return last or (config.eval_every > 0 and (epoch + 1) % config.eval_every == 0)
-
-
-class Spare(Protocol):
-    """A process that evaluates beside the ranks; a driver that has one gives it to rank 0."""
-
-    def submit(self, epoch: int, parameters: Mapping[str, Tensor]) -> None:
-        """Ask for the counts of an epoch; copies the parameters and returns."""
-        ...
-
-    def counts(self, epoch: int, patience_s: float, deadline: float) -> list[list[float]] | None:
-        """Wait a while for them; None when they have not come by then.
-
-        Raises:
-            HaloscopeError: the process ended, or `deadline` (of `time.monotonic`) has passed.
-        """
-        ...
 
 
 def whole_graph(config: RunConfig) -> RunConfig:

@@ -17,10 +17,10 @@ from typing import Any, Protocol, cast
 import torch
 
 from harness import loopback
-from harness.checkpoint import Checkpoints
 from harness.cores import core_count
 from harness.errors import InputError
 from harness.exchanges.push_pull import Diverged
+from harness.job import Checkpoints, Job, Progress
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.models import MODELS, build_model
@@ -28,7 +28,7 @@ from harness.prepare import Prepared, cutting_of, prepare
 from harness.rank import Rank
 from harness.results import RankResult, Result, merge
 from harness.spec import RunConfig
-from harness.training import Job, Progress, program
+from harness.training import program
 from harness.workloads.description import is_workload, read_description
 from harness.workloads.rates import load_rates
 

@@ -5,52 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from harness import evaluation
-from harness.checkpoint import Carried, Checkpoints, Saver, saver_of
-from harness.halo import Part, Totals
+from harness.checkpoint import Carried, Saver, saver_of
+from harness.halo import Part
+from harness.job import Job
 from harness.methods.base import Method
 from harness.models import GNN, build_model
 from harness.rank import Rank
 from harness.results import RankEpoch, RankResult
-from harness.spec import RunConfig
-from harness.workloads.rates import Rates
-
-Progress = Callable[[RankEpoch], None]
-
-
-class PartSource(Protocol):
-    """Where a rank gets its part of the graph."""
-
-    @property
-    def totals(self) -> Totals:
-        """Counts of the graph trained on."""
-        ...
-
-    def training(self, rank: int) -> Any:
-        """The part trained on."""
-        ...
-
-    def evaluation(self, rank: int) -> Any:
-        """The part evaluated on; the training part itself where the protocol is transductive."""
-        ...
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run as every rank gets it."""
-
-    config: RunConfig
-    method: Method
-    parts: PartSource
-    progress: Progress | None = None  # called on rank 0 after every epoch
-    rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
-    spare: evaluation.Spare | None = None  # rank 0's process that evaluates, where the config asks for one
-    checkpoints: Checkpoints | None = None  # where to keep them, if they are kept
-    data: str = ""  # key of graph and partition, by which a checkpoint knows its own
 
 
 def program(job: Job) -> Callable[[Rank], Any]:

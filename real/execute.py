@@ -20,17 +20,18 @@ import numpy as np
 import torch
 
 from harness import allocator
-from harness.checkpoint import Checkpoints, started_anew
+from harness.checkpoint import started_anew
 from harness.effects import Received, Rows
 from harness.errors import InputError
 from harness.exchanges.push_pull import Diverged
+from harness.job import Checkpoints, Job
 from harness.lab_spec import is_lab, parse_lab
 from harness.prepare import Prepared
 from harness.rank import Rank
 from harness.results import RankEpoch, RankResult
 from harness.runner import Execution, cpu_threads, make_job, threads_per_rank
 from harness.spec import RunConfig
-from harness.training import Job, program
+from harness.training import program
 from harness.trampoline import Program
 from real import connection, lab
 from real.clocks import overhead

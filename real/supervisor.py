@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from harness.checkpoint import last_epochs
 from harness.console import show, stderr
-from harness.training import Job
+from harness.job import Job
 from real.launch import RankFailed
 
 HOPELESS = ("Diverged", "InputError", "ProgramError")

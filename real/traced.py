@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import InputError
+from harness.job import Progress
 from harness.runner import make_job
 from harness.spec import RunConfig
 from harness.trace import Trace
-from harness.training import Progress
 from real.execute import execute
 from real.tracing import VARIABLE, RankSpans
 

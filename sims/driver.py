@@ -22,17 +22,17 @@ from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.trampoline import Finished, Program, Stepper
 from sims.clock import SimClock
+from sims.cluster import Cluster
 from sims.cores import Cores
 from sims.device import CLASSES, DeviceProfile, load_device
 from sims.flights import Flights, OnSpan, Waits
 from sims.ledger import Ledger, Prices
 from sims.memory import Fullest, LiveMemory, fullest
-from sims.placement import Placement
+from sims.placement import Placement, place
 from sims.recording import Recorder, Track
 from sims.repeats import Repeats
 from sims.shapes import ShapeMemory
 from sims.stragglers import Stragglers
-from sims.topology import Cluster
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def simulate(
         ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
         Exception: whatever a rank raises, itself, with rank and epoch added as a note.
     """
-    placement, slow = cluster.place(size), stragglers or cluster.stragglers
+    placement, slow = place(cluster, size), stragglers or cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
     run = Run(placement, on_span, shapes_only)
     device = "meta" if shapes_only else "cpu"

@@ -7,20 +7,22 @@ from dataclasses import asdict, replace
 
 import msgspec
 
+from harness.job import Job
 from harness.runner import Execution, cpu_threads, threads_per_rank
 from harness.spec import RunConfig
-from harness.training import Job, program
+from harness.training import program
 from sims import remarks
 from sims.device import load_device
 from sims.driver import Simulation, simulate
 from sims.nccl import load_tuning
+from sims.placement import place
 from sims.repeats import Repeats
 from sims.topology import load_cluster
 
 
 def check(config: RunConfig) -> None:
     """Raise InputError for an unknown cluster, a bad file, or more ranks than it has devices."""
-    load_cluster(config.cluster).place(config.parts)
+    place(load_cluster(config.cluster), config.parts)
 
 
 def reads(config: RunConfig) -> dict[str, str]:
@@ -41,7 +43,7 @@ def execute(job: Job) -> Execution:
     """
     config = job.config
     cluster = load_cluster(config.cluster)
-    placement = cluster.place(config.parts)
+    placement = place(cluster, config.parts)
     repeats = Repeats(job.method) if config.shapes_only and job.method.facts.repeats else None
     if repeats is not None:
         job = replace(job, method=repeats.method)

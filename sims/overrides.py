@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.errors import InputError, unknown
+from sims.cluster import Cluster
 from sims.units import Quantity, Table
-
-if TYPE_CHECKING:
-    from sims.topology import Cluster
 
 
 def split(text: str) -> tuple[str, list[str]]:

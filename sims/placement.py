@@ -8,14 +8,12 @@ routes. Everything is computed for whole arrays of rank pairs at a time. How lon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.errors import InputError
+from sims.cluster import Cluster
 from sims.lanes import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, lanes, relations, sums
-
-if TYPE_CHECKING:
-    from sims.topology import Cluster
 
 Ints = np.ndarray  # int32 [n]
 
@@ -261,3 +259,17 @@ def _padded(rows: list[Sequence[Ints]]) -> np.ndarray:
         table[at:end, : len(columns)] = np.stack(columns, axis=1)
         at = end
     return table
+
+
+def place(cluster: Cluster, size: int) -> Placement:
+    """Ranks 0..size-1 on the hosts and devices of a cluster, hosts in order.
+
+    Raises:
+        InputError: they do not fit.
+    """
+    if size > cluster.capacity:
+        raise InputError(
+            f"cluster {cluster.name} takes {cluster.capacity} ranks ({cluster.hosts} hosts x "
+            f"{cluster.ranks_per_host}), not {size}; use fewer parts or another cluster"
+        )
+    return Placement(cluster, size)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from sims.cluster import LINKS, Cluster
 from sims.device import STRENGTH, load_device
 from sims.nccl import load_tuning
-from sims.topology import LINKS, Cluster
 from sims.units import Quantity
 
 

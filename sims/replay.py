@@ -15,21 +15,24 @@ import numpy as np
 
 from harness.effects import Effect, Handle, Recv, Send, Start, Wait
 from harness.errors import InputError
+from harness.job import Progress
 from harness.rank import COMPONENTS, random_key
 from harness.rendezvous import Meeting, Rendezvous
 from harness.results import RankEpoch, RankResult, Result, merge
 from harness.runner import cpu_threads, make_job, threads_per_rank
 from harness.spec import RunConfig
 from harness.traffic import Traffic
-from harness.training import Progress, program
+from harness.training import program
 from harness.trampoline import Finished
 from sims.clock import SimClock
+from sims.cluster import Cluster
 from sims.device import DeviceProfile, load_device
 from sims.driver import Run, Simulation, simulate
 from sims.ledger import Prices
 from sims.memory import Fullest
+from sims.placement import place
 from sims.recording import BEGIN, DO, END, PIECE, START, WAIT, Operation, PeakMemory, Recorder, Recording
-from sims.topology import Cluster, load_cluster
+from sims.topology import load_cluster
 
 Stretch = list[tuple[str, float, int]]  # component, device seconds, operators; in order of first charge
 
@@ -90,7 +93,7 @@ class Replay:
     def run(self, cluster: Cluster) -> Run:
         """The simulation, set up and not begun; of a method that `timed` marks, true on its own cluster only."""
         size, seed = self.recording.size, int(self.recording.config["seed"])
-        placement = cluster.place(size)
+        placement = place(cluster, size)
         cluster.stragglers.check(size, len(placement.ranks_on_host))
         run = Run(placement, None, shapes_only=False, device=self._device)
         for rank in range(size):

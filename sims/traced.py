@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from harness.trace import Message, Span, Steps, Stream, Trace
+from sims.cluster import Cluster
 from sims.placement import Placement
 from sims.recording import Recording
 from sims.replay import Player, Replay
-from sims.topology import Cluster
 
 MOST_RANKS = 128  # with more, transfers are not told apart: their number grows with the square
 

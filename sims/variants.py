@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness.errors import InputError, unknown
+from sims.cluster import Cluster
 from sims.device import DeviceProfile, load_device
 from sims.software import TRANSPORTS
-from sims.topology import Cluster, load_cluster
+from sims.topology import load_cluster
 
 SOFTWARE = {"gloo": "ethernet-10g", "nccl": "h100-8", "grpc": "ec-graph"}
 """Library -> the shipped cluster whose software costs it gets."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from harness import loopback
+from harness.exchanges.memory import Memory
 from harness.halo import Part
-from harness.methods.base import Memory
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
 from harness.rank import Rank

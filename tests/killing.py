@@ -21,7 +21,7 @@ import msgspec
 import torch._dynamo  # noqa: F401  (torch imports it at the first operator, seconds in every forked rank)
 
 from harness import checkpoint_files
-from harness.checkpoint import Checkpoints
+from harness.job import Checkpoints
 from harness.spec import RunConfig
 from real.execute import run_rank
 from real.health import end_process

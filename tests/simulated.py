@@ -11,8 +11,9 @@ import torch
 
 from harness.effects import Rows
 from harness.rank import Rank
+from sims.cluster import Cluster
 from sims.driver import Simulation, simulate
-from sims.topology import Cluster, load_cluster
+from sims.topology import load_cluster
 
 BANDWIDTH, LATENCY = 1e6, 1e-3  # of the plain cluster, from host to host
 

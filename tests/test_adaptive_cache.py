@@ -13,8 +13,8 @@ from harness import loopback
 from harness.codecs import Cast, Codec, LinearRows
 from harness.exchanges.adaptive_cache import CachedLink, FlagBits, Wires, empty_cache
 from harness.exchanges.gather_scatter import Leg, PlainLink
+from harness.exchanges.memory import Memory
 from harness.kernels.changed import changed_rows
-from harness.methods.base import Memory
 from harness.rank import Rank
 from harness.vertex_cut import VertexPart
 from tests.graphs import random_graph

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from harness import loopback
 from harness.errors import InputError
+from harness.exchanges.memory import Memory
 from harness.exchanges.push_pull import Diverged
 from harness.graph import Graph
 from harness.layers import Conv
-from harness.methods.base import Memory, Method
+from harness.methods.base import Method
 from harness.methods.cdfgnn import CDFGNN
 from harness.models import GNN
 from harness.prepare import prepare

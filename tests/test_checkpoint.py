@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness import checkpoint_files as files
-from harness.checkpoint import Checkpoints
 from harness.errors import InputError
+from harness.job import Checkpoints
 from harness.results import Result
 from harness.runner import run
 from harness.spec import RunConfig

@@ -12,8 +12,9 @@ import torch
 
 from harness import checkpoint
 from harness import checkpoint_files as files
-from harness.checkpoint import Carried, Checkpoints, History
+from harness.checkpoint import Carried, History
 from harness.errors import InputError
+from harness.job import Checkpoints
 from harness.runner import run
 from real.agreement import UNHURRIED
 from tests.test_drivers import config

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from harness import cli, results, runner, stopping
-from harness.checkpoint import Checkpoints
 from harness.commands.run import stoppable
+from harness.job import Checkpoints
 from harness.results import RankEpoch, Result
 from harness.runner import run
 from harness.spec import RunConfig

@@ -9,9 +9,11 @@ import pytest
 from matplotlib.image import imread
 
 from harness.cli import main
+from sims.cluster import LINKS
 from sims.device import DEVICES, load_device
+from sims.placement import place
 from sims.remarks import link_kind, quantities, shares
-from sims.topology import CLUSTERS, LINKS, known_clusters, load_cluster
+from sims.topology import CLUSTERS, known_clusters, load_cluster
 from sims.units import read_toml
 
 PAPERS = {  # preset -> hosts, devices per host, device, transport
@@ -65,7 +67,7 @@ def test_published_values_are_those_of_the_papers() -> None:
 def test_eight_parts_lie_evenly_on_two_servers() -> None:
     """Sylvie's table 3 fits eight parts; CDFGNN's table 3 says 2 x 2 and 2 x 4."""
     for name in ("sylvie-2x8", "cdfgnn-2x8a800"):
-        assert load_cluster(name).place(8).host.tolist() == [0] * 4 + [1] * 4
+        assert place(load_cluster(name), 8).host.tolist() == [0] * 4 + [1] * 4
 
 
 @pytest.mark.parametrize("name", known_clusters())
@@ -85,7 +87,7 @@ def test_link_names_tell_their_kind() -> None:
     found = set()
     for name in ("h100-512x8", "bns-32x6v100", "l4-4x8"):
         cluster = load_cluster(name)
-        found |= {link_kind(link) for link in cluster.place(min(cluster.capacity, 512)).names}
+        found |= {link_kind(link) for link in place(cluster, min(cluster.capacity, 512)).names}
     assert found == {*LINKS, "process"}
 
 

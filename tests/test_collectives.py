@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.rank import Rank
+from sims.cluster import Cluster
 from sims.driver import Simulation
 from sims.gloo import Segments
 from sims.nccl import FILE, PROTOCOLS, binary_trees, load_tuning
-from sims.topology import Cluster, load_cluster
+from sims.placement import place
+from sims.topology import load_cluster
 from tests.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
 
 
@@ -209,7 +211,7 @@ def test_grouped_sends_go_in_rounds_when_there_are_many_peers(rows: int, hops: i
     sent = 88 * rows * 4  # to 88 devices elsewhere, over an adapter of its own
     assert simulation.link_bytes["host3.nic5.tx"] == sent
     software = cluster.transport.operation.value + 95 * cluster.transport.message.value
-    hop, moved = cluster.place(96).latency(0, 8), (sent + rows * 4) / 48e9  # the first message fills a buffer
+    hop, moved = place(cluster, 96).latency(0, 8), (sent + rows * 4) / 48e9  # the first message fills a buffer
     assert simulation.makespan_s == pytest.approx(software + hops * hop + moved, rel=1e-3)
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from harness import loopback
 from harness.codecs import Bucket
 from harness.exchanges.error_feedback import Boundary, Compressed
+from harness.exchanges.memory import Memory
 from harness.graph import Graph
-from harness.methods.base import Memory
 from harness.methods.ec_graph import ECGraph
 from harness.rank import Rank
 from tests.conformance import make_model, make_parts, relative_error, step

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sims import memo
 from sims.flows import EXACT_FLOWS, WINDOW, schedule
 from sims.network import FluidNetwork, route_table
-from sims.placement import Placement
+from sims.placement import Placement, place
 from sims.topology import load_cluster
 
 CLUSTER = """
@@ -47,7 +47,7 @@ def placement(tmp_path_factory: pytest.TempPathFactory) -> Placement:
     """48 ranks in two racks."""
     path: Path = tmp_path_factory.mktemp("cluster") / "cluster.toml"
     path.write_text(CLUSTER)
-    return load_cluster(path).place(48)
+    return place(load_cluster(path), 48)
 
 
 class Sender:

@@ -16,6 +16,7 @@ from harness.runner import run
 from harness.spec import RunConfig
 from sims.costs import OperatorCost
 from sims.device import load_device, save_device
+from sims.placement import place
 from sims.replay import Replay, record
 from sims.topology import load_cluster
 from sims.units import Quantity
@@ -25,7 +26,7 @@ from tests.test_calibrate import MEASURED, files
 
 def test_links_carry_payload_at_the_rate_of_frames() -> None:
     cluster = load_cluster("lab:3x1gbit")
-    placement = cluster.place(3)
+    placement = place(cluster, 3)
     assert (cluster.hosts, cluster.capacity, cluster.one_machine, cluster.name) == (3, 3, True, "lab:3x1gbit")
     rate = placement.capacity[placement.names.index("host1.nic.tx")]
     assert rate == pytest.approx(125e6 * PAYLOAD_SHARE)
@@ -35,13 +36,13 @@ def test_links_carry_payload_at_the_rate_of_frames() -> None:
 
 
 def test_ranks_of_a_host_talk_over_its_loopback() -> None:
-    placement = load_cluster("lab:2x1gbit:ranks=2").place(4)
+    placement = place(load_cluster("lab:2x1gbit:ranks=2"), 4)
     assert placement.host.tolist() == [0, 0, 1, 1]
     assert (placement.tier(0, 1), placement.tier(1, 2)) == ("loopback", "ethernet")
 
 
 def test_hosts_of_several_rates() -> None:
-    placement = load_cluster("lab:1gbit,100mbit,unshaped").place(3)
+    placement = place(load_cluster("lab:1gbit,100mbit,unshaped"), 3)
     share = {name: rate for name, rate in zip(placement.names, placement.capacity, strict=True) if ".nic." in name}
     for end in ("tx", "rx"):
         assert share[f"host0.nic.{end}"] == pytest.approx(125e6 * PAYLOAD_SHARE)
@@ -54,7 +55,7 @@ def test_a_calibration_is_what_is_not_shaped(tmp_path: Path) -> None:
     lab = load_cluster(f"lab:2xunshaped:calibration={tmp_path}")
     machine = load_cluster(tmp_path / "cluster.toml")
     assert lab.transport == machine.transport and lab.profiles == machine.profiles and lab.cores == machine.cores
-    assert lab.place(2).capacity.min() == pytest.approx(machine.transport.process.value)  # type: ignore[union-attr]
+    assert place(lab, 2).capacity.min() == pytest.approx(machine.transport.process.value)  # type: ignore[union-attr]
     with pytest.raises(InputError, match=r"cluster\.toml"):
         load_cluster(f"lab:2xunshaped:calibration={tmp_path / 'none'}")
 
@@ -67,7 +68,7 @@ def test_a_slow_link_decides_what_an_exchange_takes(rate: str) -> None:
     cluster = load_cluster(f"lab:3x{rate}")
     simulation = timed(program, 3, cluster)
     nbytes = sum(part.send[1] * part.row_bytes for part in everyone_sends(Rank(0, 3), 1 << 18))
-    link = cluster.place(3).capacity.min()
+    link = place(cluster, 3).capacity.min()
     assert simulation.makespan_s >= 2 * nbytes / link
     assert simulation.makespan_s == pytest.approx(2 * nbytes / link, rel=0.1, abs=2e-3)
 

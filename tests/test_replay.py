@@ -22,11 +22,12 @@ from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
 from harness.runner import run
 from harness.spec import RunConfig
+from sims.cluster import Cluster
 from sims.driver import Simulation, simulate
 from sims.overrides import varied
 from sims.recording import Recorder, Recording, load
 from sims.replay import Replay, needed, record
-from sims.topology import Cluster, load_cluster
+from sims.topology import load_cluster
 from tests.settings import SETTINGS
 from tests.simulated import each
 from tests.test_drivers import config

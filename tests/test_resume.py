@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from harness import loopback
-from harness.methods.base import Memory
+from harness.exchanges.memory import Memory
+from harness.job import Job
 from harness.models import build_model
 from harness.rank import Rank
 from harness.runner import make_job
 from harness.spec import RunConfig
-from harness.training import Job
 from tests.settings import label, rows
 from tests.test_drivers import config
 

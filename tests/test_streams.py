@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.rank import COMPONENTS, Rank
+from sims.cluster import Cluster
 from sims.device import DEVICES, load_device
 from sims.driver import Simulation, simulate
 from sims.stragglers import Stragglers
-from sims.topology import Cluster, load_cluster
+from sims.topology import load_cluster
 from tests.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from harness import cli, results
-from harness.checkpoint import Checkpoints
 from harness.errors import InputError
+from harness.job import Checkpoints, Job
 from harness.results import RankEpoch
 from harness.runner import make_job, run
-from harness.training import Job
 from real.launch import RankFailed
 from real.supervisor import HOPELESS, supervise
 from tests.conftest import REPOSITORY

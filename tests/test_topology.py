@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from harness.errors import InputError
+from sims.cluster import Cluster
 from sims.device import load_device
-from sims.placement import Placement
-from sims.topology import Cluster, known_clusters, load_cluster
+from sims.placement import Placement, place
+from sims.topology import known_clusters, load_cluster
 from sims.units import SOURCES, parse, quantity, written
 
 GPUS = """
@@ -85,7 +86,7 @@ def test_every_preset_loads_and_says_where_its_numbers_are_from(name: str) -> No
     assert all(value.source in SOURCES for _, value in preset.quantities())
     device = load_device(preset.device)
     assert ("bus" in preset.links) == (device.kind == "gpu")
-    placement = preset.place(preset.capacity)
+    placement = place(preset, preset.capacity)
     some = np.unique(np.linspace(0, preset.capacity - 1, 192).astype(np.int32))
     src, dst = np.meshgrid(some, some, indexing="ij")
     routes = placement.routes(src.ravel(), dst.ravel()).reshape(len(some), len(some), -1)
@@ -108,7 +109,7 @@ def test_presets_of_the_papers() -> None:
 
 
 def test_routes_latencies_and_tiers(tmp_path: Path) -> None:
-    placement = cluster(tmp_path).place(6)
+    placement = place(cluster(tmp_path), 6)
     named = [[placement.names[link] for link in placement.route(0, to)] for to in (0, 1, 5)]
     assert named == [
         [],
@@ -129,7 +130,7 @@ def test_routes_latencies_and_tiers(tmp_path: Path) -> None:
 
 def test_device_to_device_links_leave_the_bus_to_the_network(tmp_path: Path) -> None:
     peer = '[links.peer]\nbandwidth = "300 GB/s"\nlatency = "1 us"\n\n[transport]'
-    placement = cluster(tmp_path, old="[transport]", new=peer).place(6)
+    placement = place(cluster(tmp_path, old="[transport]", new=peer), 6)
     assert [placement.names[link] for link in placement.route(0, 1)] == [
         "host0.device0.peer.up", "host0.device1.peer.down",
     ]  # fmt: skip
@@ -140,7 +141,7 @@ def test_device_to_device_links_leave_the_bus_to_the_network(tmp_path: Path) -> 
 def test_host_transports_stay_off_the_bus(tmp_path: Path) -> None:
     loopback = '[links.loopback]\nbandwidth = "8 GB/s"\nlatency = "9 us"\n\n[transport]\nprocess = "1 GB/s"'
     text = GPUS.replace("[transport]", loopback)
-    placement = cluster(tmp_path, text, '"nccl"', '"gloo"').place(6)
+    placement = place(cluster(tmp_path, text, '"nccl"', '"gloo"'), 6)
     assert [placement.names[link] for link in placement.route(0, 1)] == [
         "rank0.process.tx", "host0.loopback", "rank1.process.rx",
     ]  # fmt: skip
@@ -150,16 +151,21 @@ def test_host_transports_stay_off_the_bus(tmp_path: Path) -> None:
 
 
 def test_ranks_fill_hosts_in_order_or_spread(tmp_path: Path) -> None:
-    assert cluster(tmp_path).place(4).host.tolist() == [0, 0, 0, 1]
-    assert cluster(tmp_path, old="devices = 3", new="devices = 3\nspread = true").place(4).host.tolist() == [0, 0, 1, 1]
-    packed = cluster(tmp_path, old="devices = 3", new="devices = 3\nranks_per_host = 6").place(8)
+    assert place(cluster(tmp_path), 4).host.tolist() == [0, 0, 0, 1]
+    assert place(cluster(tmp_path, old="devices = 3", new="devices = 3\nspread = true"), 4).host.tolist() == [
+        0,
+        0,
+        1,
+        1,
+    ]
+    packed = place(cluster(tmp_path, old="devices = 3", new="devices = 3\nranks_per_host = 6"), 8)
     assert packed.host.tolist() == [0] * 6 + [1] * 2
     assert packed.device.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
 
 
 def test_too_many_ranks_name_the_capacity() -> None:
     with pytest.raises(InputError, match=r"cluster ec-graph takes 6 ranks \(6 hosts x 1\), not 7"):
-        load_cluster("ec-graph").place(7)
+        place(load_cluster("ec-graph"), 7)
 
 
 def names(placement: Placement, src: int, dst: int) -> list[str]:
@@ -174,7 +180,7 @@ RACKS = GPUS.replace("count = 2", "count = 5\nper_rack = 2").replace(
 
 
 def test_racks_share_an_uplink_and_the_spine(tmp_path: Path) -> None:
-    placement = cluster(tmp_path, RACKS).place(15)
+    placement = place(cluster(tmp_path, RACKS), 15)
     assert placement.rack.tolist() == [0] * 6 + [1] * 6 + [2] * 3
     inner = ["host0.device0.bus.up", "host0.root.up", "host0.nic.tx"]
     assert names(placement, 0, 3) == [*inner, "host1.nic.rx", "host1.root.down", "host1.device0.bus.down"]
@@ -184,7 +190,7 @@ def test_racks_share_an_uplink_and_the_spine(tmp_path: Path) -> None:
     assert placement.latency(0, 14) - placement.latency(0, 3) == pytest.approx(2 * 3e-6 + 4e-6)
     assert [placement.tier(0, to) for to in (1, 3, 14)] == ["pcie", "infiniband", "rack"]
     assert placement.capacity[placement.names.index("spine")] == 7.5e9
-    without = cluster(tmp_path, RACKS.replace("per_rack = 2", "per_rack = 5")).place(15)
+    without = place(cluster(tmp_path, RACKS.replace("per_rack = 2", "per_rack = 5")), 15)
     assert names(without, 0, 14)[2:4] == ["host0.nic.tx", "host4.nic.rx"]
 
 
@@ -195,7 +201,7 @@ SWITCHES = (
 
 
 def test_switches_and_adapters_are_dealt_in_blocks(tmp_path: Path) -> None:
-    placement = cluster(tmp_path, SWITCHES).place(8)
+    placement = place(cluster(tmp_path, SWITCHES), 8)
     assert placement.switch.tolist() == placement.nic.tolist() == [0, 0, 1, 1] * 2
     assert names(placement, 0, 1) == ["host0.device0.bus.up", "host0.device1.bus.down"]
     assert names(placement, 0, 2) == [
@@ -208,7 +214,7 @@ def test_switches_and_adapters_are_dealt_in_blocks(tmp_path: Path) -> None:
     ]  # fmt: skip
     copies = [placement.names[link] for link in placement.copy_routes(np.asarray([7]), False)[0]]
     assert copies == ["host1.root.down", "host1.switch1.down", "host1.device3.bus.down"]
-    direct = cluster(tmp_path, SWITCHES, "nics = 2", 'nics = 2\nnics_on = "switch"').place(8)
+    direct = place(cluster(tmp_path, SWITCHES, "nics = 2", 'nics = 2\nnics_on = "switch"'), 8)
     assert names(direct, 2, 4) == [
         "host0.device2.bus.up", "host0.nic1.tx", "host1.nic0.rx", "host1.device0.bus.down",
     ]  # fmt: skip
@@ -216,7 +222,7 @@ def test_switches_and_adapters_are_dealt_in_blocks(tmp_path: Path) -> None:
 
 def test_mesh_links_join_the_pairs_of_a_group(tmp_path: Path) -> None:
     mesh = '[links.mesh]\ngroups = 2\nbandwidth = "50 GB/s"\nlatency = "2 us"\n\n[transport]\nprocess = "9 GB/s"'
-    placement = cluster(tmp_path, GPUS.replace("devices = 3", "devices = 6"), "[transport]", mesh).place(12)
+    placement = place(cluster(tmp_path, GPUS.replace("devices = 3", "devices = 6"), "[transport]", mesh), 12)
     assert names(placement, 7, 8) == ["rank7.process.tx", "host1.device1.mesh.device2", "rank8.process.rx"]
     assert placement.latency(7, 8) == 2e-6
     assert names(placement, 7, 9)[1:3] == ["host1.device1.bus.up", "host1.root.up"]
@@ -229,7 +235,7 @@ def test_mesh_links_join_the_pairs_of_a_group(tmp_path: Path) -> None:
 
 def test_grpc_is_staged_like_gloo(tmp_path: Path) -> None:
     text = GPUS.replace("[transport]", '[links.loopback]\nbandwidth = "8 GB/s"\nlatency = "9 us"\n\n[transport]')
-    placement = cluster(tmp_path, text, '"nccl"', '"grpc"').place(6)
+    placement = place(cluster(tmp_path, text, '"nccl"', '"grpc"'), 6)
     assert placement.staged and names(placement, 0, 5) == ["host0.nic.tx", "host1.nic.rx"]
 
 
@@ -243,13 +249,13 @@ def test_grpc_is_staged_like_gloo(tmp_path: Path) -> None:
 )
 def test_devices_may_differ(tmp_path: Path, device: str, profiles: list[str]) -> None:
     mixed = cluster(tmp_path, old='"rtx-3090"', new=f'"{device}"')
-    assert mixed.place(6).profile_of == profiles
+    assert place(mixed, 6).profile_of == profiles
     assert mixed.device == profiles[0]
 
 
 def test_lanes_are_the_halves_of_routes(tmp_path: Path) -> None:
     for text in (GPUS, RACKS, SWITCHES):
-        placement = cluster(tmp_path, text).place(6)
+        placement = place(cluster(tmp_path, text), 6)
         src, dst = (axis.ravel() for axis in np.indices((6, 6)))
         head, tail = placement.lanes(src, dst)
         assert (np.concatenate([placement.halves[head], placement.halves[tail]], 1) == placement.routes(src, dst)).all()

@@ -23,6 +23,7 @@ from harness.spec import RunConfig
 from harness.trace import STREAMS, Message, Span, Steps, Trace, lanes_of
 from reports.heatmap import binned, completion, link_heatmap
 from reports.timeline import after_first_epoch, timeline
+from sims.placement import place
 from sims.replay import Replay, record
 from sims.topology import load_cluster
 from sims.traced import traced
@@ -121,7 +122,7 @@ def test_transfers_and_links_hold_the_bytes_of_the_run(trace: Trace) -> None:
     simulation = Replay(record(CONFIG)).time(load_cluster(CLUSTER)).simulation
     assert sum(message.nbytes for message in trace.messages) == sum(simulation.tiers.values())
     assert all(0 <= message.start_s < message.end_s <= trace.end_s + 1e-12 for message in trace.messages)
-    capacity = dict(zip(load_cluster(CLUSTER).place(4).names, load_cluster(CLUSTER).place(4).capacity, strict=True))
+    capacity = dict(zip(place(load_cluster(CLUSTER), 4).names, place(load_cluster(CLUSTER), 4).capacity, strict=True))
     for link, steps in trace.links.items():
         assert all(0 <= value <= 1 for value in steps.values) and steps.values[-1] == 0
         area = float(np.dot(np.diff(steps.times), steps.values[:-1])) * capacity[link]
@@ -133,7 +134,7 @@ def test_copies_on_a_bus_of_their_own_are_seen_too() -> None:
     """Through host memory no message crosses a device's bus: the network does not know of it, the trace does."""
     cluster = load_cluster("sylvie-2x8")
     replay = Replay(record(replace(CONFIG, cluster="sylvie-2x8", epochs=1, eval_every=-1)))
-    found, simulation, placement = traced(replay, cluster), replay.time(cluster).simulation, cluster.place(4)
+    found, simulation, placement = traced(replay, cluster), replay.time(cluster).simulation, place(cluster, 4)
     capacity = dict(zip(placement.names, placement.capacity, strict=True))
     for link in ("host0.device0.bus.up", "host1.device1.bus.down"):
         steps = found.links[link]

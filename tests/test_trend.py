@@ -14,12 +14,12 @@ from torch import Tensor
 from harness import loopback
 from harness.codecs import Bucket
 from harness.exchanges.error_feedback import Boundary
+from harness.exchanges.memory import Memory
 from harness.exchanges.trend import Select, Trend, flag_bytes, pack_flags, tuned, unpack_flags
 from harness.halo import HaloPlan
 from harness.kernels import trend as operators
 from harness.kernels import trend_torch
 from harness.kernels.trend_cpu import AVERAGE, COMPRESSED, PREDICTED
-from harness.methods.base import Memory
 from harness.rank import Rank
 
 BITS = (1, 2, 4, 8, 16)

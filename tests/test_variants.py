@@ -15,9 +15,11 @@ from harness.methods.registry import parse_method
 from harness.runner import make_job
 from harness.spec import RunConfig
 from harness.training import program
+from sims.cluster import Cluster
 from sims.driver import simulate
+from sims.placement import place
 from sims.replay import Replay, record
-from sims.topology import Cluster, load_cluster
+from sims.topology import load_cluster
 from sims.variants import HOST_MEMORY, SOFTWARE, variants
 
 GRAPH = "synthetic:nodes=3000,degree=16,classes=4,features=64"
@@ -46,7 +48,7 @@ def test_what_another_library_needs_is_that_of_a_named_cluster() -> None:
     assert {name: over.cluster.links[name] for name in cluster.links} == cluster.links
     assert len(over.notes) == 2 and all(name in " ".join(over.notes) for name in (SOFTWARE["gloo"], HOST_MEMORY))
     (back,) = variants(load_cluster("sylvie-2x8"), [], ["nccl"])[1:]
-    assert len(back.notes) == 1 and not back.cluster.place(16).staged
+    assert len(back.notes) == 1 and not place(back.cluster, 16).staged
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harness.errors import InputError
 from harness.kernels import bucket  # noqa: F401  (registers the operators)
-from harness.kernels.quantize import code_bytes
+from harness.kernels.packed import code_bytes
 
 BITS = (1, 2, 4, 8, 16)
 SCOPES = ("matrix", "row")

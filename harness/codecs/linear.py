@@ -13,7 +13,8 @@ from torch import Tensor
 
 from harness.codecs.stochastic import BITS
 from harness.errors import InputError
-from harness.kernels import linear, quantize
+from harness.kernels import linear
+from harness.kernels.packed import code_bytes
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class LinearRows:
 
     def row_bytes(self, width: int) -> int:
         """ceil(width b / 8) bytes of codes plus the side information."""
-        return quantize.code_bytes(width, self.bits) + self.side_bytes()
+        return code_bytes(width, self.bits) + self.side_bytes()
 
     def side_bytes(self) -> int:
         """Scale and minimum: 8 bytes."""

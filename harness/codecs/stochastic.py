@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.kernels import quantize
+from harness.kernels.packed import code_bytes
 from harness.kernels.random import signed64
 
 BITS = (1, 2, 4, 8, 16)
@@ -68,7 +68,7 @@ class StochasticRows:
 
     def row_bytes(self, width: int) -> int:
         """ceil(width b / 8) bytes of codes plus the side information."""
-        return quantize.code_bytes(width, self.bits) + self.side_bytes()
+        return code_bytes(width, self.bits) + self.side_bytes()
 
     def side_bytes(self) -> int:
         """Scale and minimum: 8 bytes, or 4 in fp16."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from harness.commands import clusters
 from harness.commands.cells import writable
@@ -14,6 +12,9 @@ from harness.console import show, stderr, stdout
 from harness.cores import core_count
 from harness.errors import InputError
 from harness.lab_spec import LabSpec, parse_lab
+from real.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
+from sims.calibrated import add_company, add_host, add_operators
+from sims.topology import load_cluster
 
 
 def main(args: argparse.Namespace) -> int:
@@ -23,11 +24,11 @@ def main(args: argparse.Namespace) -> int:
         if args.lab:
             raise InputError("--device cuda measures the GPUs of this host; --lab has none")
         show([f"measuring a GPU ({'one to two minutes' if args.quick else 'some minutes'}; keep it idle)"], stderr())
-        path = import_module("real.calibrate").calibrate_gpu_to(args.out, quick=args.quick)
-        import_module("sims.calibrated").add_host(args.out, quick=args.quick)
+        path = calibrate_gpu_to(args.out, quick=args.quick)
+        add_host(args.out, quick=args.quick)
     else:
         path = measure(args.out, quick=args.quick, hosts=parse_lab(args.lab) if args.lab else None)
-    cluster: Any = import_module("sims.topology").load_cluster(path)
+    cluster = load_cluster(path)
     show([*clusters.report(cluster), f"written: {path}; use it with --mode sim --cluster {path}"], stdout())
     return 0
 
@@ -48,10 +49,8 @@ def measure(
     """
     if not quiet:
         show([f"measuring this machine ({'one to four minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
-    machine = import_module("real.calibrate")
-    path: Path = machine.calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or machine.LINK_RANKS)
-    threads = threads or max(1, core_count() // machine.RANKS)
-    model: Any = import_module("sims.calibrated")
-    model.add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
-    model.add_company(out, threads=threads, hosts=hosts and hosts.unshaped)
+    path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS)
+    threads = threads or max(1, core_count() // RANKS)
+    add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
+    add_company(out, threads=threads, hosts=hosts and hosts.unshaped)
     return path

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from harness import results, runner
-from harness.checkpoint import Checkpoints
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
+from harness.job import Checkpoints
 from harness.prepare import prepare
 from harness.spec import RunConfig
 

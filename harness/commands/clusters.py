@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,10 @@ from rich.console import RenderableType
 from harness.commands.tables import table
 from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
+from reports import topology
+from sims.device import load_device
+from sims.topology import known_clusters, load_cluster
+from sims.units import written
 
 COLUMNS = ("quantity", "value", "source", "remark")
 PER = (
@@ -33,18 +36,17 @@ PER = (
 
 def main(args: argparse.Namespace) -> int:
     """The list, or `show NAME`, which may also draw it."""
-    topology = import_module("sims.topology")  # by name: harness never depends on the packages above it
     if args.action is None:
         if args.draw is not None:
             raise InputError("which cluster? haloscope clusters show NAME --draw FILE.png")
-        rows = [_row(topology.load_cluster(name)) for name in topology.known_clusters()]
+        rows = [_row(load_cluster(name)) for name in known_clusters()]
         columns = ["cluster", "what", "hosts x ranks", "slowest link", "fastest link", "assumed"]
         hint = "assumed: values that nobody published or measured; all values: haloscope clusters show NAME"
         show([table("", columns, rows, left=3), hint], stdout())
         return 0
     if args.name is None:
         raise InputError("which cluster? haloscope clusters show NAME, or a TOML file")
-    cluster = topology.load_cluster(args.name)
+    cluster = load_cluster(args.name)
     show(report(cluster), stdout())
     if args.draw is not None:
         _draw(cluster, args.draw)
@@ -54,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
 
 def report(cluster: Any) -> list[RenderableType]:
     """One `sims.topology.Cluster` and its devices, number by number."""
-    devices = [import_module("sims.device").load_device(name) for name in dict.fromkeys(cluster.profiles)]
+    devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
     name, *changes = [cluster.name] if cluster.one_machine else cluster.name.split(":")
     links = [
         [key, _said(key, q, "bandwidth" if key.endswith((".bandwidth", ".process")) else "time"), q.source, q.note]
@@ -78,7 +80,7 @@ def _said(key: str, quantity: Any, dimension: str) -> str:
     if dimension == "number":
         return significant(quantity.value)
     per = next((words for pattern, words in PER if re.fullmatch(pattern, key)), "")
-    return f"{import_module('sims.units').written(quantity.value, dimension)} {per}".rstrip()
+    return f"{written(quantity.value, dimension)} {per}".rstrip()
 
 
 def _counted(count: int, what: str) -> str:
@@ -118,11 +120,10 @@ def _draw(cluster: Any, path: Path) -> None:
     """The picture of a cluster. Raises InputError when it cannot be written."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"--draw {path}: write a .png, .svg or .pdf file")
-    module, written = import_module("reports.topology"), import_module("sims.units").written
     mesh = max(cluster.devices // cluster.mesh_groups, 1)
     ends = [tuple(_short(cluster.profile(host, device)) for device in range(cluster.devices))
             for host in (0, cluster.hosts - 1)]  # fmt: skip
-    outline = module.Outline(
+    outline = topology.Outline(
         title=cluster.name,
         subtitle=f"{cluster.summary}; {cluster.hosts * cluster.devices} devices",
         hosts=cluster.hosts,
@@ -139,7 +140,7 @@ def _draw(cluster: Any, path: Path) -> None:
         },
     )
     try:
-        module.draw(outline, path)
+        topology.draw(outline, path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -20,6 +19,7 @@ from harness.results import write_atomically
 from harness.runner import check_driver
 from harness.spec import Mode, RunConfig, check
 from harness.summary import comparison
+from reports.figures import breakdown_and_accuracy
 
 
 def main(args: argparse.Namespace) -> int:
@@ -82,8 +82,7 @@ def publish(cells: Sequence[Cell], folder: Path) -> tuple[list[Any], dict[str, A
     tables = [folder / "table.csv", folder / "table.json"]
     write_atomically(tables[0], pd.DataFrame(rows).to_csv(index=False).encode())
     write_atomically(tables[1], as_json(content))
-    figures = import_module("reports.figures")  # by name: harness never depends on the packages above it
-    drawn = figures.breakdown_and_accuracy(records, folder / "figure")
+    drawn = breakdown_and_accuracy(records, folder / "figure")
     said = dict.fromkeys(note for record in records for note in notes(record))
     reused = sum(cell.reused for cell in cells)
     lines = [f"{reused} of {len(cells)} runs were finished earlier; --force runs them again"] if reused else []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 from harness.console import byte_text
 from harness.crossings import comparison, levels
 from harness.methods.registry import parse_method
 from harness.spec import RunConfig
+from sims.overrides import varied
+from sims.remarks import idle_links
 
 SAME = 1e-9
 MUCH = 0.01  # share of an epoch that a ceiling must cost to be called the bottleneck
@@ -81,7 +82,7 @@ class Curve:
 
     def place(self, x: float) -> Any:
         """The cluster at one place of the knob."""
-        return import_module("sims.overrides").varied(self.variant.cluster, self.knob.link, self.knob.what, x)
+        return varied(self.variant.cluster, self.knob.link, self.knob.what, x)
 
     def __call__(self, x: float) -> float:
         return self.seconds(x)["epoch"]
@@ -107,7 +108,7 @@ class Curve:
 
     def crosses(self, x: float, link: str) -> bool:
         """Whether any byte crosses a link of that kind."""
-        return link not in import_module("sims.remarks").idle_links(self._at(x)[2].simulation)
+        return link not in idle_links(self._at(x)[2].simulation)
 
     def _at(self, x: float) -> tuple[dict[str, float], int, Any]:
         if x not in self._known:

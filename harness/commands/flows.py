@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from typing import Any
 
 from rich.console import RenderableType
@@ -12,6 +11,7 @@ from harness.commands.cells import deliver, json_target
 from harness.commands.tables import table
 from harness.console import significant, time_unit
 from harness.errors import InputError
+from sims.scenarios import run_file
 
 SHOWN = 8  # transfers of a scenario that the table shows
 
@@ -22,8 +22,7 @@ def main(args: argparse.Namespace) -> int:
         raise InputError("--coalesce: must be more than 0 and at most 0.1, such as 0.01")
     json_target(args.json)
     window = 0.0 if args.coalesce is None else args.coalesce
-    scenarios = import_module("sims.scenarios")  # by name: harness never depends on the packages above it
-    outcomes = list(scenarios.run_file(args.file, window, exact_flows=0))
+    outcomes = list(run_file(args.file, window, exact_flows=0))
     content = {"scenarios": [_content(outcome) for outcome in outcomes]}
     deliver(content, _tables(outcomes), args.json)
     return 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from typing import Any
 
 from harness.commands.tables import table
 from harness.console import percent, show, significant, stderr, stdout
 from harness.errors import InputError
 from harness.lab_spec import parse_lab
+from real import lab, lab_probe, namespaces
 
 MBIT = 8e-6  # bytes/s to Mb/s
 
@@ -19,7 +19,6 @@ def main(args: argparse.Namespace) -> int:
     if args.check:
         return _check()
     if args.clean:
-        namespaces: Any = import_module("real.namespaces")
         namespaces.require()
         left = namespaces.stale()
         namespaces.remove(left)
@@ -28,7 +27,6 @@ def main(args: argparse.Namespace) -> int:
     if args.spec is None:
         raise InputError("which lab? e.g. `haloscope lab lab:3x1gbit`, or --check, or --clean")
     spec = parse_lab(args.spec)
-    lab: Any = import_module("real.lab")
     with lab.built(spec) as built:
         return int(lab.run_on_first(built, args.words)) if args.words else _measure(built)
 
@@ -40,7 +38,7 @@ def _measure(built: Any) -> int:
         stderr(),
     )
     rows = []
-    for found in import_module("real.lab_probe").links(built):
+    for found in lab_probe.links(built):
         who = "all others" if found.source is None else str(found.source)
         share = None if found.asked is None else found.rate / found.asked
         asked = "unshaped" if found.asked is None else significant(found.asked * MBIT)
@@ -54,6 +52,6 @@ def _measure(built: Any) -> int:
 
 def _check() -> int:
     marks = {True: "ok", False: "MISSING", None: "not here"}
-    found = list(import_module("real.lab_probe").abilities())
+    found = list(lab_probe.abilities())
     show([table("", ["what", "state", "found"], [[a.what, marks[a.good], a.found] for a in found], left=3)], stdout())
     return 1 if any(ability.good is False for ability in found) else 0

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
-from harness.checkpoint import Checkpoints
 from harness.commands.arguments import config_of, parse
 from harness.commands.cells import writable
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
+from harness.job import Checkpoints
 from harness.lab_spec import is_lab
 from harness.results import write_atomically
 from harness.runner import check_job
+from real import slurm
 
 CHECKPOINTS = "checkpoints"  # folder where the flags name none
 
@@ -27,7 +27,6 @@ FIELDS = (
 
 def main(args: argparse.Namespace) -> int:
     """Write the script, to stdout where no file is named."""
-    slurm: Any = import_module("real.slurm")
     writable(args.out, folder=False)
     flags = parse(["run", *args.words])
     job = slurm.SlurmJob(

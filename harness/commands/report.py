@@ -9,13 +9,15 @@ import argparse
 import time
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from harness.console import DASH, duration, percent, show, significant, stderr
 from harness.cores import core_count
 from harness.errors import InputError
+from reports import html, papers, produce, verdicts
+from reports.context import Context
+from reports.table import verdict_line
 
 SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
 
@@ -25,12 +27,11 @@ def main(args: argparse.Namespace) -> int:
     from harness.commands.cells import deliver, json_target
     from harness.sweep import seconds_of
 
-    papers, produce = import_module("reports.papers"), import_module("reports.produce")
     keys = papers.chosen([name.strip() for name in args.only.split(",") if name.strip()])
     if args.jobs < 0:
         raise InputError("jobs must be at least 1")
     seconds = seconds_of(args.budget) * SHARE
-    context = import_module("reports.context").Context(args.out, seconds, args.full, args.quiet)
+    context = Context(args.out, seconds, args.full, args.quiet)
     if args.what == "list":
         deliver(keys, [_listing(keys, context)], args.json, args.quiet)
         return 0
@@ -47,7 +48,6 @@ def main(args: argparse.Namespace) -> int:
 
 def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace) -> list[Any]:
     """Every entry in the order of `keys`; says each as it is done, with the time left."""
-    produce, tables = import_module("reports.produce"), import_module("reports.table")
     expected = {key: produce.expected_seconds(key, context) for key in keys}
     found: dict[str, Any] = {}
     total = 0
@@ -66,7 +66,7 @@ def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace
         made = [key for key, done in found.items() if not done.reused]
         slower = sum(found[key].seconds for key in made) / max(sum(expected[key] for key in made), 1e-3)
         left = slower * sum(expected[key] for key in keys if key not in found) / jobs
-        said = f"FAILED: {entry.message}" if entry.item is None else tables.verdict_line(entry.item)
+        said = f"FAILED: {entry.message}" if entry.item is None else verdict_line(entry.item)
         ending = f"; about {duration(left)} left" if left else ""
         show([f"[{len(made)}/{total}] {entry.key} ({duration(entry.seconds)}): {said}{ending}"], stderr())
     return [found[key] for key in keys]
@@ -77,12 +77,12 @@ def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any]
     from harness.commands.cells import as_json
     from harness.results import write_atomically
 
-    summary: dict[str, Any] = import_module("reports.verdicts").summary(entries)
+    summary = verdicts.summary(entries)
     files = {args.out / "summary.json": as_json(summary)}
     if args.html:
         made = "haloscope report all" + (f" --only {args.only}" if args.only else "")
         made += " --full" if args.full else f" --budget {args.budget}"
-        files[args.out / "index.html"] = import_module("reports.html").page(entries, made).encode()
+        files[args.out / "index.html"] = html.page(entries, made).encode()
     for path, content in files.items():
         write_atomically(path, content)
     return summary, list(files)
@@ -125,7 +125,6 @@ def _tables(summary: dict[str, Any]) -> list[Any]:
 def _listing(keys: Sequence[str], context: Any) -> Any:
     from harness.commands.tables import table
 
-    produce, papers = import_module("reports.produce"), import_module("reports.papers")
     makers = papers.everything()
     rows = []
     for key in keys:

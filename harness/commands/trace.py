@@ -9,7 +9,6 @@ import argparse
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,11 @@ from harness.errors import InputError
 from harness.runner import check_driver
 from harness.spec import RunConfig, from_mapping
 from harness.trace import Trace
+from real.traced import traced as measured
+from reports import heatmap, timeline
+from sims.replay import Replay, record
+from sims.topology import load_cluster
+from sims.traced import traced as simulated
 
 
 def main(args: argparse.Namespace) -> int:
@@ -46,15 +50,12 @@ def main(args: argparse.Namespace) -> int:
 
 def _simulated(config: RunConfig, progress: Any) -> Trace:
     """Simulated once for what the ranks do, and once more, without tensors, for when."""
-    replay, traced = import_module("sims.replay"), import_module("sims.traced")
-    cluster = import_module("sims.topology").load_cluster(config.cluster)
-    found: Trace = traced.traced(replay.Replay(replay.record(config, progress)), cluster)
-    return found
+    cluster = load_cluster(config.cluster)
+    return simulated(Replay(record(config, progress)), cluster)
 
 
 def _real(config: RunConfig, progress: Any) -> Trace:
-    found: Trace = import_module("real.traced").traced(config, progress)
-    return found
+    return measured(config, progress)
 
 
 def _title(config: RunConfig, record: dict[str, Any]) -> str:
@@ -64,7 +65,6 @@ def _title(config: RunConfig, record: dict[str, Any]) -> str:
 
 def _draw(trace: Trace, out: Path) -> list[Path]:
     """The pictures beside the trace; what has nothing to show is left out."""
-    timeline, heatmap = import_module("reports.timeline"), import_module("reports.heatmap")
     places = {name: out.with_name(f"{out.stem}-{name}.png") for name in ("timeline", "links", "transfers")}
     window = timeline.after_first_epoch(trace)
     drawn = [timeline.timeline(trace, places["timeline"], window), heatmap.link_heatmap(trace, places["links"])]

@@ -11,7 +11,6 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,8 @@ from harness.lab_spec import is_lab, parse_lab
 from harness.results import Result, write_atomically
 from harness.source import code_version
 from harness.spec import RunConfig, check
+from reports.validation import publish
+from sims.calibrated import with_blocks
 
 HOSTS = max(2, min(3, core_count()))  # a core for every rank, where there are so many
 STUDY = tuple(f"lab:{HOSTS}x{rate}" for rate in ("100mbit", "1gbit", "unshaped"))
@@ -46,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
     records, failed = _run(configs, args)
     if not records:
         raise InputError(f"no cell can be judged: {failed[0]}")
-    paths = import_module("reports.validation").publish(records, args.out)
+    paths = publish(records, args.out)
     lines: list[Any] = [*_tables(records), f"{validation.verdict(records)}", *(f"left out: {why}" for why in failed)]
     deliver(records, [*lines, "written: " + ", ".join(map(str, paths))], args.json, args.quiet)
     return 0 if not failed and all(found["bytes_equal"] for found in records) else 1
@@ -130,8 +131,7 @@ def _predicted(config: RunConfig, calibration: Path, args: argparse.Namespace) -
     if (kept := _kept(path, code, f"predicted {config.method} on {config.cluster}", args)) is not None:
         return kept
     path.parent.mkdir(parents=True, exist_ok=True)
-    profile: Any = import_module("sims.calibrated")
-    profile.with_blocks(calibration / "device.toml", config, path.parent / "device.toml")
+    with_blocks(calibration / "device.toml", config, path.parent / "device.toml")
     write_atomically(path.parent / "cluster.toml", texts[1])
     cluster = str(path.parent / "cluster.toml")
     if is_lab(config.cluster):

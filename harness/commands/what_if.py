@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import json
 from dataclasses import asdict, fields, replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,14 @@ from harness.results import environment, write_atomically
 from harness.runner import check_driver, data_inputs
 from harness.spec import RunConfig
 from harness.summary import notes_of
+from reports.what_if import what_if as draw_what_if
+from sims.recording import FORMAT
+from sims.recording import load as load_recording
+from sims.remarks import quantities
+from sims.replay import Replay, record, refusal
+from sims.topology import load_cluster
+from sims.units import parse
+from sims.variants import variants
 
 # settings that a recording does not depend on
 WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "backend", "device")
@@ -43,17 +50,17 @@ def main(args: argparse.Namespace) -> int:
     configs = _configs(args.methods, args.bits, args.recorded, base)
     writable(args.out, folder=True)
     json_target(args.json)
-    cluster = import_module("sims.topology").load_cluster(base.cluster)
+    cluster = load_cluster(base.cluster)
     if knob.link not in cluster.links:
         raise InputError(
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
             f"its links: {', '.join(cluster.links)}"
         )
-    variants = import_module("sims.variants").variants(cluster, _listed(args.devices), _listed(args.transports))
-    replays = [import_module("sims.replay").Replay(_recording(config, args)) for config in configs]
+    chosen = variants(cluster, _listed(args.devices), _listed(args.transports))
+    replays = [Replay(_recording(config, args)) for config in configs]
     curves = [
         Curve(config, variant, knob, replay)
-        for variant in variants
+        for variant in chosen
         for config, replay in zip(configs, replays, strict=True)
     ]
     xs = np.geomspace(knob.low, knob.high, args.points).tolist()
@@ -73,7 +80,6 @@ def _knob(args: argparse.Namespace) -> Knob:
     low, dots, high = between.partition("..")
     if not found or not dots:
         raise InputError(f"--{what} {text!r} is not LINK=LOW..HIGH, such as nic=1Gb/s..400Gb/s or nic=1us..1ms")
-    parse = import_module("sims.units").parse
     dimension = "time" if what == "latency" else "bandwidth"
     knob = Knob(link, what, *(parse(end, dimension, f"--{what}") for end in (low, high)))
     if not 0 < knob.low < knob.high:
@@ -106,7 +112,7 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes
         if method.facts.timed:
-            raise import_module("sims.replay").refusal(text)
+            raise refusal(text)
         for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
             found[each] = replace(base, method=each, epochs=recorded or _enough(parse_method(each, layer0=base.layer0)))
     if not found:
@@ -124,16 +130,15 @@ def _enough(method: Method) -> int:
 
 def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
     """The config's recording, from an earlier time or made now."""
-    recording, sims = import_module("sims.recording"), import_module("sims.replay")
     decides = {key: value for key, value in asdict(config).items() if key not in WHERE}
     graph = prepare(config).graph["fingerprint"]
-    stamp = [recording.FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
+    stamp = [FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
     path = args.out / "recordings" / f"{key}.rec"
     if path.exists() and not args.force:
-        return recording.load(path)
+        return load_recording(path)
     with progress_of(f"recording {config.method}", config.epochs, args.quiet) as progress:
-        made = sims.record(config, progress)
+        made = record(config, progress)
     made.save(path)
     return made
 
@@ -148,7 +153,7 @@ def _publish(
     csv = args.out / "what-if.csv"
     write_atomically(csv, pd.DataFrame(rows).to_csv(index=False).encode())
     notes = [f"note: {note}" for note in _notes(curves, nominal)]
-    drawn = import_module("reports.what_if").what_if(
+    drawn = draw_what_if(
         rows,
         args.out / "what-if.png",
         knob=(f"{knob.link} {knob.what}", nominal),
@@ -183,7 +188,7 @@ def _assumed(curves: list[Curve]) -> list[str]:
     """How much of the clusters' numbers nobody has measured or published, and what was taken from elsewhere."""
     found = []
     for variant in {curve.variant.label: curve.variant for curve in curves}.values():
-        sources = [quantity.source for quantity in import_module("sims.remarks").quantities(variant.cluster)]
+        sources = [quantity.source for quantity in quantities(variant.cluster)]
         name = " ".join([variant.cluster.name, *([variant.label] if variant.label else [])])
         found.append(f"cluster {name}: {sources.count('assumed')} of {len(sources)} values are assumed")
         found += variant.notes

@@ -17,9 +17,9 @@ from torch import Tensor
 from harness.codecs import Codec
 from harness.effects import Counts, Rows
 from harness.exchanges.gather_scatter import Leg, Replicas
+from harness.exchanges.memory import Memory
 from harness.exchanges.push_pull import Diverged, encode
 from harness.kernels import changed
-from harness.methods.base import Memory
 from harness.rank import Rank
 
 OBSERVED = {"forward": "sent", "backward": "sent-backward"}

@@ -18,9 +18,9 @@ from torch import Tensor
 from harness.codecs import Cast, Codec
 from harness.codecs.bucket import Bucket
 from harness.effects import Counts, Direction, Rows
+from harness.exchanges.memory import Memory
 from harness.exchanges.push_pull import Diverged, HaloPull, ship
 from harness.halo import HaloPlan, LocalGraph
-from harness.methods.base import Memory
 from harness.rank import Rank
 
 

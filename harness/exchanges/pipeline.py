@@ -13,8 +13,8 @@ from torch import Tensor
 
 from harness.codecs import Codec
 from harness.effects import Counts, Direction, Handle, Received, Rows
+from harness.exchanges.memory import Memory
 from harness.exchanges.push_pull import encode
-from harness.methods.base import Memory
 from harness.rank import Rank
 
 

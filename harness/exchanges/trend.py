@@ -18,10 +18,10 @@ from torch import Tensor
 from harness.codecs.bucket import BITS, Bucket
 from harness.effects import Counts, Rows
 from harness.exchanges.error_feedback import Boundary, refused
+from harness.exchanges.memory import Memory
 from harness.kernels import trend  # noqa: F401  (registers the operators)
-from harness.kernels.quantize import code_bytes
+from harness.kernels.packed import code_bytes
 from harness.kernels.trend_cpu import AVERAGE, COMPRESSED, PREDICTED
-from harness.methods.base import Memory
 from harness.rank import Rank
 
 Select = Literal["vertex", "element", "matrix"]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from harness.kernels.bucket_cpu import decode_range, encode_range
-from harness.kernels.quantize import code_bytes
+from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.kernels import bucket_torch
 from harness.kernels.bucket_cpu import DOWN, HUGE, NOWHERE, TINY, UP
-from harness.kernels.quantize import code_bytes
+from harness.kernels.packed import code_bytes
 from harness.kernels.triton_code import constant, jit, rows_at_once, tl, triton
 
 ELEMENTS, WIDEST = 2048, 2048

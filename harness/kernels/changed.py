@@ -11,7 +11,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from harness.kernels.quantize import not_finite
+from harness.kernels.packed import not_finite
 from harness.kernels.threads import over_rows
 
 

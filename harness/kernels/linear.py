@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.kernels.quantize import code_bytes, not_finite
+from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.quantize_cpu import INFINITY, LIFT, TINY_SCALE, extreme_keys, grid, key_float, pack_row
 from harness.kernels.threads import over_rows
 

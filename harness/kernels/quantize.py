@@ -19,19 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.quantize_cpu import dequantize_range, quantize_range
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
-
-
-def code_bytes(width: int, bits: int) -> int:
-    """Bytes of one row of codes."""
-    return (width * bits + 7) // 8
-
-
-def not_finite(row: int) -> ValueError:
-    """The error of a row that cannot be coded; the caller knows rank, layer and epoch."""
-    return ValueError(f"row {row} holds nan or inf")
 
 
 @torch.library.custom_op(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from harness.kernels import quantize_torch
-from harness.kernels.quantize import code_bytes, not_finite
+from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.quantize_cpu import FLOAT_MAX, HALF_MAX, LIFT, RANGE_MAX, TINY_SCALE
 from harness.kernels.quantize_torch import fraction_bits
 from harness.kernels.triton_code import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.kernels.quantize import code_bytes, not_finite
+from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.quantize_cpu import FLOAT_MAX, HALF_MAX, LIFT, RANGE_MAX, TINY_SCALE
 from harness.kernels.random import UNIFORM_BITS, element_bits_torch, row_words_torch
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.kernels.quantize import code_bytes
+from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
 from harness.kernels.trend_cpu import choose_range, restore_elements_range, restore_range, score_range
 

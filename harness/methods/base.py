@@ -15,16 +15,13 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
+from harness.exchanges.memory import Memory
 from harness.halo import Part, Totals
 from harness.loss import training_loss
 from harness.models import GNN
 from harness.optimizer import adam
 from harness.rank import Rank
 from harness.tape import Tape
-
-Memory = dict[str, Any]
-"""A tree: str -> Tensor or Memory. Entries are replaced, never written into: a tensor may be held elsewhere. Between
-`settle` and the next epoch it holds nothing else; an effect in flight may stand in it meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)

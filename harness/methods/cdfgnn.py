@@ -13,9 +13,10 @@ from harness.codecs.stochastic import BITS
 from harness.errors import InputError
 from harness.exchanges.adaptive_cache import CachedLink, Wires, empty_cache
 from harness.exchanges.gather_scatter import Link, PlainLink
+from harness.exchanges.memory import Memory
 from harness.layers import GATConv
 from harness.loss import counts, micro_f1
-from harness.methods.base import Facts, Memory
+from harness.methods.base import Facts
 from harness.methods.vertex_cut import VertexCut, VertexState
 from harness.models import GNN
 from harness.rank import Rank

@@ -14,11 +14,12 @@ from harness.codecs.bucket import BITS, Bucket
 from harness.effects import Counts, Rows
 from harness.errors import InputError
 from harness.exchanges.error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
+from harness.exchanges.memory import Memory
 from harness.exchanges.parameter_server import ParameterServers
 from harness.exchanges.trend import Select, Trend
 from harness.halo import Part, Totals
 from harness.loss import training_loss
-from harness.methods.base import Facts, Memory
+from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
 from harness.rank import Rank

@@ -9,8 +9,9 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.errors import InputError
 from harness.exchanges.error_feedback import CompensatedPull
+from harness.exchanges.memory import Memory
 from harness.halo import Part, Totals
-from harness.methods.base import Facts, Memory
+from harness.methods.base import Facts
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
 from harness.methods.edge_cut import EdgeCutState
 from harness.models import GNN

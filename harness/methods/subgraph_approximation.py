@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
+from harness.exchanges.memory import Memory
 from harness.halo import Part, Totals
 from harness.loss import training_loss
-from harness.methods.base import Facts, Memory
+from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.models import GNN
 from harness.partition.overlap import check_overlap

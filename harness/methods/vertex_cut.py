@@ -16,10 +16,11 @@ from torch.nn import functional
 
 from harness.errors import InputError
 from harness.exchanges.gather_scatter import Leg, Link, PlainLink, Replicas, ReplicaSum, replica_maximum
+from harness.exchanges.memory import Memory
 from harness.halo import Block, Totals
 from harness.kernels.spmm import aggregate, aggregate_weighted
 from harness.layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, edge_rows
-from harness.methods.base import Memory, Method
+from harness.methods.base import Method
 from harness.models import GNN
 from harness.rank import Rank
 from harness.tape import Tape
