@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.codecs.stochastic import BITS, StochasticRows
+from harness.codecs.stochastic import ROW_BITS, StochasticRows
 from harness.halo import Block
 from harness.kernels.dropout import keyed_dropout
 from harness.kernels.spmm import aggregate
@@ -183,7 +183,7 @@ def _codec(on: Bench) -> dict[str, float]:
     """Bytes/s of uncoded rows, mean time of coding and decoding."""
     x = on.randn(on.rows // 4 if on.device.type == "cpu" else on.rows, WIDTH)
     found = {}
-    for bits in BITS:
+    for bits in ROW_BITS:
         codec = StochasticRows(bits)
         payload = codec.encode(x, 7)
         seconds = on.seconds(lambda c=codec: c.encode(x, 7))  # type: ignore[misc]

@@ -17,7 +17,7 @@ from harness.errors import InputError
 from harness.kernels import bucket  # noqa: F401  (registers the operators)
 from harness.kernels.packed import code_bytes
 
-BITS = (1, 2, 4, 8, 16)
+BUCKET_BITS = (1, 2, 4, 8, 16)
 SCOPES = ("matrix", "row")
 RANGE_BYTES = 8
 """Lowest and highest value in fp32. The paper sends the 2**bits bucket averages, which follow from these two."""
@@ -41,8 +41,8 @@ class Bucket:
     scope: str = "matrix"
 
     def __post_init__(self) -> None:
-        if self.bits not in BITS:
-            raise InputError(f"a bucket codec has {', '.join(map(str, BITS))} bits per value, not {self.bits}")
+        if self.bits not in BUCKET_BITS:
+            raise InputError(f"a bucket codec has {', '.join(map(str, BUCKET_BITS))} bits per value, not {self.bits}")
         if self.scope not in SCOPES:
             raise InputError(f"a bucket codec's range is that of a matrix or a row, not {self.scope!r}")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.codecs.stochastic import BITS
+from harness.codecs.stochastic import ROW_BITS
 from harness.errors import InputError
 from harness.kernels import linear
 from harness.kernels.packed import code_bytes
@@ -31,8 +31,8 @@ class LinearRows:
     bits: int = 8
 
     def __post_init__(self) -> None:
-        if self.bits not in BITS:
-            raise InputError(f"a linear codec has {', '.join(map(str, BITS))} bits per value, not {self.bits}")
+        if self.bits not in ROW_BITS:
+            raise InputError(f"a linear codec has {', '.join(map(str, ROW_BITS))} bits per value, not {self.bits}")
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from harness.errors import InputError
 from harness.kernels.packed import code_bytes
 from harness.kernels.random import signed64
 
-BITS = (1, 2, 4, 8, 16)
+ROW_BITS = (1, 2, 4, 8, 16)
 SIDES = {"fp32": 4, "fp16": 2}
 
 
@@ -41,8 +41,8 @@ class StochasticRows:
     side: str = "fp32"
 
     def __post_init__(self) -> None:
-        if self.bits not in BITS:
-            raise InputError(f"a stochastic codec has {', '.join(map(str, BITS))} bits per value, not {self.bits}")
+        if self.bits not in ROW_BITS:
+            raise InputError(f"a stochastic codec has {', '.join(map(str, ROW_BITS))} bits per value, not {self.bits}")
         if self.side not in SIDES:
             raise InputError(f"side information is fp32 or fp16, not {self.side!r}")
 

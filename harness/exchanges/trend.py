@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.codecs.bucket import BITS, Bucket
+from harness.codecs.bucket import BUCKET_BITS, Bucket
 from harness.effects import Counts, Rows
 from harness.exchanges.error_feedback import Boundary, refused
 from harness.exchanges.memory import Memory
@@ -35,8 +35,8 @@ _BY_RANK = (PREDICTED, AVERAGE, COMPRESSED)
 def tuned(bits: int, predicted: float) -> int:
     """The Bit-Tuner (Alg. 3, lines 14 to 18): twice the bits above 60 % predicted, half below 40 %, within 1 to 16."""
     if predicted > RAISE_ABOVE:
-        return min(2 * bits, BITS[-1])
-    return max(bits // 2, BITS[0]) if predicted < LOWER_BELOW else bits
+        return min(2 * bits, BUCKET_BITS[-1])
+    return max(bits // 2, BUCKET_BITS[0]) if predicted < LOWER_BELOW else bits
 
 
 def flag_bytes(counts: Counts) -> Counts:

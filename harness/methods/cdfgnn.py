@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.codecs import Cast, LinearRows
-from harness.codecs.stochastic import BITS
+from harness.codecs.stochastic import ROW_BITS
 from harness.errors import InputError
 from harness.exchanges.adaptive_cache import CachedLink, Wires, empty_cache
 from harness.exchanges.gather_scatter import Link, PlainLink
@@ -83,7 +83,7 @@ class CDFGNN(VertexCut):
 
     def validate(self) -> None:
         rules = [
-            (self.bits in BITS, f"bits must be {', '.join(map(str, BITS))}, not {self.bits}"),
+            (self.bits in ROW_BITS, f"bits must be {', '.join(map(str, ROW_BITS))}, not {self.bits}"),
             (self.mu1 >= 0 and self.mu2 >= 0 and self.xi >= 0, "mu1, mu2 and xi must not be negative"),
             (0 <= self.nu2 <= self.nu1, f"nu2={self.nu2} and nu1={self.nu1} bound the threshold: 0 <= nu2 <= nu1"),
             (0 < self.lambda2 <= 1 <= self.lambda1, "lambda2 must be in (0, 1] and lambda1 at least 1"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.codecs import Cast
-from harness.codecs.bucket import BITS, Bucket
+from harness.codecs.bucket import BUCKET_BITS, Bucket
 from harness.effects import Counts, Rows
 from harness.errors import InputError
 from harness.exchanges.error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
@@ -94,7 +94,7 @@ class ECGraph(EdgeCut):
 
     def validate(self) -> None:
         for option, bits in (("bits", self.bits), ("backward_bits", self.backward_bits)):
-            if bits not in BITS:
+            if bits not in BUCKET_BITS:
                 raise InputError(f"{self.name}: {option} must be 1, 2, 4, 8 or 16, not {bits}")
         if self.period < 1:
             raise InputError(f"{self.name}: period must be at least 1, not {self.period}")
@@ -159,7 +159,7 @@ class ECGraph(EdgeCut):
             return self.bits
         if rank.shapes_only:
             seen = rank.rate("bits")
-            return min(BITS, key=lambda bits: abs(bits - seen))
+            return min(BUCKET_BITS, key=lambda bits: abs(bits - seen))
         return int(memory["bits"])
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:

@@ -1,0 +1,31 @@
+"""What a codec is: rows to a payload of row-aligned tensors and back, with exact bytes per row."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Codec(Protocol):
+    """Rows [n, d] to a payload of row-aligned tensors and back; any slice of rows of a payload is a payload."""
+
+    @property
+    def name(self) -> str:
+        """What reports print, such as "fp32" or "1-bit stochastic"."""
+
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
+        """Rows [n, d] -> tensors with first dimension n; all randomness is a function of `key`.
+
+        ValueError, naming the row, if the codec cannot carry a value.
+        """
+
+    def decode(self, payload: tuple[Tensor, ...], width: int, dtype: torch.dtype) -> Tensor:
+        """The payload of n rows -> [n, width] of `dtype`."""
+
+    def row_bytes(self, width: int) -> int:
+        """Exact bytes on the wire of a row of `width` values, side information included."""
+
+    def side_bytes(self) -> int:
+        """Bytes of side information (scales, offsets) among `row_bytes`."""
