@@ -22,10 +22,10 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.accuracy_claims import verdicts
-from harness import runner
+from harness.config import from_mapping
 from harness.errors import HaloscopeError
-from harness.spec import from_mapping
-from harness.workers import Died, each
+from harness.machine import Died, each
+from harness.running import _runner as runner
 
 
 @dataclass(frozen=True)

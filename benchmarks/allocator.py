@@ -18,10 +18,10 @@ import sys
 import time
 from typing import Any
 
-from harness.allocator import keep_heap
-from harness.results import RankEpoch
-from harness.runner import run
-from harness.spec import RunConfig
+from harness.config import RunConfig
+from harness.machine import keep_heap
+from harness.running import run
+from harness.running.results import RankEpoch
 
 WARM_UP = 5
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import torch
 
 from harness.codecs import Bucket
-from harness.kernels import bucket_torch, trend, trend_torch
-from harness.kernels.trend_cpu import PREDICTED
+from harness.kernels import PREDICTED, trend
+from harness.kernels import _bucket_torch as bucket_torch
+from harness.kernels import _trend_torch as trend_torch
 
 Contender = Callable[[], object]
 

@@ -23,8 +23,8 @@ from torch.nn import functional
 
 from benchmarks import codec_cuda
 from harness.codecs import StochasticRows
+from harness.kernels._quantize_cpu import dequantize_range, quantize_range
 from harness.kernels.dropout import keyed_dropout
-from harness.kernels.quantize_cpu import dequantize_range, quantize_range
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
 

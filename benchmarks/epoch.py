@@ -25,14 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness import datasets
+from harness.config import RunConfig
 from harness.errors import InputError
-from harness.halo import Part
+from harness.graphs import Part
 from harness.kernels.dropout import keyed_dropout
-from harness.kernels.spmm import aggregate
-from harness.prepare import prepare
-from harness.runner import run
-from harness.spec import RunConfig
-from real.clocks import HostClock
+from harness.nn import aggregate
+from harness.running import prepare, run
+from real.rank._clocks import HostClock
 
 
 def setting(nodes: int, epochs: int) -> RunConfig:

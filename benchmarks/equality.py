@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli import main as haloscope
-from tests.settings import SETTINGS
+from tests.support.settings import SETTINGS
 
 BASE = {
     "dataset": "synthetic:nodes=300,degree=8,classes=4,features=12,seed=1", "model": "sage", "layers": 3, "hidden": 10,

@@ -21,11 +21,12 @@ from unittest import mock
 import msgspec
 
 from benchmarks.faulty_rank import PHASES
-from harness import runner
-from harness.job import Checkpoints
-from harness.spec import RunConfig
-from real import execute
-from real.launch import RankFailed, launch
+from harness.config import RunConfig
+from harness.running import Checkpoints
+from harness.running import _runner as runner
+from real.launch import _execute as execute
+from real.launch import launch
+from real.launch._launcher import RankFailed
 
 DATASET = "synthetic:nodes=2000,degree=10,classes=4,features=16"
 TIMEOUT_S = 5.0  # of the runs in which a rank is stopped; less fails a slow machine without any fault

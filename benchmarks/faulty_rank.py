@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import real.__main__
-import real.connection
-import real.driver
-import real.execute
+import real.launch._execute
+import real.rank._driver
+import real.rank.connection
 from harness.effects import Effect
 from harness.trampoline import Stepper
-from real.health import end_process
+from real.rank.health import end_process
 
 EPOCH = 2
 """The epoch of the fault, where its phase belongs to an epoch; headers are exchanged one by one in the first."""
@@ -44,7 +44,7 @@ def before(
 
 def after_begin(strike: Callable[[], None], when: Callable[[Effect, bool], bool]) -> None:
     """Strike once an exchange is in flight that `when` holds for, given the effect and whether it is off the clock."""
-    module, name = real.driver, "begin"
+    module, name = real.rank._driver, "begin"
     original = getattr(module, name)
 
     def hooked(link: Any, effect: Effect) -> Any:
@@ -63,8 +63,8 @@ def computing(stepper: Stepper, answer: object = None) -> bool:
 
 
 HOOKS: dict[str, Callable[[Callable[[], None]], None]] = {
-    "start-up": lambda strike: before(real.connection, "_meet", strike),
-    "preparation": lambda strike: before(real.execute, "make_job", strike),
+    "start-up": lambda strike: before(real.rank.connection, "_meet", strike),
+    "preparation": lambda strike: before(real.launch._execute, "make_job", strike),
     "set-up": lambda strike: after_begin(strike, lambda effect, paused: paused and effect.tag.epoch < 0),
     "compute": lambda strike: before(Stepper, "step", strike, computing),
     "exchange": lambda strike: after_begin(

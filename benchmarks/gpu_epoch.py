@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import torch
 
-from harness.runner import run
-from harness.spec import RunConfig, from_mapping
+from harness.config import RunConfig, from_mapping
+from harness.running import run
 
 SKIPPED = 5
 GRAPHS = ((5_000, 10), (100_000, 20), (400_000, 30))

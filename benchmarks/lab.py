@@ -16,15 +16,15 @@ from statistics import median
 import numpy as np
 import torch
 
+from harness.config import PAYLOAD_SHARE, LabSpec, parse_lab
 from harness.effects import Effect, Rows
-from harness.lab_spec import PAYLOAD_SHARE, LabSpec, parse_lab
 from harness.rank import Rank
-from real import lab
-from real.connection import connect
-from real.driver import run
-from real.health import end_process
-from real.lab_probe import throughput
+from real.lab import _hosts as lab
+from real.lab._probe import throughput
 from real.launch import launch
+from real.rank import run
+from real.rank.connection import connect
+from real.rank.health import end_process
 
 KINDS = ("all-to-all", "all-reduce, gloo's ring", "all-reduce in rank order")
 

@@ -22,10 +22,9 @@ from pathlib import Path
 import numpy as np
 import simpy
 
-from sims.flows import WINDOW
+from sims.cluster import Placement, load_cluster, place
 from sims.network import FluidNetwork
-from sims.placement import Placement, place
-from sims.topology import load_cluster
+from sims.network._flows import WINDOW
 
 CLUSTER = """
 [hosts]

@@ -16,15 +16,16 @@ import torch
 
 from benchmarks.partition import timed
 from harness import datasets
-from harness.graph import Graph
-from harness.halo import Part
-from harness.models import build_model
-from harness.partition import assign, quality
-from harness.partition.overlap import overlapped, sample_copies
-from harness.partition.overlap_quality import overlap_quality
+from harness.config import RunConfig
+from harness.graphs import Graph, Part
+from harness.nn import build_model
+from harness.partition.edge import assign, quality
+from harness.partition.overlap import overlapped
+from harness.partition.overlap._parts import sample_copies
+from harness.partition.overlap._quality import overlap_quality
 from harness.rank import Rank
-from harness.sampling.minibatch import MiniBatch, NeighbourSampler, batches
-from harness.spec import RunConfig
+from harness.sampling import NeighbourSampler, batches
+from harness.sampling._minibatch import MiniBatch
 
 DATASET = "synthetic:nodes=50000,degree=100,classes=41,features=16"
 OVERLAPS = (0.1, 0.5)

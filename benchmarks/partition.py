@@ -15,11 +15,9 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from harness.datasets import synthetic
-from harness.graph import Graph
-from harness.halo import Part
-from harness.partition import Renumber, assign, build_part, build_parts, lay_out, quality
-from harness.partition.layout import Layout
+from harness.datasets import _synthetic as synthetic
+from harness.graphs import Graph, Part
+from harness.partition.edge import Layout, Renumber, assign, build_part, build_parts, lay_out, quality
 
 T = TypeVar("T")
 DATASET = "synthetic:nodes=1e6,degree=50,classes=50,features=16"

@@ -12,9 +12,8 @@ import argparse
 import resource
 import time
 
-from harness.prepare import prepare
-from harness.runner import run
-from harness.spec import RunConfig
+from harness.config import RunConfig
+from harness.running import prepare, run
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import torch
 
-from harness.spec import RunConfig
+from harness.config import RunConfig
+from sims.cluster import load_cluster
 from sims.replay import Replay, record
-from sims.topology import load_cluster
 
 METHODS = ("vanilla", "sylvie-s:bits=1", "bns-gcn:p=0.1")
 CLUSTERS = ("cdfgnn-2x8a800", "sylvie-2x8", "ethernet-10g:hosts.count=16")

@@ -1,4 +1,4 @@
-"""What an epoch of training costs beside what a report expects of it (`reports.train.epoch_seconds`).
+"""What an epoch of training costs beside what a report expects of it (`reports.core.train.epoch_seconds`).
 
     python -m benchmarks.training_cost [--epochs 6]
 
@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from harness import runner
-from harness.spec import from_mapping
-from reports.train import SETTINGS, epoch_seconds
+from harness.config import from_mapping
+from harness.running import _runner as runner
+from reports.core.train import SETTINGS, epoch_seconds
 
 GCN = {"model": "gcn", "layers": 2, "hidden": 16}
 SAGE = {"model": "sage", "layers": 3, "hidden": 64, "norm": "layer"}

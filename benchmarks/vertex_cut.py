@@ -17,11 +17,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from harness.datasets import synthetic
-from harness.datasets.recipe import PRESETS
-from harness.graph import Graph
-from harness.partition.edge_assign import EDGE_PARTITIONERS, assign_edges, undirected_pairs
-from harness.partition.vertex_quality import VertexQuality, vertex_quality
+from harness.datasets import PRESETS
+from harness.datasets import _synthetic as synthetic
+from harness.graphs import Graph
+from harness.partition.vertex import VertexQuality, assign_edges, vertex_quality
+from harness.partition.vertex._assign import EDGE_PARTITIONERS
+from harness.partition.vertex._pairs import undirected_pairs
 
 T = TypeVar("T")
 PRODUCTS = PRESETS["products-like"]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from harness.results import RankEpoch
+from harness.running.results import RankEpoch
 
 FILE_WIDTH = 140  # columns when the output is not a terminal
 LINE_EVERY_S = 30.0  # seconds between lines of progress then

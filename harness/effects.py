@@ -1,7 +1,7 @@
 """The closed set of things a rank program may ask of the world: the seam between methods and drivers.
 
 Every effect is a frozen value that knows its exact wire bytes per destination. A rank program awaits effects; a
-driver (`harness.loopback`, `sims.driver`, `real.driver`) interprets them. Nothing here communicates, and compute is
+driver (`harness.loopback`, `sims.engine`, `real.rank`) interprets them. Nothing here communicates, and compute is
 not an effect: tensor operators simply run.
 """
 

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness import stopping
+from harness.config import from_mapping
 from harness.errors import InputError
-from harness.results import RankEpoch, write_atomically
-from harness.spec import from_mapping
+from harness.running import stopping
+from harness.running.results import RankEpoch, write_atomically
 from harness.trampoline import blame
-from real.child import ERROR_PREFIX
-from real.health import end_process
+from real.launch import ERROR_PREFIX
+from real.rank.health import end_process
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _launched(argv: Sequence[str]) -> int:
     """A rank that our launcher started: config from a file, the outcome and the epochs to files."""
-    from real.execute import Asked, run_rank
+    from real.launch import Asked, run_rank
 
     parser = argparse.ArgumentParser(prog="python -m real")
     for flag in ("--config", "--result", "--progress"):
@@ -66,9 +66,9 @@ def _torchrun(argv: Sequence[str]) -> int:
     from harness.commands.arguments import config_of, parse
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
-    from harness.results import load
-    from harness.runner import finish, inputs
-    from real.execute import run_rank, torchrun_config
+    from harness.running import finish, inputs
+    from harness.running.results import load
+    from real.launch import run_rank, torchrun_config
 
     args = parse(["run", *argv])
     size = os.environ.get("WORLD_SIZE", "1")

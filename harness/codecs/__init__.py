@@ -1,14 +1,20 @@
 """What the rows of an exchange look like on the wire: pure maps tensor -> payload -> tensor.
 
-A codec never communicates and keeps no state: error feedback, caches and bit schedules belong to methods.
+A codec never communicates and holds no state. The arithmetic is in `harness.kernels`.
 """
 
-from __future__ import annotations
+from harness.codecs._bucket import BUCKET_BITS, Bucket
+from harness.codecs._cast import Cast
+from harness.codecs._codec import Codec
+from harness.codecs._linear import LinearRows
+from harness.codecs._stochastic import ROW_BITS, StochasticRows
 
-from harness.codecs.bucket import Bucket
-from harness.codecs.cast import Cast
-from harness.codecs.codec import Codec
-from harness.codecs.linear import LinearRows
-from harness.codecs.stochastic import StochasticRows
-
-__all__ = ["Bucket", "Cast", "Codec", "LinearRows", "StochasticRows"]
+__all__ = [
+    "BUCKET_BITS",
+    "Bucket",
+    "Cast",
+    "Codec",
+    "LinearRows",
+    "ROW_BITS",
+    "StochasticRows",
+]

@@ -16,8 +16,8 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split
+from harness.config import RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
-from harness.spec import RunConfig, from_mapping, from_toml
 
 COMMANDS = {
     "run": "train one method; print its times, bytes, accuracy and memory",

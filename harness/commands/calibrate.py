@@ -8,13 +8,13 @@ from pathlib import Path
 
 from harness.commands import clusters
 from harness.commands.cells import writable
+from harness.config import LabSpec, parse_lab
 from harness.console import show, stderr, stdout
-from harness.cores import core_count
 from harness.errors import InputError
-from harness.lab_spec import LabSpec, parse_lab
-from real.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
-from sims.calibrated import add_company, add_host, add_operators
-from sims.topology import load_cluster
+from harness.machine import core_count
+from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
+from sims.cluster import load_cluster
+from sims.study.calibrated import add_company, add_host, add_operators
 
 
 def main(args: argparse.Namespace) -> int:
@@ -44,8 +44,9 @@ def measure(
 ) -> Path:
     """Write device and cluster file of this machine into `out`; answers the path of the latter.
 
-    See `real.calibrate` for machine and collectives (among every number in `ranks`, 2 to 4 by default; `hosts`: between
-    those of a lab), `sims.calibrated` for operators. Of a CPU; a GPU's are `calibrate_gpu_to` and `add_host`.
+    See `real.measure.calibrate` for machine and collectives (among every number in `ranks`, 2 to 4 by default;
+    `hosts`: between those of a lab), `sims.study.calibrated` for operators. Of a CPU; a GPU's are `calibrate_gpu_to`
+    and `add_host`.
     """
     if not quiet:
         show([f"measuring this machine ({'one to four minutes' if quick else 'some minutes'}; keep it idle)"], stderr())

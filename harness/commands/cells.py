@@ -11,12 +11,11 @@ from typing import Any
 
 import msgspec
 
-from harness import results, runner
+from harness import running
+from harness.config import RunConfig
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
-from harness.job import Checkpoints
-from harness.prepare import prepare
-from harness.spec import RunConfig
+from harness.running import Checkpoints, prepare, results
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def run_or_reuse(
         if record is not None:
             return Cell(record, path, reused=True)
     with progress_of(title or f"{config.method}, {config.mode}", config.epochs, quiet) as progress:
-        result = runner.run(config, progress, checkpoints)
+        result = running.run(config, progress, checkpoints)
     return Cell(results.load(result.save(out)), path, reused=False)
 
 
@@ -105,7 +104,7 @@ def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",))
         made = record["environment"]
         if record["state"] not in states or made["versions"].get("haloscope") != _version():
             return None
-        if made.get("inputs") != runner.inputs(config):
+        if made.get("inputs") != running.inputs(config):
             return None
         return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
     except InputError:

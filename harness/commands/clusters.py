@@ -12,9 +12,9 @@ from rich.console import RenderableType
 from harness.commands.tables import table
 from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
-from reports import topology
+from reports.draw import topology
+from sims.cluster import known_clusters, load_cluster
 from sims.device import load_device
-from sims.topology import known_clusters, load_cluster
 from sims.units import written
 
 COLUMNS = ("quantity", "value", "source", "remark")
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def report(cluster: Any) -> list[RenderableType]:
-    """One `sims.topology.Cluster` and its devices, number by number."""
+    """One `sims.cluster.Cluster` and its devices, number by number."""
     devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
     name, *changes = [cluster.name] if cluster.one_machine else cluster.name.split(":")
     links = [

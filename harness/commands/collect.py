@@ -8,7 +8,7 @@ import io
 from harness.commands.cells import writable
 from harness.console import show, stdout
 from harness.errors import InputError
-from harness.results import collect, write_atomically
+from harness.running.results import collect, write_atomically
 
 
 def main(args: argparse.Namespace) -> int:

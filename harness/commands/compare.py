@@ -13,13 +13,13 @@ import pandas as pd
 from harness.commands.arguments import config_of
 from harness.commands.cells import Cell, as_json, deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import comparison_table, notes
+from harness.config import Mode, RunConfig, check
 from harness.errors import InputError, unknown
 from harness.methods.registry import parse_method
-from harness.results import write_atomically
-from harness.runner import check_driver
-from harness.spec import Mode, RunConfig, check
-from harness.summary import comparison
-from reports.figures import breakdown_and_accuracy
+from harness.running import check_driver
+from harness.running.results import write_atomically
+from harness.running.summary import comparison
+from reports.draw.figures import breakdown_and_accuracy
 
 
 def main(args: argparse.Namespace) -> int:

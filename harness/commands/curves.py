@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.commands.crossings import comparison, levels
+from harness.config import RunConfig
 from harness.console import byte_text
-from harness.crossings import comparison, levels
 from harness.methods.registry import parse_method
-from harness.spec import RunConfig
-from sims.overrides import varied
-from sims.remarks import idle_links
+from sims.cluster import varied
+from sims.study import idle_links
 
 SAME = 1e-9
 MUCH = 0.01  # share of an epoch that a ceiling must cost to be called the bottleneck
@@ -55,7 +55,7 @@ class Curve:
     """Epoch seconds of one method on one variant of the cluster along the knob, replayed where asked and remembered.
 
     Attributes:
-        variant: a `sims.variants.Variant`.
+        variant: a `sims.study.Variant`.
         cycles: epochs come round again, so that times are means of whole cycles; else of the median epoch, as a run's.
         settles: what is sent depends on the start for some epochs.
     """

@@ -6,9 +6,8 @@ import argparse
 
 from harness.commands.tables import table
 from harness.console import show, stdout
-from harness.datasets import known
-from harness.datasets.catalog import data_folder
-from harness.workloads.description import shipped
+from harness.datasets import data_folder, known
+from harness.workloads import shipped
 
 WHERE = """npz files are looked for in {folder} (HALOSCOPE_DATA names another folder); a path to a file works as well
 keys of a file: edge_index [2, E]; x [N, F], or x_indptr, x_indices, x_data and x_shape; y; train_idx, val_idx, test_idx

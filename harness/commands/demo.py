@@ -11,7 +11,7 @@ from dataclasses import replace
 from harness.commands.calibrate import measure
 from harness.commands.cells import deliver, writable
 from harness.commands.compare import cells_of, publish, run_all
-from harness.spec import RunConfig
+from harness.config import RunConfig
 
 METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s:bits=1"
 GRAPH = "synthetic:nodes=16000,degree=10,classes=16,features=64,signal=0.7"

@@ -16,11 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
-from harness.cache import cache_root
 from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
-from harness.cores import core_count
-from harness.datasets.catalog import data_folder
+from harness.datasets import data_folder
+from harness.machine import cache_root, core_count
 
 NEEDED = (
     "torch", "torch_geometric", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib",

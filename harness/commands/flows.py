@@ -11,7 +11,7 @@ from harness.commands.cells import deliver, json_target
 from harness.commands.tables import table
 from harness.console import significant, time_unit
 from harness.errors import InputError
-from sims.scenarios import run_file
+from sims.study import run_file
 
 SHOWN = 8  # transfers of a scenario that the table shows
 

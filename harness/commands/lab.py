@@ -6,10 +6,12 @@ import argparse
 from typing import Any
 
 from harness.commands.tables import table
+from harness.config import parse_lab
 from harness.console import percent, show, significant, stderr, stdout
 from harness.errors import InputError
-from harness.lab_spec import parse_lab
-from real import lab, lab_probe, namespaces
+from real import lab
+from real import lab as lab_probe
+from real import lab as namespaces
 
 MBIT = 8e-6  # bytes/s to Mb/s
 

@@ -9,13 +9,12 @@ from typing import Any
 
 from harness.commands.arguments import config_of, parse
 from harness.commands.cells import writable
+from harness.config import is_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
-from harness.job import Checkpoints
-from harness.lab_spec import is_lab
-from harness.results import write_atomically
-from harness.runner import check_job
-from real import slurm
+from harness.running import Checkpoints, check_job
+from harness.running.results import write_atomically
+from real import launch
 
 CHECKPOINTS = "checkpoints"  # folder where the flags name none
 
@@ -29,13 +28,13 @@ def main(args: argparse.Namespace) -> int:
     """Write the script, to stdout where no file is named."""
     writable(args.out, folder=False)
     flags = parse(["run", *args.words])
-    job = slurm.SlurmJob(
+    job = launch.SlurmJob(
         arguments=_without(args.words, "--restarts"),
         restarts=flags.restarts,
         **{name: getattr(args, name) for name in FIELDS},
     )
     job = replace(job, arguments=[*job.arguments, *_checked(flags, job)])
-    text = slurm.script(job)
+    text = launch.script(job)
     if args.out is None:
         stdout().file.write(text)
     else:

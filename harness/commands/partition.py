@@ -7,7 +7,7 @@ import argparse
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import quality_table
-from harness.prepare import prepare
+from harness.running import prepare
 
 
 def main(args: argparse.Namespace) -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.console import DASH, duration, percent, show, significant, stderr
-from harness.cores import core_count
 from harness.errors import InputError
-from reports import html, papers, produce, verdicts
-from reports.context import Context
-from reports.table import verdict_line
+from harness.machine import core_count
+from reports.core.context import Context
+from reports.core.table import verdict_line
+from reports.whole import html, papers, produce, verdicts
 
 SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
 
@@ -25,7 +25,7 @@ SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there 
 def main(args: argparse.Namespace) -> int:
     """Make what is asked for; 1 when an item could not be made."""
     from harness.commands.cells import deliver, json_target
-    from harness.sweep import seconds_of
+    from harness.running.sweep import seconds_of
 
     keys = papers.chosen([name.strip() for name in args.only.split(",") if name.strip()])
     if args.jobs < 0:
@@ -75,7 +75,7 @@ def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace
 def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any], list[Path]]:
     """Write summary.json and, if asked for, the page; answers the summary and the files."""
     from harness.commands.cells import as_json
-    from harness.results import write_atomically
+    from harness.running.results import write_atomically
 
     summary = verdicts.summary(entries)
     files = {args.out / "summary.json": as_json(summary)}

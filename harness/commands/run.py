@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from harness import stopping
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import run_report
 from harness.console import byte_text, duration
 from harness.errors import InputError
-from harness.job import Checkpoints
+from harness.running import Checkpoints, stopping
 
 
 def main(args: argparse.Namespace) -> int:

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from harness import runner, submitted
+from harness import running
 from harness.commands.cells import deliver, finished, json_target, run_or_reuse, writable
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
-from harness.cores import core_count
 from harness.errors import HaloscopeError
-from harness.results import write_atomically
-from harness.summary import row_of
-from harness.sweep import FIELDS, Cell, Stopwatch, read, seconds_of, time_left
-from harness.workers import Died, each
+from harness.machine import Died, core_count, each
+from harness.running import submitted
+from harness.running.results import write_atomically
+from harness.running.summary import row_of
+from harness.running.sweep import FIELDS, Cell, Stopwatch, read, seconds_of, time_left
 
 FINAL = ("done", "diverged", "out_of_memory")  # outcomes that another run of the same cell would repeat
 PROBED_EPOCHS = 2
@@ -77,7 +77,7 @@ def _path(out: Path, cell: Cell) -> Path:
 
 
 def _sweep_scratch(out: Path) -> None:
-    """Remove what writers that were killed left half-written (`harness.results.write_atomically`)."""
+    """Remove what writers that were killed left half-written (`harness.running.results.write_atomically`)."""
     for file in out.glob(".*.*.*"):
         pid = file.suffix[1:]
         if pid.isdigit() and not Path("/proc", pid).exists():
@@ -135,7 +135,7 @@ def _probe(cell: Cell, watch: Stopwatch) -> str:
     short = replace(cell.config, epochs=min(PROBED_EPOCHS, cell.config.epochs))
     ends = [time.monotonic()]
     try:
-        runner.run(short, lambda _: ends.append(time.monotonic()))
+        running.run(short, lambda _: ends.append(time.monotonic()))
     except Exception as error:
         return f"time unknown: {cell.title} fails ({_said(error)})"
     epoch = (ends[-1] - ends[1]) / (short.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]
@@ -216,7 +216,7 @@ def _messages(cells: list[Cell], rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _row(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:
-    """A cell's place on the axes and the columns of `harness.summary.row_of`, as far as there are any."""
+    """A cell's place on the axes and the columns of `harness.running.summary.row_of`, as far as there are any."""
     if outcome is not None and outcome.record is not None:
         row = {**row_of(outcome.record), "message": outcome.record["message"] or None}
     else:

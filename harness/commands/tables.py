@@ -9,10 +9,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from harness.config import is_lab
 from harness.console import byte_text, megabytes, percent, significant, time_unit
-from harness.lab_spec import is_lab
 from harness.rank import COMPONENTS
-from harness.summary import notes_of
+from harness.running.summary import notes_of
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:

@@ -12,19 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import results
 from harness.commands.cells import writable
 from harness.commands.tables import table
+from harness.config import RunConfig, from_mapping
 from harness.console import byte_text, progress_of, show, significant, stdout, time_unit
 from harness.errors import InputError
-from harness.runner import check_driver
-from harness.spec import RunConfig, from_mapping
-from harness.trace import Trace
-from real.traced import traced as measured
-from reports import heatmap, timeline
+from harness.running import check_driver, results
+from harness.running.trace import Trace
+from real.launch import traced as measured
+from reports.draw import heatmap, timeline
+from sims.cluster import load_cluster
 from sims.replay import Replay, record
-from sims.topology import load_cluster
-from sims.traced import traced as simulated
+from sims.replay import traced as simulated
 
 
 def main(args: argparse.Namespace) -> int:

@@ -16,19 +16,18 @@ from typing import Any
 
 import msgspec
 
-from harness import runner, validation
+from harness import running
 from harness.commands.calibrate import measure
 from harness.commands.cells import as_json, deliver, json_target, writable
 from harness.commands.tables import table
+from harness.config import RunConfig, check, is_lab, parse_lab
 from harness.console import duration, show, significant, stderr, time_unit
-from harness.cores import core_count
 from harness.errors import HaloscopeError, InputError
-from harness.lab_spec import is_lab, parse_lab
-from harness.results import Result, write_atomically
-from harness.source import code_version
-from harness.spec import RunConfig, check
-from reports.validation import publish
-from sims.calibrated import with_blocks
+from harness.machine import code_version, core_count
+from harness.running import validation
+from harness.running.results import Result, write_atomically
+from reports.draw.validation import publish
+from sims.study.calibrated import with_blocks
 
 HOSTS = max(2, min(3, core_count()))  # a core for every rank, where there are so many
 STUDY = tuple(f"lab:{HOSTS}x{rate}" for rate in ("100mbit", "1gbit", "unshaped"))
@@ -43,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
     configs = _configs(args)
     for config in configs:
         check(config)
-        runner.check_driver(config)
+        running.check_driver(config)
     records, failed = _run(configs, args)
     if not records:
         raise InputError(f"no cell can be judged: {failed[0]}")
@@ -117,9 +116,9 @@ def _measured(config: RunConfig, args: argparse.Namespace) -> dict[str, Any]:
     path, code = args.out / "measured" / f"{config.run_id()}.json", code_version("harness", "real")
     if (kept := _kept(path, code, f"measured {config.method} on {config.cluster}", args)) is not None:
         return kept
-    runner.make_job(config)  # data are prepared outside of what is watched
+    running.make_job(config)  # data are prepared outside of what is watched
     with validation.watching() as load:
-        result = runner.run(config)
+        result = running.run(config)
     return _keep(path, code, {**_epochs(result), "foreign_load": load.foreign})
 
 
@@ -136,7 +135,7 @@ def _predicted(config: RunConfig, calibration: Path, args: argparse.Namespace) -
     cluster = str(path.parent / "cluster.toml")
     if is_lab(config.cluster):
         cluster = replace(parse_lab(config.cluster), calibration=str(path.parent)).name
-    return _keep(path, code, _epochs(runner.run(replace(config, mode="sim", cluster=cluster))))
+    return _keep(path, code, _epochs(running.run(replace(config, mode="sim", cluster=cluster))))
 
 
 def _kept(path: Path, code: str, what: str, args: argparse.Namespace) -> dict[str, Any] | None:

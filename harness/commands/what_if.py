@@ -18,23 +18,20 @@ from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.curves import Curve, Knob, sentences, spoken
 from harness.commands.tables import table
+from harness.config import RunConfig
 from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
-from harness.prepare import prepare
-from harness.results import environment, write_atomically
-from harness.runner import check_driver, data_inputs
-from harness.spec import RunConfig
-from harness.summary import notes_of
-from reports.what_if import what_if as draw_what_if
-from sims.recording import FORMAT
-from sims.recording import load as load_recording
-from sims.remarks import quantities
-from sims.replay import Replay, record, refusal
-from sims.topology import load_cluster
+from harness.running import check_driver, data_inputs, prepare
+from harness.running.results import environment, write_atomically
+from harness.running.summary import notes_of
+from reports.draw.what_if import what_if as draw_what_if
+from sims.cluster import load_cluster
+from sims.replay import FORMAT, Replay, record, refusal
+from sims.replay import load as load_recording
+from sims.study import quantities, variants
 from sims.units import parse
-from sims.variants import variants
 
 # settings that a recording does not depend on
 WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "backend", "device")

@@ -1,5 +1,18 @@
-"""Where graphs come from: npz files, synthetic stand-ins, raw files of public collections, and their splits."""
+"""Where graphs come from: npz files, synthetic stand-ins, raw files of public collections, and their splits.
 
-from harness.datasets.catalog import known, load, require_trainable, source_state, training_graph
+Owns what `--dataset` and `--split` mean. Reads and checks files, never partitions. `load` and `training_graph` are the
+door; the readers of each format are private.
+"""
 
-__all__ = ["known", "load", "require_trainable", "source_state", "training_graph"]
+from harness.datasets._catalog import data_folder, known, load, require_trainable, source_state, training_graph
+from harness.datasets._recipe import PRESETS
+
+__all__ = [
+    "PRESETS",
+    "data_folder",
+    "known",
+    "load",
+    "require_trainable",
+    "source_state",
+    "training_graph",
+]

@@ -1,1 +1,45 @@
-"""Exchanges of rows between ranks, each with its adjoint: what methods put between layers."""
+"""Exchanges of rows between ranks, each with its adjoint: what methods put between layers.
+
+Owns push, pull, late and compensated exchanges of edge cuts, gather and scatter of vertex cuts, parameter servers, and
+the `Memory` that they leave for the next epoch. Knows effects, codecs and parts, and no method.
+"""
+
+from harness.exchanges._adaptive_cache import CachedLink, Wires, empty_cache
+from harness.exchanges._attention_pull import AttentionPull
+from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
+from harness.exchanges._gather_scatter import Leg, Link, PlainLink, Replicas, ReplicaSum, replica_maximum
+from harness.exchanges._memory import Memory
+from harness.exchanges._parameter_server import ParameterServers
+from harness.exchanges._pipeline import Late, drain
+from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode, ship
+from harness.exchanges._trend import Select, Trend
+
+__all__ = [
+    "AttentionPull",
+    "Boundary",
+    "CachedLink",
+    "CompensatedPull",
+    "Compressed",
+    "Diverged",
+    "Exact",
+    "Fetch",
+    "HaloPull",
+    "HaloPush",
+    "Late",
+    "Leg",
+    "Link",
+    "Memory",
+    "ParameterServers",
+    "PlainLink",
+    "ReplicaSum",
+    "Replicas",
+    "Route",
+    "Select",
+    "Trend",
+    "Wires",
+    "drain",
+    "empty_cache",
+    "encode",
+    "replica_maximum",
+    "ship",
+]

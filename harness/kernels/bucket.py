@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.kernels.bucket_cpu import decode_range, encode_range
+from harness.kernels._bucket_cpu import decode_range, encode_range
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
 
@@ -81,13 +81,13 @@ def _(codes: Tensor, side: Tensor, starts: Tensor, bits: int, width: int) -> Ten
 
 @bucket_encode.register_kernel("cuda")
 def _(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -> tuple[Tensor, Tensor]:
-    from harness.kernels import bucket_cuda
+    from harness.kernels import _bucket_cuda as bucket_cuda
 
     return bucket_cuda.encode(rows, side, starts, bits, keep_error)
 
 
 @bucket_decode.register_kernel("cuda")
 def _(codes: Tensor, side: Tensor, starts: Tensor, bits: int, width: int) -> Tensor:
-    from harness.kernels import bucket_cuda
+    from harness.kernels import _bucket_cuda as bucket_cuda
 
     return bucket_cuda.decode(codes, side, starts, bits, width)

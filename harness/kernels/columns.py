@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness import csr
+from harness.kernels import csr
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
 

@@ -76,7 +76,7 @@ def dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 
 @dropout_rows.register_kernel("cuda")
 def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
-    from harness.kernels import dropout_cuda
+    from harness.kernels import _dropout_cuda as dropout_cuda
 
     if dropout_cuda.takes(x):
         return dropout_cuda.dropout(x, nodes, _factor(p), _threshold(p), key)

@@ -11,15 +11,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from harness import csr
-from harness.kernels.random import (
-    UNIFORM_BITS,
-    element_bits,
-    element_bits_torch,
-    row_words,
-    row_words_torch,
-    stream_of,
-)
+from harness.kernels import csr
+from harness.kernels.random import UNIFORM_BITS, element_bits, element_bits_torch, row_words, row_words_torch, stream_of
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
 

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from harness.kernels._quantize_cpu import INFINITY, LIFT, TINY_SCALE, extreme_keys, grid, key_float, pack_row
 from harness.kernels.packed import code_bytes, not_finite
-from harness.kernels.quantize_cpu import INFINITY, LIFT, TINY_SCALE, extreme_keys, grid, key_float, pack_row
 from harness.kernels.threads import over_rows
 
 _ZERO, _ONE, _HALF = np.float32(0), np.float32(1), np.float32(0.5)
@@ -57,7 +57,7 @@ def _(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 @quantize_linear.register_kernel("cuda")
 def _(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    from harness.kernels import quantize_cuda
+    from harness.kernels import _quantize_cuda as quantize_cuda
 
     return quantize_cuda.quantize_linear(rows, bits)
 

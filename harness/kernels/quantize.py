@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.kernels._quantize_cpu import dequantize_range, quantize_range
 from harness.kernels.packed import code_bytes, not_finite
-from harness.kernels.quantize_cpu import dequantize_range, quantize_range
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
 
@@ -86,13 +86,13 @@ def _(codes: Tensor, side: Tensor, bits: int, width: int) -> Tensor:
 
 @quantize_rows.register_kernel("cuda")
 def _(rows: Tensor, bits: int, key: int, half_side: bool) -> tuple[Tensor, Tensor]:
-    from harness.kernels import quantize_cuda
+    from harness.kernels import _quantize_cuda as quantize_cuda
 
     return quantize_cuda.quantize(rows, bits, key, half_side)
 
 
 @dequantize_rows.register_kernel("cuda")
 def _(codes: Tensor, side: Tensor, bits: int, width: int) -> Tensor:
-    from harness.kernels import quantize_cuda
+    from harness.kernels import _quantize_cuda as quantize_cuda
 
     return quantize_cuda.dequantize(codes, side, bits, width)

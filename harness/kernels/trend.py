@@ -15,9 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.kernels._trend_cpu import AVERAGE as AVERAGE
+from harness.kernels._trend_cpu import COMPRESSED as COMPRESSED
+from harness.kernels._trend_cpu import PREDICTED as PREDICTED
+from harness.kernels._trend_cpu import choose_range, restore_elements_range, restore_range, score_range
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
-from harness.kernels.trend_cpu import choose_range, restore_elements_range, restore_range, score_range
 
 _TREND = "Tensor base, Tensor rate, float step, Tensor side, Tensor starts, int bits"
 _FORMS = f"(Tensor rows, {_TREND}) -> (Tensor, Tensor)"
@@ -113,14 +116,14 @@ def _(
 
 @trend_score.register_kernel("cuda")
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
-    from harness.kernels import trend_torch
+    from harness.kernels import _trend_torch as trend_torch
 
     return trend_torch.score(rows, base, rate, step, side, starts, bits)
 
 
 @trend_choose.register_kernel("cuda")
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
-    from harness.kernels import trend_torch
+    from harness.kernels import _trend_torch as trend_torch
 
     return trend_torch.choose(rows, base, rate, step, side, starts, bits)
 
@@ -130,6 +133,6 @@ def _(
     packed: Tensor, flags: Tensor, offsets: Tensor, base: Tensor, rate: Tensor, step: float,
     side: Tensor, starts: Tensor, bits: int,
 ) -> Tensor:  # fmt: skip
-    from harness.kernels import trend_torch
+    from harness.kernels import _trend_torch as trend_torch
 
     return trend_torch.restore(packed, flags, offsets, base, rate, step, side, starts, bits)

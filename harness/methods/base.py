@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.exchanges.memory import Memory
-from harness.halo import Part, Totals
-from harness.loss import training_loss
-from harness.models import GNN
-from harness.optimizer import adam
+from harness.exchanges import Memory
+from harness.graphs import Part, Totals
+from harness.nn import GNN, adam, training_loss
 from harness.rank import Rank
 from harness.tape import Tape
 

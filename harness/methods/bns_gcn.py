@@ -12,12 +12,11 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.effects import Rows
 from harness.errors import InputError
-from harness.exchanges.memory import Memory
-from harness.exchanges.push_pull import HaloPush, Route
-from harness.halo import HaloPlan, LocalGraph, Part
+from harness.exchanges import HaloPush, Memory, Route
+from harness.graphs import HaloPlan, LocalGraph, Part
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
-from harness.models import GNN
+from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
 

@@ -8,20 +8,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from harness.codecs import Cast, LinearRows
-from harness.codecs.stochastic import ROW_BITS
+from harness.codecs import ROW_BITS, Cast, LinearRows
 from harness.errors import InputError
-from harness.exchanges.adaptive_cache import CachedLink, Wires, empty_cache
-from harness.exchanges.gather_scatter import Link, PlainLink
-from harness.exchanges.memory import Memory
-from harness.layers import GATConv
-from harness.loss import counts, micro_f1
+from harness.exchanges import CachedLink, Link, Memory, PlainLink, Wires, empty_cache
+from harness.graphs import VertexPart
 from harness.methods.base import Facts
 from harness.methods.vertex_cut import VertexCut, VertexState
-from harness.models import GNN
+from harness.nn import GNN, GATConv, counts, micro_f1
 from harness.rank import Rank
 from harness.tape import Tape
-from harness.vertex_cut import VertexPart
 
 
 @dataclass(frozen=True, eq=False)

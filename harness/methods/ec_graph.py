@@ -9,19 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.codecs import Cast
-from harness.codecs.bucket import BUCKET_BITS, Bucket
+from harness.codecs import BUCKET_BITS, Bucket, Cast
 from harness.effects import Counts, Rows
 from harness.errors import InputError
-from harness.exchanges.error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
-from harness.exchanges.memory import Memory
-from harness.exchanges.parameter_server import ParameterServers
-from harness.exchanges.trend import Select, Trend
-from harness.halo import Part, Totals
-from harness.loss import training_loss
+from harness.exchanges import (
+    Boundary,
+    CompensatedPull,
+    Compressed,
+    Exact,
+    Fetch,
+    Memory,
+    ParameterServers,
+    Select,
+    Trend,
+)
+from harness.graphs import Part, Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
-from harness.models import GNN
+from harness.nn import GNN, training_loss
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
 

@@ -8,15 +8,14 @@ from torch import Tensor
 
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchanges.error_feedback import CompensatedPull
-from harness.exchanges.memory import Memory
-from harness.halo import Part, Totals
+from harness.exchanges import CompensatedPull, Memory
+from harness.graphs import Part, Totals
 from harness.methods.base import Facts
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
 from harness.methods.edge_cut import EdgeCutState
-from harness.models import GNN
+from harness.nn import GNN
 from harness.rank import Rank
-from harness.sampling.edge_sample import EVERYTHING, Sample, sample_layers
+from harness.sampling import EVERYTHING, Sample, sample_layers
 from harness.tape import Exchange, Tape
 
 

@@ -14,13 +14,10 @@ from torch import Tensor
 
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchanges.attention_pull import AttentionPull
-from harness.exchanges.memory import Memory
-from harness.exchanges.push_pull import HaloPull, Route, ship
-from harness.halo import LocalGraph, Part
-from harness.layers import GATConv
+from harness.exchanges import AttentionPull, HaloPull, Memory, Route, ship
+from harness.graphs import LocalGraph, Part
 from harness.methods.base import Method
-from harness.models import GNN
+from harness.nn import GNN, GATConv
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
 

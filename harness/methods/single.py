@@ -7,11 +7,11 @@ from typing import Any
 
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchanges.push_pull import HaloPush
-from harness.halo import Totals
+from harness.exchanges import HaloPush
+from harness.graphs import Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
-from harness.models import GNN
+from harness.nn import GNN
 from harness.tape import Exchange
 
 

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.exchanges.memory import Memory
-from harness.halo import Part, Totals
-from harness.loss import training_loss
+from harness.exchanges import Memory
+from harness.graphs import Part, Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
-from harness.models import GNN
+from harness.nn import GNN, training_loss
 from harness.partition.overlap import check_overlap
 from harness.rank import Rank
-from harness.sampling.minibatch import NeighbourSampler, batch_logits, batch_part, batches
+from harness.sampling import NeighbourSampler, batch_logits, batch_part, batches
 from harness.tape import Exchange, Tape
 
 MASTER = 0

@@ -10,13 +10,11 @@ from torch import Tensor
 from harness.codecs import Codec, StochasticRows
 from harness.effects import Rows
 from harness.errors import InputError
-from harness.exchanges.memory import Memory
-from harness.exchanges.pipeline import Late, drain
-from harness.exchanges.push_pull import HaloPush, Route, encode, ship
-from harness.halo import Part
+from harness.exchanges import HaloPush, Late, Memory, Route, drain, encode, ship
+from harness.graphs import Part
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
-from harness.models import GNN
+from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
 

@@ -9,13 +9,11 @@ import torch
 
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchanges.attention_pull import AttentionPull
-from harness.exchanges.push_pull import HaloPull, HaloPush
-from harness.halo import Totals
-from harness.layers import Conv, GATConv
+from harness.exchanges import AttentionPull, HaloPull, HaloPush
+from harness.graphs import Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
-from harness.models import GNN
+from harness.nn import GNN, Conv, GATConv
 from harness.tape import Exchange
 
 DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}

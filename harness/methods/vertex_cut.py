@@ -15,16 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import InputError
-from harness.exchanges.gather_scatter import Leg, Link, PlainLink, Replicas, ReplicaSum, replica_maximum
-from harness.exchanges.memory import Memory
-from harness.halo import Block, Totals
-from harness.kernels.spmm import aggregate, aggregate_weighted
-from harness.layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, edge_rows
+from harness.exchanges import Leg, Link, Memory, PlainLink, Replicas, ReplicaSum, replica_maximum
+from harness.graphs import Block, Totals, VertexPart
 from harness.methods.base import Method
-from harness.models import GNN
+from harness.nn import GNN, LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, aggregate, aggregate_weighted, edge_rows
 from harness.rank import Rank
 from harness.tape import Tape
-from harness.vertex_cut import VertexPart
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,21 +1,32 @@
-"""Assigns nodes to ranks and builds what each rank holds; the parts are cached under a content key.
+"""Cutting a graph into parts, and building what each rank holds; parts are cached under a key of their content.
 
-`assign` names the partitioners, `build` makes blocks and exchange plans, `quality` measures an assignment and `store`
-keeps the result; `cutting` chooses between edge cuts, overlapping parts and vertex cuts.
+`edge` assigns nodes to ranks, `overlap` adds copies of foreign nodes to such parts, `vertex` assigns edges; each owns
+its partitioners, its measures of quality and its store. `cutting` chooses between them for a run.
 """
 
-from harness.partition.assign import PARTITIONERS, assign
-from harness.partition.build import build_part, build_parts
-from harness.partition.cutting import Cutting, Folder, cutting
-from harness.partition.layout import Layout, Renumber, lay_out
-from harness.partition.quality import Quality, quality, quality_of
-from harness.partition.store import PartitionFolder, open_partition, partition_version, partitioned
+from harness.partition._cutting import Cutting, Folder, cutting
+from harness.partition.edge import (
+    PARTITIONERS,
+    Layout,
+    PartitionFolder,
+    Quality,
+    Renumber,
+    assign,
+    build_part,
+    build_parts,
+    lay_out,
+    open_partition,
+    partition_version,
+    partitioned,
+    quality,
+    quality_of,
+)
 
 __all__ = [
-    "PARTITIONERS",
     "Cutting",
     "Folder",
     "Layout",
+    "PARTITIONERS",
     "PartitionFolder",
     "Quality",
     "Renumber",

@@ -1,0 +1,23 @@
+"""The frozen configuration of one run, and the names of labs: values that flags, TOML files and result files share.
+
+Imports nothing heavy, so that `haloscope --help` is quick. Open to every folder.
+"""
+
+from harness.config._lab import MTU, PAYLOAD_SHARE, LabSpec, burst, is_lab, parse_lab, segment
+from harness.config._spec import Mode, RunConfig, check, from_mapping, from_toml, laid_over
+
+__all__ = [
+    "LabSpec",
+    "MTU",
+    "Mode",
+    "PAYLOAD_SHARE",
+    "RunConfig",
+    "burst",
+    "check",
+    "from_mapping",
+    "from_toml",
+    "is_lab",
+    "laid_over",
+    "parse_lab",
+    "segment",
+]

@@ -1,0 +1,141 @@
+"""What a `synthetic:` string says: the parameters of a generated graph, and presets with published statistics.
+
+This file parses and checks; `_synthetic` makes the graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from harness.errors import InputError, unknown
+
+PREFIX = "synthetic:"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a `synthetic:` string means; every field but the last three is a parameter of the string.
+
+    `degree` is the mean number of neighbours; `homophily` the share of edges whose ends lie in one community, lowered
+    where it does not fit unless the string fixes it; the class of a node is its community modulo `classes` (0
+    communities: one per class), except for a share `label_noise` of nodes with another one; `signal` is the norm of a
+    class centroid against noise of deviation 1 in every feature; `exponent` that of the power law of expected degrees;
+    `multilabel=1` adds related classes; `order` is random or community. `split` holds the shares of training,
+    validation and test nodes, `standin` the name of the graph whose statistics these are.
+    """
+
+    nodes: int = 4000
+    degree: float = 15.0
+    classes: int = 7
+    features: int = 64
+    homophily: float = 0.65
+    signal: float = 0.6
+    label_noise: float = 0.0
+    communities: int = 0
+    exponent: float = 2.5
+    multilabel: int = 0
+    order: str = "random"
+    seed: int = 0
+    fixed_homophily: bool = False
+    split: tuple[float, float, float] | None = None
+    standin: str = ""
+
+
+def _like(name: str, nodes: int, edges: int, split: tuple[float, float, float], **published: int) -> Recipe:
+    recipe = Recipe(nodes, edges / nodes, homophily=0.8, split=split, standin=name)
+    return dataclasses.replace(recipe, **published)  # type: ignore[arg-type]
+
+
+# Nodes, directed edges (both directions counted), features, classes and split shares as published: EC-Graph, Table 3,
+# for Reddit, ogbn-products and ogbn-papers100M (1.4 % of its nodes are in the split); BNS-GCN, Table 3, for the shares
+# of Reddit, ogbn-products and Yelp; PyG's documentation for the sizes of Yelp and AmazonProducts; GraphSAINT for the
+# latter's shares. Homophily, signal, noise and exponent are ours.
+_PAPERS = (1_207_179 / 111_059_956, 125_265 / 111_059_956, 214_338 / 111_059_956)
+PRESETS = {
+    "reddit-like": _like("Reddit", 232_965, 114_615_892, (0.66, 0.10, 0.24), features=602, classes=41),
+    "products-like": _like("ogbn-products", 2_449_029, 123_718_024, (0.08, 0.02, 0.90), features=100, classes=47),
+    "yelp-like": _like("Yelp", 716_847, 13_954_819, (0.75, 0.10, 0.15), features=300, classes=100, multilabel=1),
+    "amazon-like": _like(
+        "AmazonProducts", 1_569_960, 264_339_468, (0.85, 0.05, 0.10), features=200, classes=107, multilabel=1
+    ),
+    "papers-like": _like("ogbn-papers100M", 111_059_956, 3_231_371_744, _PAPERS, features=128, classes=172),
+}
+for _name, _noise in (("reddit-like", 0.03), ("products-like", 0.15), ("papers-like", 0.3)):
+    PRESETS[_name] = dataclasses.replace(PRESETS[_name], label_noise=_noise)
+PARAMETERS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name not in ("fixed_homophily", "split", "standin"))
+
+
+def parse(dataset: str) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe of `synthetic:[PRESET,]key=value,...` and the settings that differ from the preset's.
+
+    `scale` multiplies the number of nodes of a preset and keeps its mean degree. Raises InputError for an unknown
+    name, a value of the wrong type, or one out of range.
+    """
+    words = [word.strip() for word in dataset.removeprefix(PREFIX).split(",") if word.strip()]
+    recipe, scalable = Recipe(), False
+    if words and "=" not in words[0]:
+        preset = words.pop(0)
+        if preset not in PRESETS:
+            raise unknown("synthetic preset", preset, PRESETS)
+        recipe, scalable = PRESETS[preset], True
+    given: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if key not in PARAMETERS and not (key == "scale" and scalable):
+            raise unknown("synthetic parameter", key, (*PARAMETERS, "scale") if scalable else PARAMETERS)
+        if not equals or key in given:
+            raise InputError(f"{dataset}: give {key} once, as {key}=value")
+        given[key] = value
+    settings = {key: _value(dataset, key, value) for key, value in given.items()}
+    if "scale" in settings:
+        if not 0 < float(settings["scale"]) <= 100:
+            raise InputError(f"{dataset}: scale must be above 0 and at most 100")
+        settings.setdefault("nodes", round(recipe.nodes * float(settings["scale"])))
+    changed = {key: value for key, value in settings.items() if key != "scale"}
+    recipe = dataclasses.replace(recipe, fixed_homophily="homophily" in given, **changed)  # type: ignore[arg-type]
+    recipe = dataclasses.replace(recipe, communities=recipe.communities or recipe.classes)
+    if recipe.communities == 1 and not recipe.fixed_homophily:
+        recipe = dataclasses.replace(recipe, homophily=1.0)
+    _check(dataset, recipe)
+    return recipe, tuple(f"{key}={given[key]}" for key in given if key != "seed")
+
+
+def _value(dataset: str, key: str, text: str) -> int | float | str:
+    """Typed by the field's default; whole numbers may be written 1e6."""
+    kind = type(getattr(Recipe, key, 1.0))
+    if kind is str:
+        return text
+    try:
+        number = float(text)
+        if kind is int and not number.is_integer():
+            raise ValueError
+        return int(number) if kind is int else number
+    except (ValueError, OverflowError):
+        wanted = "a whole number" if kind is int else "a number"
+        raise InputError(f"{dataset}: {key} must be {wanted}, not {text!r}") from None
+
+
+def _check(dataset: str, recipe: Recipe) -> None:
+    """Every range in one place; comparisons are written so that NaN fails them."""
+    r = recipe
+    rules = {
+        "nodes must be 2 to 2**31 - 1": 2 <= r.nodes < 2**31,
+        "degree must be above 0 and at most half the other nodes": 0 < r.degree <= (r.nodes - 1) / 2,
+        "classes must be 1 or more": r.classes >= 1,
+        "features must be 1 or more": r.features >= 1,
+        "homophily must be 0 to 1": 0 <= r.homophily <= 1,
+        "label_noise must be 0 to 1": 0 <= r.label_noise <= 1,
+        "signal must be 0 or more and finite": 0 <= r.signal < float("inf"),
+        "communities must not be fewer than classes": r.classes <= r.communities,
+        "communities must be at most a third of the nodes": r.communities <= r.nodes // 3,
+        "exponent must be above 2 and at most 100": 2 < r.exponent <= 100,
+        "multilabel must be 0 or 1": r.multilabel in (0, 1),
+        "order must be random or community": r.order in ("random", "community"),
+        "seed must be 0 or more": r.seed >= 0,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise InputError(f"{dataset}: {rule}")
+    if r.communities == 1 and r.homophily != 1:
+        raise InputError(f"{dataset}: one community holds all edges: homophily must be 1")

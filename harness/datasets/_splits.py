@@ -1,0 +1,71 @@
+"""Which nodes train, validate and test: the split a dataset comes with, or a seeded draw; never both.
+
+The draw depends on the seed and on the labelled nodes only, so every method and every partition sees the same split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from harness.errors import InputError, unknown
+from harness.graphs import UNLABELLED, Graph
+
+DEFAULT = "random:0.6/0.2/0.2"
+_KINDS = ("auto", "public", "random:0.6/0.2/0.2", "counts:1408/300/1000")
+
+
+def apply(graph: Graph, split: str, seed: int) -> Graph:
+    """`graph` with the split that `split` describes.
+
+    `public` keeps the dataset's own; `random:0.6/0.2/0.2` draws shares of the labelled nodes for training, validation
+    and test; `counts:1408/300/1000` draws numbers of nodes (EC-Graph, Table 3); `auto` is public where there is one,
+    else random:0.6/0.2/0.2. A graph without labels draws from all its nodes. Raises InputError.
+    """
+    public = graph.train is not None
+    if split == "auto":
+        split = "public" if public else DEFAULT
+    kind, _, sizes = split.partition(":")
+    if kind == "public" and not sizes:
+        if not public:
+            raise InputError(f"graph {graph.name} has no public split; use --split {DEFAULT}")
+        return graph
+    if kind not in ("random", "counts") or not sizes:
+        raise unknown("split", split, _KINDS)
+    pool = _labelled(graph)
+    counts = _shares(split, sizes, len(pool)) if kind == "random" else _counts(split, sizes)
+    if sum(counts) > len(pool):
+        raise InputError(f"split {split!r} needs {sum(counts)} nodes, graph {graph.name} has {len(pool)} labelled ones")
+    order = np.random.default_rng([seed, 0x5711]).permutation(pool)
+    ends = np.cumsum(counts)
+    train, val, test = (np.sort(part) for part in np.split(order[: ends[-1]], ends[:-1]))
+    return replace(graph, train=train, val=val, test=test)
+
+
+def _labelled(graph: Graph) -> np.ndarray:
+    if graph.y is None or graph.y.ndim == 2:
+        return np.arange(graph.num_nodes)
+    return np.flatnonzero(graph.y != UNLABELLED)
+
+
+def _counts(split: str, sizes: str) -> list[int]:
+    try:
+        counts = [int(part) for part in sizes.split("/")]
+    except ValueError:
+        counts = []
+    if len(counts) != 3 or min(counts) < 0:
+        raise InputError(f"split {split!r}: give three numbers of nodes, as in counts:1408/300/1000")
+    return counts
+
+
+def _shares(split: str, sizes: str, total: int) -> list[int]:
+    """Rounded to whole nodes at the cumulative ends, so that shares which sum to one use every node."""
+    try:
+        shares = [float(part) for part in sizes.split("/")]
+    except ValueError:
+        shares = []
+    if len(shares) != 3 or not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
+        raise InputError(f"split {split!r}: give three shares that sum to at most 1, as in {DEFAULT}")
+    ends = [min(round(total * end), total) for end in np.cumsum(shares)]
+    return [ends[0], ends[1] - ends[0], ends[2] - ends[1]]

@@ -1,0 +1,134 @@
+"""Pull-style exchange for attention layers: complete gradients travel, and the reader redoes its share of the softmax.
+
+Attention is not linear in its rows, so besides the gradient of its output a node ships what its neighbours need to
+rebuild their attention weight on it: its target score, the logarithm of its softmax denominator, and the dot product of
+gradient and output. That is 3 values a head more than push sends back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from harness.codecs import Codec
+from harness.exchanges._push_pull import Route, ship
+from harness.graphs import Block, LocalGraph
+from harness.nn import LEAKY_SLOPE, edge_rows
+from harness.rank import Rank
+
+if TYPE_CHECKING:
+    from harness.nn import GATConv
+
+
+class _Kept(NamedTuple):
+    """What the backward pass needs of the forward one. n = own rows, H = heads, D = width."""
+
+    own: Tensor  # [n, H, D]
+    halo: Tensor  # [n_halo, H, D]
+    source: Tensor  # [n, H] source scores of own rows
+    target: Tensor  # [n, H]
+    halo_source: Tensor  # [n_halo, H]
+    log_total: Tensor  # [n, H] logarithm of the softmax denominators
+    out: Tensor  # [n, H, D]
+
+
+class AttentionPull:
+    """Rows [z | source score | target score], [n_own, H D + 2 H] -> attention output [n_own, H D].
+
+    Needs a symmetric graph with edge maps and self loops in its own block. Forward bytes per sent row: 4 H D;
+    backward: 4 (H D + 3 H). One object serves one layer of one epoch.
+    """
+
+    def __init__(self, route: Route, l: int, codecs: tuple[Codec, Codec], graph: LocalGraph, layer: GATConv) -> None:
+        self.route, self.l, self.codecs, self.graph = route, l, codecs, graph
+        self.heads, self.width = layer.heads, layer.width
+        self.source_vector = layer.source.detach()
+        self._kept: _Kept | None = None
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
+        """Attention over own and halo neighbours."""
+        plan, flat = self.route.plan, self.heads * self.width
+        rows = x[:, :flat].index_select(0, plan.send_rows)
+        halo = await ship(
+            rank, rows, plan.send_counts, plan.recv_counts, self.codecs[0],
+            label=f"h{self.l}", direction="forward", layer=self.l,
+        )  # fmt: skip
+        own_z, halo_z = (t.reshape(-1, self.heads, self.width) for t in (x[:, :flat], halo))
+        source, target = x[:, flat : flat + self.heads], x[:, flat + self.heads :]
+        halo_source = (halo_z * self.source_vector).sum(-1)
+        scores = [
+            _score(self.graph.own, source, target),
+            _score(self.graph.halo, halo_source, target),
+        ]
+        log_total = _log_sum_exp(self.graph, scores, len(x))
+        out = torch.zeros_like(own_z)
+        for block, score, z in zip((self.graph.own, self.graph.halo), scores, (own_z, halo_z), strict=True):
+            weight = (score - log_total.index_select(0, edge_rows(block))).exp()
+            out += torch.ops.haloscope.gather_weighted_sum(block.indptr, block.indices, weight, z.contiguous())
+        self._kept = _Kept(own_z, halo_z, source, target, halo_source, log_total, out)
+        return (out.reshape(-1, flat),)
+
+    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
+        """Gradients of z, source and target scores of own rows, all complete."""
+        assert self._kept is not None
+        kept, plan = self._kept, self.route.plan
+        g = gradients[0].reshape(-1, self.heads, self.width).contiguous()
+        centre = (g * kept.out).sum(-1)
+        mine = torch.cat([g.flatten(1), kept.target, kept.log_total, centre], 1)
+        theirs = await ship(
+            rank, mine.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts, self.codecs[1],
+            label=f"g{self.l}", direction="backward", layer=self.l,
+        )  # fmt: skip
+        g_z, g_source = torch.zeros_like(kept.own), torch.zeros_like(kept.source)
+        for block, rows in ((self.graph.own, mine), (self.graph.halo, theirs)):
+            self._as_source(kept, block, rows, g_z, g_source)
+        g_target = self._as_target(kept, g, centre)
+        self._kept = None
+        return torch.cat([g_z.flatten(1), g_source, g_target], 1)
+
+    def _as_source(self, kept: _Kept, block: Block, rows: Tensor, g_z: Tensor, g_source: Tensor) -> None:
+        """Add what own rows get as neighbours of the nodes in `rows` (own or halo, by the columns of `block`)."""
+        flat = self.heads * self.width
+        g, target, log_total, centre = rows.split([flat, self.heads, self.heads, self.heads], 1)
+        g = g.reshape(-1, self.heads, self.width).contiguous()
+        at, columns = edge_rows(block), block.indices
+        raw = kept.source.index_select(0, at) + target.index_select(0, columns)
+        weight = (_leaky(raw) - log_total.index_select(0, columns)).exp()
+        g_z += torch.ops.haloscope.gather_weighted_sum(block.indptr, block.indices, weight, g)
+        dot = torch.ops.haloscope.edge_dot(block.indptr, block.indices, kept.own.contiguous(), g)
+        g_source.index_add_(0, at, weight * (dot - centre.index_select(0, columns)) * _slope(raw))
+
+    def _as_target(self, kept: _Kept, g: Tensor, centre: Tensor) -> Tensor:
+        """Gradient of the target scores of own rows."""
+        total = torch.zeros_like(kept.target)
+        sides = ((self.graph.own, kept.own, kept.source), (self.graph.halo, kept.halo, kept.halo_source))
+        for block, z, source in sides:
+            at = edge_rows(block)
+            raw = source.index_select(0, block.indices) + kept.target.index_select(0, at)
+            weight = (_leaky(raw) - kept.log_total.index_select(0, at)).exp()
+            dot = torch.ops.haloscope.edge_dot(block.indptr, block.indices, g, z.contiguous())
+            total.index_add_(0, at, weight * (dot - centre.index_select(0, at)) * _slope(raw))
+        return total
+
+
+def _score(block: Block, source: Tensor, target: Tensor) -> Tensor:
+    return _leaky(source.index_select(0, block.indices) + target.index_select(0, edge_rows(block)))
+
+
+def _log_sum_exp(graph: LocalGraph, scores: list[Tensor], num_rows: int) -> Tensor:
+    at = torch.cat([edge_rows(graph.own), edge_rows(graph.halo)])
+    score = torch.cat(scores)
+    top = score.new_full((num_rows, score.shape[1]), -torch.inf)
+    top = top.scatter_reduce(0, at[:, None].expand_as(score), score, "amax")
+    total = torch.zeros_like(top).index_add_(0, at, (score - top.index_select(0, at)).exp())
+    return top + total.log()
+
+
+def _leaky(raw: Tensor) -> Tensor:
+    return torch.nn.functional.leaky_relu(raw, LEAKY_SLOPE)
+
+
+def _slope(raw: Tensor) -> Tensor:
+    return torch.ones_like(raw).masked_fill(raw <= 0, LEAKY_SLOPE)

@@ -1,0 +1,164 @@
+"""Compressed boundary rows, and ResEC-BP: what compression loses is added in the next epoch (EC-Graph, Sec. IV-C).
+
+A `Fetch` answers the halo rows of a matrix whose own rows a rank holds; `CompensatedPull` is the pull-style exchange
+that uses one forwards and another backwards. Nothing here knows epochs, options or bit schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.codecs import Bucket, Cast, Codec
+from harness.effects import Counts, Direction, Rows
+from harness.exchanges._memory import Memory
+from harness.exchanges._push_pull import Diverged, HaloPull, ship
+from harness.graphs import HaloPlan, LocalGraph
+from harness.rank import Rank
+
+
+def label_of(direction: Direction, layer: int) -> str:
+    """What the exchange of a layer is called: as in `_push_pull`."""
+    return f"{'h' if direction == 'forward' else 'g'}{layer}"
+
+
+class Fetch(Protocol):
+    """Own rows [n_own, d] -> halo rows [n_halo, d] of one layer in one direction."""
+
+    async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
+        """The halo's rows, as this rank gets to see them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """The own rows that others read, each once, and where every row that is sent lies among them."""
+
+    plan: HaloPlan
+    rows: Tensor  # int64 [n_boundary], ascending
+    position: Tensor  # int64 [sum(send_counts)]
+
+    @classmethod
+    def of(cls, plan: HaloPlan, num_own: int) -> Boundary:
+        """The boundary of a plan. On the meta device n_boundary is what is expected if peers choose independently."""
+        if plan.send_rows.is_meta:
+            unread = float(np.prod(1 - np.minimum(plan.send_counts / max(num_own, 1), 1.0)))
+            rows = plan.send_rows.new_empty(round(num_own * (1 - unread)))
+            return cls(plan, rows, torch.empty_like(plan.send_rows))
+        rows, position = torch.unique(plan.send_rows, return_inverse=True)
+        return cls(plan, rows, position)
+
+    @property
+    def readers(self) -> Counts:
+        """1 for every rank that reads rows of this one, int64 [P]."""
+        return (self.plan.send_counts > 0).astype(np.int64)
+
+    @property
+    def owners(self) -> Counts:
+        """1 for every rank whose rows this one reads, int64 [P]."""
+        return (self.plan.recv_counts > 0).astype(np.int64)
+
+    def ranges(self, codec: Bucket, side: Tensor) -> Rows:
+        """The ranges of a message: one pair of numbers a reader, or one a row."""
+        if codec.scope == "row":
+            return Rows(side.index_select(0, self.position), self.plan.send_counts, self.plan.recv_counts)
+        return Rows(side.expand(int(self.readers.sum()), 2).contiguous(), self.readers, self.owners)
+
+    def received_starts(self, codec: Bucket, side: Tensor) -> Tensor:
+        """Where the halo rows of every received range begin."""
+        return codec.starts(side, self.plan.recv_counts[self.plan.recv_counts > 0])
+
+
+@contextmanager
+def refused(rank: Rank, layer: int, what: str) -> Iterator[None]:
+    """A codec's ValueError as Diverged, naming rank, layer and epoch."""
+    try:
+        yield
+    except ValueError as error:
+        raise Diverged(f"rank {rank.index}, layer {layer}, epoch {rank.epoch}: {what}: {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """Rows as they are. Bytes: 4 d a row."""
+
+    boundary: Boundary
+    layer: int
+    direction: Direction
+
+    async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
+        plan = self.boundary.plan
+        codec: Codec = Cast(None)
+        return await ship(
+            rank, x.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts, codec,
+            label=label_of(self.direction, self.layer), direction=self.direction, layer=self.layer,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Compressed:
+    """Bucket codes of rows; with `residuals`, of rows plus what their last codes lost (Eq. 11 and 12).
+
+    A boundary row is compressed once an epoch and all its readers get the same code, so there is one residual per
+    layer and vertex; one per reader would always equal it. The range spans the whole own matrix and the compensated
+    rows. Residuals are float32 [n_boundary, d], under the layer's number, zero before the first epoch.
+
+    Bytes from i to j with n rows: n ceil(d B / 8), and a range of 8 if n > 0 (8 n with ranges of rows).
+    """
+
+    boundary: Boundary
+    layer: int
+    direction: Direction
+    codec: Bucket
+    residuals: Memory | None = None
+
+    async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
+        boundary, codec, plan = self.boundary, self.codec, self.boundary.plan
+        with rank.span("codec"):
+            codes, side = self._encode(rank, x)
+            parts = [Rows(codes, plan.send_counts, plan.recv_counts), boundary.ranges(codec, side)]
+        label = label_of(self.direction, self.layer)
+        received = await rank.all_to_all(parts, label=label, direction=self.direction, layer=self.layer)
+        with rank.span("codec"):
+            got, sides = received.tensors
+            return codec.decode(got, sides, boundary.received_starts(codec, sides), x.shape[1]).to(x.dtype)
+
+    def _encode(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes of the rows that are sent, and their ranges; keeps the residuals."""
+        boundary, key = self.boundary, str(self.layer)
+        rows = x.index_select(0, boundary.rows)
+        if self.residuals is not None and key in self.residuals:
+            rows = rows + self.residuals[key]
+        with refused(rank, self.layer, f"{self.direction} {self.codec.bits}-bit buckets"):
+            side = self.codec.measure(rows, x)
+        codes, error = self.codec.encode(rows, side, keep_error=self.residuals is not None)
+        if self.residuals is not None:
+            self.residuals[key] = error
+        return codes.index_select(0, boundary.position), side
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CompensatedPull(HaloPull):
+    """A pull whose halo rows come from one fetch forwards and from another backwards.
+
+    `reverse`: the graph whose rows are the readers of the own rows, where it is not the graph itself.
+    """
+
+    forwards: Fetch
+    backwards: Fetch
+    reverse: LocalGraph | None = None
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
+        """x [n_own, d] -> (z [n_own, d],), z = A [x; halo]."""
+        return (self.aggregation.forward(self.graph, x, await self.forwards(rank, x)),)
+
+    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
+        """(g_z [n_own, d],) -> g_x = A^T [g_z; halo of g_z]."""
+        (g_z,) = gradients
+        return self.aggregation.adjoint(self.reverse or self.graph, g_z, await self.backwards(rank, g_z))

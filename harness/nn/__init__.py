@@ -1,0 +1,28 @@
+"""Models: graph convolutions on (own, halo) rows, stacks of them, loss, optimizer, and the neighbour sums below them.
+
+Owns all arithmetic of a model; knows no rank and sends nothing. Methods put exchanges between its layers.
+"""
+
+from harness.nn._aggregate import aggregate, aggregate_weighted
+from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, edge_rows
+from harness.nn._loss import counts, micro_f1, training_loss
+from harness.nn._models import GNN, MODELS, build_model
+from harness.nn._optimizer import adam
+
+__all__ = [
+    "Aggregation",
+    "Conv",
+    "Dense",
+    "GATConv",
+    "GNN",
+    "LEAKY_SLOPE",
+    "MODELS",
+    "adam",
+    "aggregate",
+    "aggregate_weighted",
+    "build_model",
+    "counts",
+    "edge_rows",
+    "micro_f1",
+    "training_loss",
+]

@@ -1,0 +1,219 @@
+"""Graph convolutions on (own, halo) rows: GCN, GraphSAGE-mean, GAT, and a dense layer.
+
+A layer sees one rank's rows and never communicates. All split into `transform` (a linear map of neighbour rows),
+`aggregate` and `combine`, so that the order of linear map and aggregation is a setting of the model and not of the
+layer. `own` is [n_own, d], `halo` [n_halo, d]; outputs have one row per own node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.graphs import Block, LocalGraph
+from harness.nn._aggregate import aggregate, aggregate_weighted
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A sparse matrix product that is linear in its rows: z = r * (S (c * x)), S the 0/1 adjacency.
+
+    `gcn`: r = c = (degree + 1)^-1/2 and S has self loops (Kipf and Welling, Eq. 2). `mean`: r = 1 / max(degree, 1),
+    c = 1, no self loops (GraphSAGE). Degrees are full-graph in-degrees.
+    """
+
+    kind: Literal["gcn", "mean"]
+
+    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+        """z [n_own, d] from own [n_own, d] and halo [n_halo, d]."""
+        if self.kind == "mean":
+            return _sum(graph, own, halo).mul_(_mean_scale(graph.degree, own))
+        scaled = own * _gcn_scale(graph.degree, own)
+        z = _sum(graph, scaled, halo * _gcn_scale(graph.halo_degree, halo))
+        return z.add_(scaled).mul_(_gcn_scale(graph.degree, own))
+
+    def adjoint(self, graph: LocalGraph, g_own: Tensor, g_halo: Tensor) -> Tensor:
+        """A^T applied to complete gradients of own and halo rows; right on symmetric graphs only."""
+        if self.kind == "gcn":
+            return self.forward(graph, g_own, g_halo)
+        own = g_own * _mean_scale(graph.degree, g_own)
+        return _sum(graph, own, g_halo * _mean_scale(graph.halo_degree, g_halo))
+
+
+def _sum(graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+    z = aggregate(graph.own, own)
+    return z.add_(aggregate(graph.halo, halo)) if graph.halo.nnz else z
+
+
+def _gcn_scale(degree: Tensor, like: Tensor) -> Tensor:
+    return (degree.to(like.dtype) + 1).rsqrt()[:, None]
+
+
+def _mean_scale(degree: Tensor, like: Tensor) -> Tensor:
+    return degree.to(like.dtype).clamp(min=1).reciprocal()[:, None]
+
+
+LEAKY_SLOPE = 0.2  # of the attention scores
+
+
+class Conv(nn.Module):
+    """Base of the layers here. A user's own module needs only `forward(graph, own, halo) -> [n_own, out]`."""
+
+    aggregation: ClassVar[Aggregation | None] = None  # set where aggregation is linear in rows
+    exchanges: ClassVar[bool] = True  # whether halo rows are read at all
+    self_loops: ClassVar[bool] = False  # whether `graph.own` must hold i -> i
+    reads_own: ClassVar[bool] = True  # whether `combine` reads the layer's own input rows
+
+    def transform(self, rows: Tensor) -> Tensor:
+        """The linear map of neighbour rows, [n, in] -> [n, out]."""
+        raise TypeError(f"{type(self).__name__} has no transform")
+
+    def aggregate(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+        """Sum over neighbours."""
+        if self.aggregation is None:
+            raise TypeError(f"{type(self).__name__} has no aggregation")
+        return self.aggregation.forward(graph, own, halo)
+
+    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Output rows from the layer's own input rows and the aggregated, transformed rows."""
+        return z
+
+    def mix(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Output rows from the layer's own input rows and aggregated rows that are not transformed yet."""
+        return self.combine(rows, self.transform(z))
+
+    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+        """The layer with aggregation first where that is possible, [n_own, in] -> [n_own, out]."""
+        if self.aggregation is None:
+            return self.combine(own, self.aggregate(graph, self.transform(own), self.transform(halo)))
+        return self.mix(own, self.aggregate(graph, own, halo))
+
+
+class GCNConv(Conv):
+    """z W + b with z = D^-1/2 (A + I) D^-1/2 h."""
+
+    aggregation = Aggregation("gcn")
+    reads_own = False
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        nn.init.xavier_uniform_(self.weight)
+
+    def transform(self, rows: Tensor) -> Tensor:
+        return rows @ self.weight
+
+    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
+        return z + self.bias
+
+
+class SAGEConv(Conv):
+    """h W_self + mean(h of neighbours) W_neighbour + b."""
+
+    aggregation = Aggregation("mean")
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.own = nn.Linear(inputs, outputs)
+        self.neighbour = nn.Linear(inputs, outputs, bias=False)
+        nn.init.xavier_uniform_(self.own.weight)
+        nn.init.xavier_uniform_(self.neighbour.weight)
+        nn.init.zeros_(self.own.bias)
+
+    def transform(self, rows: Tensor) -> Tensor:
+        return self.neighbour(rows)  # type: ignore[no-any-return]
+
+    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
+        return self.own(rows) + z  # type: ignore[no-any-return]
+
+    def mix(self, rows: Tensor, z: Tensor) -> Tensor:
+        return torch.addmm(self.own(rows), z, self.neighbour.weight.t())  # one pass and one tensor less
+
+
+class GATConv(Conv):
+    """Multi-head additive attention over neighbours and the node itself (Velickovic et al., Eq. 1-6).
+
+    Scores have slope 0.2 below zero. Heads are concatenated, or averaged where `mean_heads`. The softmax runs over own
+    and halo neighbours together.
+    """
+
+    self_loops = True
+
+    def __init__(self, inputs: int, outputs: int, heads: int, mean_heads: bool) -> None:
+        super().__init__()
+        self.heads, self.width, self.mean_heads = heads, outputs, mean_heads
+        self.weight = nn.Parameter(torch.empty(inputs, heads * outputs))
+        self.source = nn.Parameter(torch.empty(heads, outputs))
+        self.target = nn.Parameter(torch.empty(heads, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs if mean_heads else heads * outputs))
+        for parameter in (self.weight, self.source, self.target):
+            nn.init.xavier_uniform_(parameter)
+
+    def transform(self, rows: Tensor) -> Tensor:
+        return rows @ self.weight
+
+    def aggregate(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+        own_h = own.view(-1, self.heads, self.width)
+        halo_h = halo.view(-1, self.heads, self.width)
+        inside, outside = graph.own.with_edge_map(), graph.halo.with_edge_map()
+        target = (own_h * self.target).sum(-1)
+        rows = torch.cat([edge_rows(inside), edge_rows(outside)])
+        source = torch.cat(
+            [
+                (own_h * self.source).sum(-1).index_select(0, inside.indices),
+                (halo_h * self.source).sum(-1).index_select(0, outside.indices),
+            ]
+        )
+        score = functional.leaky_relu(source + target.index_select(0, rows), LEAKY_SLOPE)
+        weight = edge_softmax(score, rows, own_h.shape[0])
+        z = aggregate_weighted(inside, weight[: inside.nnz], own_h)
+        if outside.nnz:
+            z = z + aggregate_weighted(outside, weight[inside.nnz :], halo_h)
+        return z.mean(1) if self.mean_heads else z.reshape(-1, self.heads * self.width)
+
+    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
+        return z + self.bias
+
+    def pull_input(self, rows: Tensor) -> Tensor:
+        """[z | source score | target score] of rows, [n, H D + 2 H]: what a pull-style exchange takes."""
+        flat = self.transform(rows)
+        z = flat.view(-1, self.heads, self.width)
+        return torch.cat([flat, (z * self.source).sum(-1), (z * self.target).sum(-1)], 1)
+
+    def pulled(self, out: Tensor) -> Tensor:
+        """Aggregated rows from the output of a pull-style exchange, [n, H D]."""
+        return out.view(-1, self.heads, self.width).mean(1) if self.mean_heads else out
+
+
+class Dense(Conv):
+    """A plain linear layer: trailing layers of the Yelp models read no neighbours."""
+
+    exchanges = False
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+
+    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+        return self.linear(own)  # type: ignore[no-any-return]
+
+
+def edge_softmax(score: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+    """Softmax of score [nnz, H] over the edges of each destination row."""
+    index = rows[:, None].expand_as(score)
+    top = score.detach().new_full((num_rows, score.shape[1]), -torch.inf)
+    top = top.scatter_reduce(0, index, score.detach(), "amax")
+    weight = (score - top.index_select(0, rows)).exp()
+    total = weight.new_zeros(num_rows, score.shape[1]).index_add(0, rows, weight)
+    return weight / total.index_select(0, rows)
+
+
+def edge_rows(block: Block) -> Tensor:
+    """Destination row of every edge of a block, int64 [nnz]."""
+    counts = block.indptr.diff().long()
+    return torch.repeat_interleave(torch.arange(counts.shape[0], device=counts.device), counts, output_size=block.nnz)

@@ -1,0 +1,107 @@
+"""How a config wants its graph cut: which kind of parts, by which partitioner, from which builder.
+
+Three kinds: an edge cut (every node has one owner), overlapping parts (an edge cut with copies of foreign nodes), and a
+vertex cut (every edge has one owner).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from harness.errors import InputError
+from harness.graphs import Graph
+from harness.partition.edge import Renumber, open_partition, partitioned
+from harness.partition.overlap import overlapped
+from harness.partition.vertex import is_vertex_cut, open_vertex_partition, vertex_partitioned
+
+Kind = Literal["edge", "overlap", "vertex"]
+DEFAULTS: dict[Kind, str] = {"edge": "metis-cut", "overlap": "metis-cut", "vertex": "ebv"}
+
+
+class Counts(Protocol):
+    """What a kind of cut says of its quality."""
+
+    def summary(self) -> dict[str, int | float]:
+        """The totals by name."""
+        ...
+
+    def rows(self) -> list[dict[str, int]]:
+        """One row of counts per part."""
+        ...
+
+
+class Folder(Protocol):
+    """Parts in the cache, of any kind."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def num_parts(self) -> int: ...
+
+    @property
+    def quality(self) -> Counts: ...
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+
+    @property
+    def seconds(self) -> float:
+        """What the partitioner took when it ran."""
+        ...
+
+    def part(self, rank: int) -> Any:
+        """What `rank` holds."""
+        ...
+
+    def export(self, folder: Path) -> None:
+        """Write the assignment and its counts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """A kind of parts, the partitioner's text, and the settings of the method that change parts."""
+
+    kind: Kind
+    partitioner: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def parts(self, graph: Graph, num_parts: int, seed: int, renumber: Renumber, hosts: int) -> Folder:
+        """The parts of `graph`, from the cache or made now. Raises InputError as the builders do."""
+        if self.kind == "vertex":
+            return vertex_partitioned(graph, self.partitioner, num_parts, seed, hosts)
+        if self.kind == "overlap":
+            return overlapped(graph, self.partitioner, num_parts, seed, renumber, **self.settings)
+        return partitioned(graph, self.partitioner, num_parts, seed, renumber)
+
+    def open(self, path: Path) -> Folder | None:
+        """The parts cached in `path`, or None where something is missing."""
+        if self.kind == "vertex":
+            return open_vertex_partition(path)
+        return open_partition(path)
+
+    def exact(self) -> Cutting:
+        """The cut on which the whole graph is evaluated: overlapping parts would count copies twice."""
+        return Cutting("edge", self.partitioner) if self.kind == "overlap" else self
+
+
+def cutting(partitioner: str, cut: str, settings: dict[str, Any]) -> Cutting:
+    """How to cut for a method with this `facts.cut`; a vertex partitioner asked for by name wins.
+
+    Raises:
+        InputError: an edge-cut partitioner for a method that cuts vertices.
+    """
+    kinds: dict[str, Kind] = {"none": "edge", "edge": "edge", "overlap": "overlap", "vertex": "vertex"}
+    kind = kinds[cut]
+    if partitioner == "auto":
+        return Cutting(kind, DEFAULTS[kind], settings)
+    if is_vertex_cut(partitioner):
+        return Cutting("vertex", partitioner)
+    if kind == "vertex":
+        raise InputError(
+            f"partitioner {partitioner} cuts edges, this method cuts vertices; use ebv, hep, dne, libra or hdrf"
+        )
+    return Cutting(kind, partitioner, settings)

@@ -1,0 +1,56 @@
+"""Edge cuts: nodes are assigned to ranks (METIS, hash, contiguous); parts, their quality, and their store on disk.
+
+`overlap` and `vertex` build on the layout and the store here; everybody else comes in through `harness.partition`, but
+for reports and tests that look at one assignment.
+"""
+
+from harness.partition.edge._assign import PARTITIONERS, assign
+from harness.partition.edge._build import build_part, build_parts, features, labels
+from harness.partition.edge._layout import Layout, Renumber, bucket, lay_out, totals_of
+from harness.partition.edge._quality import OverlapQuality, Quality, quality, quality_of
+from harness.partition.edge._store import (
+    PartitionFolder,
+    assigned,
+    export_partition,
+    keep_part,
+    keep_whole,
+    missing_parts,
+    open_partition,
+    part_name,
+    partition_path,
+    partition_version,
+    partitioned,
+    read_part,
+    stored,
+)
+
+__all__ = [
+    "Layout",
+    "PARTITIONERS",
+    "OverlapQuality",
+    "PartitionFolder",
+    "Quality",
+    "Renumber",
+    "assign",
+    "assigned",
+    "bucket",
+    "build_part",
+    "build_parts",
+    "export_partition",
+    "features",
+    "keep_part",
+    "keep_whole",
+    "labels",
+    "lay_out",
+    "missing_parts",
+    "open_partition",
+    "part_name",
+    "partition_path",
+    "partition_version",
+    "partitioned",
+    "quality",
+    "quality_of",
+    "read_part",
+    "stored",
+    "totals_of",
+]

@@ -1,0 +1,60 @@
+"""METIS, called on the simple undirected graph that it expects, whatever the graph at hand looks like.
+
+Two objectives for parts (communication volume, edge cut) and the clustering that renumbers nodes inside a part.
+Default METIS settings for parts; node counts are balanced, edges and training nodes are not, as in BNS-GCN and PipeGCN
+(GATECH-EIC/BNS-GCN: helper/utils.py). METIS itself is the library.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Literal
+
+import numpy as np
+import pymetis
+
+from harness.errors import InputError
+from harness.kernels.csr import transpose
+from harness.kernels.edges import union, unique_pairs
+
+Objective = Literal["volume", "cut"]
+_OBJECTIVES = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
+
+
+def metis_version() -> str:
+    """The installed pymetis: its assignments are reproducible only within one version."""
+    return version("pymetis")
+
+
+def undirected(indptr: np.ndarray, indices: np.ndarray, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The simple undirected version of a CSR adjacency: int64 offsets and neighbours, ascending in each row.
+
+    Every edge in both directions, no self loops, no duplicates: METIS gives undefined results on anything else.
+    `symmetric` says that both directions are already there. O(E).
+    """
+    xadj, adjncy = unique_pairs(indptr, indices.astype(np.int64))
+    if not symmetric:
+        xadj, adjncy = union(xadj, adjncy, *transpose(xadj, adjncy, len(xadj) - 1))
+    return xadj, adjncy
+
+
+def metis(
+    xadj: np.ndarray, adjncy: np.ndarray, num_parts: int, seed: int, objective: Objective, passes: int = 10
+) -> np.ndarray:
+    """The part of every node, int32 [N], by k-way METIS on an `undirected` adjacency.
+
+    Volume is the number of (node, other part) pairs, the rows that full-graph training sends per layer. Parts can
+    come out empty on tiny graphs. `passes`: refinements per level (METIS: NITER, 10 by default). Raises InputError
+    when METIS gives up (memory).
+    """
+    if num_parts == 1 or len(xadj) == 1:
+        return np.zeros(len(xadj) - 1, np.int32)
+    options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, niter=passes)
+    adjacency = pymetis.CSRAdjacency(xadj, adjncy)
+    try:  # recursive bisection knows the cut only
+        found = pymetis.part_graph(num_parts, adjacency, options=options, recursive=False)
+    except RuntimeError as error:
+        raise InputError(
+            f"METIS failed on {len(xadj) - 1:,} nodes and {len(adjncy):,} edges ({error}); try the hash partitioner"
+        ) from error
+    return np.asarray(found.vertex_part).astype(np.int32)

@@ -1,0 +1,206 @@
+"""Partitions kept on disk under a key of their content: the graph, the settings, and the version of METIS.
+
+One folder per partition with one entry for the whole and one per part, so that a rank reads its own arrays only and a
+build that was killed goes on where it stopped. Nothing here evicts, and nothing is sent between machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from harness.errors import InputError
+from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, Totals
+from harness.machine import cache_root, load_arrays, store_arrays
+from harness.partition.edge._assign import assign, partitioner
+from harness.partition.edge._build import build_part, features
+from harness.partition.edge._layout import Renumber, lay_out
+from harness.partition.edge._metis import metis_version
+from harness.partition.edge._quality import OverlapQuality, Quality, quality
+
+FORMAT = 2  # of the arrays below; raise it when their meaning changes
+MAPPED_FROM = 64 << 20  # bytes; smaller parts are read at once, larger ones are mapped and read when touched
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionFolder:
+    """A partition in the cache: the assignment in memory, the parts on disk."""
+
+    path: Path
+    owner: np.ndarray  # int32 [N]
+    quality: Quality
+    settings: dict[str, Any]  # partitioner, num_parts, seed, renumber
+    seconds: float  # what the partitioner took when it ran
+
+    @property
+    def num_parts(self) -> int:
+        return self.quality.num_parts
+
+    def part(self, rank: int) -> Part:
+        """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
+        return _part(*read_part(self.path, rank, self.num_parts))
+
+    def export(self, folder: Path) -> None:
+        """Write `owner.npy` (int32 [N]) and `partition.json` (settings, quality, counts per part) into `folder`."""
+        listing = {"settings": self.settings, "quality": self.quality.summary(), "parts": self.quality.rows()}
+        export_partition(folder, {"owner": self.owner}, listing)
+
+
+def read_part(path: Path, rank: int, num_parts: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and values of one cached part, large ones mapped. Raises InputError when it is gone or damaged."""
+    if not 0 <= rank < num_parts:
+        raise ValueError(f"rank {rank} is not in 0..{num_parts - 1}")
+    folder = path / part_name(rank)
+    size = sum(file.stat().st_size for file in folder.glob("*.npy"))
+    found = load_arrays(folder, mmap=size >= MAPPED_FROM)
+    if found is None:
+        raise InputError(f"{folder}: this part of the cached partition is missing or damaged; run again to rebuild it")
+    return found
+
+
+def export_partition(folder: Path, arrays: dict[str, np.ndarray], listing: dict[str, Any]) -> None:
+    """Write every array as `<name>.npy`, and the listing as `partition.json`, into `folder`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        (folder / "partition.json").write_text(json.dumps(listing, indent=2) + "\n")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot export the partition ({error.strerror}); choose another folder") from error
+
+
+def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
+    """The partition of `graph` by partitioner `name`, from the cache or made now, part by part.
+
+    Safe to call from several processes at once: entries appear whole, and equal keys hold equal content. Beside the
+    graph never more than one part is in memory. Errors are those of `assign` and `lay_out`.
+    """
+    made = assigned(graph, name, num_parts, seed, renumber)
+    missing = missing_parts(made.path, num_parts)
+    if missing:
+        layout = lay_out(graph, made.owner, num_parts, renumber)
+        for rank in missing:
+            keep_part(made.path, build_part(graph, layout, rank, with_x=False), features(graph, layout.nodes(rank)))
+    return made
+
+
+def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
+    """The assignment and its quality alone, from the cache or made now: the folder of `partitioned`, parts or not."""
+    settings = {
+        "partitioner": name,
+        "num_parts": num_parts,
+        "seed": seed if partitioner(name).seeded else None,
+        "renumber": renumber,
+    }
+    path = partition_path(graph, settings)
+    found = stored(path)
+    if found is not None:
+        return found[0]
+    begin = perf_counter()
+    owner = assign(graph, name, num_parts, seed)
+    seconds = perf_counter() - begin
+    made = PartitionFolder(path, owner, quality(graph, owner, num_parts), settings, seconds)
+    keep_whole(made)
+    return made
+
+
+def partition_path(graph: Graph, settings: dict[str, Any]) -> Path:
+    """Where the parts of `graph` by these settings lie."""
+    key = json.dumps([FORMAT, metis_version(), graph.fingerprint(), settings], sort_keys=True)
+    return cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
+
+
+def missing_parts(path: Path, num_parts: int) -> list[int]:
+    """The ranks whose parts are not in the folder yet."""
+    return [rank for rank in range(num_parts) if not (path / part_name(rank)).is_dir()]
+
+
+def keep_part(path: Path, part: Part, x: np.ndarray | sp.csr_matrix | None) -> None:
+    """Store a part, built without features, beside its feature rows `x`."""
+    store_arrays(path / part_name(part.rank), *_arrays(part, x))
+
+
+def partition_version() -> str:
+    """What, besides graph and settings, decides a partition: the format on disk and the version of METIS."""
+    return f"{FORMAT}/{metis_version()}"
+
+
+def open_partition(path: Path) -> PartitionFolder | None:
+    """The partition cached in `path`, or None where an entry of it is missing."""
+    found = stored(path)
+    if found is None or missing_parts(path, found[0].num_parts):
+        return None
+    return found[0]
+
+
+def stored(path: Path) -> tuple[PartitionFolder, dict[str, np.ndarray]] | None:
+    """The entry of the whole and its arrays; None when there is none."""
+    found = load_arrays(path / "whole", mmap=False)
+    if found is None:
+        return None
+    arrays, meta = found[0], dict[str, Any](found[1])
+    columns = {name: tuple(column) for name, column in meta["quality"].items()}
+    counts = OverlapQuality(**columns) if "copies" in columns else Quality(**columns)
+    return PartitionFolder(path, arrays["owner"], counts, meta["settings"], meta["seconds"]), arrays
+
+
+def keep_whole(made: PartitionFolder, **arrays: np.ndarray) -> None:
+    """Store the entry of the whole, with further arrays beside the assignment."""
+    meta = {"quality": asdict(made.quality), "seconds": made.seconds, "settings": made.settings}
+    store_arrays(made.path / "whole", {"owner": made.owner, **arrays}, meta)
+
+
+def part_name(rank: int) -> str:
+    return f"part-{rank:05d}"
+
+
+_BLOCK = ("indptr", "indices", "t_indptr", "t_indices")
+_ROWS = ("nodes", "halo_nodes", "train", "val", "test")
+
+
+def _arrays(part: Part, x: np.ndarray | sp.csr_matrix | None) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+    """A part as named arrays and JSON values; sparse features stay sparse on disk."""
+    graph, plan = part.graph, part.plan
+    arrays = {
+        f"{side}_{name}": getattr(getattr(graph, side), name).numpy() for side in ("own", "halo") for name in _BLOCK
+    }
+    arrays |= {name: getattr(part, name).numpy() for name in _ROWS}
+    arrays |= {"degree": graph.degree.numpy(), "halo_degree": graph.halo_degree.numpy()}
+    arrays |= {"send_rows": plan.send_rows.numpy(), "send_counts": plan.send_counts, "recv_counts": plan.recv_counts}
+    if part.y is not None:
+        arrays["y"] = part.y.numpy()
+    if isinstance(x, sp.csr_matrix):
+        arrays |= {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.data}
+    elif x is not None:
+        arrays["x"] = x
+    return arrays, {"rank": part.rank, "num_parts": part.num_parts, "totals": asdict(part.totals)}
+
+
+def _part(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Part:
+    """The inverse of `_arrays`; mapped arrays stay mapped."""
+    totals = Totals(**meta["totals"])
+    if "x_data" in arrays:
+        shape = (len(arrays["nodes"]), totals.num_features)
+        sparse = sp.csr_matrix((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=shape)
+        arrays["x"] = sparse.toarray()
+    counts = {name: np.array(arrays.pop(name)) for name in ("send_counts", "recv_counts")}
+    found = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    own, halo = (Block(*(found[f"{side}_{name}"] for name in _BLOCK)) for side in ("own", "halo"))
+    return Part(
+        rank=meta["rank"],
+        num_parts=meta["num_parts"],
+        graph=LocalGraph(own, halo, found["degree"], found["halo_degree"]),
+        plan=HaloPlan(found["send_rows"], **counts),
+        x=found.get("x"),
+        y=found.get("y"),
+        totals=totals,
+        **{name: found[name] for name in _ROWS},
+    )

@@ -1,0 +1,8 @@
+"""Overlapping parts: an edge cut whose parts also hold copies of nearby foreign nodes (subgraph approximation)."""
+
+from harness.partition.overlap._parts import check_overlap, overlapped
+
+__all__ = [
+    "check_overlap",
+    "overlapped",
+]

@@ -1,0 +1,236 @@
+"""Overlapping parts: an edge cut whose parts also hold copies of nearby foreign nodes (subgraph approximation).
+
+`sample_copies` is Algorithm 1 of the paper, `overlapped` builds and caches the parts. A part is the subgraph induced on
+own nodes and copies, with an empty halo: nothing is exchanged in training, and nothing here trains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numba import njit
+
+from harness.errors import InputError
+from harness.graphs import Graph, HaloPlan, Part
+from harness.partition.edge import (
+    PartitionFolder,
+    Renumber,
+    assigned,
+    bucket,
+    build_part,
+    features,
+    keep_part,
+    keep_whole,
+    lay_out,
+    missing_parts,
+    partition_path,
+    stored,
+)
+from harness.partition.overlap._quality import overlap_quality
+from harness.rank import random_key
+
+Degrees = Literal["local", "full"]
+Loss = Literal["own", "all"]
+
+
+def overlapped(
+    graph: Graph,
+    name: str,
+    num_parts: int,
+    seed: int = 0,
+    renumber: Renumber = "auto",
+    *,
+    overlap: float,
+    degrees: Degrees = "local",
+    loss: Loss = "own",
+) -> PartitionFolder:
+    """The overlapping parts of `graph` by the edge-cut partitioner `name`, from the cache or made now.
+
+    The edge cut underneath is the one that `partitioned` makes. Quality is an `OverlapQuality`, seconds are those of
+    the assignment and of Algorithm 1. Safe to call from several processes at once; a killed build goes on.
+
+    Args:
+        overlap: copies a part may hold, per own node (see `sample_copies`).
+        degrees: what normalises: degrees in the part's subgraph, or in the full graph.
+        loss: which training nodes of a part carry loss: its own, or its copies too. Validation and test nodes are
+            always own ones.
+    """
+    check_overlap(overlap)
+    cut = assigned(graph, name, num_parts, seed, renumber)
+    settings = {**cut.settings, "seed": seed, "overlap": float(overlap), "degrees": degrees, "loss": loss}
+    made, copies = _whole(graph, cut, settings)
+    missing = missing_parts(made.path, num_parts)
+    if missing:
+        carriers = _is_training(graph)
+        count = int(carriers.sum()) + (sum(int(carriers[found].sum()) for found in copies) if loss == "all" else 0)
+        for rank in missing:
+            part = _build(graph, made, copies[rank], rank, count)
+            keep_part(made.path, part, features(graph, part.nodes.numpy()))
+    return made
+
+
+def check_overlap(overlap: float) -> None:
+    """InputError unless `overlap` is a finite number from 0 on."""
+    if not 0.0 <= overlap < float("inf"):
+        raise InputError(f"overlap is a share of a part's own nodes, 0 or more, not {overlap}")
+
+
+def copies_per_part(overlap: float, num_own: int, num_parts: int) -> int:
+    """nts of Algorithm 1, line 2: the copies that a part with `num_own` nodes takes from every other part at most."""
+    return int(overlap * num_own / (num_parts - 1) + 1e-9) if num_parts > 1 else 0  # 0.29 * 100 is 28.999...96
+
+
+def sample_copies(graph: Graph, owner: np.ndarray, num_parts: int, overlap: float, seed: int) -> list[np.ndarray]:
+    """The foreign nodes that every part gets copies of, ascending (Algorithm 1 of subgraph approximation).
+
+    Per other part a breadth-first search from the part, along edges against their direction (towards nodes that have a
+    path into it) and inside the other part only: rings are taken whole while they fit the budget
+    `copies_per_part`, of the first that does not fit so many are drawn uniformly. Line 12 is read as "if hop is not
+    empty", and hop itself as the next candidates: read literally, second-hop nodes are never added. O(E) in all, while
+    the budgets are small.
+    """
+    offsets, order = bucket(owner, num_parts, graph.indices)
+    seen = np.full(graph.num_nodes, -1, np.int32)
+    copies = []
+    for part in range(num_parts):
+        nodes = order[offsets[part] : offsets[part + 1]]
+        budget = copies_per_part(overlap, len(nodes), num_parts)
+        taken = [order[:0]]
+        if budget:
+            first = np.sort(_boundary(graph.indptr, graph.indices, nodes, owner, part, seen))
+            starts, place = bucket(owner[first], num_parts, first)
+            for other in np.flatnonzero(np.diff(starts)):
+                ring, size = first[place[starts[other] : starts[other + 1]]], offsets[other + 1] - offsets[other]
+                whole, last = _rings(graph.indptr, graph.indices, owner, ring, size, budget, part, seen)
+                key = random_key(seed, part, -1, int(other), "overlap")
+                taken += [whole, _choose(last, budget - len(whole), key)]
+        copies.append(np.sort(np.concatenate(taken)))
+    return copies
+
+
+def _choose(ring: np.ndarray, count: int, key: int) -> np.ndarray:
+    """`count` nodes of a ring drawn uniformly, or all where there are no more."""
+    if len(ring) <= count:
+        return ring
+    return np.random.Generator(np.random.Philox(key)).choice(np.sort(ring), count, replace=False)
+
+
+def _whole(graph: Graph, cut: PartitionFolder, settings: dict[str, Any]) -> tuple[PartitionFolder, list[np.ndarray]]:
+    """The folder of the parts and every part's copies, made where the cache lacks them."""
+    path = partition_path(graph, settings)
+    found = stored(path)
+    if found is not None:
+        folder, arrays = found
+        return folder, np.split(arrays["copies"], arrays["ends"][:-1])
+    begin = perf_counter()
+    copies = sample_copies(graph, cut.owner, cut.num_parts, settings["overlap"], settings["seed"])
+    seconds = cut.seconds + perf_counter() - begin
+    counts = overlap_quality(graph, cut.owner, cut.quality, copies)
+    made = PartitionFolder(path, cut.owner, counts, settings, seconds)
+    ends = np.cumsum([len(found) for found in copies], dtype=np.int64)
+    keep_whole(made, copies=np.concatenate(copies), ends=ends)
+    return made, copies
+
+
+def _is_training(graph: Graph) -> np.ndarray:
+    mask = np.zeros(graph.num_nodes, np.bool_)
+    if graph.train is not None:
+        mask[graph.train] = True
+    return mask
+
+
+def _build(graph: Graph, made: PartitionFolder, copies: np.ndarray, rank: int, num_train: int) -> Part:
+    """What `rank` holds, without features: the only part of the subgraph on its nodes, in the numbers of the graph."""
+    mine = made.owner == rank
+    held = mine.copy()
+    held[copies] = True
+    nodes = np.flatnonzero(held)
+    subgraph = replace(graph, x=None).subgraph(nodes)
+    alone = lay_out(subgraph, np.zeros(len(nodes), np.int32), 1, made.settings["renumber"])
+    part = build_part(subgraph, alone, 0, with_x=False)
+    globally = nodes[part.nodes.numpy()]
+    own = torch.from_numpy(mine[globally])
+    local = part.graph
+    if made.settings["degrees"] == "full":
+        local = replace(local, degree=torch.from_numpy(graph.in_degree[globally]))
+    nothing = np.zeros(made.num_parts, np.int64)
+    val, test = (ids[own[ids]] for ids in (part.val, part.test))
+    return replace(
+        part,
+        rank=rank,
+        num_parts=made.num_parts,
+        nodes=torch.from_numpy(globally),
+        graph=local,
+        plan=HaloPlan(part.plan.send_rows, nothing, nothing),
+        train=part.train if made.settings["loss"] == "all" else part.train[own[part.train]],
+        val=val,
+        test=test,
+        totals=replace(
+            part.totals,
+            num_nodes=graph.num_nodes,
+            num_edges=graph.num_edges,
+            num_train=num_train,
+            num_val=0 if graph.val is None else len(graph.val),
+            num_test=0 if graph.test is None else len(graph.test),
+            num_features=graph.num_features,
+            symmetric=graph.is_symmetric(),
+        ),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _boundary(
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, owner: np.ndarray, part: int, seen: np.ndarray
+) -> np.ndarray:
+    """Foreign nodes with an edge into `nodes`, once each, in no order; they are marked with `part` in `seen`."""
+    num_edges = 0
+    for v in nodes:
+        num_edges += indptr[v + 1] - indptr[v]
+    found = np.empty(min(num_edges, len(owner)), indices.dtype)
+    at = 0
+    for v in nodes:
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e]
+            if owner[u] != part and seen[u] != part:
+                seen[u] = part
+                found[at] = u
+                at += 1
+    return found[:at].copy()
+
+
+@njit(cache=True, nogil=True)
+def _rings(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    owner: np.ndarray,
+    ring: np.ndarray,
+    size: int,
+    budget: int,
+    part: int,
+    seen: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rings that fit the budget with room to spare, and the one after them, inside the other part of `size` nodes.
+
+    The queue of the search holds ring after ring, from `begin` to `end` the latest; what was queued is never queued
+    again, because it is marked with `part` in `seen`.
+    """
+    queue = np.empty(size, ring.dtype)
+    queue[: len(ring)] = ring
+    other = owner[ring[0]]
+    begin, end = 0, len(ring)
+    while begin < end and end < budget:
+        at = end
+        for i in range(begin, end):
+            v = queue[i]
+            for e in range(indptr[v], indptr[v + 1]):
+                u = indices[e]
+                if owner[u] == other and seen[u] != part:
+                    seen[u] = part
+                    queue[at] = u
+                    at += 1
+        begin, end = end, at
+    return queue[:begin].copy(), queue[begin:end].copy()

@@ -1,0 +1,14 @@
+"""Vertex cuts: edges are assigned to ranks (EBV, HEP, DNE, Libra, HDRF), nodes have a master and mirrors."""
+
+from harness.partition.vertex._assign import assign_edges, is_vertex_cut
+from harness.partition.vertex._quality import VertexQuality, vertex_quality
+from harness.partition.vertex._store import open_vertex_partition, vertex_partitioned
+
+__all__ = [
+    "VertexQuality",
+    "assign_edges",
+    "is_vertex_cut",
+    "open_vertex_partition",
+    "vertex_partitioned",
+    "vertex_quality",
+]

@@ -1,0 +1,142 @@
+"""Vertex cuts kept on disk under a key of their content: the graph and the partitioner's settings.
+
+The conventions are those of `store`: one entry for the whole and one per part, so that a rank reads its own arrays only
+and a build that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from harness.graphs import Block, Graph, HaloPlan, Totals, VertexPart
+from harness.machine import cache_root, load_arrays, store_arrays
+from harness.partition.edge import export_partition, features, missing_parts, part_name, read_part
+from harness.partition.vertex._assign import assign_edges, edge_settings
+from harness.partition.vertex._build import build_vertex_part, lay_out_vertices
+from harness.partition.vertex._masters import masters
+from harness.partition.vertex._pairs import undirected_pairs
+from harness.partition.vertex._quality import VertexQuality, vertex_quality
+
+FORMAT = 1  # of the arrays below; raise it when their meaning changes
+
+
+@dataclass(frozen=True, eq=False)
+class VertexFolder:
+    """A vertex cut in the cache: the assignment in memory, the parts on disk. M undirected edges, N nodes."""
+
+    path: Path
+    part_of_edge: np.ndarray  # int32 [M], edges as `undirected_pairs` lists them
+    owner: np.ndarray  # int32 [N] part of every node's master
+    quality: VertexQuality
+    settings: dict[str, Any]  # partitioner with its options, num_parts, seed, hosts
+    seconds: float  # what the partitioner took when it ran
+
+    @property
+    def num_parts(self) -> int:
+        return self.quality.num_parts
+
+    def part(self, rank: int) -> VertexPart:
+        """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
+        return _part(*read_part(self.path, rank, self.num_parts))
+
+    def export(self, folder: Path) -> None:
+        """Write `part_of_edge.npy` (int32 [M]), `owner.npy` (int32 [N]) and `partition.json` into `folder`."""
+        listing = {"settings": self.settings, "quality": self.quality.summary(), "parts": self.quality.rows()}
+        export_partition(folder, {"part_of_edge": self.part_of_edge, "owner": self.owner}, listing)
+
+
+def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, hosts: int = 1) -> VertexFolder:
+    """The vertex cut of `graph` by partitioner `name` (with options), from the cache or made now, part by part.
+
+    Safe to call from several processes at once: entries appear whole, and equal keys hold equal content. Beside graph
+    and assignment never more than one part is in memory. Errors are those of `assign_edges`.
+    """
+    settings = edge_settings(name, num_parts, seed, hosts)
+    key = json.dumps([FORMAT, graph.fingerprint(), settings], sort_keys=True)
+    path = cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
+    made = _stored(path)
+    pairs = None
+    if made is None:
+        pairs = undirected_pairs(graph)
+        begin = perf_counter()
+        part = assign_edges(graph, name, num_parts, seed, hosts)
+        seconds = perf_counter() - begin
+        counts = vertex_quality(graph, part, num_parts, hosts)
+        owner = masters(*pairs, part, graph.num_nodes, num_parts, hosts)
+        made = VertexFolder(path, part, owner, counts, settings, seconds)
+        meta: dict[str, object] = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
+        store_arrays(path / "whole", {"part_of_edge": part, "owner": owner}, meta)
+    missing = missing_parts(path, num_parts)
+    if missing:
+        pairs = undirected_pairs(graph) if pairs is None else pairs
+        layout = lay_out_vertices(graph, pairs, made.part_of_edge, made.owner, num_parts)
+        for rank in missing:
+            built = build_vertex_part(graph, layout, rank, with_x=False)
+            store_arrays(path / part_name(rank), *_arrays(built, features(graph, layout.nodes(rank))))
+    return made
+
+
+def open_vertex_partition(path: Path) -> VertexFolder | None:
+    """The vertex cut cached in `path`, or None where an entry of it is missing."""
+    found = _stored(path)
+    return None if found is None or missing_parts(path, found.num_parts) else found
+
+
+def _stored(path: Path) -> VertexFolder | None:
+    """The entry of the whole; None when there is none."""
+    found = load_arrays(path / "whole", mmap=False)
+    if found is None:
+        return None
+    arrays, meta = found[0], dict[str, Any](found[1])
+    columns = {name: tuple(value) if isinstance(value, list) else value for name, value in meta["quality"].items()}
+    quality = VertexQuality(**columns)
+    return VertexFolder(path, arrays["part_of_edge"], arrays["owner"], quality, meta["settings"], meta["seconds"])
+
+
+_TENSORS = ("nodes", "degree", "looped", "train", "val", "test")
+
+
+def _arrays(part: VertexPart, x: np.ndarray | sp.csr_matrix | None) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+    """A part as named arrays and JSON values; of the symmetric block one half, sparse features stay sparse on disk."""
+    arrays = {name: getattr(part, name).numpy() for name in _TENSORS}
+    arrays |= {"indptr": part.block.indptr.numpy(), "indices": part.block.indices.numpy()}
+    plan = part.plan
+    arrays |= {"send_rows": plan.send_rows.numpy(), "send_counts": plan.send_counts, "recv_counts": plan.recv_counts}
+    if part.y is not None:
+        arrays["y"] = part.y.numpy()
+    if isinstance(x, sp.csr_matrix):
+        arrays |= {"x_indptr": x.indptr, "x_indices": x.indices, "x_data": x.data}
+    elif x is not None:
+        arrays["x"] = x
+    counts = {name: getattr(part, name) for name in ("rank", "num_parts", "num_inner", "num_masters")}
+    return arrays, {**counts, "totals": asdict(part.totals)}
+
+
+def _part(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> VertexPart:
+    """The inverse of `_arrays`; mapped arrays stay mapped."""
+    totals = Totals(**meta.pop("totals"))
+    if "x_data" in arrays:
+        shape = (len(arrays["nodes"]), totals.num_features)
+        sparse = sp.csr_matrix((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=shape)
+        arrays["x"] = sparse.toarray()
+    counts = {name: np.array(arrays.pop(name)) for name in ("send_counts", "recv_counts")}
+    found = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    tensors: dict[str, Any] = {name: found[name] for name in _TENSORS}
+    return VertexPart(
+        **meta,
+        block=Block(*(found[name] for name in ("indptr", "indices", "indptr", "indices"))),
+        plan=HaloPlan(found["send_rows"], **counts),
+        x=found.get("x"),
+        y=found.get("y"),
+        totals=totals,
+        **tensors,
+    )

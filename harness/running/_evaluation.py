@@ -1,0 +1,123 @@
+"""Evaluation off the clock: every boundary row exact and dropout off, whatever the method trains with.
+
+Either the ranks evaluate together (`Judge`), in the precision they train in, while training waits; or a spare process
+does, on the whole graph, while training goes on (`SpareJudge`). Neither is part of an epoch's time.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from harness.config import RunConfig
+from harness.graphs import Part
+from harness.methods.base import Method
+from harness.methods.edge_cut import EdgeCutState
+from harness.methods.vanilla import Vanilla
+from harness.nn import GNN, counts
+from harness.rank import Rank
+from harness.running._job import Job, Spare
+from harness.running.results import RankEpoch
+from harness.tape import Tape
+
+PATIENCE_S = 1.0
+"""Seconds that rank 0 waits for the spare process before it tells the other ranks that it still does."""
+
+
+def due(epoch: int, config: RunConfig) -> bool:
+    """Whether a run evaluates after this epoch: every `eval_every` epochs, and after the last one."""
+    last = epoch == config.epochs - 1
+    return last or (config.eval_every > 0 and (epoch + 1) % config.eval_every == 0)
+
+
+def whole_graph(config: RunConfig) -> RunConfig:
+    """The config of one process that holds the graph which `config` evaluates on."""
+    return replace(
+        config, method="single", layer0="auto", parts=1, hosts=1, partitioner="auto", protocol="transductive",
+        mode="loopback", device="cpu", backend="auto", evaluate="ranks",
+    )  # fmt: skip
+
+
+async def prepare(rank: Rank, job: Job, part: Part, model: GNN, state: Any) -> Judge | SpareJudge | None:
+    """One rank's judge; None where nothing is evaluated (`eval_every` < 0, or shapes only).
+
+    Overlapping parts are not evaluated on: their copies of nodes would count twice.
+    """
+    if rank.shapes_only or job.config.eval_every < 0:
+        return None
+    if job.config.evaluate == "spare":
+        return SpareJudge(job.spare, job.config)
+    method = job.method.exact() or Vanilla(layer0="auto")
+    if job.config.protocol == "transductive" and job.method.facts.cut != "overlap":
+        if isinstance(state, EdgeCutState) and (state.z0 is not None or state.halo_x is not None):
+            return Judge(part, method, state)
+        return Judge(part, method, await method.setup(rank, part, model))
+    whole = job.parts.evaluation(rank.index).to(rank.device)
+    return Judge(whole, method, await method.setup(rank, whole, model))
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What one rank evaluates with.
+
+    Attributes:
+        part: the part evaluated on.
+        method: an exact method for this kind of part.
+        state: what its `setup` answered.
+    """
+
+    part: Part
+    method: Method
+    state: Any
+
+    async def judge(self, rank: Rank, model: GNN) -> list[list[float]]:
+        """Counts of train, val and test over all ranks: `harness.nn.counts`."""
+        model.eval()
+        with torch.no_grad():
+            memory = self.method.remember(rank, self.part, model, self.state)
+            logits = await self.method.forward(rank, self.part, model, self.state, memory, Tape(rank))
+        table = await rank.all_reduce(counts(logits, self.part), label="evaluation", direction="other")
+        return [[float(v) for v in row] for row in table]
+
+    async def settle(self, rank: Rank, records: list[RankEpoch]) -> None:
+        """Nothing is under way."""
+
+
+@dataclass(frozen=True)
+class SpareJudge:
+    """Hands evaluations to the spare process; ranks other than 0 have none and only wait with it.
+
+    Attributes:
+        asked: epochs that were handed over and whose counts no record holds yet.
+    """
+
+    spare: Spare | None
+    config: RunConfig
+    asked: list[int] = field(default_factory=list)
+
+    async def judge(self, rank: Rank, model: GNN) -> None:
+        """Hand the model over; its counts come with `settle`."""
+        if self.spare is not None:
+            self.spare.submit(rank.epoch, model.state_dict())
+            self.asked.append(rank.epoch)
+
+    async def settle(self, rank: Rank, records: list[RankEpoch]) -> None:
+        """Wait until all that was asked stands in rank 0's records of these epochs.
+
+        The ranks meet about once a second meanwhile, so that a long evaluation is not taken for a lost rank.
+
+        Raises:
+            HaloscopeError: the process ended, or one evaluation takes longer than `startup_timeout`.
+        """
+        by_epoch, begun = {record.epoch: record for record in records}, time.monotonic()
+        under_way = True
+        while under_way:
+            if self.asked and self.spare is not None:
+                found = self.spare.counts(self.asked[0], PATIENCE_S, begun + self.config.startup_timeout)
+                if found is not None:
+                    by_epoch[self.asked.pop(0)].counts, begun = found, time.monotonic()
+            left = torch.tensor([len(self.asked)], dtype=torch.float32, device=rank.device)
+            under_way = bool(await rank.all_reduce(left, label="evaluations under way", direction="other") > 0)

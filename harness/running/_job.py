@@ -1,0 +1,96 @@
+"""One run as every rank gets it: config, method, parts, and who looks on. Values only; `_training` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.graphs import Totals
+from harness.methods.base import Method
+from harness.running._rates import Rates
+from harness.running.results import RankEpoch
+
+Progress = Callable[[RankEpoch], None]
+
+
+class PartSource(Protocol):
+    """Where a rank gets its part of the graph."""
+
+    @property
+    def totals(self) -> Totals:
+        """Counts of the graph trained on."""
+        ...
+
+    def training(self, rank: int) -> Any:
+        """The part trained on."""
+        ...
+
+    def evaluation(self, rank: int) -> Any:
+        """The part evaluated on; the training part itself where the protocol is transductive."""
+        ...
+
+
+class Spare(Protocol):
+    """A process that evaluates beside the ranks; a driver that has one gives it to rank 0."""
+
+    def submit(self, epoch: int, parameters: Mapping[str, Tensor]) -> None:
+        """Ask for the counts of an epoch; copies the parameters and returns."""
+        ...
+
+    def counts(self, epoch: int, patience_s: float, deadline: float) -> list[list[float]] | None:
+        """Wait a while for them; None when they have not come by then.
+
+        Raises:
+            HaloscopeError: the process ended, or `deadline` (of `time.monotonic`) has passed.
+        """
+        ...
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often; no part of the config, because it changes nothing about the numbers.
+
+    Attributes:
+        folder: holds one folder per run.
+        every: epochs between checkpoints; 0 = only when stopped, and at the end.
+        resume: go on from the newest complete checkpoint of the same training; else remove those and start anew.
+        keep: how many complete ones stay.
+        restarts: how often failed ranks are started again (real mode).
+        stop: asked after every epoch on every rank; one rank's yes stops all of them.
+    """
+
+    folder: Path
+    every: int = 10
+    resume: bool = True
+    keep: int = 2
+    restarts: int = 0
+    stop: Callable[[], bool] = _never
+
+    def __post_init__(self) -> None:
+        for name, least in (("every", 0), ("keep", 1), ("restarts", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"checkpoints: {name} must be at least {least}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run as every rank gets it."""
+
+    config: RunConfig
+    method: Method
+    parts: PartSource
+    progress: Progress | None = None  # called on rank 0 after every epoch
+    rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
+    spare: Spare | None = None  # rank 0's process that evaluates, where the config asks for one
+    checkpoints: Checkpoints | None = None  # where to keep them, if they are kept
+    data: str = ""  # key of graph and partition, by which a checkpoint knows its own

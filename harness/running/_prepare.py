@@ -1,0 +1,124 @@
+"""From a config to partitioned data on disk: load the graph, split it, partition it, and remember where that lies.
+
+A small index in the cache maps the data settings of a config to the partition's folder, so that a rank of a real run
+reads its own part and never loads the whole graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import datasets
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.graphs import Graph, Totals
+from harness.machine import cache_root
+from harness.methods.registry import parse_method
+from harness.partition import Cutting, Folder, cutting
+from harness.partition.edge import Renumber, partition_version
+from harness.running.results import write_atomically
+from harness.workloads import is_workload, load_workload
+
+DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
+INDEX_FORMAT = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Partitioned data of one config. A `PartSource`: each rank asks for its own part."""
+
+    train: Folder
+    evaluate: Folder
+    graph: dict[str, Any]  # name, fingerprint, counts, notes
+    totals: Totals
+
+    def training(self, rank: int) -> Any:
+        """The part that `rank` trains on; its type is the kind of cut's."""
+        return self.train.part(rank)
+
+    def evaluation(self, rank: int) -> Any:
+        """The part that `rank` evaluates on; of the whole graph, also where training sees a subgraph."""
+        return self.evaluate.part(rank)
+
+    def describe(self) -> dict[str, Any]:
+        """Graph and partition as the result file records them."""
+        return {**self.graph, "partition": {**self.train.settings, **self.train.quality.summary()}}
+
+
+def prepare(config: RunConfig) -> Prepared:
+    """Partitioned data for a config, from the cache or made now.
+
+    Raises:
+        InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
+    """
+    cut = cutting_of(config)
+    if is_workload(config.dataset):
+        workload = load_workload(config.dataset, config.parts, cut=cut.kind, seed=config.seed)
+        return Prepared(workload, workload, workload.graph, workload.totals)
+    index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
+    known = _from_index(index, cut)
+    if known is not None:
+        return known
+    graph = datasets.load(config.dataset, split=config.split, seed=config.seed, features=config.features)
+    datasets.require_trainable(graph)
+    trained = datasets.training_graph(graph)[0] if config.protocol == "inductive" else graph
+    renumber: Renumber = "auto" if config.renumber == "auto" else int(config.renumber)
+    settings = (config.parts, config.seed, renumber, config.hosts)
+    train = cut.parts(trained, *settings)
+    evaluate = train if trained is graph and cut.exact() == cut else cut.exact().parts(graph, *settings)
+    described = _describe(graph)
+    totals = train.part(0).totals
+    record = {
+        "train": str(train.path),
+        "evaluate": str(evaluate.path),
+        "graph": described,
+        "totals": asdict(totals),
+    }
+    index.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(index, json.dumps(record, indent=1).encode())
+    return Prepared(train, evaluate, described, totals)
+
+
+def cutting_of(config: RunConfig) -> Cutting:
+    """How the config's method and partitioner cut the graph."""
+    method = parse_method(config.method, layer0=config.layer0)
+    return cutting(config.partitioner, method.facts.cut, method.part_settings())
+
+
+def _from_index(index: Path, cut: Cutting) -> Prepared | None:
+    try:
+        record = json.loads(index.read_text())
+    except (OSError, ValueError):
+        return None
+    train, evaluate = cut.open(Path(record["train"])), cut.exact().open(Path(record["evaluate"]))
+    if train is None or evaluate is None:
+        return None
+    return Prepared(train, evaluate, record["graph"], Totals(**record["totals"]))
+
+
+def _index_key(config: RunConfig, cut: Cutting) -> str:
+    """Hash of the settings that decide the data, and of the state of the file it comes from."""
+    settings = {name: getattr(config, name) for name in DATA_FIELDS} | asdict(cut)
+    text = json.dumps(
+        [INDEX_FORMAT, partition_version(), settings, datasets.source_state(config.dataset)], sort_keys=True
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _describe(graph: Graph) -> dict[str, Any]:
+    if graph.y is None or graph.x is None:
+        raise InputError(f"{graph.name} has no features or labels")
+    return {
+        "name": graph.name,
+        "fingerprint": graph.fingerprint(),
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "multilabel": graph.multilabel,
+        "notes": list(graph.notes),
+    }

@@ -1,0 +1,53 @@
+"""What a run with numbers observed of its data (shares of rows sent, bits chosen), for runs that follow shapes only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from harness.errors import InputError
+from harness.running.results import load
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Recorded ratios by name, and the run that they come from."""
+
+    values: Mapping[str, float]
+    run: Mapping[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        """What the result of a run that used them says."""
+        return {"rates": {**self.run, "values": dict(self.values)}}
+
+
+def load_rates(path: Path, method: str) -> Rates:
+    """The ratios of a result file: means over its epochs after the first, which every method spends on set-up.
+
+    `method` is the text of the run that wants them.
+
+    Raises:
+        InputError: no result file, another method, or a run that observed nothing.
+    """
+    record = load(path)
+    config = record["config"]
+    ran, wanted = (text.partition(":")[0] for text in (config["method"], method))
+    if ran != wanted:
+        raise InputError(f"{path} is a run of {ran}, whose rates say nothing of {wanted}")
+    epochs = [epoch.get("observed") or {} for epoch in record["epochs"]]
+    steady = epochs[1:] or epochs
+    names = sorted({name for observed in steady for name in observed})
+    if not names:
+        raise InputError(f"{path} has no observed ratios: {ran} needs none, or the run had no finished epoch")
+    values = {name: fmean(seen[name] for seen in steady if name in seen) for name in names}
+    run = {
+        "run_id": record["run_id"],
+        "method": config["method"],
+        "dataset": config["dataset"],
+        "parts": config["parts"],
+        "epochs": len(epochs),
+    }
+    return Rates(values, run)

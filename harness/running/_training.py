@@ -1,0 +1,128 @@
+"""The rank program that every driver runs: set up, train epoch by epoch, evaluate off the clock, record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.graphs import Part
+from harness.methods.base import Method
+from harness.nn import GNN, build_model
+from harness.rank import Rank
+from harness.running import _evaluation as evaluation
+from harness.running._checkpoint import Carried, Saver, saver_of
+from harness.running._job import Job
+from harness.running.results import RankEpoch, RankResult
+
+
+def program(job: Job) -> Callable[[Rank], Any]:
+    """The rank program of a job."""
+
+    async def run(rank: Rank) -> RankResult:
+        return await train(rank, job)
+
+    return run
+
+
+async def train(rank: Rank, job: Job) -> RankResult:
+    """Train on one rank, from a checkpoint where there is one; answers what it recorded."""
+    config, method = job.config, job.method
+    rank.epoch = -1
+    if job.rates is not None:
+        rank.rates = job.rates.values
+    with rank.off_the_clock("set-up"):
+        run = await _set_up(rank, job)
+    carried, part, stopped = run.carried, run.part, False
+    records, model = carried.records, run.model
+    for epoch in range(len(records), config.epochs):
+        rank.epoch = epoch
+        rank.traffic.take()
+        rank.clock.begin_epoch()
+        model.train()
+        loss = await method.epoch(rank, part, model, run.state, carried.memory, carried.optimizer)
+        seconds = rank.clock.end_epoch()
+        record = _record(rank, epoch, loss, part, seconds)
+        if run.judge is not None and evaluation.due(epoch, config):
+            with rank.off_the_clock("evaluation"):
+                record.counts = await run.judge.judge(rank, model)
+        records.append(record)
+        if job.progress is not None and rank.index == 0:
+            job.progress(record)
+        if record.loss is not None and not math.isfinite(record.loss):
+            break
+        if run.saver is not None:
+            with rank.off_the_clock("checkpoint"):
+                stopped = await _keep(rank, method, run, run.saver)
+            if stopped:
+                break
+    with rank.off_the_clock("the last steps"):
+        await _settle(rank, method, run)
+    facts = {
+        "layer0": getattr(run.state, "layer0", None),
+        "cut": method.facts.cut,
+        **(job.rates.facts() if job.rates else {}),
+        **(run.saver.facts() if run.saver else {}),
+    }
+    measures = method.measures(part, model, run.state)
+    return RankResult(rank.index, records, facts, measures, stopped and len(records) < config.epochs)
+
+
+@dataclass
+class _Run:
+    """What one rank trains with; only `carried` lives on in a checkpoint."""
+
+    part: Any
+    model: GNN
+    state: Any
+    judge: evaluation.Judge | evaluation.SpareJudge | None
+    saver: Saver | None
+    carried: Carried
+
+
+async def _set_up(rank: Rank, job: Job) -> _Run:
+    """Part, model and method, as they are before the first epoch or were at the checkpoint gone on from."""
+    config, method = job.config, job.method
+    part = job.parts.training(rank.index)
+    part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
+    model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
+    saver = saver_of(rank, job)
+    saved = await saver.load() if saver is not None else None
+    if saved is not None:
+        model.load_state_dict(saved.model)
+    state = await method.setup(rank, part, model)
+    memory = method.remember(rank, part, model, state)
+    optimizer = method.optimizer(rank, model, config.lr, config.weight_decay)
+    if saved is not None:
+        memory = saved.memory
+        optimizer.load_state_dict(saved.optimizer)
+    judge = await evaluation.prepare(rank, job, part, model, state)
+    records = [] if saved is None else saved.records
+    return _Run(part, model, state, judge, saver, Carried(model, optimizer, memory, records))
+
+
+async def _keep(rank: Rank, method: Method, run: _Run, saver: Saver) -> bool:
+    """Write a checkpoint where one is due or the run was asked to stop; answers whether it was."""
+    stopped = await saver.stopping()
+    if stopped or saver.due(len(run.carried.records)):
+        await _settle(rank, method, run)
+        await saver.save(run.carried)
+    return stopped
+
+
+async def _settle(rank: Rank, method: Method, run: _Run) -> None:
+    """Wait for what is in flight: messages of the method, evaluations beside the ranks."""
+    await method.settle(rank, run.carried.memory)
+    if run.judge is not None:
+        await run.judge.settle(rank, run.carried.records)
+
+
+def _record(rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dict[str, float]) -> RankEpoch:
+    traffic = rank.traffic.take()
+    value = None if loss.is_meta else float(loss) / max(part.totals.num_train, 1)
+    layers = {direction: dict(found) for direction, found in traffic.layers.items()}
+    memory, observed = rank.clock.peak_memory(), rank.take_observed()
+    return RankEpoch(epoch, value, seconds, layers, traffic.to.tolist(), None, memory, observed)

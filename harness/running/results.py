@@ -1,0 +1,238 @@
+"""The result of a run: one JSON file per run, keyed by the hash of its config, written once and renamed into place.
+
+Also merges what the ranks recorded into one record per epoch. Nothing is ever parsed out of a file name or a log.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.machine import core_count
+from harness.rank import COMPONENTS
+
+SCHEMA = 1
+PACKAGES = ("haloscope", "torch", "numpy", "numba", "pymetis", "simpy")
+
+
+class RankEpoch(msgspec.Struct):
+    """What one rank knows of one epoch."""
+
+    epoch: int
+    loss: float | None  # global loss per training node; None when only shapes were followed
+    seconds: dict[str, float]  # components, hidden, epoch; empty when time means nothing
+    layers: dict[str, dict[int, int]]  # direction -> layer -> bytes sent
+    to: list[int]  # bytes sent to every rank
+    counts: list[list[float]] | None  # true positives, false positives, false negatives of train, val, test
+    peak_memory: int  # bytes so far
+    observed: dict[str, list[float]] = {}  # name -> [part, whole] (`Rank.observe`)
+
+
+class RankResult(msgspec.Struct):
+    """What one rank recorded."""
+
+    rank: int
+    epochs: list[RankEpoch]
+    facts: dict[str, Any] = {}
+    measures: dict[str, float] = {}  # `Method.measures`
+    interrupted: bool = False  # asked to stop before its last epoch, and left a checkpoint
+
+
+@dataclass
+class Result:
+    """One run in the schema of the result file. Seconds, bytes; accuracies are fractions in [0, 1]."""
+
+    config: RunConfig
+    state: str
+    epochs: list[dict[str, Any]]
+    graph: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    message: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)  # what it read beside config and graph (`runner.inputs`)
+
+    @property
+    def run_id(self) -> str:
+        """SHA-256 of the canonical config."""
+        return self.config.run_id()
+
+    def summary(self) -> dict[str, Any]:
+        """The median epoch after the first (its components sum to it), mean bytes after the first, best accuracies."""
+        timed = [e for e in self.epochs if e["seconds"]]
+        steady = timed[1:] or timed
+        seconds: dict[str, float] = _median_epoch(steady)["seconds"] if steady else {}
+        best = _best(self.epochs)
+        return {
+            "epoch_seconds": seconds.get("epoch"),
+            "seconds": seconds,
+            "bytes_per_epoch": _mean_bytes(self.epochs),
+            "peak_memory": max((max(e["peak_memory"], default=0) for e in self.epochs), default=0),
+            "final_loss": self.epochs[-1]["loss"] if self.epochs else None,
+            "best_val": best.get("val"),
+            "test_at_best_val": best.get("test"),
+            "best_test": max((e["test"] for e in self.epochs if e["test"] is not None), default=None),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole record, ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "run_id": self.run_id,
+            "state": self.state,
+            "message": self.message,
+            "config": asdict(self.config),
+            "environment": {**environment(), "inputs": self.inputs},
+            "graph": self.graph,
+            "facts": self.facts,
+            "epochs": self.epochs,
+            "summary": self.summary(),
+        }
+
+    def save(self, folder: Path) -> Path:
+        """Write `<folder>/<run id>.json` atomically; answers the path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.run_id}.json"
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=1))
+        return path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file beside its place and rename it: readers see all of it or none.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(content)
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def environment() -> dict[str, Any]:
+    """Machine and versions, for the record."""
+    versions: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": core_count(),
+        "versions": versions,
+    }
+
+
+def _median_epoch(epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The epoch of median length; the shorter of the middle two where their number is even."""
+    return sorted(epochs, key=lambda e: float(e["seconds"]["epoch"]))[(len(epochs) - 1) // 2]
+
+
+def _best(epochs: list[dict[str, Any]]) -> dict[str, Any]:
+    judged = [e for e in epochs if e["val"] is not None]
+    return max(judged, key=lambda e: e["val"]) if judged else {}
+
+
+def _mean_bytes(epochs: list[dict[str, Any]]) -> float | None:
+    """Mean over the epochs after the first: caches and trends send much in one epoch and little in the next."""
+    steady = epochs[1:] or epochs
+    return statistics.fmean(_total_bytes(epoch) for epoch in steady) if steady else None
+
+
+def _total_bytes(epoch: dict[str, Any]) -> int:
+    b = epoch["bytes"]
+    return int(sum(b["forward"]) + sum(b["backward"]) + b["reduce"] + b["other"])
+
+
+def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: list[list[int]]) -> list[dict[str, Any]]:
+    """One record per epoch from what every rank recorded.
+
+    Seconds are means over ranks; the epoch is the slowest rank's, and what the others idle goes to `wait`, so that
+    the components sum to the epoch. Bytes are sums over ranks. `tier_of[from][to]` indexes `tiers`.
+    """
+    return [_merge_epoch([r.epochs[at] for r in ranks], depth, tiers, tier_of) for at in range(len(ranks[0].epochs))]
+
+
+def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: list[list[int]]) -> dict[str, Any]:
+    from harness.nn import micro_f1  # torch is loaded by then; reading results should not need it
+
+    scores: list[float | None] = [None, None, None]
+    counts = parts[0].counts
+    if counts is not None:
+        scores = [micro_f1(row) for row in counts]
+    by_tier = dict.fromkeys(tiers, 0)
+    for part, codes in zip(parts, tier_of, strict=False):
+        sent, code = np.asarray(part.to, np.int64), np.asarray(codes[: len(part.to)])
+        for number, name in enumerate(tiers):
+            by_tier[name] += int(sent[code == number].sum())
+    flat = {name: sum(sum(p.layers.get(name, {}).values()) for p in parts) for name in ("reduce", "other")}
+    layered = {
+        name: [sum(p.layers.get(name, {}).get(l, 0) for p in parts) for l in range(depth)]
+        for name in ("forward", "backward")
+    }
+    return {
+        "epoch": parts[0].epoch,
+        "loss": parts[0].loss,
+        "train": scores[0],
+        "val": scores[1],
+        "test": scores[2],
+        "seconds": _merge_seconds(parts),
+        "bytes": {**layered, **flat, "tiers": by_tier},
+        "peak_memory": [p.peak_memory for p in parts],
+        "observed": _merge_observed(parts),
+    }
+
+
+def _merge_observed(parts: list[RankEpoch]) -> dict[str, float]:
+    """Every observed ratio over all ranks; what no rank had a whole of is left out."""
+    names = sorted({name for p in parts for name in p.observed})
+    sums = {name: [sum(p.observed.get(name, [0.0, 0.0])[at] for p in parts) for at in (0, 1)] for name in names}
+    return {name: part / whole for name, (part, whole) in sums.items() if whole}
+
+
+def _merge_seconds(parts: list[RankEpoch]) -> dict[str, float]:
+    if not parts[0].seconds:
+        return {}
+    mean = {name: statistics.fmean(p.seconds.get(name, 0.0) for p in parts) for name in (*COMPONENTS, "hidden")}
+    epoch = max(p.seconds["epoch"] for p in parts)
+    idle = epoch - sum(mean[name] for name in COMPONENTS)
+    mean["wait"] += idle if idle > 1e-9 * epoch else 0.0  # less is rounding
+    return {"epoch": epoch, **mean}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A result file as a dict. Raises InputError when it is not one."""
+    try:
+        record = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"cannot read result {path}: {reason}") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise InputError(f"{path} is not a haloscope result of schema {SCHEMA}")
+    return record
+
+
+def collect(folder: Path) -> pd.DataFrame:
+    """All results of a folder as one frame: a row per epoch, with the config beside it."""
+    frames = []
+    for path in sorted(folder.glob("*.json")):
+        record = load(path)
+        frame = pd.json_normalize(record["epochs"])
+        for key, value in record["config"].items():
+            frame[f"config.{key}"] = value
+        frames.append(frame.assign(run_id=record["run_id"], state=record["state"]))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

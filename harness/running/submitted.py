@@ -1,0 +1,112 @@
+"""Runs calls as jobs of a scheduler through submitit (the extra `slurm`): what `harness.machine` does on one machine.
+
+submitit hands calls and answers over in pickled files of its own, in a folder that only this user should write to.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.errors import InputError
+from harness.machine import Died
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+SCHEDULERS = ("slurm", "local")
+"""local: processes of this machine, to try a file out."""
+
+LOOK_S = {"slurm": 5.0, "local": 0.2}
+"""How often the scheduler is asked what has ended."""
+
+COUNTS = ("timeout_min", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
+
+
+def options_of(text: str) -> dict[str, Any]:
+    """submitit's parameters from "timeout_min=60,slurm_partition=gpu". Raises InputError for what is not KEY=VALUE."""
+    found: dict[str, Any] = {}
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        key, equals, value = word.partition("=")
+        if not (equals and key and value):
+            raise InputError(f"--submit-with {word!r}: write KEY=VALUE, e.g. timeout_min=60,slurm_partition=gpu")
+        if key in COUNTS and not value.isdecimal():
+            raise InputError(f"--submit-with {key}: must be a whole number, not {value!r}")
+        if key == "mem_gb" and not value.replace(".", "", 1).isdecimal():
+            raise InputError(f"--submit-with {key}: must be a number, not {value!r}")
+        found[key] = int(value) if key in COUNTS else float(value) if key == "mem_gb" else value
+    return found
+
+
+def executor(scheduler: str, folder: Path, options: dict[str, Any]) -> Any:
+    """A submitit executor whose jobs keep scripts, logs and answers in `folder`.
+
+    Raises:
+        InputError: submitit is not installed, there is no such scheduler here, or an option is not one of its.
+    """
+    try:
+        submitit = import_module("submitit")
+    except ModuleNotFoundError:
+        raise InputError("--submit needs submitit: pip install 'haloscope[slurm]'") from None
+    try:
+        made = submitit.AutoExecutor(folder=folder, cluster=scheduler)
+        made.update_parameters(name="haloscope", **options)
+    except (RuntimeError, NameError, TypeError, ValueError) as error:
+        raise InputError(f"--submit {scheduler}: {' '.join(str(error).split())}") from None
+    return made
+
+
+def each(
+    call: Callable[[A], R], arguments: Iterable[A], jobs: int, go_on: Callable[[A], bool], submitter: Any, look_s: float
+) -> Iterator[tuple[A, R | Died]]:
+    """`call(a)` for every argument as a job of `submitter`, `jobs` at a time; as `harness.machine.each`.
+
+    Jobs that are under way when the caller stops are cancelled.
+    """
+    waiting, running = list(arguments), dict[Any, A]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                argument = waiting.pop(0)
+                if go_on(argument):
+                    with _hearing_interrupts():
+                        running[submitter.submit(call, argument)] = argument
+            ended = [job for job in running if job.done()]
+            for job in ended:
+                yield running.pop(job), _answer(job)
+            if running and not ended:
+                time.sleep(look_s)
+    finally:
+        for job in running:
+            job.cancel()
+
+
+@contextmanager
+def _hearing_interrupts() -> Iterator[None]:
+    """What is started inside hears SIGINT, which ends submitit's local jobs.
+
+    A shell's background job ignores it, and would hand that down.
+    """
+    deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread()
+    if deaf:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if deaf:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _answer(job: Any) -> Any:
+    """What a job that has ended answered; Died where it left nothing or failed outside of the call."""
+    failed = import_module("submitit.core.utils")
+    try:
+        return job.result()
+    except (failed.UncompletedJobError, failed.FailedJobError):
+        return Died()

@@ -1,0 +1,210 @@
+"""A sweep: a TOML file of axes -> the config of every cell, which cells are finished, and how long the rest may take.
+
+    [run]                      # what all cells share: fields of RunConfig
+    [grid]                     # axes: fields of RunConfig, or options of the methods (bits, p); [[grid]] for several
+    [cluster]                  # changes to the cluster's file; a list is an axis: links.nic.bandwidth = ["1 Gb/s", ...]
+
+A finished cell is its result file and nothing else: a sweep killed at any instant loses none and reruns none. Nothing
+is run here.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.config import RunConfig, from_mapping, laid_over
+from harness.errors import InputError, unknown
+from harness.methods.registry import parse_method
+
+TABLES = ("run", "grid", "cluster")
+FIELDS = frozenset(f.name for f in fields(RunConfig))
+SPENT = "seconds.jsonl"  # beside the results: one line per cell that was run
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep, and where it lies on the axes."""
+
+    config: RunConfig
+    axes: dict[str, Any] = field(hash=False)
+
+    @property
+    def title(self) -> str:
+        """The cell's values on the axes, in one line."""
+        others = (f"{key.removeprefix('cluster.')}={value}" for key, value in self.axes.items() if key != "method")
+        return ", ".join([str(self.axes.get("method", self.config.method)), *others])
+
+
+def read(path: Path) -> list[Cell]:
+    """Every cell of a sweep file, methods outermost; configs that come out equal are one cell.
+
+    Raises:
+        InputError: unreadable file, unknown table, axis or option (the nearest one is named), a bad value.
+    """
+    try:
+        tables = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"cannot read sweep file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"sweep file {path} is not TOML: {error}") from None
+    for key in tables:
+        if key not in TABLES:
+            raise unknown(f"table in sweep file {path.name}", key, TABLES)
+    base = laid_over(_table(tables, "run", path), source=f"{path.name}: run")
+    grids = tables.get("grid", {})
+    found: dict[RunConfig, Cell] = {}
+    for grid in grids if isinstance(grids, list) else [_table(tables, "grid", path)]:
+        for cell in _cells(grid, _flat(_table(tables, "cluster", path)), base, path.name):
+            found.setdefault(cell.config, cell)
+    return list(found.values())
+
+
+def _table(tables: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+    table = tables.get(key, {})
+    if not isinstance(table, dict):
+        raise InputError(f"sweep file {path.name}: {key} must be a table, [{key}]")
+    return table
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) -> Iterator[Cell]:
+    if not isinstance(grid, Mapping):
+        raise InputError(f"sweep file {name}: grid must be a table, [grid]")
+    axes = {key.replace("-", "_"): _values(value, f"{name}: grid.{key}") for key, value in grid.items()}
+    axes = {"method": axes.pop("method", [base.method]), **axes}  # methods outermost
+    changes = {f"cluster.{key}": _values(value, f"{name}: cluster.{key}") for key, value in cluster.items()}
+    known = {str(method): _options(str(method)) for method in axes["method"]}
+    options = {option for found in known.values() for option in found} - FIELDS
+    for key in axes:
+        if key not in FIELDS | options:
+            raise unknown(f"axis in {name}", key, FIELDS | options)
+    shown = [key for key, values in {**axes, **changes}.items() if len(values) > 1]
+    for point in product(*axes.values(), *changes.values()):
+        values = dict(zip((*axes, *changes), point, strict=True))
+        method = str(values["method"])
+        mine = {key: values[key] for key in axes if key in options and key in known[method]}
+        given = {key: values[key] for key in axes if key in FIELDS}
+        given["method"] = ":".join([method, *(f"{key}={_text(value)}" for key, value in mine.items())])
+        config = _placed(from_mapping(given, base, source=name), {key: values[key] for key in changes})
+        yield Cell(config, {key: values[key] for key in shown if key not in options or key in mine})
+
+
+def _placed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """The config with changes to its cluster where it is simulated, and on one part where the method wants one."""
+    if config.mode == "sim":
+        texts = (f"{key.removeprefix('cluster.')}={_text(value)}" for key, value in changes.items())
+        config = replace(config, cluster=":".join([config.cluster, *texts]))
+    whole = parse_method(config.method, layer0=config.layer0).facts.cut == "none"
+    return replace(config, parts=1) if whole else config
+
+
+def _values(value: Any, where: str) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise InputError(f"{where}: an axis without values")
+    for one in values:
+        if not isinstance(one, str | int | float):
+            raise InputError(f"{where}: {one!r} is not a number, a text or true/false")
+    return values
+
+
+def _options(method: str) -> frozenset[str]:
+    """Options of a method that its text does not fix already."""
+    fixed = {pair.partition("=")[0] for pair in method.split(":")[1:]}
+    return frozenset(f.name for f in fields(parse_method(method))) - fixed
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a time such as 90s, 30m, 1h30m or 2.5h. Raises InputError for anything else."""
+    parts = re.findall(r"([0-9.]+)([hms])", text)
+    try:
+        total = sum(float(number) * {"h": 3600, "m": 60, "s": 1}[unit] for number, unit in parts)
+    except ValueError:
+        total = 0.0
+    if total <= 0 or "".join(number + unit for number, unit in parts) != text:
+        raise InputError(f"{text!r} is not a time; write 90s, 30m or 1h30m")
+    return total
+
+
+class Spent(msgspec.Struct):
+    """What one cell took; `epochs` of it were trained."""
+
+    run_id: str
+    key: list[Any]
+    epochs: int
+    seconds: float
+
+
+class Stopwatch:
+    """Seconds of cells that were run, kept beside the results, and what they say of those that were not.
+
+    A lost or damaged line costs an estimate, never a result.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / SPENT
+        self.known: list[Spent] = []
+        try:
+            lines = self.file.read_bytes().splitlines()
+        except OSError:
+            lines = []
+        for line in lines:
+            try:
+                self.known.append(msgspec.json.decode(line, type=Spent))
+            except msgspec.DecodeError:
+                continue  # the line was being written when the sweep was killed
+
+    def add(self, config: RunConfig, seconds: float, *, keep: bool = True) -> None:
+        """Note what a cell took; a probe is not kept."""
+        spent = Spent(config.run_id(), _key(config), config.epochs, seconds)
+        self.known.append(spent)
+        if keep:
+            with self.file.open("ab") as stream:
+                stream.write(b"\n" + msgspec.json.encode(spent) + b"\n")
+
+    def expect(self, config: RunConfig) -> float | None:
+        """Seconds that a cell may take: the median of those most like it, by epochs; None when nothing was run."""
+        key = _key(config)
+        for depth in range(len(key), -1, -1):
+            alike = [s.seconds / s.epochs for s in self.known if s.key[:depth] == key[:depth]]
+            if alike:
+                return statistics.median(alike) * config.epochs
+        return None
+
+
+def _key(config: RunConfig) -> list[Any]:
+    """What decides how long a cell takes, the weightiest first."""
+    name = config.method.partition(":")[0]
+    return [config.mode, config.dataset, config.shapes_only, config.model, config.hidden, config.parts, name]
+
+
+def time_left(cells: Sequence[Cell], expect: Callable[[RunConfig], float | None], jobs: int) -> float | None:
+    """Seconds until all cells are done on `jobs` workers, dealt in order to whoever is free; None when unknown."""
+    free = [0.0] * max(1, jobs)
+    for cell in cells:
+        seconds = expect(cell.config)
+        if seconds is None:
+            return None
+        at = free.index(min(free))
+        free[at] += seconds
+    return max(free)

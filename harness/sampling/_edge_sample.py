@@ -1,0 +1,267 @@
+"""Neighbour samples drawn once, layer by layer, over a partitioned graph, and who must send what for them.
+
+Which neighbours a node keeps depends on (key, node, neighbour) alone, by global ids: not on the partition. Ranks tell
+each other which of the edges between them were kept; everything else each works out itself. Own nodes that no layer
+needs are left out: the others are numbered anew (`Sample.nodes`). Methods decide about fan-outs and what travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numba import njit
+
+from harness.effects import Counts, Rows
+from harness.exchanges import Boundary
+from harness.graphs import Block, HaloPlan, LocalGraph, Part
+from harness.kernels.random import GOLDEN, mix64, stream_of
+from harness.rank import Rank
+
+EVERYTHING = np.iinfo(np.int64).max
+"""The fan-out that keeps all neighbours."""
+
+_GOLDEN = np.uint64(GOLDEN)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSample:
+    """One layer's sample on one rank; own rows are those of `Sample.nodes`.
+
+    Attributes:
+        graph: the kept edges into own nodes; halo columns are the halo rows that are read.
+        read: int64 [graph.num_halo], which rows of the part's halo these are.
+        reverse: the kept edges out of own nodes; halo columns are the foreign nodes that read them.
+        forward, backward: who sends which rows, with the edges and against them.
+    """
+
+    graph: LocalGraph
+    read: torch.Tensor
+    reverse: LocalGraph
+    forward: Boundary
+    backward: Boundary
+
+    def observe(self, rank: Rank, part: Part, layer: int) -> None:
+        """Record which shares of the part's edges and halo rows the sample has, for `expected`."""
+        rank.observe("sampled own edges", self.graph.own.nnz, part.graph.own.nnz, layer)
+        rank.observe("sampled halo edges", self.graph.halo.nnz, part.graph.halo.nnz, layer)
+        rank.observe("rows read", self.graph.num_halo, part.graph.num_halo, layer)
+        rank.observe("rows reading", self.reverse.num_halo, part.graph.num_halo, layer)
+
+    @classmethod
+    def expected(cls, rank: Rank, part: Part, layer: int, num_own: int) -> LayerSample:
+        """A sample of shapes only, with the shares that a recorded run observed; the same for every pair of ranks."""
+        own = round(part.graph.own.nnz * rank.rate("sampled own edges", layer))
+        halo = round(part.graph.halo.nnz * rank.rate("sampled halo edges", layer))
+
+        def plan(share: float) -> HaloPlan:
+            counts = (np.round(part.plan.send_counts * share), np.round(part.plan.recv_counts * share))
+            return HaloPlan.meta(*counts)
+
+        def graph(columns: int) -> LocalGraph:
+            degree, halo_degree = (part.graph.degree.new_empty(count) for count in (num_own, columns))
+            blocks = Block.meta(num_own, num_own, own), Block.meta(num_own, columns, halo if columns else 0)
+            return LocalGraph(*blocks, degree, halo_degree)
+
+        forward, backward = plan(rank.rate("rows read", layer)), plan(rank.rate("rows reading", layer))
+        read, reading = int(forward.recv_counts.sum()), int(backward.recv_counts.sum())
+        boundaries = Boundary.of(forward, num_own), Boundary.of(backward, num_own)
+        return cls(graph(read), part.halo_nodes.new_empty(read), graph(reading), *boundaries)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What one rank keeps of its part.
+
+    Attributes:
+        nodes: int64, ascending rows of the part's own nodes that some layer needs.
+        layers: the input's first.
+    """
+
+    nodes: torch.Tensor
+    layers: tuple[LayerSample, ...]
+
+    def observe(self, rank: Rank, part: Part) -> None:
+        """Record what shares of the part the sample has, for `expected`."""
+        rank.observe("nodes needed", len(self.nodes), len(part.nodes))
+        for l, layer in enumerate(self.layers):
+            layer.observe(rank, part, l)
+
+    @classmethod
+    def expected(cls, rank: Rank, part: Part, depth: int) -> Sample:
+        """A sample of shapes only, with the shares that a recorded run observed."""
+        nodes = part.nodes.new_empty(max(round(len(part.nodes) * rank.rate("nodes needed")), len(part.train)))
+        return cls(nodes, tuple(LayerSample.expected(rank, part, l, len(nodes)) for l in range(depth)))
+
+    def of(self, part: Part) -> Part:
+        """The part as the input layer sees it: needed nodes, the edges kept there, and the halo rows read there."""
+        assert part.x is not None and part.y is not None
+        first, none = self.layers[0], part.val.new_empty(0)
+        train = part.train if part.train.is_meta else torch.searchsorted(self.nodes, part.train)
+        x, y = part.x, part.y
+        if len(self.nodes) < len(part.nodes):
+            x, y = x.index_select(0, self.nodes), y.index_select(0, self.nodes)
+        return replace(
+            part, nodes=part.nodes[self.nodes], halo_nodes=part.halo_nodes[first.read], graph=first.graph,
+            plan=first.forward.plan, x=x, y=y, train=train, val=none, test=none,
+        )  # fmt: skip
+
+
+async def sample_layers(rank: Rank, part: Part, fanouts: Sequence[int], keys: Sequence[int]) -> Sample:
+    """A sample for every layer, the input's first: at most `fanouts[l]` neighbours of each node that layer l must know.
+
+    The last layer must know the training nodes, every other one what the layer above reads and computes.
+    One all-to-all a layer, a byte for every edge between ranks. Needs a symmetric graph.
+    """
+    needed = np.zeros(len(part.nodes), np.bool_)
+    needed[part.train.cpu().numpy()] = True
+    sampler, drawn = _Sampler(part), list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]()
+    for fanout, key in reversed(list(zip(fanouts, keys, strict=True))):
+        own, halo = sampler.draw(needed, fanout, key)
+        told = await sampler.tell(rank, halo)
+        drawn.append((own, halo, told, fanout))
+        needed = sampler.read(needed, own, told)
+    nodes = torch.from_numpy(np.flatnonzero(needed)).to(part.nodes.device)
+    return Sample(nodes, tuple(sampler.layer(needed, *masks) for masks in reversed(drawn)))
+
+
+class _Sampler:
+    """The arrays of a part's graph on the host, and what is asked of them for every layer."""
+
+    def __init__(self, part: Part) -> None:
+        self.part, graph = part, part.graph
+        self.own = graph.own.indptr.cpu().numpy(), graph.own.indices.cpu().numpy()
+        self.halo = graph.halo.indptr.cpu().numpy(), graph.halo.indices.cpu().numpy()
+        self.readers = graph.halo.t_indptr.cpu().numpy(), graph.halo.t_indices.cpu().numpy()
+        self.nodes, self.halo_nodes = part.nodes.cpu().numpy(), part.halo_nodes.cpu().numpy()
+        self.owner = np.repeat(np.arange(part.num_parts), part.plan.recv_counts)  # of every halo column
+        # By owner, and by (row, column) within one: the order in which the owner's transpose lists the same edges.
+        self.by_owner = np.argsort(self.owner[self.halo[1]], kind="stable")
+
+    def draw(self, needed: np.ndarray, fanout: int, key: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which entries of the own and of the halo block are kept, bool."""
+        own, halo = np.zeros(len(self.own[1]), np.bool_), np.zeros(len(self.halo[1]), np.bool_)
+        _draw(*self.own, *self.halo, self.nodes, self.halo_nodes, needed, fanout, stream_of(key), own, halo)
+        return own, halo
+
+    async def tell(self, rank: Rank, halo: np.ndarray) -> np.ndarray:
+        """Which entries of the halo block's transpose their readers kept, bool."""
+        send = self._count(self.owner[self.halo[1]])
+        recv = self._count(np.repeat(self.owner, np.diff(self.readers[0])))
+        bits = torch.from_numpy(halo[self.by_owner].astype(np.uint8)).to(rank.device)
+        received = await rank.all_to_all([Rows(bits, send, recv)], label="sample")
+        told: np.ndarray = received.tensors[0].cpu().numpy().astype(np.bool_)
+        return told
+
+    def read(self, needed: np.ndarray, own: np.ndarray, told: np.ndarray) -> np.ndarray:
+        """The own nodes that are needed below a layer: those it computes, and those that somebody reads."""
+        below = needed.copy()
+        below[self.own[1][own]] = True
+        below[self.readers[1][told]] = True
+        return below
+
+    def layer(
+        self, needed: np.ndarray, own: np.ndarray, halo: np.ndarray, told: np.ndarray, fanout: int
+    ) -> LayerSample:
+        """The sample of one layer from the masks of its edges, on the needed nodes."""
+        number, graph = np.cumsum(needed) - 1, self.part.graph
+        numbered = lambda rows: number[rows].astype(rows.dtype)  # noqa: E731
+        column, source = self.halo[1][halo], numbered(self.readers[1][told])  # read there; own nodes, read from there
+        reader = _rows(self.readers[0])[told]  # the halo node that reads
+        (starts, inside), (halo_starts, _) = _filter(*self.own, own), _filter(*self.halo, halo)
+        starts, halo_starts = (np.append(s[:1], s[1:][needed]) for s in (starts, halo_starts))  # others keep no edge
+        own_block = Block.from_csr(starts, numbered(inside), int(needed.sum()))
+        halo_block = Block.from_csr(halo_starts, column, len(self.halo_nodes))
+        turned = Block.from_csr(_filter(*self.readers, told)[0], source, own_block.num_rows)  # [n_halo x needed]
+        read, readers = np.unique(column), np.unique(reader)
+        degree = graph.degree.cpu()[torch.from_numpy(needed)].clamp(max=fanout)
+        halo_degree, device = graph.halo_degree.cpu().clamp(max=fanout), graph.own.indices.device
+
+        def local(inside: Block, outside: Block, columns: np.ndarray) -> LocalGraph:
+            picked = torch.from_numpy(columns).long()
+            return LocalGraph(inside, outside.select_columns(picked), degree, halo_degree[picked]).to(device)
+
+        return LayerSample(
+            local(own_block, halo_block, read),
+            torch.from_numpy(read).long().to(device),
+            local(_turn(own_block), _turn(turned), readers),
+            self._plan(source, self.owner[reader], read, own_block.num_rows),
+            self._plan(_rows(halo_starts), self.owner[column], readers, own_block.num_rows),
+        )
+
+    def _plan(self, row: np.ndarray, rank: np.ndarray, received: np.ndarray, num_own: int) -> Boundary:
+        """Each own row once to every rank it goes to, ascending; `received` halo nodes come back."""
+        pairs = np.unique(rank.astype(np.int64) * max(num_own, 1) + row)
+        rows = torch.from_numpy(pairs % max(num_own, 1)).to(self.part.plan.send_rows.device)
+        plan = HaloPlan(rows, self._count(pairs // max(num_own, 1)), self._count(self.owner[received]))
+        return Boundary.of(plan, num_own)
+
+    def _count(self, ranks: np.ndarray) -> Counts:
+        counts: Counts = np.bincount(ranks, minlength=self.part.num_parts).astype(np.int64)
+        return counts
+
+
+def _rows(indptr: np.ndarray) -> np.ndarray:
+    """Row of every entry."""
+    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+def _filter(indptr: np.ndarray, indices: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The CSR arrays of the kept entries."""
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return before[indptr].astype(indptr.dtype), indices[kept]
+
+
+def _turn(block: Block) -> Block:
+    """The transpose of a block without edge map."""
+    return Block(block.t_indptr, block.t_indices, block.indptr, block.indices)
+
+
+@njit(cache=True, nogil=True)
+def _word(start: np.uint64, node: int, again: bool, before: np.uint64) -> np.uint64:
+    """The random word of an edge; a repeated one has the word that follows its predecessor's."""
+    return mix64(before + _GOLDEN) if again else mix64(start + np.uint64(node) * _GOLDEN)
+
+
+@njit(cache=True, nogil=True)
+def _draw(
+    own_indptr: np.ndarray,
+    own_indices: np.ndarray,
+    halo_indptr: np.ndarray,
+    halo_indices: np.ndarray,
+    nodes: np.ndarray,
+    halo_nodes: np.ndarray,
+    needed: np.ndarray,
+    fanout: int,
+    stream: np.uint64,
+    own: np.ndarray,
+    halo: np.ndarray,
+) -> None:
+    """Keep the `fanout` neighbours of every needed row whose random words are smallest: uniform without replacement.
+
+    Repeated edges stand together and count as several neighbours.
+    """
+    for row in range(len(nodes)):
+        if not needed[row]:
+            continue
+        a, b = own_indptr[row], own_indptr[row + 1]
+        c, d = halo_indptr[row], halo_indptr[row + 1]
+        if (b - a) + (d - c) <= fanout:
+            own[a:b] = True
+            halo[c:d] = True
+            continue
+        start = mix64(stream + np.uint64(nodes[row]) * _GOLDEN)
+        words = np.empty((b - a) + (d - c), np.uint64)
+        for e in range(a, b):
+            again = e > a and own_indices[e] == own_indices[e - 1]
+            words[e - a] = _word(start, nodes[own_indices[e]], again, words[e - a - 1])
+        for e in range(c, d):
+            at, again = b - a + e - c, e > c and halo_indices[e] == halo_indices[e - 1]
+            words[at] = _word(start, halo_nodes[halo_indices[e]], again, words[at - 1])
+        limit = np.partition(words, fanout - 1)[fanout - 1]
+        for e in range(a, b):
+            own[e] = words[e - a] <= limit
+        for e in range(c, d):
+            halo[e] = words[b - a + e - c] <= limit

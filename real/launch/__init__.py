@@ -1,0 +1,18 @@
+"""Starting ranks: on this machine, in a lab, or by Slurm; watching them, starting them again, leaving none behind."""
+
+from real.launch._child import ERROR_PREFIX
+from real.launch._execute import Asked, run_rank, torchrun_config
+from real.launch._launcher import launch
+from real.launch._slurm import SlurmJob, script
+from real.launch._timeline import traced
+
+__all__ = [
+    "Asked",
+    "ERROR_PREFIX",
+    "SlurmJob",
+    "launch",
+    "run_rank",
+    "script",
+    "torchrun_config",
+    "traced",
+]

@@ -1,0 +1,266 @@
+"""Runs a job for real: the glue between `harness.running` and the ranks' processes.
+
+`execute` is what the runner calls in the launching process: it starts one process per part and reads what they
+recorded. `run_rank` is what each of those processes does, also under torchrun. Ranks read their own part of the
+prepared graph from the cache; records travel as msgpack, which unlike JSON knows nan, and never as pickles.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from harness import machine
+from harness.config import RunConfig, is_lab, parse_lab
+from harness.effects import Received, Rows
+from harness.errors import InputError
+from harness.exchanges import Diverged
+from harness.rank import Rank
+from harness.running import (
+    Checkpoints,
+    Execution,
+    Job,
+    Prepared,
+    cpu_threads,
+    make_job,
+    program,
+    started_anew,
+    threads_per_rank,
+)
+from harness.running.results import RankEpoch, RankResult
+from harness.trampoline import Program
+from real import lab
+from real.lab import Site, ThisMachine
+from real.launch._launcher import RankFailed, launch
+from real.launch._supervisor import supervise
+from real.launch.spare import SpareProcess
+from real.rank import connection, overhead, run
+
+
+class Outcome(msgspec.Struct):
+    """What rank 0 knows at the end: every rank's record, every rank's machine, and how they talked."""
+
+    ranks: list[RankResult]
+    hosts: list[int]
+    backend: str
+    device: str
+
+    def execution(self) -> Execution:
+        """As the runner takes it; bytes inside a machine and between machines are told apart."""
+        inside = "loopback" if self.device == "cpu" else "inside host"
+        tiers = [inside, "ethernet"] if len(set(self.hosts)) > 1 else [inside]
+        tier_of = [[int(a != b) for b in self.hosts] for a in self.hosts]
+        return Execution(self.ranks, tiers, tier_of, {"backend": self.backend, "device": self.device})
+
+
+def check(config: RunConfig) -> None:
+    """Raise InputError for a device this machine lacks."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
+    if is_lab(config.cluster):
+        lab.check(parse_lab(config.cluster), config.parts, config.device, config.backend)
+
+
+def reads(config: RunConfig) -> dict[str, str]:
+    """Nothing: a lab is all in its name, and other clusters are those that the ranks are on."""
+    return {}
+
+
+def execute(job: Job) -> Execution:
+    """Run every rank of the job in a process of its own on this machine.
+
+    Raises:
+        InputError: what a rank found that the user can mend.
+        Diverged: a rank met values that cannot be sent.
+        RankFailed: a rank failed or died; the message names it.
+    """
+    job = started_anew(job)
+    config = job.config
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
+        asked, answer, epochs = (Path(folder, name) for name in ("config.json", "outcome", "epochs"))
+        asked.write_bytes(msgspec.json.encode(asdict(config)))
+        epochs.touch()
+        arguments = ["-m", "real", "--config", str(asked), "--result", str(answer), "--progress", str(epochs)]
+        more, relay = _pass_on(job.checkpoints, Path(folder))
+        follow = _follow(epochs, job.progress)
+
+        def beat() -> None:
+            follow()
+            relay()
+
+        def attempt() -> None:
+            threads, env = threads_per_rank(config), _allocation(job)
+            with _site(config) as site:
+                launch([*arguments, *more], config.parts, threads=threads, env=env, poll=beat, site=site)
+
+        try:
+            failures = supervise(attempt, job)
+        except RankFailed as failure:
+            if failure.kind == Diverged.__name__:
+                raise Diverged(str(failure)) from None
+            raise
+        execution = msgspec.msgpack.decode(answer.read_bytes(), type=Outcome).execution()
+        return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
+
+
+class Asked(msgspec.Struct):
+    """What the launcher tells its ranks about checkpoints, in a file."""
+
+    folder: str
+    every: int
+    keep: int
+    stop: str  # a file; once it is there, the run is to stop
+
+    def options(self, stop: Callable[[], bool]) -> Checkpoints:
+        """For a rank that is also asked by `stop`."""
+        file = Path(self.stop)
+        return Checkpoints(Path(self.folder), self.every, keep=self.keep, stop=lambda: stop() or file.exists())
+
+
+def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Callable[[], None]]:
+    """Arguments that tell ranks about checkpoints, and what passes on a request to stop.
+
+    It travels as a file, not as a signal: a rank that is still starting would not survive the signal.
+    """
+    if options is None:
+        return [], lambda: None
+    stop, told = folder / "stop", folder / "checkpoints.json"
+    told.write_bytes(msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop))))
+
+    def relay() -> None:
+        if options.stop():
+            stop.touch()
+
+    return ["--checkpoints", str(told)], relay
+
+
+@contextmanager
+def _site(config: RunConfig) -> Iterator[Site]:
+    """The hosts that the launcher's ranks run on: this machine, or the lab that the config names."""
+    if not is_lab(config.cluster):
+        yield ThisMachine()
+        return
+    with lab.built(parse_lab(config.cluster)) as hosts:
+        yield hosts
+
+
+def _allocation(job: Job) -> dict[str, str]:
+    """Environment of the ranks' allocator."""
+    totals, config = job.parts.totals, job.config
+    row_bytes = 4 * max(totals.num_features, config.hidden)
+    return machine.huge_pages(totals.num_nodes // config.parts * row_bytes)
+
+
+def run_rank(
+    config: RunConfig,
+    progress: Callable[[RankEpoch], None] | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> tuple[Outcome, Prepared] | None:
+    """This process's rank of a run; rank 0 answers the outcome and the data it was computed on.
+
+    Raises:
+        InputError: the run has another number of ranks than parts, or whatever `make_job` and `connect` refuse.
+        HaloscopeError: see `real.rank.run`.
+    """
+    with connection.connect(
+        device=config.device,
+        backend=config.backend,
+        timeout_s=config.timeout,
+        startup_s=config.startup_timeout,
+        prepare_s=config.prepare_timeout,
+    ) as link:
+        if link.size != config.parts:
+            raise InputError(
+                f"{config.parts} parts need {config.parts} ranks, but this run has {link.size}: "
+                f"use torchrun --nproc-per-node {config.parts}, or haloscope run --mode real"
+            )
+        with link.host_by_host():
+            job, prepared = make_job(config, progress, checkpoints)
+        debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
+        alone = is_lab(config.cluster)  # its hosts share the cores of this machine
+        neighbours = config.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
+        with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, link.rank) as spare:
+            found = run(
+                _gathered(program(replace(job, spare=spare)), link.host),
+                link,
+                seed=config.seed,
+                deterministic=config.deterministic,
+                debug=debug,
+            )
+    if found is None:
+        return None
+    ranks, hosts = zip(*found, strict=True)
+    return Outcome(list(ranks), list(hosts), link.backend, str(link.device)), prepared
+
+
+@contextmanager
+def _spare(config: RunConfig, rank: int) -> Iterator[SpareProcess | None]:
+    """Rank 0's process that evaluates, where the config asks for one."""
+    if config.evaluate == "ranks" or config.eval_every < 0 or rank != 0:
+        yield None
+        return
+    spare = SpareProcess(config)
+    try:
+        yield spare
+    finally:
+        spare.close()
+
+
+def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfig:
+    """A config as `torchrun -m real` means it: real mode, and as many parts as ranks unless it says otherwise.
+
+    Raises:
+        InputError: it names a lab, which only our own launcher builds.
+    """
+    if is_lab(config.cluster):
+        raise InputError(f"--cluster {config.cluster}: haloscope run --mode real builds labs, torchrun does not")
+    return replace(config, mode="real", parts=config.parts if parts_given else size)
+
+
+def _gathered(inner: Program, host: int) -> Program:
+    """The program, and after it every rank's record with its machine at rank 0 (None elsewhere)."""
+
+    async def gather(rank: Rank) -> list[tuple[RankResult, int]] | None:
+        result = await inner(rank)
+        result.facts.update(overhead(rank.clock, rank.device))
+        record = msgspec.msgpack.encode((result, host))
+        with rank.off_the_clock("the last steps"):
+            data = torch.frombuffer(bytearray(record), dtype=torch.uint8).to(rank.device)
+            send = np.zeros(rank.size, np.int64)
+            send[0] = len(record)
+            received: Received = await rank.all_to_all([Rows(data, send, None)], label="records")
+        if rank.index != 0:
+            return None
+        pieces = received.tensors[0].cpu().split(received.counts[0].tolist())
+        kind: Any = tuple[RankResult, int]
+        return [msgspec.msgpack.decode(piece.numpy().tobytes(), type=kind) for piece in pieces]
+
+    return gather
+
+
+def _follow(file: Path, progress: Callable[[RankEpoch], None] | None) -> Callable[[], None]:
+    """A function that reports the epochs that were appended to a file since it was last called."""
+    seen = 0
+
+    def poll() -> None:
+        nonlocal seen
+        if progress is None:
+            return
+        with file.open("rb") as stream:
+            stream.seek(seen)
+            data = stream.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        seen += len(whole)
+        for line in whole.splitlines():
+            progress(msgspec.json.decode(line, type=RankEpoch))
+
+    return poll

@@ -1,0 +1,275 @@
+"""Starts the ranks of a run on this machine, watches them, and leaves none behind.
+
+Ranks talk over the loopback interface only, unless they are put on other hosts of this machine (`_site`). The
+key-value store that they meet at lives in the launcher, so that last words survive the rank that spoke them. What a
+rank does is `python -m real`, or any other command line.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TextIO
+
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from harness.errors import HaloscopeError, InputError
+from harness.machine import VARIABLE as CORES_VARIABLE
+from harness.machine import core_count, usable_cores
+from real.lab import LOOPBACK, Site, ThisMachine
+from real.launch._child import ERROR_PREFIX, Child, Exit
+from real.rank import place
+from real.rank.health import LAUNCHER_VARIABLE, read
+
+GRACE_S = 5.0
+"""How long the other ranks may go on once one has failed. With KILL_S, all are gone within ten seconds."""
+
+LAST_S = 60.0
+"""How long the last ranks may still run once others have ended well: nobody waits for them any more."""
+
+KILL_S = 3.0
+"""How long a rank may take to end after SIGTERM."""
+
+
+class RankFailed(HaloscopeError):
+    """A rank's process failed, was killed or stopped, or did not end in time.
+
+    Attributes:
+        rank: which one.
+        kind: the class name of its error; empty when it left no last words.
+        exits: how every rank ended, in rank order; empty when the deadline of the whole run passed.
+    """
+
+    def __init__(self, rank: int, message: str, kind: str = "", exits: Sequence[Exit] = ()) -> None:
+        super().__init__(message)
+        self.rank, self.kind, self.exits = rank, kind, tuple(exits)
+
+
+class _Echo:
+    """Passes on what rank 0 writes, line by line, except its error."""
+
+    def __init__(self, log: Path, out: TextIO) -> None:
+        self.log, self.out = log, out
+        self.seen, self.rest = 0, b""
+
+    def pass_on(self) -> None:
+        """Print the lines that were completed since the last call."""
+        with self.log.open("rb") as stream:
+            stream.seek(self.seen)
+            data = stream.read()
+        self.seen += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace")
+            if not text.startswith(ERROR_PREFIX):
+                print(text, file=self.out, flush=True)
+
+
+def launch(
+    arguments: Sequence[str],
+    parts: int,
+    *,
+    threads: int = 0,
+    deadline_s: float | None = None,
+    grace_s: float = GRACE_S,
+    env: Mapping[str, str] | None = None,
+    echo: TextIO | None = None,
+    poll: Callable[[], None] = lambda: None,
+    site: Site | None = None,
+) -> None:
+    """Run `python ARGUMENTS` on `parts` ranks and wait until all have ended well.
+
+    Args:
+        threads: CPU threads per rank; 0 shares the cores of this machine among the ranks.
+        deadline_s: seconds the whole run may take; None for no limit.
+        grace_s: seconds between a rank's failure and the end of the others.
+        env: more environment variables for the ranks.
+        echo: where rank 0's output lines go; stderr when None.
+        poll: called about every 50 ms while the ranks run, and once after.
+        site: the hosts that the ranks run on; this machine when None.
+
+    Raises:
+        InputError: a rank ended with exit code 2.
+        RankFailed: a rank failed or was killed, or the deadline passed. The message names the rank and carries the
+            last line it wrote.
+    """
+    site = site or ThisMachine()
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder, _host_store(site) as (store, port):
+        children: list[Child] = []
+        try:
+            for rank in range(parts):
+                children.append(_spawn(arguments, rank, parts, port, threads, env or {}, Path(folder), site))
+            said = _Echo(children[0].log, echo or sys.stderr)
+
+            def beat() -> None:
+                said.pass_on()
+                poll()
+
+            _supervise(children, store, grace_s, deadline_s, beat)
+        finally:
+            _end(children)
+        _raise_failure(children, store)
+
+
+@contextmanager
+def _host_store(site: Site) -> Iterator[tuple[Store, int]]:
+    """A key-value store that listens where the site says, and its port."""
+    limit = timedelta(seconds=10)
+    with site.inside(None):
+        listener = socket.create_server((site.listens, 0))
+        port: int = listener.getsockname()[1]
+        tcp = TCPStore(LOOPBACK, port, None, True, limit, wait_for_workers=False, master_listen_fd=listener.detach())
+    yield PrefixStore("words", PrefixStore("haloscope/0", tcp)), port
+
+
+def _spawn(
+    arguments: Sequence[str],
+    rank: int,
+    parts: int,
+    port: int,
+    threads: int,
+    env: Mapping[str, str],
+    folder: Path,
+    site: Site,
+) -> Child:
+    threads = threads or max(1, core_count() // parts)
+    log, where = folder / f"rank{rank}.log", folder / f"rank{rank}.place"
+    place.create(where)
+    variables = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(parts),
+        "MASTER_ADDR": site.address,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # a lost connection is reported by us, in one line
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+        LAUNCHER_VARIABLE: str(where),
+        CORES_VARIABLE: ",".join(map(str, usable_cores())),
+        **site.environment(rank, parts),
+    }
+    with site.inside(rank), _own_cores(rank, parts, threads), log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,  # never written to: it closes when this process goes, however it goes
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **variables, **env},
+            process_group=0,  # Ctrl-C reaches the launcher alone, which then ends the ranks
+        )
+    return Child(rank, process, log, where)
+
+
+@contextmanager
+def _own_cores(rank: int, parts: int, threads: int) -> Iterator[None]:
+    """Processes started within keep to cores of their own, where this machine has enough for all ranks.
+
+    A rank that wakes up on a core where another one computes waits for the scheduler's tick, milliseconds later.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = sorted(os.sched_getaffinity(0))
+    if parts * threads > len(allowed):
+        yield
+        return
+    os.sched_setaffinity(0, allowed[rank * threads : (rank + 1) * threads])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _supervise(
+    children: list[Child], store: Store, grace_s: float, deadline_s: float | None, beat: Callable[[], None]
+) -> None:
+    """Return once every rank has ended, or one has failed and the others have had their time.
+
+    A rank that is stopped gets no time: it would not use it.
+    """
+    begun = time.monotonic()
+    while True:
+        for child in children:
+            child.look(store)
+        beat()
+        now = time.monotonic()
+        alive = [c for c in children if c.ended_at is None]
+        failed_at = _first_failure(children)
+        if failed_at is not None and (now - failed_at > grace_s or all(c.stopped for c in alive)):
+            return
+        if not alive:
+            return
+        ended = [c.ended_at for c in children if c.ended_at is not None]
+        if ended and now - max(ended) > LAST_S:
+            fates = "; ".join(f"rank {c.rank} {c.fate()}" for c in alive)
+            raise RankFailed(alive[0].rank, f"{fates}, {LAST_S:g} s after the other ranks had ended")
+        if deadline_s is not None and now - begun > deadline_s:
+            ranks = ", ".join(str(c.rank) for c in alive)
+            fates = "; ".join(f"rank {c.rank} {c.fate()}" for c in alive)
+            raise RankFailed(alive[0].rank, f"rank {ranks} did not end within {deadline_s:g} s: {fates}")
+        time.sleep(0.05)
+
+
+def _first_failure(children: list[Child]) -> float | None:
+    return min((c.ended_at for c in children if c.ended_at is not None and c.failed), default=None)
+
+
+def _raise_failure(children: list[Child], store: Store) -> None:
+    """Raise the error of the rank that failed first; return if none did.
+
+    A rank that was killed or stopped is to blame before one that says it failed, that before one that never ended,
+    and that before one that lost another.
+    """
+    if _first_failure(children) is None:
+        return
+    failed = sorted((c for c in children if c.failed), key=lambda c: c.ended_at or 0.0)
+    exits = [child.exit() for child in children]
+    struck = [c for c in failed if c.killed] or [c for c in children if c.stopped]
+    if struck:
+        culprit = struck[0]
+        said = [f"rank {culprit.rank} {culprit.fate()}"]
+        if line := culprit.last_line():
+            said.append(f"last line of rank {culprit.rank}: {line}")
+        said += [c.last_words(store) for c in children if c is not culprit and c.ended_at is not None]
+        raise RankFailed(culprit.rank, "; ".join(said), exits=exits)
+    words = [w for w in (read(store, c.rank) for c in failed) if w is not None]
+    spoken = min((w for w in words if w.state == "failed"), key=lambda w: w.at, default=None)
+    culprit = children[spoken.rank] if spoken is not None else failed[0]
+    line, kind = culprit.last_line() or culprit.fate(), spoken.kind if spoken is not None else ""
+    if culprit.process.returncode == 2:
+        raise InputError(line)
+    lost = any(w.rank == culprit.rank and w.state == "lost" for w in words)
+    silent = [c for c in children if lost and c.ended_at is None]
+    line = line if f"rank {culprit.rank}" in line else f"rank {culprit.rank}: {line}"
+    line = "; ".join([line, *(f"rank {c.rank} {c.fate()}" for c in silent)])
+    raise RankFailed((silent or [culprit])[0].rank, line, kind, exits)
+
+
+def _end(children: list[Child]) -> None:
+    """Make sure that no rank outlives this call."""
+    alive = [c for c in children if c.process.poll() is None]
+    for child in alive:
+        child.process.kill() if child.stopped else child.process.terminate()
+    deadline = time.monotonic() + KILL_S
+    for child in alive:
+        try:
+            child.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+    for child in children:
+        with suppress(subprocess.TimeoutExpired):  # not even SIGKILL ends what hangs in the kernel
+            child.process.wait(KILL_S)
+        with suppress(ProcessLookupError, PermissionError):  # what a rank had started itself, if it left any
+            os.killpg(child.process.pid, signal.SIGKILL)
+        assert child.process.stdin is not None
+        child.process.stdin.close()

@@ -1,0 +1,185 @@
+"""A process beside the ranks that evaluates, so that they need not: it holds the whole graph and one model.
+
+Rank 0 sends it the parameters of an epoch over a pipe and goes on training; the counts come back when they come. The
+process takes what the ranks leave of the CPUs (it is nice), and it goes when rank 0 goes, because its pipe closes.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from harness import loopback, running
+from harness.config import RunConfig, from_mapping
+from harness.errors import HaloscopeError
+from harness.machine import usable_cores
+from harness.nn import build_model
+from harness.rank import Rank
+from harness.running import make_job
+
+NICENESS = 10
+CLOSE_S = 3.0
+"""How long the process may take to end once nothing more is asked of it."""
+
+_FRAME = struct.Struct("<qq")  # epoch, bytes of parameters that follow
+
+
+class Answer(msgspec.Struct):
+    """One line of the process's output."""
+
+    epoch: int
+    counts: list[list[float]]  # as `harness.nn.counts`
+
+
+class SpareProcess:
+    """Rank 0's end of the pipe.
+
+    Args:
+        config: the run; the process reads the same graph in one part.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="haloscope-")
+        asked, self._log = Path(self._folder.name, "config.json"), Path(self._folder.name, "log")
+        asked.write_bytes(msgspec.json.encode(asdict(config)))
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "real.launch.spare", str(asked)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        self._found: dict[int, list[list[float]]] = {}
+        self._ended = False
+        self._news = threading.Condition()
+        self._outbox: queue.Queue[bytes | None] = queue.Queue()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._write, self._read)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, epoch: int, parameters: Mapping[str, Tensor]) -> None:
+        """Ask for the counts of an epoch; copies the parameters and returns."""
+        data = _pack(parameters)
+        self._outbox.put(_FRAME.pack(epoch, len(data)) + data)
+
+    def counts(self, epoch: int, patience_s: float, deadline: float) -> list[list[float]] | None:
+        """What was asked for; see `harness.running.Spare`."""
+        with self._news:
+            self._news.wait_for(lambda: epoch in self._found or self._ended, patience_s)
+            if epoch in self._found:
+                return self._found[epoch]
+            ended = self._ended
+        if ended:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            raise HaloscopeError(
+                f"no evaluation of epoch {epoch}: its process ended: {lines[-1] if lines else '(it wrote nothing)'}"
+            )
+        if time.monotonic() > deadline:
+            raise HaloscopeError(f"the evaluation of epoch {epoch} takes too long; raise --startup-timeout")
+        return None
+
+    def close(self) -> None:
+        """End the process and wait for it."""
+        self._outbox.put(None)
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(CLOSE_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+    def _write(self) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        try:
+            while (frame := self._outbox.get()) is not None:
+                pipe.write(frame)
+                pipe.flush()
+            pipe.close()
+        except OSError:
+            pass  # it has ended; whoever waits for an answer says so
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = msgspec.json.decode(line, type=Answer)
+            with self._news:
+                self._found[answer.epoch] = answer.counts
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+
+def _pack(parameters: Mapping[str, Tensor]) -> bytes:
+    """Parameters in the order of the model's state, as raw bytes."""
+    return b"".join(
+        t.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for t in parameters.values()
+    )
+
+
+def _unpack(model: nn.Module, data: bytes) -> None:
+    """Into a model of the same build. Raises ValueError for another number of bytes."""
+    state, at = model.state_dict(), 0
+    for tensor in state.values():
+        size = tensor.numel() * tensor.element_size()
+        piece = torch.frombuffer(bytearray(data[at : at + size]), dtype=tensor.dtype)
+        tensor.copy_(piece.view(tensor.shape))
+        at += size
+    if at != len(data):
+        raise ValueError(f"{len(data)} bytes for a model of {at}")
+
+
+def _serve(config: RunConfig, asked: BinaryIO, answers: BinaryIO) -> None:
+    """Evaluate what comes in until the pipe closes."""
+    job, prepared = make_job(running.whole_graph(config))
+    model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
+
+    async def begin(rank: Rank) -> running.Judge:
+        part = job.parts.training(0)
+        state = await job.method.setup(rank, part, model)
+        return running.Judge(part, job.method, state)
+
+    judge = loopback.run(begin, 1)[0]
+    while head := asked.read(_FRAME.size):
+        epoch, size = _FRAME.unpack(head)
+        _unpack(model, asked.read(size))
+        counts = loopback.run(lambda rank: judge.judge(rank, model), 1)[0]
+        answers.write(msgspec.json.encode(Answer(epoch, counts)) + b"\n")
+        answers.flush()
+
+
+def _main(asked: str) -> None:
+    os.nice(NICENESS)
+    with suppress(AttributeError, OSError):  # rank 0 keeps to its own cores; this process need not
+        os.sched_setaffinity(0, usable_cores())
+    torch.set_num_threads(1)
+    config = from_mapping(msgspec.json.decode(Path(asked).read_bytes()))
+    try:
+        _serve(config, sys.stdin.buffer, sys.stdout.buffer)
+    except HaloscopeError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

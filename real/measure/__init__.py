@@ -1,0 +1,1 @@
+"""Measuring this machine: operators, copies, collectives; written as device and cluster files of the model."""

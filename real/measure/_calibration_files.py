@@ -1,0 +1,161 @@
+"""The files of a calibration: measured numbers as a device file and a cluster file, in the model's plain TOML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from real.measure.link_probes import Line, copying_rate
+
+UNITS = {
+    "launch": (1e-6, "us"),
+    "memory": (1e9, "GB"),
+    "fresh.above": (2**20, "MiB"),
+    "gemm.peak": (1e9, "Gflop/s"),
+    "spmm": (1e-12, "ps"),
+}
+"""Key, or first half of a key, -> scale and unit in the file; everything else is in GB/s."""
+
+
+def device_toml(measured: dict[str, Any]) -> str:
+    """The text of a CPU's device file."""
+    about = measured["provenance"]
+    head = [*_provenance(about), *_named(_summary(about)), 'kind = "cpu"', f"cores = {about['threads']}"]
+    return "\n".join([*head, *_tables(measured["device"])]) + "\n"
+
+
+def gpu_device_toml(measured: dict[str, Any]) -> str:
+    """The text of a GPU's device file."""
+    about = measured["provenance"]
+    head = [*_gpu_provenance(about), *_named(about["machine"]), 'kind = "gpu"']
+    return "\n".join([*head, *_tables(measured["device"])]) + "\n"
+
+
+def _named(summary: str) -> list[str]:
+    return [
+        "# Neighbour sums (spmm) on random graphs of degree 10 and 40 with half of the edges inside communities.",
+        'name = "calibrated"',
+        f"summary = {_quoted(summary)}",
+    ]
+
+
+def _tables(device: dict[str, float]) -> list[str]:
+    """The numbers of a device file, table by table."""
+    lines: list[str] = []
+    section = ""
+    numbers = sorted(device.items(), key=lambda item: "." in item[0])  # a table ends the plain keys
+    for key, value in numbers:
+        table, _, name = key.rpartition(".")
+        if table != section:
+            section = table
+            lines += ["", f"[{table}]"]
+        lines.append(f"{name} = {_quantity(key, value)}")
+    return lines
+
+
+def cluster_toml(measured: dict[str, Any]) -> str:
+    """The text of a cluster file: this machine, its ranks talking as measured, beside `device.toml`."""
+    about, links = measured["provenance"], measured["links"]
+    one, together = copying_rate(links)
+    where = "over loopback" if about["hosts"] == 1 else f"between {about['hosts']} hosts of a lab"
+    count = ", ".join(map(str, links))
+    text = [
+        *_provenance(about),
+        f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
+        "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order;",
+        "# `started` is what a rank itself spends on an exchange behind compute). Ranks compute in between.",
+        *(_row(size, kind, line) for size, found in links.items() for kind, line in found.items()),
+        'name = "calibrated"',
+        f"summary = {_quoted(_summary(about))}",
+        "",
+        "[hosts]",
+        "count = 1",
+        "ranks_per_host = 64",
+        f"cores = {about['cores']}",
+        'device = "device.toml"',
+        "",
+        "[links.loopback]",
+        'tier = "loopback"',
+        f"bandwidth = {_with_unit(together, 1e9, 'GB/s', note=f'of {count} ranks the most, all together')}",
+        f"latency = {_with_unit(0.0, 1e-6, 'us', note='in the collectives below')}",
+        "",
+        "[transport]",
+        'kind = "gloo"',
+        f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks')}",
+    ]
+    for kind in next(iter(links.values())):
+        text += ["", f"[transport.measured.{kind}]"]
+        for size, found in links.items():
+            note = f"fits {len(found[kind].points)} sizes within {100 * found[kind].error:.0f} %"
+            text.append(f"{size} = {_with_unit(found[kind].alpha, 1e-6, 'us', note=note)}")
+    note = "deviation of the logarithm of equal stretches of about 20 ms"
+    text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
+    return "\n".join(text) + "\n"
+
+
+def gpu_cluster_toml(measured: dict[str, Any]) -> str:
+    """The text of a cluster file of this host and its GPUs, joined by nothing but the bus that their copies take."""
+    about, copies = measured["provenance"], measured["copies"]
+    slower = min(copies["to_host"], copies["from_host"])
+    there, back = copies["to_host"] / 1e9, copies["from_host"] / 1e9
+    rates = f"pinned copies of 256 MiB: {there:.3g} GB/s to the host, {back:.3g} GB/s back"
+    text = [
+        *_gpu_provenance(about),
+        "# Between GPUs, and what NCCL takes, nothing was measured: see sims/clusters for hosts with NVLink.",
+        'name = "calibrated"',
+        f"summary = {_quoted('{gpus} x {machine}'.format_map(about))}",
+        "",
+        "[hosts]",
+        "count = 1",
+        f"devices = {about['gpus']}",
+        'device = "device.toml"',
+        "",
+        "[links.bus]",
+        'tier = "pcie"',
+        f"bandwidth = {_with_unit(slower, 1e9, 'GB/s', note=rates)}",
+        f"latency = {_with_unit(copies['latency'], 1e-6, 'us', note='1 KiB to the host, from call to arrival')}",
+        "",
+        "[transport]",
+        'kind = "nccl"',
+    ]
+    return "\n".join(text) + "\n"
+
+
+def _row(size: int, kind: str, line: Line) -> str:
+    """One line of the measured times, as a comment."""
+    points = "  ".join(f"{int(nbytes)}: {1e6 * seconds:.0f}" for nbytes, seconds, _ in line.points)
+    rate = f"{1e6 * line.alpha:.0f} us + bytes at {1e-9 / line.beta:.3g} GB/s within {100 * line.error:.0f} %"
+    return f"#   {size} ranks, {kind}: {points}; {rate}"
+
+
+def _provenance(about: dict[str, Any]) -> list[str]:
+    return [
+        f"# Measured on {about['date']} by `haloscope calibrate` in {about['seconds']:g} s: {about['machine']},",
+        f"# {about['ranks']} ranks x {about['threads']} threads, torch {about['torch']}, Python {about['python']}.",
+    ]
+
+
+def _gpu_provenance(about: dict[str, Any]) -> list[str]:
+    return [
+        f"# Measured on {about['date']} by `haloscope calibrate --device cuda` in {about['seconds']:g} s on one GPU of",
+        "# {gpus}: {machine}, torch {torch}, CUDA {cuda}, Triton {triton}.".format_map(about),
+    ]
+
+
+def _summary(about: dict[str, Any]) -> str:
+    return f"{about['threads']} of {about['cores']} cores per rank, {about['machine']}"
+
+
+def _quantity(key: str, value: float) -> str:
+    if key == "gemm.efficiency" or key.startswith("overlap."):
+        return f'{{ value = {value:.3f}, from = "measured" }}'
+    scale, unit = UNITS.get(key) or UNITS.get(key.partition(".")[0]) or (1e9, "GB/s")
+    return _with_unit(value, scale, unit)
+
+
+def _with_unit(value: float, scale: float, unit: str, source: str = "measured", note: str = "") -> str:
+    extra = f", note = {_quoted(note)}" if note else ""
+    return f'{{ value = "{value / scale:.4g} {unit}", from = "{source}"{extra} }}'
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(c for c in text if c.isprintable() and c not in '"\\') + '"'

@@ -1,0 +1,219 @@
+"""Measures this machine and writes it down as a cluster that `--mode sim` can use.
+
+Operators are timed by two ranks at once, so that cores and memory are shared as they will be in a run (`_probes`);
+every collective among 2, 3 and 4 ranks over gloo, through the real driver, its own overhead included
+(`real.measure.link_probes`). The files are plain TOML in the model's format; the model itself is not needed here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from harness.config import LabSpec
+from harness.errors import InputError
+from harness.kernels.triton_code import triton
+from harness.machine import core_count
+from harness.rank import Rank
+from harness.running.results import write_atomically
+from real import lab
+from real.lab import Site, ThisMachine
+from real.launch import launch
+from real.measure import _gpu_probes as gpu_probes
+from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
+from real.measure._probes import bench, jitter, measure
+from real.measure.link_probes import Line, lines
+from real.rank import run
+from real.rank.connection import connect
+from real.rank.health import end_process
+
+RANKS = 2
+LINK_RANKS = (2, 3, 4)
+DEADLINE_S = 600.0
+
+
+def calibrate(
+    threads: int = 1,
+    quick: bool = True,
+    hosts: LabSpec | None = None,
+    ranks: Sequence[int] = LINK_RANKS,
+) -> dict[str, Any]:
+    """Measure operators with two ranks of `threads` threads each, and collectives among every number in `ranks`.
+
+    `hosts`: a lab in which the collectives are measured instead, with as many ranks as it takes; without its shaping,
+    so that what the machine's software takes is not hidden behind a slow link.
+
+    Answers:
+        device: key of a device file -> number in base units (s, B/s, flop/s, B).
+        jitter: `_probes.jitter` of ranks that compute at the same time.
+        links: number of ranks -> kind of collective -> `Line`.
+        provenance: machine, versions, date, ranks, threads, hosts, seconds it took.
+
+    Raises:
+        InputError: the lab cannot be built.
+        RankFailed: a rank failed.
+    """
+    begin = time.perf_counter()
+    depth = "quick" if quick else "full"
+    numbers = _ranks_say("real.measure.calibrate", RANKS, threads, [depth], ThisMachine(), dict[str, float])
+    spread = numbers.pop("jitter")
+    numbers["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "device": numbers,
+        "jitter": spread,
+        "links": measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts),
+        "provenance": {
+            "machine": _machine(),
+            "cores": core_count(),
+            "ranks": RANKS,
+            "threads": threads,
+            "hosts": 1 if hosts is None else hosts.hosts,
+            **_versions(begin),
+        },
+    }
+
+
+def calibrate_gpu(quick: bool = True) -> dict[str, Any]:
+    """Measure the operators of this host's first GPU, and its copies to and from host memory, which `gloo` stages by.
+
+    Answers:
+        device: as of `calibrate`.
+        copies: `_gpu_probes.host_copies`.
+        provenance: GPU, how many of them, versions, date, seconds it took.
+    """
+    begin, budget_s = time.perf_counter(), 0.05 if quick else 0.5
+    on, found = bench("cuda", budget_s), measure(budget_s, "cuda")
+    about = torch.cuda.get_device_properties(0)
+    return {
+        "device": found | {"memory": about.total_memory} | gpu_probes.overlap(on),
+        "copies": gpu_probes.host_copies(on),
+        "provenance": {
+            "machine": about.name,
+            "gpus": torch.cuda.device_count(),
+            "cuda": torch.version.cuda,
+            "triton": triton.__version__ if triton is not None else "none",
+            **_versions(begin),
+        },
+    }
+
+
+def _versions(begin: float) -> dict[str, Any]:
+    """What every provenance says; `begin`: of the measurement, by the performance counter."""
+    return {
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
+def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = None) -> dict[int, dict[str, Line]]:
+    """Number of ranks -> kind of collective -> its line, on this machine or between unshaped hosts of a lab.
+
+    Raises:
+        InputError: the lab cannot be built.
+        RankFailed: a rank failed.
+    """
+
+    def measured(size: int, site: Site) -> dict[str, Line]:
+        budget = ["0.04" if quick else "0.5"]
+        kind = dict[str, list[tuple[float, float, float]]]
+        return lines(_ranks_say("real.measure.link_probes", size, 1, budget, site, kind))
+
+    if hosts is None:
+        return {size: measured(size, ThisMachine()) for size in ranks}
+    with lab.built(hosts.unshaped) as site:
+        return {size: measured(size, site) for size in ranks}
+
+
+def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: Site, kind: Any) -> Any:
+    """What rank 0 of `python -m MODULE FILE ARGUMENTS` wrote into the file."""
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
+        found = Path(folder, "found.json")
+        launch(["-m", module, str(found), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site)
+        return msgspec.json.decode(found.read_bytes(), type=kind)
+
+
+def calibrate_to(
+    folder: Path,
+    quick: bool = True,
+    threads: int = 0,
+    hosts: LabSpec | None = None,
+    ranks: Sequence[int] = LINK_RANKS,
+) -> Path:
+    """Measure and write `device.toml` and `cluster.toml` into `folder`; answers the path of the latter.
+
+    `threads` per rank; 0 shares the cores among two ranks.
+
+    Raises:
+        InputError: the folder cannot be written, or as `calibrate`.
+    """
+    threads = threads or max(1, core_count() // RANKS)
+    _make(folder)
+    measured = calibrate(threads=threads, quick=quick, hosts=hosts, ranks=ranks)
+    write_atomically(folder / "device.toml", device_toml(measured).encode())
+    write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
+    return folder / "cluster.toml"
+
+
+def calibrate_gpu_to(folder: Path, quick: bool = True) -> Path:
+    """The same of this host's GPUs. Raises InputError: there is none, or the folder cannot be written."""
+    if not torch.cuda.is_available():
+        raise InputError("--device cuda, but no GPU is visible here; without it, calibrate measures the CPU")
+    _make(folder)
+    measured = calibrate_gpu(quick)
+    write_atomically(folder / "device.toml", gpu_device_toml(measured).encode())
+    write_atomically(folder / "cluster.toml", gpu_cluster_toml(measured).encode())
+    return folder / "cluster.toml"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make folder {folder}: {error.strerror}") from None
+
+
+def _machine() -> str:
+    """The processor's name, without the host's."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+# -- what the ranks do -------------------------------------------------------------------------------------------------
+
+
+async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
+    """Operators on all ranks at once; rank 0's figures count."""
+    await rank.all_reduce(torch.zeros(1), label="begin together")
+    numbers = measure(0.02 if quick else 0.3)
+    numbers["jitter"] = jitter(1.0 if quick else 10.0)
+    await rank.all_reduce(torch.zeros(1), label="operators are timed")
+    return numbers
+
+
+def _main(result: str, depth: str) -> None:
+    with connect() as connection:
+        found = run(lambda rank: _probe(rank, depth == "quick"), connection)
+    if connection.rank == 0:
+        Path(result).write_bytes(msgspec.json.encode(found))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
+    end_process(0)

@@ -1,0 +1,187 @@
+"""Times every collective between the ranks of a run, through the real driver, and fits what a message costs.
+
+Seconds of a collective = alpha + bytes x beta, where alpha holds all software of it (Python, the library, waking up)
+and beta what a byte that one rank sends takes while all ranks send. Between two collectives ranks compute, as in
+training: what they send is new, other data went through the caches, and nobody arrives quite when the others do.
+Operators are measured in `_probes`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from scipy.optimize import nnls
+
+from harness.effects import Effect, Rows
+from harness.rank import Rank
+from real.rank import run
+from real.rank.connection import connect
+from real.rank.health import end_process
+
+SIZES = tuple(4**k for k in range(5, 12))
+"""Bytes: 1 KiB to 4 MiB."""
+
+KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
+"""all_to_all sends so many bytes to every other rank; counted does when only the sender knows how many; all_reduce adds
+in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones; started is what a
+rank spends on starting an all-to-all and on waiting for one that is long done."""
+
+SWEPT = 4 << 20
+"""Elements, fp32, that a rank computes on between two collectives."""
+
+HIDING = 6
+"""Sweeps that a started all-to-all is done behind: longer than the largest takes."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One kind of collective among so many ranks.
+
+    Attributes:
+        alpha: seconds without bytes.
+        beta: seconds per byte that a rank sends.
+        error: relative error of the fit, the largest of all sizes.
+        points: (bytes that a rank sends, typical seconds, spread: interquartile range in seconds).
+    """
+
+    alpha: float
+    beta: float
+    error: float
+    points: list[tuple[float, float, float]]
+
+
+def fit(points: list[tuple[float, float, float]]) -> Line:
+    """The line through points (bytes, seconds, spread): least squares of the relative error, neither cost negative."""
+    nbytes, seconds, _ = np.asarray(points, np.float64).T
+    design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
+    (alpha, beta), _ = nnls(design / design.max(0), np.ones_like(seconds))
+    alpha, beta = np.asarray([alpha, beta]) / design.max(0)
+    alpha, beta = max(float(alpha), 1e-7), max(float(beta), 1e-15)
+    error = float(np.abs((alpha + beta * nbytes) / seconds - 1).max())
+    return Line(alpha, beta, error, points)
+
+
+def sent(kind: str, nbytes: int, size: int) -> int:
+    """Bytes that one rank sends in a collective of this size: the x axis of its line."""
+    if kind in ("all_to_all", "counted", "started"):
+        return nbytes * (size - 1)
+    return 2 * nbytes * (size - 1) // size if kind in ("all_reduce", "ring") else nbytes
+
+
+def typical(times: torch.Tensor) -> float:
+    """Mean of all but the fastest and the slowest tenth.
+
+    Not the median: an exchange that has to wait for a core takes milliseconds, one that does not much less, and of the
+    exchanges of an epoch some do.
+    """
+    ordered, cut = times.sort().values, len(times) // 10
+    return float(ordered[cut : len(times) - cut].mean())
+
+
+async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, float, float]]]:
+    """Every kind at every size, about `budget_s` each; answers the points by kind, as this rank saw them."""
+    await rank.all_reduce(torch.zeros(1), label="begin together")
+    for _ in range(2):  # every collective of the first epoch is checked
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.zeros(1), label="begin an epoch")
+        rank.clock.end_epoch()
+    rank.clock.begin_epoch()
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    work = torch.ones(SWEPT)
+    for kind in KINDS:
+        for nbytes in SIZES:
+            times = torch.tensor(await _timed(rank, kind, nbytes, budget_s, work), dtype=torch.float64)
+            times = await rank.all_reduce(times, label="times") / rank.size
+            low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
+            found.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), typical(times), high - low))
+    rank.clock.end_epoch()
+    return found
+
+
+async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float, work: torch.Tensor) -> list[float]:
+    """Seconds of every repetition; ranks agree on how many, because it depends on sizes only."""
+    moved = nbytes * rank.size * rank.size
+    repeats = int(min(100, max(15, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
+    make, times = _effects(rank, kind, nbytes), []
+    for _ in range(repeats + 2):
+        work.mul_(1.0)
+        effects = [build() for build in make[:1]]
+        begin = time.perf_counter()
+        if kind == "started":
+            times.append(await _started(rank, effects[0], work))
+            continue
+        for build in make:
+            await (effects.pop() if effects else build())
+        times.append((time.perf_counter() - begin) / max(len(make), 1))
+    return times[2:]
+
+
+async def _started(rank: Rank, effect: Effect, work: torch.Tensor) -> float:
+    """Seconds that the rank itself spends on an effect that is over before it is waited for."""
+    begin = time.perf_counter()
+    handle = await rank.start(effect)
+    spent = time.perf_counter() - begin
+    for _ in range(HIDING):
+        work.mul_(1.0)
+    begin = time.perf_counter()
+    await rank.wait(handle)
+    return spent + time.perf_counter() - begin
+
+
+def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
+    """What one repetition awaits, in turn, with new tensors each time; a pair answers, so that both ways count."""
+    elements = nbytes // 4
+    if kind in ("all_to_all", "counted", "started"):
+        counts = np.full(rank.size, elements)
+        counts[rank.index] = 0
+        known = None if kind == "counted" else counts
+        return [lambda: rank.all_to_all([Rows(torch.ones(int(counts.sum())), counts, known)], label=kind)]
+    if kind in ("all_reduce", "ring"):
+        return [lambda: _reduce(rank, torch.ones(elements), kind)]
+    if kind == "broadcast":
+        return [lambda: rank.broadcast(torch.ones(elements), root=0, label=kind)]
+    other = rank.index ^ 1
+    if other >= rank.size:
+        return []
+    there: list[Callable[[], Effect]] = [
+        lambda: rank.send(torch.ones(elements), to=other, label=kind),
+        lambda: rank.recv(torch.ones(elements), source=other, label=kind),
+    ]
+    return there if rank.index % 2 == 0 else there[::-1]
+
+
+def _reduce(rank: Rank, tensor: torch.Tensor, kind: str) -> Effect:
+    before, rank.deterministic = rank.deterministic, kind == "all_reduce"
+    try:
+        return rank.all_reduce(tensor, label=kind)
+    finally:
+        rank.deterministic = before
+
+
+def lines(found: dict[str, list[tuple[float, float, float]]]) -> dict[str, Line]:
+    """The fitted lines by kind."""
+    return {kind: fit(points) for kind, points in found.items()}
+
+
+def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:
+    """Bytes/s that one process moves when two talk, and that all together move at most."""
+    rates = {ranks: 1 / found["all_to_all"].beta for ranks, found in by_ranks.items()}
+    return rates[min(rates)], max(ranks * rate for ranks, rate in rates.items())
+
+
+def _main(result: str, budget: str) -> None:
+    with connect() as connection:
+        found: Any = run(lambda rank: probe(rank, float(budget)), connection)
+    if connection.rank == 0:
+        Path(result).write_bytes(msgspec.json.encode(found))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
+    end_process(0)

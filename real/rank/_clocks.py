@@ -1,0 +1,273 @@
+"""Measures a rank's epoch and splits it into the components every driver reports.
+
+A clock is always in exactly one component, so the components sum to the epoch by construction: `compute` unless a
+span (codec, sample, swap) or a blocking exchange (halo, reduce) says otherwise. Clocks measure one rank and know
+nothing of the others: `wait` is 0 here, and time spent waiting for a slower rank shows as halo or reduce.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+
+from harness.rank import COMPONENTS, Clock
+from real.rank.place import Word
+
+Stamp = TypeVar("Stamp")
+
+
+class Mark(NamedTuple):
+    """When a started exchange began, in nanoseconds of epoch time and, on a GPU, as an event on its stream."""
+
+    at: int
+    event: torch.cuda.Event | None
+
+
+class _Span(AbstractContextManager[None]):
+    """Puts a clock into one component for the length of a `with`."""
+
+    __slots__ = ("clock", "kind")
+
+    def __init__(self, clock: _Clock[Any], kind: str) -> None:
+        self.clock, self.kind = clock, kind
+
+    def __enter__(self) -> None:
+        self.clock._enter(self.kind)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clock._leave()
+
+
+class _Clock(ABC, Generic[Stamp]):
+    """The bookkeeping common to both clocks; a subclass says what a stamp is and what lies between two.
+
+    Attributes:
+        epochs: epochs that were begun.
+        ended: epochs that were ended.
+        word: where changes of component are told.
+        stamps, seconds: stamps taken in all ended epochs, and how long those were.
+    """
+
+    def __init__(self) -> None:
+        self.word = Word(None)
+        self.stamps, self.seconds = 0, 0.0
+        self.epochs = self.ended = 0
+        self._running = self._paused = False
+        self._stack = ["compute"]
+        self._stamps: list[tuple[str, Stamp]] = []  # the component that begins at each stamp
+        self._booked = self._since = 0  # ns of epoch time up to `_since`
+        self._hidden_ns = 0
+
+    def begin_epoch(self) -> None:
+        """Start booking."""
+        self.epochs += 1
+        self._running, self._paused = True, False
+        self._stack, self._stamps, self._hidden_ns = ["compute"], [], 0
+        self._since = time.perf_counter_ns()
+        self._stamp_now()
+
+    def end_epoch(self) -> dict[str, float]:
+        """Seconds since `begin_epoch`: every component, their sum `epoch`, and `hidden`; pauses left out."""
+        self._stamps.append(("", self._stamp()))
+        self._settle()
+        self._running = False
+        self.ended += 1
+        self._finish_stamps()
+        seconds = dict.fromkeys(COMPONENTS, 0.0)
+        for (kind, begin), (_, end) in zip(self._stamps, self._stamps[1:], strict=False):
+            if kind:
+                seconds[kind] += self._between(begin, end)
+        seconds["epoch"] = sum(seconds.values())
+        self.stamps, self.seconds = self.stamps + len(self._stamps), self.seconds + seconds["epoch"]
+        seconds["hidden"] = self._hidden_ns * 1e-9 + self._hidden_on_device()
+        return seconds
+
+    def span(self, kind: str) -> AbstractContextManager[None]:
+        """Book what happens inside under `kind`, one of COMPONENTS."""
+        if kind not in COMPONENTS:
+            raise ValueError(f"{kind!r} is not a component of an epoch; components: {', '.join(COMPONENTS)}")
+        return _Span(self, kind)
+
+    def blocked(self, kind: str) -> AbstractContextManager[None]:
+        """Book the time a driver blocks in an exchange (`halo`, `reduce`) or a copy (`swap`)."""
+        return _Span(self, kind)
+
+    def pause(self, paused: bool) -> None:
+        """Book nothing until unpaused."""
+        self._settle()
+        self._paused = paused
+        self._stamp_now()
+
+    def now(self) -> int:
+        """Nanoseconds of epoch time so far, all epochs together: it stands still between epochs and in pauses."""
+        return self._booked + (time.perf_counter_ns() - self._since if self._running and not self._paused else 0)
+
+    def mark(self) -> Mark:
+        """When a started exchange begins."""
+        return Mark(self.now(), None)
+
+    def overlapped(self, begin: Mark, done: int | None) -> None:
+        """Book as hidden what passed from `begin` to `done` (a `now`), or until this moment if it is not known."""
+        self._hidden_ns += max(0, min(self.now() if done is None else done, self.now()) - begin.at)
+
+    def _enter(self, kind: str) -> None:
+        self._stack.append(kind)
+        self._stamp_now()
+
+    def _leave(self) -> None:
+        if len(self._stack) > 1:  # an epoch that began inside a span has forgotten it
+            self._stack.pop()
+        self._stamp_now()
+
+    def _stamp_now(self) -> None:
+        self.word.component(self._stack[-1])
+        if self._running:
+            self._stamps.append(("" if self._paused else self._stack[-1], self._stamp()))
+
+    def _settle(self) -> None:
+        self._booked, self._since = self.now(), time.perf_counter_ns()
+
+    @abstractmethod
+    def _stamp(self) -> Stamp:
+        """The moment."""
+
+    @abstractmethod
+    def _between(self, begin: Stamp, end: Stamp) -> float:
+        """Seconds from one moment to another."""
+
+    def _finish_stamps(self) -> None:
+        """Make sure that every stamp can be read."""
+
+    def _hidden_on_device(self) -> float:
+        return 0.0
+
+
+class HostClock(_Clock[int]):
+    """Host time of a CPU rank: a monotonic clock, read at every change of component."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _forget_peak()
+        self._held = _memory("VmRSS")
+
+    def _stamp(self) -> int:
+        return time.perf_counter_ns()
+
+    def _between(self, begin: int, end: int) -> float:
+        return (end - begin) * 1e-9
+
+    def peak_memory(self) -> int:
+        """Peak resident bytes above what the process held when the clock was made (interpreter and libraries).
+
+        That is what a rank's data takes, as the other drivers count it. 0 where the kernel does not tell.
+        """
+        return max(0, _memory("VmHWM") - self._held)
+
+
+def _forget_peak() -> None:
+    """Start the kernel's high-water mark again from now: preparing the data is not part of the run."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _memory(key: str) -> int:
+    """A line of this process's status, in bytes. Not `ru_maxrss`, which a process inherits from its launcher."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+class CudaClock(_Clock[torch.cuda.Event]):
+    """Time on the current stream of a GPU rank, from events: a kernel counts where it ran, not where launched.
+
+    `end_epoch` waits for the device. Under NCCL the end of a started exchange is not known: `hidden` is then the
+    stream's time from start to wait, an upper bound.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.device = device
+        self._free: list[torch.cuda.Event] = []
+        self._overlaps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def mark(self) -> Mark:
+        """When a started exchange begins, on the host and on the stream."""
+        return Mark(self.now(), self._stamp())
+
+    def overlapped(self, begin: Mark, done: int | None) -> None:
+        """Book hidden time; see `_Clock.overlapped`."""
+        if done is not None or begin.event is None:
+            super().overlapped(begin, done)
+        elif self._running and not self._paused:
+            self._overlaps.append((begin.event, self._stamp()))
+
+    def peak_memory(self) -> int:
+        """Peak bytes that tensors of this process held on its device."""
+        return int(torch.cuda.max_memory_allocated(self.device))
+
+    def _stamp(self) -> torch.cuda.Event:
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def _between(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return float(begin.elapsed_time(end)) * 1e-3
+
+    def _finish_stamps(self) -> None:
+        self._stamps[-1][1].synchronize()
+
+    def _hidden_on_device(self) -> float:
+        total = sum(self._between(begin, end) for begin, end in self._overlaps)
+        self._overlaps.clear()
+        self._free.extend(event for _, event in self._stamps)
+        self._stamps = []
+        return total
+
+
+def make_clock(device: torch.device) -> HostClock | CudaClock:
+    """The clock for a rank whose tensors live on `device`."""
+    return CudaClock(device) if device.type == "cuda" else HostClock()
+
+
+def stamp_cost(device: torch.device, word: Word, spans: int = 1000) -> float:
+    """Seconds that one change of component costs on this device, measured: what the host spends, and tells `word`.
+
+    On a GPU an event is recorded for it, which keeps the host no longer; the stream passes it in the same time or less.
+    """
+    clock = make_clock(device)
+    clock.word = word
+    clock.begin_epoch()
+    begin = time.perf_counter()
+    for _ in range(spans):
+        with clock.span("codec"):
+            pass
+    took = time.perf_counter() - begin
+    clock.end_epoch()
+    return took / (2 * spans)
+
+
+def overhead(clock: Clock, device: torch.device) -> dict[str, float]:
+    """What a clock itself has cost: stamps per epoch, their seconds per epoch, and these as a share of the epoch.
+
+    Empty for a clock that measures nothing, or no epoch yet.
+    """
+    if not isinstance(clock, _Clock) or not clock.seconds:
+        return {}
+    cost = stamp_cost(device, clock.word)
+    stamps = clock.stamps / clock.ended
+    return {
+        "clock_stamps": stamps,
+        "clock_overhead_seconds": stamps * cost,
+        "clock_overhead_share": clock.stamps * cost / clock.seconds,
+    }

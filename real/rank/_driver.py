@@ -1,0 +1,197 @@
+"""The driver that measures: one rank of a run per process, its effects carried out on torch.distributed.
+
+`run` steps one rank program inside `connect`. A run of one rank touches no process group at all. Processes are
+started elsewhere (`real.launch`), and nothing is known here about graphs or methods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.effects import AllReduce, AllToAll, Broadcast, Effect, Handle, HostCopy, Recv, Send, Start, Wait
+from harness.errors import HaloscopeError, ProgramError
+from harness.machine import keep_heap
+from harness.rank import Rank
+from harness.rendezvous import Rendezvous
+from harness.trampoline import Finished, Program, Stepper
+from real.rank import spans as tracing
+from real.rank._agreement import Agreement
+from real.rank._clocks import CudaClock, HostClock, Mark
+from real.rank._exchanges import begin
+from real.rank._transport import Link, Pending, Silence
+from real.rank.connection import Connection
+from real.rank.health import raised_at, refuse_sigterm
+
+
+def run(
+    program: Program, connection: Connection, *, seed: int = 0, deterministic: bool = True, debug: bool = False
+) -> Any:
+    """Run this process's rank of `program`; answers its value. Call it inside `connect`.
+
+    Args:
+        seed, deterministic: see `Rank`.
+        debug: check every exchange for agreement, and started tensors for writes, in all epochs.
+
+    Raises:
+        ProgramError: the ranks disagree, or a rule of the seam was broken; names ranks, file, line, label and epoch.
+        RankLost: another rank failed, died or froze; names it.
+        Exception: whatever the program raises, with rank, epoch and place added as notes.
+    """
+    keep_heap()
+    clock = tracing.clock_of(connection.device, connection.rank, connection.size)
+    rank = Rank(
+        connection.rank,
+        connection.size,
+        seed=seed,
+        device=connection.device,
+        clock=clock,
+        deterministic=deterministic,
+        debug=debug,
+    )
+    connection.word.follow(rank)
+    clock.word = connection.word
+    network = _Alone() if connection.size == 1 else _Network(rank, clock, connection)
+    stepper = Stepper(rank, program)
+    tracing.watch(clock, stepper)
+    try:
+        value = _drive(stepper, clock, network)
+        connection.word.before("goodbye")
+        tracing.leave(clock, connection.host)
+        return value
+    except Silence as silence:
+        refuse_sigterm()
+        where = "has returned and waits for the others" if stepper.done else f"waits in {_in_words(stepper.last)}"
+        raise connection.words.explain(f"{where}: {silence}") from silence
+    except Exception as error:
+        if not isinstance(error, HaloscopeError):
+            error.add_note(f"raised at {raised_at(error)}")
+        raise
+    finally:
+        stepper.close()
+
+
+def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
+    """Step a program to its end, doing what its effects ask and booking their time under their components."""
+    answer = None
+    while True:
+        effect = stepper.step(answer)
+        if isinstance(effect, Finished):
+            network.finish()
+            return effect.value
+        component = _component(effect)
+        network.enter()
+        with clock.blocked(component):
+            clock.word.effect(effect, component)
+            answer = _answer(effect, stepper.rank.device, clock, network)
+
+
+def _answer(effect: Effect, device: torch.device, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
+    if isinstance(effect, Wait):
+        started: _Started = effect.handle.driver_state
+        effect.handle.driver_state = None  # a method may keep its handle; the buffers go with the answer
+        clock.overlapped(started.mark, started.pending.completed())
+        return started.pending.result()
+    wire = effect.effect if isinstance(effect, Start) else effect
+    pending = _copy(wire, device) if isinstance(wire, HostCopy) else network.begin(wire, wire is not effect)
+    if not isinstance(effect, Start):
+        return pending.result()
+    handle = Handle(wire)
+    handle.driver_state = _Started(pending, clock.mark())
+    pending.watch()
+    return handle
+
+
+def _copy(effect: HostCopy, device: torch.device) -> Pending:
+    """Between device and host; on a CPU rank the tensor itself."""
+    tensor = effect.tensor
+    if device.type == "cpu":
+        return Pending(lambda: tensor)
+    if not effect.to_host:
+        copy = tensor.to(device, non_blocking=True)
+        return Pending(lambda: copy)
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return Pending(lambda: host, event.synchronize)
+
+
+@dataclass(eq=False)
+class _Started:
+    """What a handle keeps: the exchange in flight, and when it began."""
+
+    pending: Pending
+    mark: Mark
+
+
+class _Network:
+    """Exchanges with other ranks, in an order that is the same on all of them."""
+
+    def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
+        self.words = connection.words
+        self.words.withdraw()
+        self.link = Link(connection, clock)
+        self.agreement = Agreement(self.link, rank)
+        self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
+
+    def enter(self) -> None:
+        """The program has come to another effect, or its end."""
+        self.agreement.enter()
+
+    def begin(self, effect: Effect, started: bool) -> Pending:
+        """Start an exchange, once the ranks are known to agree on it. `started`: the program goes on meanwhile."""
+        if isinstance(effect, Send):
+            return self.agreement.send(effect)
+        if isinstance(effect, Recv):
+            return self.agreement.recv(effect, started)
+        self.unfinished.advance()
+        if isinstance(effect, AllToAll | AllReduce | Broadcast):
+            self.agreement.collective(effect)
+        pending = begin(self.link, effect)
+        if isinstance(effect, AllReduce):
+            self.unfinished = pending
+        return pending
+
+    def finish(self) -> None:
+        """The program has returned: see that it has on all ranks."""
+        self.enter()
+        self.unfinished.advance()
+        self.words.leave("returned", "")
+        self.agreement.returned()
+
+
+class _Alone:
+    """A run of one rank: nothing travels, and nothing can disagree."""
+
+    def __init__(self) -> None:
+        self.rendezvous = Rendezvous(1)
+
+    def enter(self) -> None:
+        """There is nobody to wait for."""
+
+    def begin(self, effect: Effect, started: bool) -> Pending:
+        """Answer from what the one rank itself brings."""
+        answers = self.rendezvous.post(0, effect).answers
+        if answers is None:
+            raise ProgramError(f"rank 0 of 1 waits for another rank in {effect}")
+        return Pending(lambda: answers[0])
+
+    def finish(self) -> None:
+        """Nobody to wait for."""
+
+
+def _in_words(effect: Effect | None) -> str:
+    """An effect as a message names it: of a wait, what is waited for."""
+    return f"the wait for {effect.handle.effect}" if isinstance(effect, Wait) else str(effect)
+
+
+def _component(effect: Effect) -> str:
+    """The component of an epoch in which an effect's blocking time is booked."""
+    wire = effect.effect if isinstance(effect, Start) else effect
+    wire = wire.handle.effect if isinstance(wire, Wait) else wire
+    if isinstance(wire, HostCopy):
+        return "swap"
+    return "reduce" if wire.tag.direction == "reduce" else "halo"

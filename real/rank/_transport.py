@@ -1,0 +1,304 @@
+"""Bytes between ranks on one torch.distributed process group: the only file that calls its collectives.
+
+Buffers are flat uint8 tensors: one uneven all-to-all of bytes carries rows of any type on every backend. With gloo,
+buffers on a GPU are staged through pinned host memory; with NCCL they are used where they are. Messages between two
+ranks go over gloo on every backend: NCCL has no tags, and two ranks that both receive before they send would wait for
+each other. Every wait has a deadline. What the bytes mean, and whether the ranks agree about it, is not decided here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from harness.errors import HaloscopeError
+from real.rank._clocks import CudaClock, HostClock
+from real.rank.connection import Connection
+
+POLL_S = 1.0
+"""How often a rank that is blocked asks whether another one has failed."""
+
+
+DEALT = 1 << 16
+"""Tag of the messages of an all-to-all over gloo, apart from those that programs send."""
+
+MOST_IN_FLIGHT = 64
+"""All-to-alls over gloo that can be waited for at once; more wait for their turn."""
+
+
+class Silence(HaloscopeError):
+    """An exchange failed or took too long; the driver adds what was being exchanged."""
+
+
+@dataclass(eq=False)
+class Pending:
+    """An exchange in flight. `result()` blocks until it is done and answers it.
+
+    Attributes:
+        advance: what is left to start, to be called before the rank enters another collective.
+        watch: begin to note when it completes; only for what runs behind compute, since it costs time.
+        completed: the clock's time at which it completed; None if it has not, or where the backend does not say.
+    """
+
+    finish: Callable[[], Any]
+    wait: Callable[[], None] = lambda: None
+    advance: Callable[[], None] = lambda: None
+    watch: Callable[[], None] = lambda: None
+    completed: Callable[[], int | None] = lambda: None
+
+    def result(self) -> Any:
+        """The answer; call once."""
+        self.wait()
+        return self.finish()
+
+    def then(self, convert: Callable[[Any], Any]) -> Pending:
+        """The same exchange, its answer converted."""
+        finish = self.finish
+        self.finish = lambda: convert(finish())
+        return self
+
+
+def flat_bytes(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor as uint8 [n], without a copy when it is contiguous."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # of tensors with at most one element, whose strides mean nothing
+        flat = flat.clone(memory_format=torch.contiguous_format) if flat.numel() else flat.new_empty(0)
+    return flat.view(torch.uint8)
+
+
+def from_bytes(buffer: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """An aligned uint8 [n] buffer as a tensor of `dtype` and `shape`, without a copy."""
+    return buffer.view(dtype).view(shape)
+
+
+class _Together:
+    """Sends and receives in flight as one, waited for by a thread: gloo breaks connections when such a wait ends early.
+
+    Behaves like a collective's work. Args: the works, threads to wait in, and seconds after which one gives up.
+    """
+
+    def __init__(self, works: Sequence[Any], waiters: ThreadPoolExecutor, patience_s: float) -> None:
+        self._works, self._waiters, self._limit = works, waiters, timedelta(seconds=patience_s)
+        self._future: Future[None] | None = None
+
+    def get_future(self) -> Future[None]:
+        """Completes with the last message."""
+        if self._future is None:
+            self._future = self._waiters.submit(self._all)
+        return self._future
+
+    def wait(self, limit: timedelta | None = None) -> None:
+        """Raises RuntimeError when a message failed, or they take longer than `limit`."""
+        try:
+            self.get_future().result(limit.total_seconds() if limit is not None else None)
+        except TimeoutError as error:
+            raise RuntimeError("messages are still under way") from error
+
+    def is_completed(self) -> bool:
+        """Whether all have arrived, or one has failed."""
+        return self._future is not None and self._future.done()
+
+    def _all(self) -> None:
+        for work in self._works:
+            work.wait(self._limit)
+
+
+class Link:
+    """One rank's end of the process group.
+
+    Args:
+        connection: this rank, its device and group, and how long it may wait. Exchanges before the first epoch, while
+            ranks still load and compile, may take as long as the start.
+        clock: this rank's clock, for the moment at which a started exchange completes.
+
+    Attributes:
+        stuck: called about every second of a wait that takes longer than one.
+    """
+
+    def __init__(self, connection: Connection, clock: HostClock | CudaClock) -> None:
+        self.rank, self.size, self.device = connection.rank, connection.size, connection.device
+        self.words, self.clock, self.group = connection.words, clock, connection.group
+        self.patience_s = connection.timeout_s
+        self.startup_s = max(connection.startup_s, connection.timeout_s)
+        self.on_host = connection.backend == "gloo"
+        self.stuck: Callable[[], None] = lambda: None
+        self._waiters = ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange") if self.on_host else None
+
+    def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
+        """Deal the bytes of `send` (uint8, on the rank's device) to all ranks; answers uint8 [sum(received)] there.
+
+        `sent`, `received`: int64 [size], bytes for and from every rank.
+        """
+        source = self._staged(send)
+        target = self._buffer(int(received.sum()))
+        if self.on_host:
+            return self._dealt(source, target, sent, received)
+        work = self._call(
+            lambda: dist.all_to_all_single(
+                target, source, received.tolist(), sent.tolist(), group=self.group, async_op=True
+            )
+        )
+        return self._collective(work, lambda: target.to(self.device), keep=source)
+
+    def _dealt(self, source: Tensor, target: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
+        """An all-to-all over gloo: every receive is posted before the first send.
+
+        gloo sends once the receiver has said that it is ready, over the same socket as its own data. Its all-to-all
+        posts the send to a peer first: where the peer had waited for that, the word that this rank is ready stands
+        behind the data, and the two directions follow each other instead of sharing the link (`benchmarks.lab`).
+        """
+        ends, starts = np.cumsum([sent, received], axis=1), np.cumsum([sent, received], axis=1) - [sent, received]
+        peers = [(self.rank + step) % self.size for step in range(1, self.size)]
+
+        def post() -> list[Any]:
+            into = [(target[starts[1, peer] : ends[1, peer]], peer) for peer in reversed(peers) if received[peer]]
+            out = [(source[starts[0, peer] : ends[0, peer]], peer) for peer in peers if sent[peer]]
+            works = [dist.irecv(piece, peer, group=self.group, tag=DEALT) for piece, peer in into]
+            return works + [dist.isend(piece, peer, group=self.group, tag=DEALT) for piece, peer in out]
+
+        works = self._call(post)
+        own = source[starts[0, self.rank] : ends[0, self.rank]]
+        target[starts[1, self.rank] : ends[1, self.rank]].copy_(own)
+        assert self._waiters is not None
+        together = _Together(works, self._waiters, self.patience + 2 * POLL_S)
+        return self._collective(together, lambda: target.to(self.device), keep=source)
+
+    def all_reduce(self, tensor: Tensor) -> Pending:
+        """The library's own sum over ranks, in its own order; answers a new tensor."""
+        total = tensor.detach().clone(memory_format=torch.contiguous_format)
+        total = self._staged(total)
+        work = self._call(lambda: dist.all_reduce(total, group=self.group, async_op=True))
+        return self._collective(work, lambda: total.to(self.device), keep=total)
+
+    def broadcast(self, data: Tensor, root: int) -> Pending:
+        """The root's bytes on every rank; answers a new uint8 buffer as long as `data`."""
+        buffer = self._buffer(data.numel())
+        if self.rank == root:
+            buffer.copy_(data)
+        work = self._call(lambda: dist.broadcast(buffer, src=root, group=self.group, async_op=True))
+        return self._collective(work, lambda: buffer.to(self.device), keep=buffer)
+
+    def send(self, data: Tensor, to: int, tag: int = 0) -> Pending:
+        """Bytes to one rank; answers None. Messages of another `tag` are apart from the others."""
+        source = self._to_host(data)
+        work = self._call(lambda: dist.isend(source, to, tag=tag))
+        return Pending(lambda: None, lambda: self._wait_pair(work, source))
+
+    def recv(self, num_bytes: int, source: int, tag: int = 0) -> Pending:
+        """Bytes from one rank; answers uint8 [num_bytes] in host memory."""
+        buffer = self._host_buffer(num_bytes)
+        work = self._call(lambda: dist.irecv(buffer, source, tag=tag))
+        return Pending(lambda: buffer, lambda: self._wait_pair(work, buffer))
+
+    def gather_host(self, row: Tensor) -> list[Tensor]:
+        """Every rank's host tensor, in rank order; shapes must be equal. Blocks. For checks, not for payload."""
+        rows = [torch.empty_like(row) for _ in range(self.size)]
+        work = self._call(lambda: dist.all_gather(rows, row, async_op=True))
+        self._wait(work, on_host=True)
+        return rows
+
+    def exchange_counts(self, counts: Tensor) -> Tensor:
+        """Row r of int64 [size, k] to rank r; answers the rows for this rank, int64 [size, k], on the host. Blocks."""
+        received = torch.empty_like(counts)
+        work = self._call(lambda: dist.all_to_all_single(received, counts, async_op=True))
+        self._wait(work, on_host=True)
+        return received
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    @property
+    def patience(self) -> float:
+        """Seconds the next exchange may take."""
+        return self.patience_s if self.clock.epochs else self.startup_s
+
+    def _call(self, begin: Callable[[], Any]) -> Any:
+        """Start an operation; a broken connection may show here already."""
+        try:
+            return begin()
+        except RuntimeError as error:
+            raise Silence(_first_line(error)) from error
+
+    def _collective(self, work: Any, finish: Callable[[], Any], keep: Tensor) -> Pending:
+        """`keep`: a buffer the backend still reads."""
+        times: list[int] = []
+
+        def wait(keep: Tensor = keep) -> None:
+            self._wait(work, self.on_host)
+
+        def watch() -> None:
+            if self.on_host:
+                work.get_future().add_done_callback(lambda _: times.append(self.clock.now()))
+
+        return Pending(finish, wait, watch=watch, completed=lambda: times[0] if times else None)
+
+    def _wait(self, work: Any, on_host: bool) -> None:
+        """Block until `work` is done, its deadline passes, or another rank is known to have failed."""
+        if not on_host:
+            work.wait()  # queues a wait on the stream; NCCL's own watchdog keeps the deadline
+            return
+        patience = self.patience
+        deadline = time.monotonic() + patience
+        while True:
+            remaining = deadline - time.monotonic()
+            try:
+                work.wait(timedelta(seconds=max(0.001, min(POLL_S, remaining))))
+                return
+            except RuntimeError as error:
+                if work.is_completed():
+                    self._call(work.wait)  # completed while the slice ran out, or failed: now it says which
+                    return
+                failure = self.words.failure()
+                if failure is not None:
+                    raise Silence(f"gave up because rank {failure.rank} failed") from error
+                self.stuck()
+                if remaining <= POLL_S:
+                    raise Silence(f"had no answer within {patience:g} s") from error
+
+    def _wait_pair(self, work: Any, keep: Tensor) -> None:
+        """Block on a send or receive. gloo breaks all connections when such a wait ends early, so it is not sliced."""
+        begun, patience = time.monotonic(), self.patience
+        try:
+            work.wait(timedelta(seconds=patience))
+        except RuntimeError as error:
+            late = time.monotonic() - begun >= patience
+            raise Silence(f"had no answer within {patience:g} s" if late else _first_line(error)) from error
+        del keep
+
+    # -- staging -------------------------------------------------------------------------------------------------------
+
+    def _host_buffer(self, num_bytes: int) -> Tensor:
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+
+    def _buffer(self, num_bytes: int) -> Tensor:
+        if self.on_host:
+            return self._host_buffer(num_bytes)
+        return torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
+
+    def _to_host(self, tensor: Tensor) -> Tensor:
+        """The tensor in host memory, complete; itself where it is there."""
+        if tensor.device.type == "cpu":
+            return tensor
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        host.copy_(tensor, non_blocking=True)
+        torch.cuda.current_stream(self.device).synchronize()
+        return host
+
+    def _staged(self, tensor: Tensor) -> Tensor:
+        """The tensor where the backend of collectives can read it, complete."""
+        return self._to_host(tensor) if self.on_host else tensor
+
+
+def _first_line(error: BaseException) -> str:
+    """A library's error without its address in the source and its advice."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    text = text.split("] ", 1)[1] if text.startswith("[/") and "] " in text else text
+    return text.split(". This is typically", 1)[0].strip()

@@ -1,0 +1,222 @@
+"""Joins the process group that the environment describes, and leaves it.
+
+The variables are torchrun's; our launcher sets the same. A run of one rank joins nothing. The ranks first meet at the
+key-value store, so that one which is slow to start is named instead of timing out somewhere inside the library.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from harness.errors import HaloscopeError, InputError
+from harness.trampoline import blame
+from real.rank.health import LastWords, RankLost, follow_launcher
+from real.rank.place import Word
+
+STARTUP_S = 300.0
+"""How long ranks may take to find each other, and each exchange before the first epoch or beside a checkpoint."""
+
+PREPARE_S = 3600.0
+"""How long the first rank of a machine may take to load and partition a graph, where nothing else is said."""
+
+SHARING = "HALOSCOPE_NCCL_SHARES_GPUS"
+"""Variable that lets ranks share a GPU over NCCL, for tests: who sets it gives every rank an NCCL_HOSTID of its own."""
+
+LOOK_S = 1.0
+"""How often a rank that waits for others to start asks whether one has failed."""
+
+LEAVE_S = 10.0
+"""How long a rank may take to leave the process group at the end; it goes without goodbye after that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Connection:
+    """This process's place in a run.
+
+    Attributes:
+        rank, size: which rank of how many.
+        device: where its tensors live.
+        backend: `gloo`, `nccl`, or `none` for a run of one rank.
+        timeout_s, startup_s: seconds one exchange may take, in an epoch and before the first one.
+        prepare_s: seconds the first rank of a machine may take to load and partition the graph.
+        words: how ranks learn of each other's failures.
+        word: where this rank is, for its launcher.
+        store: the run's key-value store; None for a run of one rank.
+        group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
+        host: the number of this process's machine in the run.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+    backend: str
+    timeout_s: float
+    startup_s: float
+    prepare_s: float
+    words: LastWords
+    word: Word
+    store: Store | None
+    group: dist.ProcessGroup | None
+    host: int
+
+    @contextmanager
+    def host_by_host(self) -> Iterator[None]:
+        """Let the first rank of every machine through the `with` alone, then the others: it fills their cache.
+
+        Raises:
+            RankLost: another rank failed meanwhile, or the first rank of this machine took longer than `prepare_s`.
+        """
+        key = f"prepared/{self.host}"
+        first = _number(os.environ, "LOCAL_RANK", self.rank) == 0
+        self.word.before("preparation of the data" if first else "the wait for the data")
+        if self.store is not None and not first and not _wait(self.store, [key], self.prepare_s, self.words):
+            late = f"the data were not ready within {self.prepare_s:g} s; raise --prepare-timeout"
+            raise RankLost(f"rank {self.rank}: {late}")
+        self.word.before("preparation of the data")
+        yield
+        if self.store is not None and first:
+            self.store.set(key, "done")
+
+
+@contextmanager
+def connect(
+    *,
+    device: str = "cpu",
+    backend: str = "auto",
+    timeout_s: float = 60.0,
+    startup_s: float = STARTUP_S,
+    prepare_s: float = PREPARE_S,
+) -> Iterator[Connection]:
+    """Join the run that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; leave it at the end.
+
+    After an error the group is not taken down: that would wait for exchanges in flight, which a dead or frozen rank
+    never answers. End the process with `real.rank.health.end_process`, which closes its connections.
+
+    Raises:
+        InputError: a variable is missing or malformed, or there is no such device or backend.
+        RankLost: not all ranks came within `startup_s`.
+    """
+    word, env = Word(follow_launcher()), os.environ
+    word.before("start-up")
+    size, rank, host = _number(env, "WORLD_SIZE", 1), _number(env, "RANK", 0), _number(env, "GROUP_RANK", 0)
+    place, limits = _device(device, _number(env, "LOCAL_RANK", rank)), (timeout_s, startup_s, prepare_s)
+    if size == 1:
+        none = LastWords(None, rank, size)
+        yield Connection(rank, size, place, "none", *limits, none, word, None, None, host)
+        return
+    backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
+    store, words = _meet(env, rank, size, startup_s)
+    group = _join_group(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
+    try:
+        yield Connection(rank, size, place, backend, *limits, words, word, store, group, host)
+    except BaseException as error:
+        if not isinstance(error, RankLost):
+            words.leave("failed", blame(error), type(error).__name__)
+        raise
+    word.before("goodbye")
+    _leave()
+
+
+def _leave() -> None:
+    """Leave the process group; a rank that does not answer must not keep this one, whose work is done."""
+    thread = threading.Thread(target=dist.destroy_process_group, daemon=True, name="goodbye")
+    thread.start()
+    thread.join(LEAVE_S)
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name)
+    if text is None:
+        return default
+    if not text.isdigit():
+        raise InputError(f"environment variable {name} is {text!r}; it must be a number, as torchrun sets it")
+    return int(text)
+
+
+def _device(name: str, local_rank: int) -> torch.device:
+    """The device of a rank; several ranks share a GPU where there are fewer."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise InputError(f"device {name}: no usable GPU on {socket.gethostname()}; use --device cpu")
+    device = torch.device("cuda", local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _backend(name: str, device: torch.device, local_size: int) -> str:
+    shared = device.type == "cuda" and local_size > torch.cuda.device_count()
+    if name == "auto":
+        return "nccl" if device.type == "cuda" and not shared and dist.is_nccl_available() else "gloo"
+    if name == "nccl" and device.type != "cuda":
+        raise InputError("backend nccl needs --device cuda; use --backend gloo on CPUs")
+    if name == "nccl" and shared and SHARING not in os.environ:
+        raise InputError(f"backend nccl: {local_size} ranks cannot share {torch.cuda.device_count()} GPUs; use gloo")
+    return name
+
+
+def _meet(env: Mapping[str, str], rank: int, size: int, startup_s: float) -> tuple[Store, LastWords]:
+    """The run's key-value store and the last words in it, once every rank has come to it."""
+    host, port = env.get("MASTER_ADDR"), _number(env, "MASTER_PORT", 0)
+    if not host or not port:
+        raise InputError("MASTER_ADDR and MASTER_PORT are not set: start the ranks with torchrun, or with --mode real")
+    hosted = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun's agent or our launcher
+    limit = timedelta(seconds=startup_s)
+    try:
+        tcp = TCPStore(host, port, size, rank == 0 and not hosted, limit, wait_for_workers=False)
+    except RuntimeError as error:
+        raise HaloscopeError(f"rank {rank}: no store at {host}:{port}: {str(error).splitlines()[0]}") from error
+    store = PrefixStore(f"haloscope/{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp)
+    words = LastWords(PrefixStore("words", store), rank, size, None if hosted else 0)
+    keys = [f"rank/{r}" for r in range(size)]
+    store.set(keys[rank], "here")
+    if not _wait(store, keys, startup_s, words):
+        missing = ", ".join(str(r) for r in range(size) if not store.check([keys[r]]))
+        raise RankLost(f"rank {rank}: rank {missing} did not come within {startup_s:g} s")
+    return store, words
+
+
+def _wait(store: Store, keys: Sequence[str], limit_s: float, words: LastWords) -> bool:
+    """Wait for keys of the store; False when the time is over.
+
+    Raises:
+        RankLost: a rank has failed, or the store does not answer.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        remaining = deadline - time.monotonic()
+        try:
+            store.wait(list(keys), timedelta(seconds=max(0.001, min(LOOK_S, remaining))))
+            return True
+        except RuntimeError as error:
+            stopped = any(said.state == "stopped" for said in words.heard().values())
+            if words.failure() is not None or words.deaf or stopped:
+                raise words.explain("waited for the others to start") from error
+            if remaining <= LOOK_S:
+                return False
+
+
+def _join_group(
+    backend: str, store: Store, rank: int, size: int, timeout_s: float, startup_s: float
+) -> dist.ProcessGroup | None:
+    """Join the default group, of gloo; answers the group of payloads where that is another one.
+
+    The default group's own deadline is the longest that anything may take: the link cuts its waits shorter. Only
+    NCCL's watchdog can end a wait on the device.
+    """
+    limit = timedelta(seconds=max(timeout_s, startup_s))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    if backend == "gloo":
+        return None
+    return dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_s))  # type: ignore[no-any-return]

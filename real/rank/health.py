@@ -1,0 +1,218 @@
+"""Last words: how the ranks of a run tell each other, and their launcher, why they stopped.
+
+A rank that fails writes one line to the key-value store that started the run before it goes. A survivor that loses a
+connection or waits too long reads the store and names the culprit. For a rank that was killed or stopped by a signal
+its launcher speaks, which sees that at once. Nothing here communicates between healthy ranks, and no call into the
+store is trusted to return: its host may be the rank that died.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NoReturn, TypeVar
+
+import msgspec
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from harness.errors import HaloscopeError
+
+LISTEN_S = 2.0
+"""How long a survivor waits for the last words of the others."""
+
+LAUNCHER_VARIABLE = "HALOSCOPE_LAUNCHER"
+"""Set for ranks whose standard input is a pipe that closes when their launcher goes; names the file of their place."""
+
+State = Literal["failed", "lost", "returned", "killed", "stopped"]
+
+T = TypeVar("T")
+
+
+class RankLost(HaloscopeError):
+    """Another rank failed, died, froze or returned; the message names it."""
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What a rank left in the store, or its launcher for it.
+
+    `failed`: an error of its own; `lost`: it gave up waiting for others in `text`; `returned`: its program ended;
+    `killed`, `stopped`: what its launcher saw.
+    """
+
+    rank: int
+    state: State
+    text: str
+    kind: str = ""  # class name of the error
+    at: float = 0.0  # seconds since 1970, so that a launcher can tell who was first
+
+    def __str__(self) -> str:
+        if self.state == "returned":
+            return f"rank {self.rank} has returned"
+        return f"rank {self.rank} failed: {self.text}" if self.state == "failed" else f"rank {self.rank} {self.text}"
+
+    @property
+    def culprit(self) -> bool:
+        """Whether this rank is to blame for what others lost."""
+        return self.state in ("failed", "killed", "stopped")
+
+
+class LastWords:
+    """One rank's way to leave and to hear last words; does nothing without a store (a run of one rank).
+
+    Args:
+        host: the rank whose process keeps the store; None where that is a launcher's or an agent's.
+
+    Attributes:
+        deaf: the store has gone, or did not answer in time; it is not asked again.
+    """
+
+    def __init__(self, store: Store | None, rank: int, size: int, host: int | None = None) -> None:
+        self.rank, self.size, self.host = rank, size, host
+        self._store = store
+        self.deaf = False
+        self._programs = 0
+
+    def leave(self, state: State, text: str, kind: str = "") -> None:
+        """Write this rank's last words; never raises, and takes two seconds at most."""
+        self._ask(lambda store: write(store, Words(self.rank, state, " ".join(text.split()), kind, time.time())))
+
+    def withdraw(self) -> None:
+        """Take back what this rank said at the end of an earlier program: it begins another."""
+        self._programs += 1
+        self._ask(lambda store: store.delete_key(_key(self.rank)))
+
+    def post(self, position: bytes) -> None:
+        """Say where this rank is stuck, in the words of `_agreement`."""
+        self._ask(lambda store: store.set(f"position/{self._programs}/{self.rank}", position.decode()))
+
+    def posted(self, rank: int) -> bytes | None:
+        """Where another rank is or was stuck in this program; None when it never was."""
+        key = f"position/{self._programs}/{rank}"
+        return self._ask(lambda store: store.get(key) if store.check([key]) else None)
+
+    def failure(self) -> Words | None:
+        """The first failure of the run, where it is another rank's; asks once and does not wait for one."""
+        words = self._ask(lambda store: read(store, "failed"))
+        return words if words is not None and words.rank != self.rank else None
+
+    def heard(self) -> dict[int, Words]:
+        """The last words of every other rank that has left some."""
+        others = [r for r in range(self.size) if r != self.rank]
+        found = self._ask(lambda store: [read(store, r) for r in others]) or []
+        return {words.rank: words for words in found if words is not None}
+
+    def explain(self, reason: str) -> RankLost:
+        """An error for this rank's `reason` ("waits in ...: connection closed") that names the rank at fault.
+
+        Leaves the reason as this rank's own last words, then listens until another rank's failure is heard, everyone
+        has spoken, or two seconds are over.
+        """
+        self.leave("lost", reason)
+        deadline = time.monotonic() + LISTEN_S
+        heard = self.heard()
+        while time.monotonic() < deadline and len(heard) < self.size - 1 and not _culprits(heard) and not self.deaf:
+            time.sleep(0.05)
+            heard = self.heard()
+        culprits = _culprits(heard)
+        if culprits:
+            return RankLost(f"{culprits[0]} (rank {self.rank} {reason})")
+        said = [f"rank {self.rank} {reason}", *(str(heard[r]) for r in sorted(heard))]
+        if self.deaf:
+            keeper = f"rank {self.host}, which keeps it" if self.host is not None else "the process that keeps it"
+            return RankLost("; ".join([*said, f"the key-value store does not answer: {keeper}, is dead or frozen"]))
+        missing = [str(r) for r in range(self.size) if r != self.rank and r not in heard]
+        if missing:
+            verb = "rank {} is" if len(missing) == 1 else "ranks {} are"
+            said.append(f"{verb.format(', '.join(missing))} dead or frozen, without last words")
+        return RankLost("; ".join(said))
+
+    def _ask(self, question: Callable[[Store], T]) -> T | None:
+        """The store's answer, or None when it is gone or does not answer in time; then it is not asked again."""
+        store = self._store
+        if store is None:
+            return None
+        answers: list[T] = []
+
+        def ask() -> None:
+            try:
+                answers.append(question(store))
+            except (RuntimeError, msgspec.DecodeError):
+                self._store, self.deaf = None, True
+
+        thread = threading.Thread(target=ask, daemon=True, name="last-words")
+        thread.start()
+        thread.join(LISTEN_S)
+        if thread.is_alive():
+            self._store, self.deaf = None, True
+        return answers[0] if answers else None
+
+
+def write(store: Store, words: Words) -> None:
+    """Leave words for their rank; those of the first death also where everyone looks while waiting."""
+    line = msgspec.json.encode(words).decode()
+    store.set(_key(words.rank), line)
+    if words.state in ("failed", "killed"):
+        store.compare_set(_key("failed"), "", line)
+
+
+def read(store: Store, who: int | str) -> Words | None:
+    """The last words of rank `who`, or of whoever failed first (`"failed"`); None when there are none."""
+    key = _key(who)
+    return msgspec.json.decode(store.get(key), type=Words) if store.check([key]) else None
+
+
+def _key(who: int | str) -> str:
+    return f"last-words/{who}"
+
+
+def _culprits(heard: dict[int, Words]) -> list[Words]:
+    """Whose words tell of more than of being lost: a signal before an error, and the first before the others."""
+    return sorted((w for w in heard.values() if w.culprit), key=lambda w: (w.state == "failed", w.at))
+
+
+def raised_at(error: BaseException) -> str:
+    """`file:line` of the innermost frame outside installed packages, for an error that left a rank program."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith("<")]
+    frame = (own or frames or [traceback.FrameSummary("?", 0, "?")])[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def follow_launcher() -> Path | None:
+    """End this process when its launcher goes away, however that went; answers the file of its place.
+
+    Nothing, and None, without a launcher. See `real.rank.place`.
+    """
+    file = os.environ.pop(LAUNCHER_VARIABLE, None)
+    if file is None:
+        return None
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="follow-launcher").start()
+    return Path(file)
+
+
+def refuse_sigterm() -> None:
+    """Let SIGTERM pass from now on: this process is about to say its last words and end.
+
+    torchrun's agent sends it to all ranks a moment after one has died, before they can tell which.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def end_process(code: int) -> NoReturn:
+    """End a rank at once: an orderly exit waits for exchanges in flight, which a lost rank never answers."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,141 @@
+"""What every rank of a measured run did when: its clock's stretches, and the flights of its started exchanges.
+
+A rank writes its spans where `HALOSCOPE_TRACE` names a folder; `real.launch` puts those of all ranks together. Ranks of
+one machine share its time of day; that of different machines may differ by what their time service leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from harness.effects import Effect, HostCopy, Start, Wait
+from harness.running.results import write_atomically
+from harness.running.trace import Span, Stream
+from harness.trampoline import Stepper
+from real.rank._clocks import CudaClock, HostClock, Mark, _Clock, make_clock
+
+VARIABLE = "HALOSCOPE_TRACE"
+SHORTEST_S = 1e-6  # of a span that is kept
+
+
+class RankSpans(msgspec.Struct):
+    """What one rank leaves: its machine, and its spans in seconds of the machine's clock."""
+
+    rank: int
+    host: int
+    spans: list[Span]
+
+
+def clock_of(device: torch.device, rank: int, size: int) -> HostClock | CudaClock:
+    """The clock of a rank: one that keeps its spans where a trace is asked for."""
+    if VARIABLE not in os.environ:
+        return make_clock(device)
+    clock: _TracedHost | _TracedCuda = _TracedCuda(device) if device.type == "cuda" else _TracedHost()
+    clock.rank, clock.size = rank, size
+    return clock
+
+
+def watch(clock: HostClock | CudaClock, stepper: Stepper) -> None:
+    """Tell a traced clock whose effects it sees."""
+    if isinstance(clock, _Traced):
+        clock.stepper = stepper
+
+
+def leave(clock: HostClock | CudaClock, host: int) -> None:
+    """Write what a traced clock kept; nothing for any other clock."""
+    if isinstance(clock, _Traced):
+        content = msgspec.json.encode(RankSpans(clock.rank, host, clock.spans))
+        write_atomically(Path(os.environ[VARIABLE], f"rank-{clock.rank}.json"), content)
+
+
+class _Traced(_Clock[Any]):
+    """Mixed into a clock: keeps its stretches, each with the effect that the rank was in.
+
+    Attributes:
+        stepper: what is being stepped, to ask for its effect.
+        spans: kept so far, seconds of the time of day.
+    """
+
+    rank, size = 0, 1
+    stepper: Stepper | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.spans: list[Span] = []
+        self._origin: tuple[Any, float] | None = None  # a stamp, and the time of day then
+        self._effects: dict[int, Effect] = {}  # place among the epoch's stamps -> effect that begins there
+        self._marks: dict[int, float] = {}  # when started exchanges began, by their mark
+
+    def begin_epoch(self) -> None:
+        """Also take a first stamp to count from."""
+        self._effects = {}
+        super().begin_epoch()
+        if self._origin is None:
+            self._origin = self._stamp(), time.time()
+
+    def blocked(self, kind: str) -> AbstractContextManager[None]:
+        """Also note the effect."""
+        if self.stepper is not None and self.stepper.last is not None:
+            self._effects[len(self._stamps)] = self.stepper.last
+        return super().blocked(kind)
+
+    def mark(self) -> Mark:
+        """Also note the time of day."""
+        found = super().mark()
+        self._marks[found.at] = time.time()
+        return found
+
+    def overlapped(self, begin: Mark, done: int | None) -> None:
+        """Also keep the flight: on the host from its start until it was done, as far as that is known."""
+        super().overlapped(begin, done)
+        end = time.time() - (0.0 if done is None else max(0, self.now() - done) * 1e-9)
+        effect = self.stepper.last if self.stepper is not None else None
+        if isinstance(effect, Wait) and begin.at in self._marks:
+            wire = effect.handle.effect
+            self._keep("communication", _component(wire), wire, self._marks.pop(begin.at), end)
+
+    def _finish_stamps(self) -> None:
+        super()._finish_stamps()
+        assert self._origin is not None
+        origin, day = self._origin
+        for at, ((kind, begin), (_, end)) in enumerate(zip(self._stamps, self._stamps[1:], strict=False)):
+            if kind:
+                effect = self._effects.get(at)
+                stream: Stream = "copy" if kind == "swap" else "compute" if effect is None else "communication"
+                stream = "compute" if isinstance(effect, Wait | Start) else stream  # the flight is beside it
+                self._keep(stream, kind, effect, day + self._between(origin, begin), day + self._between(origin, end))
+
+    def _keep(self, stream: Stream, kind: str, effect: Effect | None, begin: float, end: float) -> None:
+        """Note one span; the shortest are left out, a clock has thousands of them."""
+        if end - begin < SHORTEST_S:
+            return
+        name, nbytes, details = kind, 0, {}
+        if effect is not None:
+            waits = isinstance(effect, Wait)
+            name = f"wait {effect.tag.label}" if waits else effect.tag.label
+            nbytes = 0 if waits or isinstance(effect, Start) else int(effect.sent(self.rank, self.size).sum())
+            details = {"kind": effect.kind, "direction": effect.tag.direction, "layer": effect.tag.layer}
+        self.spans.append(
+            Span(self.rank, stream, kind, name, begin, end, nbytes, {"epoch": self.epochs - 1, **details})
+        )
+
+
+class _TracedHost(_Traced, HostClock):
+    """A traced clock of a CPU rank."""
+
+
+class _TracedCuda(_Traced, CudaClock):
+    """A traced clock of a GPU rank: stretches on the stream, flights as the host saw them."""
+
+
+def _component(effect: Effect) -> str:
+    if isinstance(effect, HostCopy):
+        return "swap"
+    return "reduce" if effect.tag.direction == "reduce" else "halo"

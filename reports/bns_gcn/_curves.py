@@ -1,0 +1,84 @@
+"""BNS-GCN's figures of convergence: 7 (ogbn-products) and 9 (Reddit and Yelp)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reports.bns_gcn._figures import COUNTS
+from reports.bns_gcn._scores import trained
+from reports.core.context import Context
+from reports.core.table import POINTS, STANDS_IN, Ordering, Plot
+from reports.core.testbeds import NAMES, RATES, SMALL_SAID, WORKS
+from reports.core.train import Trained
+from reports.draw.charts import colours_of, curves
+from reports.draw.drawing import panels
+
+DRAWN = {**RATES, "p = 0": WORKS["p=0.0"]}
+
+
+FEW = 2  # parts, beside which the gap of p = 0 is to grow
+
+
+def figure7(context: Context) -> Plot:
+    """Accuracy against epochs on ogbn-products."""
+    return _convergence(context, "figure7", ("ogbn-products",), "BNS-GCN Fig. 7: convergence, ogbn-products")
+
+
+def figure9(context: Context) -> Plot:
+    """Accuracy against epochs on Reddit and Yelp."""
+    return _convergence(context, "figure9", ("reddit", "yelp"), "BNS-GCN Fig. 9: convergence, Reddit and Yelp")
+
+
+def _convergence(context: Context, name: str, graphs: Sequence[str], title: str) -> Plot:
+    """Curves for four rates, and what the text says of them."""
+    key, paths = f"bns-gcn/{name}", context.figure_paths(f"bns-gcn/{name}")
+    orderings, said = list[Ordering](), [SMALL_SAID]
+    with panels(paths, len(graphs), columns=2) as axes:
+        for panel, graph in zip(axes, graphs, strict=True):
+            run = trained(context, graph, list(DRAWN.values()), COUNTS[graph][-1], 0.75)
+            lines = {rate: run.curve(method) for rate, method in DRAWN.items()}
+            curves(panel, lines, colours_of(DRAWN))
+            panel.set_title(short(run.data) or NAMES[graph], loc="left", fontsize=6.5)
+            panel.set_xlabel("epoch")
+            panel.set_ylabel("test score (%)")
+            orderings += _claims(run, lines)
+            said.append(run.said)
+            if name == "figure9":
+                few = trained(context, graph, [DRAWN["p = 0.1"], DRAWN["p = 0"]], COUNTS[graph][0], 0.2, few=FEW)
+                orderings.append(_growing_gap(run, few))
+                said.append(few.said)
+    return Plot(
+        key=key, title=title, caption="Test score during training; no number is printed.", paths=paths,
+        orderings=tuple(orderings), assumptions=tuple(said),
+    )  # fmt: skip
+
+
+def short(data: str) -> str:
+    """A stand-in without its parameters, which would not fit over a panel."""
+    graph, stands_in, published = data.partition(STANDS_IN)
+    return graph.partition(",")[0] + stands_in + published
+
+
+def _claims(run: Trained, lines: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> list[Ordering]:
+    """Sampling converges no worse than p = 1 and better than p = 0, which is slowest (Sec. 4.2 and 4.3, App. B)."""
+    last: dict[str, float | None] = {DRAWN[rate]: scores[-1] for rate, (_, scores) in lines.items()}
+    early: dict[str, float | None] = {DRAWN[rate]: run.early(DRAWN[rate]) for rate in ("p = 0.1", "p = 0")}
+
+    def pair(*rates: str) -> dict[str, str]:
+        return {rate: DRAWN[rate] for rate in rates}
+
+    return [
+        run.ordering(f"last score, {run.where}", pair("p = 0.1", "p = 0"), values=last),
+        run.ordering(f"last score: p = 1 is not ahead, {run.where}", pair("p = 0.1", "p = 1"), "right", values=last),
+        run.ordering(f"early score (first half of the epochs), {run.where}", pair("p = 0.1", "p = 0"), values=early),
+    ]
+
+
+def _growing_gap(many: Trained, few: Trained) -> Ordering:
+    """The gap between p = 0.1 and p = 0 is wider with more parts (App. B)."""
+    gaps = [(run.mean(DRAWN["p = 0.1"]), run.mean(DRAWN["p = 0"])) for run in (many, few)]
+    ours = tuple(None if sampled is None or none is None else sampled - none for sampled, none in gaps)
+    return Ordering(
+        text="gap of p = 0.1 over p = 0 grows with the parts", expected=(many.where, few.where), ours=ours,
+        tolerance=POINTS, ties="not judged", runs=many.evidence(many.records) + few.evidence(few.records),
+    )  # fmt: skip

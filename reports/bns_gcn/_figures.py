@@ -1,0 +1,294 @@
+"""BNS-GCN's figures of partitions, time and memory: 3, 4, 5, 6 and 8."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+
+from harness import datasets
+from harness.partition.edge import assign, quality
+from harness.workloads import Workload, load_workload
+from reports.bns_gcn._times import CLUSTER, boundary, reddit
+from reports.core import load
+from reports.core.context import Context, demand
+from reports.core.predict import Fit, Seconds
+from reports.core.table import Ordering, Plot, Row
+from reports.core.testbeds import NAMES, PROFILE, RATES, bed_of, eq4, halo_of, sage, select, shape, value
+from reports.draw.charts import colours_of, curves, split, stacked
+from reports.draw.drawing import PUBLISHED, panels
+
+PARTS = 192  # of ogbn-papers100M
+STAND_IN, STAND_IN_ELSEWHERE = "coauthor_physics", "synthetic:nodes=20000,degree=14,features=4"
+COUNTS = {"reddit": (2, 4, 8), "ogbn-products": (5, 8, 10), "yelp": (3, 6, 10)}
+BETWEEN = (
+    "boundary nodes: the largest count of parts as in Table 8, the smallest by Table 9's volume (BN10), between them a "
+    "power of the parts"
+)
+
+
+def boundary_at(name: str, parts: int) -> float:
+    """Boundary nodes of METIS parts, on the power law through the two numbers of parts that are printed or derived."""
+    low, high = COUNTS[name][0], COUNTS[name][-1]
+    frame = load.published("bns-gcn-table9")
+    volume = value(frame, dataset=name, method="BNS-GCN", metric="epoch_comm_volume")
+    few, many = halo_of(volume, sage(name)) / 0.1, boundary(name)
+    return float(few * (parts / low) ** (math.log(many / few) / math.log(high / low)))
+
+
+def epochs(context: Context, fit: Fit, name: str, parts: int) -> dict[str, Seconds]:
+    """Simulated epochs for the three rates."""
+    bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
+    found = bed.all_seconds([(method, fit, None) for method in RATES.values()], f"{NAMES[name]}, {parts} parts")
+    return dict(zip(RATES, found, strict=True))
+
+
+def saved_peaks(context: Context, fit: Fit, name: str, rate: str) -> list[float | None]:
+    """Per cent of p = 1's simulated peak memory that a rate saves, by number of parts; None where the set-up is the
+    peak, which says nothing of training."""
+    found = list[float | None]()
+    for parts in COUNTS[name]:
+        bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
+        runs = context.runs([bed.config(RATES[r], fit) for r in ("p = 1", rate)], f"memory, {NAMES[name]}")
+        whole, less = (max(demand(run)["epochs"][-1]["peak_memory"]) for run in runs)
+        setup = any(run["facts"]["memory"]["setup"] for run in runs)
+        found.append(None if setup else 100 * (1 - less / whole))
+    return found
+
+
+def ratios() -> np.ndarray:
+    """Boundary over inner nodes of the 192 parts of the workload papers100m-192."""
+    workload = load_workload("workload:papers100m-192", PARTS)
+    assert isinstance(workload, Workload)
+    parts = [workload.part(rank) for rank in range(PARTS)]
+    return np.asarray([len(part.halo_nodes) / len(part.nodes) for part in parts])
+
+
+@cache
+def cut_ratios(dataset: str) -> np.ndarray:
+    """The same of a real METIS partition of a graph into as many parts, smallest first."""
+    graph = datasets.load(dataset)
+    found = quality(graph, assign(graph, "metis", PARTS, 0), PARTS)
+    return np.sort(np.asarray(found.halo) / np.maximum(np.asarray(found.inner), 1))
+
+
+def memory_of(found: np.ndarray) -> dict[str, np.ndarray]:
+    """Memory of every part over that of the fullest, in per cent, by Eq. 4, for the three rates."""
+    used = {rate: 3 + share * found for rate, share in zip(RATES, (1.0, 0.1, 0.01), strict=True)}
+    return {rate: 100 * memory / memory.max() for rate, memory in used.items()}
+
+
+def papers_stand_in() -> str:
+    """The graph that is cut in ogbn-papers100M's place: one of papers' authors, or a synthetic one."""
+    there = {name for name, _, here in datasets.known() if here}
+    return STAND_IN if STAND_IN in there else STAND_IN_ELSEWHERE
+
+
+def _straggler(dataset: str) -> Ordering:
+    """The fullest part needs "around 20 %" more memory than any other (Sec. 4.2)."""
+    second, first = (float(value) for value in memory_of(cut_ratios(dataset))["p = 1"][-2:])
+    text = f"one straggler needs 10 % more memory than any other, {dataset} in {PARTS} METIS parts"
+    return Ordering(text=text, expected=("fullest part", "1.1 x the next"), ours=(first, 1.1 * second))
+
+
+def figure3(context: Context) -> Plot:
+    """Distribution of boundary over inner nodes of 192 parts."""
+    key, found, real = "bns-gcn/figure3", np.sort(ratios()), papers_stand_in()
+    paths, text = context.figure_paths(key), load.text("bns-gcn")
+    most = value(text, metric="boundary_inner_ratio", dataset="ogbn-papers100m")
+    with panels(paths, 1) as (axes,):
+        axes.hist(found, bins=24, color="#0072B2", edgecolor="white", linewidth=0.4, label="workload papers100m-192")
+        axes.hist(cut_ratios(real), bins=24, histtype="step", color="#D55E00", label=f"{real}, METIS")
+        axes.scatter([most], [1], **PUBLISHED, label="printed maximum")
+        axes.set_xlabel("boundary nodes / inner nodes")
+        axes.set_ylabel("parts")
+    return Plot(
+        key=key, title="BNS-GCN Fig. 3: boundary over inner nodes, ogbn-papers100M in 192 parts",
+        caption="Filled: the distribution that the simulation uses, of which only the maximum is printed. Outline: a "
+        "real partition of another graph.", paths=paths,
+        orderings=(
+            Ordering(text="one straggler", expected=("largest", "second"), ours=(found[-1], found[-2]), basis="theory"),
+            _straggler(real),
+        ),
+        assumptions=(
+            "derived from the printed maximum and the memory of Fig. 8 (workload papers100m-192)",
+            f"{real} is cut by METIS' volume objective into as many parts; memory by Eq. 4",
+        ),
+    )  # fmt: skip
+
+
+def printed_seconds(name: str, parts: int, rate: str) -> float | None:
+    """The epoch that Tables 9 and 11 print for a graph, parts and rate, if any."""
+    setting = rate.replace(" ", "")
+    if name == "reddit" and parts == 8:
+        frame = load.published("bns-gcn-table11")
+        printed = "p=1.0" if setting == "p=1" else setting
+        return value(frame, metric="epoch_time", setting=f"{printed}; METIS")
+    if parts == COUNTS[name][0] and setting == "p=0.1":
+        frame = load.published("bns-gcn-table9")
+        return value(frame, dataset=name, method="BNS-GCN", metric="epoch_time")
+    return None
+
+
+def figure4(context: Context) -> Plot:
+    """Throughput against the number of parts."""
+    key, (_, fit) = "bns-gcn/figure4", reddit(context)
+    paths, orderings = context.figure_paths(key), []
+    with panels(paths, 3) as axes:
+        for panel, (name, counts) in zip(axes, COUNTS.items(), strict=True):
+            found = {parts: epochs(context, fit, name, parts) for parts in counts}
+            lines = {rate: (counts, [1 / found[parts][rate].epoch for parts in counts]) for rate in RATES}
+            curves(panel, lines, colours_of(RATES), markers=True)
+            known = [(parts, printed_seconds(name, parts, rate)) for parts in counts for rate in RATES]
+            points = [(parts, 1 / seconds) for parts, seconds in known if seconds]
+            panel.scatter([x for x, _ in points], [y for _, y in points], **PUBLISHED, label="printed (Tables 9, 11)")
+            panel.set_title(NAMES[name], loc="left")
+            panel.set_xlabel("parts")
+            panel.set_ylabel("epochs per second")
+            panel.set_ylim(0)
+            panel.set_xticks(counts)
+            few, many = found[counts[0]], found[counts[-1]]
+            order = ("p = 0.01", "p = 0.1", "p = 1")
+            orderings += [
+                Ordering(text=f"throughput, {NAMES[name]}, {counts[-1]} parts", expected=order,
+                         ours=tuple(1 / many[r].epoch for r in order)),
+                Ordering(text=f"p = 0.1 scales, {NAMES[name]}", expected=("most parts", "fewest parts"),
+                         ours=(1 / many["p = 0.1"].epoch, 1 / few["p = 0.1"].epoch)),
+                Ordering(text=f"gain from more parts, {NAMES[name]}", expected=("p = 0.1", "p = 1"),
+                         ours=tuple(few[r].epoch / many[r].epoch for r in ("p = 0.1", "p = 1"))),
+            ]  # fmt: skip
+    return Plot(
+        key=key, title="BNS-GCN Fig. 4: throughput",
+        caption="Simulated; hollow: printed. ROC and CAGNET are not built.",
+        paths=paths, orderings=tuple(orderings), assumptions=(PROFILE, fit.text(), BETWEEN),
+    )  # fmt: skip
+
+
+def figure5(context: Context) -> Plot:
+    """Epochs in their parts, for three rates and numbers of parts."""
+    key, (_, fit) = "bns-gcn/figure5", reddit(context)
+    paths, orderings, rows = context.figure_paths(key), [], list[Row]()
+    with panels(paths, 2, columns=2, height=2.9) as axes:
+        for panel, name in zip(axes, ("reddit", "ogbn-products"), strict=True):
+            found = {(n, rate): s for n in COUNTS[name] for rate, s in epochs(context, fit, name, n).items()}
+            stacked(panel, {f"{n}, {rate}": split(s) for (n, rate), s in found.items()})
+            panel.tick_params(axis="x", labelrotation=60, labelsize=6.5)
+            panel.set_title(NAMES[name], loc="left")
+            most = COUNTS[name][-1]
+            comm = {rate: found[most, rate].comm for rate in RATES}
+            rows += _communication(name, found)
+            orderings.append(
+                Ordering(text=f"communication, {NAMES[name]}", expected=tuple(RATES), ours=tuple(comm.values()))
+            )
+    return Plot(
+        key=key, title="BNS-GCN Fig. 5: parts of the epoch", caption="Simulated.", paths=paths, rows=tuple(rows),
+        orderings=tuple(orderings), assumptions=(PROFILE, fit.text(), BETWEEN),
+    )  # fmt: skip
+
+
+def _communication(name: str, found: Mapping[tuple[int, str], Seconds]) -> list[Row]:
+    """What Sec. 4.2 prints of communication, over the numbers of parts, beside simulated (parts, rate) -> epochs."""
+    text = select(load.text("bns-gcn"), dataset=name)
+    share = [100 * found[n, "p = 1"].comm / found[n, "p = 1"].epoch for n in COUNTS[name]]
+    cut = [100 * (1 - found[n, "p = 0.01"].comm / found[n, "p = 1"].comm) for n in COUNTS[name]]
+    reduced = select(text, metric="comm_time_reduction")
+    return [
+        Row(label=f"{NAMES[name]}, {label}", quantity=quantity, unit="%", published=printed, ours=ours, how="simulated")
+        for label, quantity, printed, ours in (
+            ("p = 1", "largest share of communication", value(text, metric="comm_share_of_epoch"), max(share)),
+            ("p = 0.01", "smallest cut of communication", value(reduced, bound="min"), min(cut)),
+            ("p = 0.01", "largest cut of communication", value(reduced, bound="max"), max(cut)),
+        )
+    ]
+
+
+def figure6(context: Context) -> Plot:
+    """Memory saved by sampling, by Eq. 4."""
+    key, text = "bns-gcn/figure6", load.text("bns-gcn")
+    paths, names = context.figure_paths(key), ("reddit", "ogbn-products")
+    rates = {rate: RATES[rate] for rate in ("p = 0.1", "p = 0.01")}
+    saved: dict[tuple[str, str], list[float]] = {}
+    for name in names:
+        inner = shape(name)[0]
+        for rate in rates:
+            share = float(rate.partition("= ")[2])
+            saved[name, rate] = [100 * (1 - eq4(inner, boundary_at(name, n), share)) for n in COUNTS[name]]
+    with panels(paths, 2, columns=2) as axes:
+        for panel, name in zip(axes, names, strict=True):
+            counts = COUNTS[name]
+            curves(panel, {rate: (counts, saved[name, rate]) for rate in rates}, colours_of(rates), markers=True)
+            printed = value(text, dataset=name, metric="memory_saving", setting="p=0.01")
+            panel.scatter([counts[-1]], [printed], **PUBLISHED, label="printed, p = 0.01")
+            panel.set_title(NAMES[name], loc="left")
+            panel.set_xlabel("parts")
+            panel.set_ylabel("memory saved (%)")
+            panel.set_xticks(counts)
+    growing = [
+        Ordering(text=f"saving grows with parts, {NAMES[name]}", expected=("most parts", "fewest parts"),
+                 ours=(saved[name, "p = 0.01"][-1], saved[name, "p = 0.01"][0]), basis="theory")
+        for name in names
+    ]  # fmt: skip
+    dense = Ordering(
+        text="saving at p = 0.01, most parts", expected=tuple(NAMES[n] for n in names),
+        ours=tuple(saved[n, "p = 0.01"][-1] for n in names), basis="theory",
+    )  # fmt: skip
+    rows = tuple(
+        Row(label=f"{NAMES[name]}, p = 0.01, {COUNTS[name][-1]} parts", quantity="memory saved", unit="%",
+            published=value(text, dataset=name, metric="memory_saving", setting="p=0.01"),
+            ours=saved[name, "p = 0.01"][-1], how="closed form")
+        for name in names
+    )  # fmt: skip
+    return Plot(
+        key=key, title="BNS-GCN Fig. 6: memory saved by sampling",
+        caption="Eq. 4 with mean counts of inner and boundary nodes; hollow: printed.",
+        paths=paths, rows=rows, orderings=(*growing, dense), assumptions=(BETWEEN,),
+    )  # fmt: skip
+
+
+def figure8(context: Context) -> Plot:
+    """Memory of 192 parts, over the fullest, by Eq. 4."""
+    key, real = "bns-gcn/figure8", papers_stand_in()
+    paths, boxes = context.figure_paths(key), list(memory_of(ratios()).values())
+    medians = {rate: float(np.median(box)) for rate, box in zip(RATES, boxes, strict=True)}
+    with panels(paths, 1) as (axes,):
+        axes.boxplot(boxes, tick_labels=list(RATES), whis=(0, 100), widths=0.5)
+        axes.set_ylabel("memory over the fullest part (%)")
+        axes.set_ylim(0)
+    low = {rate: float(box.min()) for rate, box in zip(RATES, boxes, strict=True)}
+    return Plot(
+        key=key, title="BNS-GCN Fig. 8: memory of 192 parts",
+        caption="Eq. 4 on the derived distribution of Fig. 3. "
+        f"Least part at p = 0.1: {low['p = 0.1']:.0f} %, at p = 0.01: {low['p = 0.01']:.0f} % (printed: 70 % or more).",
+        paths=paths,
+        orderings=(
+            Ordering(text="typical part, p = 0.1 against p = 1", expected=("p = 0.1", "p = 1"),
+                     ours=(medians["p = 0.1"], medians["p = 1"]), basis="theory"),
+            Ordering(text="least part, printed bound", expected=("p = 0.1", "70 %"), ours=(low["p = 0.1"], 70.0),
+                     basis="theory"),
+            *_balanced(real),
+        ),
+        assumptions=(
+            "the distribution rests on this figure's printed shares itself; sampling is the prediction",
+            f"what is judged is of {real} in {PARTS} METIS parts, by Eq. 4",
+        ),
+    )  # fmt: skip
+
+
+def _balanced(dataset: str) -> list[Ordering]:
+    """Sec. 4.2 on a real partition: unbalanced without sampling, all above 70 % of the fullest part with it."""
+    found, where = memory_of(cut_ratios(dataset)), f"{dataset} in {PARTS} METIS parts"
+    third = float(np.quantile(found["p = 1"], 0.75))
+    rates = ("p = 0.01", "p = 0.1", "p = 1")
+    return [
+        Ordering(text=f"p = 1: three quarters of the parts need less than 60 %, {where}",
+                 expected=("60 %", "third quartile"), ours=(60.0, third)),
+        *(
+            Ordering(text=f"{rate}: every part needs more than 70 %, {where}", expected=("least part", "70 %"),
+                     ours=(float(found[rate].min()), 70.0))
+            for rate in rates[:2]
+        ),
+        Ordering(text=f"typical part over the fullest, {where}", expected=rates,
+                 ours=tuple(float(np.median(found[rate])) for rate in rates)),
+    ]  # fmt: skip

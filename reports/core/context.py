@@ -1,0 +1,224 @@
+"""What every table and figure of a report is given: where to write, how long to train, runs that are never repeated.
+
+A run's record is kept under the cache root by its config, the state of its graph and the source of the packages: a
+change of any of them makes another run. Runs are made in this process, one after another; the command makes several
+tables at a time, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from harness.config import RunConfig, from_mapping
+from harness.console import duration, show, stderr
+from harness.errors import HaloscopeError, InputError
+from harness.machine import cache_root
+from harness.machine import code_version as code_version
+from harness.running import results
+from harness.running.results import write_atomically
+from harness.workloads import is_workload, read_description
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEAK_EVERY_S = 20.0  # seconds between lines of progress inside one table
+FILES = (".npz", ".toml", ".json")  # datasets and clusters given as files
+COMPUTING = ("torch", "numpy", "numba", "pymetis")  # whose versions change what a run says
+SHAPES = {"mode": "sim", "shapes_only": True, "eval_every": -1, "deterministic": False}
+"""What a run that only counts and times has in common with others of its kind."""
+
+
+@cache
+def versions(*packages: str) -> str:
+    """The installed versions of packages, so that no result outlives the libraries it was made with."""
+    return " ".join(f"{package} {version(package)}" for package in packages)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Given to every function of `TABLES` and `FIGURES`.
+
+    Attributes:
+        out: folder of the report.
+        seconds: what one table may spend on training, on one core.
+        full: the paper's epochs and seeds instead, however long that takes.
+        asked: the commands of the runs asked for so far, each once.
+    """
+
+    out: Path
+    seconds: float = 40.0
+    full: bool = False
+    quiet: bool = False
+    asked: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+
+    def runs(
+        self, configs: Sequence[Mapping[str, Any]], what: str = "", shown: Iterable[Mapping[str, Any]] | None = None
+    ) -> list[dict[str, Any]]:
+        """The result records of configs (keys of `RunConfig`), in their order; made now where not done before.
+
+        A run that fails has `state` "error", its reason in `message`, an empty `summary["seconds"]` and no epochs;
+        one that does not fit its device or diverges has the state that says so.
+
+        Args:
+            shown: configs whose commands are kept in `asked`, where not all are worth it (further seeds, trials).
+
+        Raises:
+            InputError: a config with an unknown key or a value out of range.
+        """
+        wanted = [from_mapping(config, source=what or "report") for config in configs]
+        distinct = list(dict.fromkeys(wanted))
+        self.asked.update(dict.fromkeys(self.texts_of(configs if shown is None else shown)))
+        progress, found = _Progress(what or "runs", len(distinct), self.quiet), {}
+        for at, config in enumerate(distinct):
+            found[config] = _record(config)
+            progress.done(at + 1)
+        return [found[config] for config in wanted]
+
+    def text_of(self, config: Mapping[str, Any]) -> str:
+        """The `haloscope run` command of a config: what differs from the defaults. Takes no note of paths' contents."""
+        wanted, default = from_mapping(config), RunConfig()
+        given = {f.name: getattr(wanted, f.name) for f in fields(wanted)}
+        return " ".join(
+            ["haloscope run", *(_flag(k, v) for k, v in given.items() if v != getattr(default, k))]
+        )  # fmt: skip
+
+    def texts_of(self, configs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+        """`text_of` every config, each command once."""
+        return tuple(dict.fromkeys(map(self.text_of, configs)))
+
+    def workload(self, description: Mapping[str, Any]) -> str:
+        """The path of a file with this workload description (docs/workloads.md), named by its content."""
+        content = json.dumps(description, sort_keys=True, indent=1).encode()
+        return str(_kept("workloads", content))
+
+    def rates(self, method: str, observed: Mapping[str, float], epochs: int = 2) -> str:
+        """The path of a record that says what `method` observed in every epoch, for `rates` of shapes-only runs."""
+        config = {"method": method, "dataset": "published", "parts": 1}
+        lines = [{"observed": dict(observed)}] * epochs
+        record = {"schema": results.SCHEMA, "run_id": "published", "config": config, "epochs": lines}
+        return str(_kept("rates", json.dumps(record, sort_keys=True).encode()))
+
+    def folder(self, *names: str) -> Path:
+        """A folder under `out`, made where it is missing."""
+        path = self.out.joinpath(*names)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def figure_paths(self, key: str) -> tuple[Path, Path]:
+        """Where the figure of a key ("sylvie/figure9") goes: PNG, SVG."""
+        paper, _, name = key.partition("/")
+        folder = self.folder(paper)
+        return folder / f"{name}.png", folder / f"{name}.svg"
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    text = str(value)
+    return f"--{flag} {text}" if text and not set(text) & set(" '\"$;&|<>()*?") else f"--{flag} '{text}'"
+
+
+def _kept(kind: str, content: bytes) -> Path:
+    path = cache_root() / "reports" / kind / f"{hashlib.sha256(content).hexdigest()[:16]}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    return path
+
+
+def data_state(config: RunConfig) -> str:
+    """Changes whenever a file that the config names does, or the graph behind its dataset's name or description."""
+    from harness.datasets import source_state
+
+    named = [config.dataset, config.rates, config.cluster.partition(":")[0]]
+    parts = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if _is_file(name)]
+    graph = read_description(config.dataset)[1].graph.dataset if is_workload(config.dataset) else config.dataset
+    return " ".join([*parts, source_state(graph)] if graph else parts)
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(FILES) and Path(name).is_file()
+
+
+def _record(config: RunConfig) -> dict[str, Any]:
+    """The kept record of a config, or that of a run made now. Failures are kept by nobody: they are tried again."""
+    try:
+        key = json.dumps(
+            [config.run_id(), code_version("harness", "sims"), versions(*COMPUTING), data_state(config)]
+        )  # fmt: skip
+        path = cache_root() / "reports" / "runs" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+        if path.exists():
+            return results.load(path)
+        with _alone(path):
+            if path.exists():  # made by another process meanwhile
+                return results.load(path)
+            from harness import running  # torch: not before there is something to run
+
+            record = running.run(config).to_dict()
+            write_atomically(path, json.dumps(record).encode())
+    except Exception as error:
+        return _failed(config, error)
+    return record
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time makes `path`. The kernel gives the lock up with its process, however that ends; the empty
+    lock file goes once the result is there (who still waits on it finds that)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_suffix(".lock")
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+        lock.unlink(missing_ok=True)
+
+
+def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:
+    said = str(error) if isinstance(error, HaloscopeError) else f"{type(error).__name__}: {error}"
+    summary: dict[str, Any] = dict.fromkeys(
+        ("epoch_seconds", "bytes_per_epoch", "final_loss", "best_val", "test_at_best_val", "best_test")
+    )
+    return {
+        "schema": results.SCHEMA,
+        "run_id": config.run_id(),
+        "state": "error",
+        "message": " ".join(said.split()),
+        "config": asdict(config),
+        "graph": {},
+        "facts": {},
+        "epochs": [],
+        "summary": {**summary, "seconds": {}, "peak_memory": 0},
+    }
+
+
+def demand(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record itself where its run is done. Raises InputError with its reason otherwise."""
+    if record["state"] != "done":
+        config = record["config"]
+        raise InputError(f"{config['method']} on {config['dataset']}: {record['state']}: {record['message']}")
+    return record
+
+
+class _Progress:
+    """Says how far a table's runs are, now and then, on stderr."""
+
+    def __init__(self, what: str, total: int, quiet: bool) -> None:
+        self.what, self.total, self.quiet = what, total, quiet
+        self.begin = self.spoken = time.monotonic()
+
+    def done(self, count: int) -> None:
+        now = time.monotonic()
+        if self.quiet or now - self.spoken < SPEAK_EVERY_S or count == self.total:
+            return
+        left = (now - self.begin) / count * (self.total - count)
+        show([f"  {self.what}: {count} of {self.total} runs, about {duration(left)} left"], stderr())
+        self.spoken = now

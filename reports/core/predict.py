@@ -1,0 +1,178 @@
+"""Seconds of an epoch on a paper's testbed, from counts alone: shapes-only runs, with constants fitted on a baseline.
+
+One constant is fitted per testbed and graph, on the epoch of a baseline row alone: a factor on every bandwidth of the
+cluster (links and the ceiling of a process), or one on compute. Every other row is then predicted by a run of the
+method's own code, with the all-reduce as the library does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from harness.errors import InputError
+from reports.core.clusters import all_faster, hosts_slowed
+from reports.core.context import SHAPES, Context, demand
+
+ROUNDS = 8  # secant steps at most
+HIT = 0.002  # relative distance from the printed epoch at which a fit is done
+
+Free = Literal["bandwidth", "compute"]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Factors on every bandwidth and on compute seconds; `source` says which row they come from."""
+
+    bandwidth: float = 1.0
+    compute: float = 1.0
+    source: str = ""
+
+    def text(self) -> str:
+        """One sentence for a table's assumptions."""
+        said = [f"bandwidths x {self.bandwidth:.3g}"] if self.bandwidth != 1.0 else []
+        said += [f"compute x {self.compute:.3g}"] if self.compute != 1.0 else []
+        return (" and ".join(said) or "no constant") + (f", fitted on {self.source}" if self.source else "")
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Modelled seconds of one epoch, mean over ranks: all of it, and its parts."""
+
+    epoch: float
+    comm: float  # halo exchange, swaps and waiting for others
+    compute: float  # with codec and sampling
+    codec: float
+    sample: float
+    reduce: float
+    wait: float = 0.0  # for others, who compute for longer
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Seconds:
+        """The median epoch of a result record. Raises InputError where the run failed."""
+        seconds = demand(record)["summary"]["seconds"]
+        return replace(cls._of(seconds), epoch=seconds["epoch"])
+
+    @classmethod
+    def mean(cls, record: Mapping[str, Any], skip: int = 2) -> Seconds:
+        """Mean over a record's epochs but the first ones, also of one that would not fit its machines.
+
+        Raises:
+            InputError: the run failed.
+        """
+        timed = record if record["state"] == "out_of_memory" else demand(record)
+        epochs = [epoch["seconds"] for epoch in timed["epochs"][skip:]]
+        return cls._of({name: fmean(seconds[name] for seconds in epochs) for name in epochs[0]})
+
+    @classmethod
+    def _of(cls, seconds: Mapping[str, float]) -> Seconds:
+        comm = seconds["halo"] + seconds["swap"] + seconds["wait"]
+        compute = seconds["compute"] + seconds["codec"] + seconds["sample"]
+        rest = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
+        return cls(comm + compute + seconds["reduce"], comm, compute, *rest)
+
+    @property
+    def work(self) -> float:
+        """What grows with a slower device: computing, sampling, and waiting for those who do; not the codec."""
+        return self.compute - self.codec + self.wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class Testbed:
+    """A cluster, a model and a graph in parts, on which methods are timed.
+
+    Attributes:
+        cluster: name of a cluster file, with overrides if any (`sims.cluster`).
+        model: settings of the model (`RunConfig` fields).
+        workload: name of a shipped workload, or a description (docs/workloads.md) as a mapping.
+        epochs: epochs of a run; the median counts.
+    """
+
+    __test__ = False  # the name is not a test's
+
+    context: Context
+    cluster: str
+    model: Mapping[str, Any]
+    workload: Mapping[str, Any] | str
+    parts: int
+    epochs: int = 2
+
+    def config(self, method: str, fit: Fit | None = None, rates: Mapping[str, float] | None = None) -> dict[str, Any]:
+        """The run of one method. `rates`: what it observes of the data ("kept nodes": share of halo rows sent)."""
+        fixed = {
+            "dataset": self._dataset(),
+            "parts": self.parts,
+            "method": method,
+            "cluster": self._cluster(fit or Fit()),
+            "epochs": self.epochs,
+        }
+        seen = {"rates": self.context.rates(method, rates, self.epochs)} if rates else {}
+        return {**SHAPES, **self.model, **fixed, **seen}
+
+    def seconds(self, method: str, fit: Fit | None = None, rates: Mapping[str, float] | None = None) -> Seconds:
+        """One epoch of a method. Raises InputError where the run failed."""
+        return self.all_seconds([(method, fit, rates)])[0]
+
+    def all_seconds(
+        self,
+        wanted: Sequence[tuple[str, Fit | None, Mapping[str, float] | None]],
+        what: str = "",
+        *,
+        trial: bool = False,
+    ) -> list[Seconds]:
+        """The same for several (method, fit, rates), side by side. Nobody has to repeat a `trial`."""
+        configs = [self.config(method, fit, rates) for method, fit, rates in wanted]
+        return [Seconds.of(record) for record in self.context.runs(configs, what, () if trial else None)]
+
+    def fitted(
+        self, method: str, epoch_s: float, *, source: str, free: Free = "bandwidth", start: Fit | None = None
+    ) -> Fit:
+        """The one constant with which a baseline row comes out.
+
+        Args:
+            epoch_s: printed seconds of the baseline's epoch.
+            source: the row, in words.
+            free: the constant; the other stays as in `start`, by default as the device profile and the cluster say.
+
+        Raises:
+            InputError: what is not fitted alone takes longer than the printed epoch, the epoch does not depend on the
+                constant, or no constant was found.
+        """
+        start, before = replace(start or Fit(), source=source), None
+        slowness = 1.0  # of what is free, against `start`; the epoch is nearly linear in it
+        for _ in range(ROUNDS):
+            fit = _slowed(start, free, slowness)
+            (now,) = self.all_seconds([(method, fit, None)], f"fitting {free}", trial=True)
+            if abs(now.epoch / epoch_s - 1) < HIT:
+                return fit
+            part = now.comm if free == "bandwidth" else now.compute
+            slope = (now.epoch - before[1]) / (slowness - before[0]) if before else part / slowness
+            if slope <= 0:
+                raise InputError(f"the epoch does not grow as {free} slows down; nothing to fit ({source})")
+            before = slowness, now.epoch
+            slowness += (epoch_s - now.epoch) / slope
+            if slowness <= 0:
+                raise InputError(f"what is not fitted takes longer than the printed {epoch_s:.3g} s ({source})")
+        raise InputError(f"no {free} gives {epoch_s:.3g} s: {now.epoch:.3g} s after {ROUNDS} trials ({source})")
+
+    def _cluster(self, fit: Fit) -> str:
+        return hosts_slowed(all_faster(self.cluster, fit.bandwidth), self.parts, fit.compute)
+
+    def _dataset(self) -> str:
+        if isinstance(self.workload, str):
+            return f"workload:{self.workload}"
+        return self.context.workload(self.workload)
+
+
+def _slowed(start: Fit, free: Free, factor: float) -> Fit:
+    if free == "bandwidth":
+        return replace(start, bandwidth=start.bandwidth / factor)
+    return replace(start, compute=start.compute * factor)
+
+
+def parts_of(nodes: int, edges: int, features: int, classes: int, **parts: Any) -> dict[str, Any]:
+    """A workload description: a graph of which all nodes train, and its `[parts]` table (docs/workloads.md)."""
+    graph = {"nodes": nodes, "edges": edges, "features": features, "classes": classes, "train": nodes}
+    return {"name": "published counts", "graph": graph, "parts": parts}

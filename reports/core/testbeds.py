@@ -1,0 +1,181 @@
+"""The graphs, models and testbed of BNS-GCN's experiments, as counts and settings; Sylvie's are taken to be the same.
+
+Counts are those of the stand-ins' presets (published, `harness.datasets`); depth, width and dropout are printed
+(`reports/published/bns-gcn-setup.toml`). Sylvie prints neither; the widths that its Table 3 implies are these
+(CONSISTENCY.md, SY2 and X5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import pandas as pd
+
+from harness.datasets import PRESETS
+from harness.errors import InputError
+from harness.methods.registry import known_methods
+from reports.core import load
+from reports.core.context import Context
+from reports.core.predict import Seconds, Testbed, parts_of
+from reports.core.table import How, Row
+from reports.core.train import Trained
+
+NAMES = {
+    "reddit": "Reddit",
+    "yelp": "Yelp",
+    "ogbn-products": "ogbn-products",
+    "amazon": "Amazon",
+    "ogbn-papers100m": "ogbn-papers100M",
+}
+PRESET = {"reddit": "reddit-like", "yelp": "yelp-like", "ogbn-products": "products-like", "amazon": "amazon-like"}
+INDUCTIVE = ("reddit", "yelp", "amazon")  # only training nodes, and edges between them, are in the graph that trains
+LINEAR = {"yelp": 2}  # of the layers, in the authors' script: dense, exchange nothing
+AMAZON = {"layers": 3, "hidden": 512, "dropout": 0.1}  # width implied by Sylvie's Table 3 (SY2); depth assumed
+SPREAD = 1.5  # coefficient of variation of degrees in hash partitions; fitted on the three counts of Table 8
+
+WORKS = {"p=1.0": "vanilla", "p=0.1": "bns-gcn:p=0.1", "p=0.01": "bns-gcn:p=0.01", "p=0.0": "bns-gcn:p=0"}
+"""Setting as printed -> method."""
+RATES = {"p = 1": WORKS["p=1.0"], "p = 0.1": WORKS["p=0.1"], "p = 0.01": WORKS["p=0.01"]}
+"""The rates that the figures draw -> method."""
+SYSTEMS = {
+    "AS-GCN": "as-gcn", "ClusterGCN": "cluster-gcn", "FastGCN": "fastgcn", "GraphSAGE": "neighbour-sampling",
+    "GraphSAINT": "graphsaint", "GraphSAINT sampler": "graphsaint", "LADIES": "ladies",
+    "NeighborSampling": "neighbour-sampling", "VR-GCN": "vr-gcn", "sampling-based": "neighbour-sampling",
+}  # fmt: skip
+"""Sampling-based system as printed -> the method that would be it; rows are filled once haloscope has one."""
+
+PROFILE = (
+    "compute is what the device profile says, not fitted; the one fitted constant is a factor on every bandwidth "
+    "(links and the ceiling of a process), so that the baseline's epoch comes out"
+)
+INDUCTIVE_SAID = "Reddit, Yelp and Amazon: the graph of training nodes is partitioned (BN2); Amazon's depth is assumed"
+
+
+def shape(name: str) -> tuple[int, int, int, int]:
+    """Nodes, directed edges, features and classes of the graph that trains; a subgraph keeps edges by the share of
+    nodes squared."""
+    recipe = PRESETS[PRESET[name]]
+    share = recipe.split[0] if name in INDUCTIVE and recipe.split else 1.0
+    edges = recipe.nodes * recipe.degree * share**2
+    return round(recipe.nodes * share), round(edges), recipe.features, recipe.classes
+
+
+def sage(name: str) -> dict[str, Any]:
+    """Settings of the GraphSAGE that a graph is trained with."""
+    printed = _printed_model(name)
+    known = {k: printed[k] for k in ("layers", "hidden", "dropout")} if printed else AMAZON
+    linear = {"linear_layers": LINEAR[name]} if name in LINEAR else {}
+    return {"model": "sage", "norm": "layer", "layer0": "precompute", **known, **linear}
+
+
+def variant(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The settings with another model; attention cannot sum its inputs once and keeps those of boundary nodes."""
+    return {**settings, "model": model, "layer0": "cache" if model == "gat" else "precompute"}
+
+
+def exchanged(model: Mapping[str, Any]) -> int:
+    """Layers that exchange rows in every epoch: all graph layers but the first, whose inputs are summed once."""
+    return int(model["layers"]) - int(model.get("linear_layers", 0)) - 1
+
+
+def halo_of(volume_mb: float, model: Mapping[str, Any]) -> float:
+    """Halo rows of one exchange behind a printed volume of an epoch: both directions, fp32, summed over ranks."""
+    return volume_mb * load.MB / (2 * exchanged(model) * int(model["hidden"]) * 4)
+
+
+def bed_of(
+    context: Context,
+    cluster: str,
+    name: str,
+    parts: int,
+    *,
+    halo: float | None = None,
+    model: Mapping[str, Any] | None = None,
+    **counts: Any,
+) -> Testbed:
+    """A graph in equal parts with `halo` boundary nodes in all, or with the keys of `[parts]` given instead."""
+    if halo is not None:
+        counts["boundary"] = round(halo / parts)
+    described = parts_of(*shape(name), count=parts, **counts)
+    return Testbed(
+        context=context, cluster=cluster, model=sage(name) if model is None else model, workload=described, parts=parts
+    )
+
+
+def value(frame: pd.DataFrame, **where: Any) -> float:
+    """The one value of a published frame whose columns have these values. Raises InputError unless there is one."""
+    chosen = select(frame, **where)
+    if len(chosen) != 1:
+        raise InputError(f"{len(chosen)} published values with {where}")
+    return float(chosen["value"].iloc[0])
+
+
+def select(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
+    """The rows whose columns have these values; a callable decides itself."""
+    for column, wanted in where.items():
+        series = frame[column]
+        frame = frame[series.map(wanted) if isinstance(wanted, Callable) else series == wanted]  # type: ignore[arg-type]
+    return frame
+
+
+def eq4(inner: float, halo: float, share: float) -> float:
+    """Memory with a share of the boundary over memory with all of it, by Eq. 4 per layer: 3 inner + boundary."""
+    return (3 * inner + share * halo) / (3 * inner + halo)
+
+
+def work_of(setting: str) -> str:
+    """The method of a printed setting ("p=0.1; METIS")."""
+    return WORKS[setting.split(";")[0].strip()]
+
+
+def timed(label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any) -> Row:
+    """A row in seconds."""
+    how: How = "fitted" if fitted else "simulated"
+    return Row(label=label, quantity=quantity, unit="s", published=printed, ours=ours, how=how, **more)
+
+
+def score(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
+    """An accuracy: only its place among the others is judged, unless the graph is the paper's."""
+    judge: Literal["points", "order"] = "points" if run and not run.data else "order"
+    return Row(
+        label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
+        data=run.data if run else "", judge=judge, **more,
+    )  # fmt: skip
+
+
+def ratio(slow: Seconds, fast: Seconds) -> float:
+    """How many times faster an epoch is."""
+    return slow.epoch / fast.epoch
+
+
+def built(method: str) -> bool:
+    """Whether haloscope has a method of this name (options are not looked at)."""
+    return method.partition(":")[0] in known_methods()
+
+
+SMALL = {"layers": 3, "linear_layers": 0, "hidden": 16, "dropout": 0.1, "lr": 0.03}
+SMALL_PARTS = 8  # of every stand-in, so that graphs with one stand-in share its runs
+SMALL_SAID = (
+    "trained with 3 layers of width 16, dropout 0.1 and learning rate 0.03; synthetic stand-ins have one label a node, "
+    "as several need hundreds of epochs; with --full as in the paper"
+)
+
+
+def trainable(context: Context, name: str, **changes: Any) -> dict[str, Any]:
+    """Settings that a graph or its stand-in is trained with: the paper's with `--full`, otherwise `SMALL`."""
+    if not context.full:
+        return {**sage(name), **SMALL, **changes}
+    protocol = "inductive" if name in INDUCTIVE else "transductive"
+    return {**sage(name), "lr": _printed_model(name).get("lr", 0.01), "protocol": protocol, **changes}
+
+
+def epochs_of(name: str) -> int:
+    """Epochs that BNS-GCN trains a graph for; 1000 where it does not say."""
+    return int(_printed_model(name).get("epochs", 1000))
+
+
+def _printed_model(name: str) -> dict[str, Any]:
+    """BNS-GCN's GraphSAGE on a graph, as printed; empty for a graph that only Sylvie has."""
+    found = load.entries("bns-gcn", "model", name="GraphSAGE", dataset=name)
+    return found[0] if found else {}

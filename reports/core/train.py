@@ -1,0 +1,261 @@
+"""Accuracies behind a report: which graph is trained on, for how many epochs and seeds, and what came out.
+
+The paper's graph is used where it is on disk and can be afforded, otherwise the stand-in that says so: for every
+published graph the most similar one that the budget affords. Epochs follow from the budget by a fixed estimate of cost,
+not by the clock: an equal budget trains equal runs on every machine. Where published graphs share a stand-in all the
+same, a table says so (`reports.core.table.shared_stand_ins`), and what the same runs say of a claim counts once
+(`Ordering.runs`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from harness.config import from_mapping
+from harness.errors import InputError, unknown
+from reports.core.context import Context, demand
+from reports.core.table import POINTS, STANDS_IN, Ordering
+
+# Published name -> (names under which the real one may be found, its directed edges, stand-ins by preference).
+GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
+    "cora": (("cora", "pyg:Cora"), 10_556, ("citeseer", "synthetic:nodes=2700,degree=4,features=256")),
+    "citeseer": (("citeseer", "pyg:CiteSeer"), 9_104, ("cora", "synthetic:nodes=3300,degree=3,features=256")),
+    "pubmed": (("pubmed", "pyg:PubMed"), 88_654, ("citeseer", "cora", "synthetic:nodes=4000,degree=4.5,classes=3")),
+    "reddit": (  # skewed degrees, the densest here of which neighbours agree as often (0.78)
+        ("reddit", "pyg:Reddit"), 114.6e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")
+    ),
+    "ogbn-products": (  # many nodes, dense features, neighbours that nearly always agree
+        ("ogbn-products", "ogb:ogbn-products"), 123.7e6, ("mnist_knn15", "synthetic:products-like,scale=0.003")
+    ),
+    "amazon2m": (("amazon2m",), 96.7e6, ("amazon_computers", "synthetic:products-like,scale=0.003")),
+    "ogbn-papers100m": (("ogb:ogbn-papers100M",), 3.23e9, ("coauthor_physics", "synthetic:nodes=6000,degree=29")),
+    "yelp": (  # users and their friends
+        ("yelp", "pyg:Yelp"), 14.0e6,
+        ("github_social",
+         "synthetic:yelp-like,scale=0.01,classes=20,features=64,signal=0.7,label_noise=0.2,multilabel=0"),
+    ),
+    "amazon": (
+        ("amazon", "pyg:AmazonProducts"), 264.3e6,
+        ("synthetic:amazon-like,scale=0.004,degree=40,classes=20,signal=0.7,label_noise=0.2,multilabel=0",),
+    ),
+    "friendster": ((), 3.6e9, ("synthetic:nodes=6000,degree=29",)),
+}  # fmt: skip
+# Values of the features of stand-ins (nodes x width) that cost more than one table of the default budget has.
+LARGE = {"github_social": 151.0e6, "coauthor_physics": 290.3e6}
+VALUES_PER_SECOND = 1e6  # such a stand-in is used where it has at most so many per second of the table's share
+SETTINGS = dict.fromkeys(("amazon_computers", "mnist_knn15"), {"features": "projected"})
+"""What a stand-in needs to be learnt in few epochs, and for little: scaled features, and 256 columns of some 770."""
+EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
+EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
+FEWEST = 30  # epochs; seeds are given up before
+FLOPS, EDGE_VALUES = 8e10, 4e9  # of one core, in a second; this and what follows as `benchmarks.training_cost` finds
+INPUTS = 1.2e8  # values of the input features that GraphSAGE joins with their neighbours' mean, in a second
+PER_LAYER_S = 0.005  # of one rank's layer, forward and backward, with the evaluations
+COSTLIER = {"ec-graph": 2.0, "ec-graph-s": 1.5, "cdfgnn": 5.0}  # than plain exchanges: codecs, selectors, caches
+ATTENTION, BATCHES = 4.5, 4.0  # times as much with attention, with mini-batches
+EVALUATIONS = 20  # of a run at most
+LEARNT = 2.0  # points over the majority class from which on a score says something
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What training gave.
+
+    Attributes:
+        scores: label -> (mean, standard deviation over seeds) of the test accuracy at the best validation, in per cent.
+        records: label -> one result record per seed.
+        data: what a row's `data` should say: "" on the paper's graph, "cora stands in for reddit" otherwise.
+        said: epochs, seeds and graph in one line, for the assumptions.
+        commands: one command per label.
+        where: the graph and the number of parts that were trained.
+        majority: per cent of the labelled nodes that are of the commonest class; None where nodes have several labels.
+    """
+
+    scores: dict[str, tuple[float, float]]
+    records: dict[str, list[dict[str, Any]]] = field(repr=False)
+    data: str
+    said: str
+    commands: tuple[str, ...]
+    where: str = ""
+    majority: float | None = None
+
+    def mean(self, label: str) -> float | None:
+        """Mean test accuracy in per cent; None for a label that was not trained (no such method yet)."""
+        return self.scores[label][0] if label in self.scores else None
+
+    def ordering(
+        self,
+        text: str,
+        expected: Mapping[str, str],
+        ties: Literal["right", "not judged", "demanded"] = "not judged",
+        *,
+        values: Mapping[str, float | None] | None = None,
+        conflict: str = "",
+    ) -> Ordering:
+        """A claim about scores.
+
+        Args:
+            expected: name as printed -> label, the best first.
+            ties: what scores within `POINTS` of each other are: "not judged" (one is ahead), "right" (it is no worse),
+                "demanded" (they are level).
+            values: label -> score; by default `mean`.
+        """
+        found = {label: self.mean(label) if values is None else values.get(label) for label in expected.values()}
+        return Ordering(
+            text=text, expected=tuple(expected), ours=tuple(found[label] for label in expected.values()),
+            tolerance=POINTS, ties=ties, floor=None if self.majority is None else self.majority + LEARNT,
+            runs=self.evidence(found), conflict=conflict,
+        )  # fmt: skip
+
+    def evidence(self, labels: Iterable[str]) -> str:
+        """What identifies the runs of these labels; "" where there are none."""
+        ids = sorted({str(record["run_id"]) for label in labels for record in self.records.get(label, [])})
+        return hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16] if ids else ""
+
+    def curve(self, label: str) -> tuple[list[int], list[float]]:
+        """Epochs done (from 1) and test accuracy in per cent of the first seed's evaluations."""
+        points = [(e["epoch"] + 1, 100 * e["test"]) for e in self.records[label][0]["epochs"] if e["test"] is not None]
+        return [epoch for epoch, _ in points], [score for _, score in points]
+
+    def early(self, label: str) -> float:
+        """Mean test accuracy over the first half of the epochs: the area under the curve early in training."""
+        epochs, scores = self.curve(label)
+        half = [score for epoch, score in zip(epochs, scores, strict=True) if epoch <= max(epochs) / 2]
+        return sum(half) / max(len(half), 1)
+
+
+def accuracies(
+    context: Context,
+    graph: str,
+    rows: Mapping[str, str | Mapping[str, Any]],
+    *,
+    parts: int,
+    model: Mapping[str, Any],
+    seeds: int = 3,
+    epochs: int = 200,
+    share: float = 1.0,
+) -> Trained:
+    """Train every row on the paper's graph or its stand-in.
+
+    Args:
+        graph: the published name, a key of `GRAPHS`.
+        rows: label -> method text, or -> settings over `model` (with "method", and "parts" where it differs).
+        parts: partitions of every row but those of method `single`.
+        model: settings of `RunConfig` that all rows share.
+        seeds, epochs: the paper's, trained with `--full`; otherwise the most that is trained.
+        share: of the table's training time, where a table trains several graphs.
+
+    Raises:
+        InputError: no row can be trained, or one of the runs failed.
+    """
+    if not rows:
+        raise InputError(f"nothing to train on {graph}: no method of these rows is built")
+    name, data = chosen_graph(context, graph)
+    plain = {label: {"method": row} if isinstance(row, str) else dict(row) for label, row in rows.items()}
+    common = {"dataset": name, "parts": parts, "threads": 1, **SETTINGS.get(name, {}), **model}
+    cases = {label: {**common, **row} for label, row in plain.items()}
+    cases = {k: {**case, "parts": 1} if case["method"] == "single" else case for k, case in cases.items()}
+    cost = 0.0 if context.full else sum(epoch_seconds(case) for case in cases.values())
+    count, runs = (epochs, seeds) if context.full else affordable(share * context.seconds, cost, epochs, seeds)
+    every = max(1, count // EVALUATIONS)
+    made = {label: {**case, "epochs": count, "eval_every": every} for label, case in cases.items()}
+    configs = [{**case, "seed": seed} for case in made.values() for seed in range(runs)]
+    records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}", made.values())]
+    grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
+    limit = "as in the paper" if context.full else f"chosen for {share * context.seconds:.0f} s on one core"
+    said = f"{data or name}: {count} epochs, {runs} seed{'s' * (runs > 1)}, {parts} parts; {limit}"
+    where, commands = f"{data or name}, {parts} parts", context.texts_of(made.values())
+    return Trained(
+        scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
+        said=said + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
+    )  # fmt: skip
+
+
+def caveats(graph: str, name: str) -> str:
+    """What to say where features are projected, or a more similar stand-in is there, but takes more than the budget."""
+    from harness.datasets import known
+
+    first = GRAPHS[graph][2][0]
+    there = {known_name for known_name, _, here in known() if here}
+    nearer = name in GRAPHS[graph][2][1:] and first in there
+    narrow = "; features projected to 256 columns" * (SETTINGS.get(name, {}).get("features") == "projected")
+    return narrow + f"; {first} is more similar and takes a larger budget" * nearer
+
+
+@cache
+def _majority(name: str) -> float | None:
+    from harness.datasets import load
+
+    labels = load(name).y
+    if labels is None or labels.ndim > 1:
+        return None
+    counts = np.bincount(labels[labels >= 0])
+    return float(100 * counts.max() / counts.sum())
+
+
+def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
+    """(dataset name, what `data` should say) for a published name: the real graph, or the first stand-in there is.
+
+    Raises:
+        InputError: a name that is not in `GRAPHS`.
+    """
+    from harness.datasets import known
+
+    if graph not in GRAPHS:
+        raise unknown("published graph", graph, GRAPHS)
+    real, edges, others = GRAPHS[graph]
+    there = {name for name, _, here in known() if here}
+    if context.full or edges <= EDGES_PER_SECOND * context.seconds:
+        for name in real:
+            if name in there:
+                return name, ""
+    affordable_here = VALUES_PER_SECOND * context.seconds
+    found = next(
+        name for name in others
+        if name.startswith("synthetic:")
+        or (name in there and (context.full or LARGE.get(name, 0.0) <= affordable_here))
+    )  # fmt: skip
+    return found, f"{found}{STANDS_IN}{graph}"
+
+
+def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tuple[int, int]:
+    """(epochs, seeds) that `seconds` pay for, `per_epoch` being what one epoch of every row costs on one core.
+
+    Seeds are given up before epochs fall under `FEWEST`; the fewest epochs of `EPOCHS` are trained whatever they cost.
+    """
+    for runs in range(seeds, 0, -1):
+        most = min(epochs, seconds / (per_epoch * runs))
+        fitting = [count for count in EPOCHS if count <= most]
+        if fitting and (fitting[-1] >= min(FEWEST, epochs) or runs == 1):
+            return (epochs if most == epochs else fitting[-1]), runs
+    return min(EPOCHS[0], epochs), 1
+
+
+def epoch_seconds(case: Mapping[str, Any]) -> float:
+    """What an epoch of a run may cost on one core: products, sums over edges, and a little for every layer of every
+    rank, times what method and model ask beyond that.
+    """
+    from harness.running import prepare
+
+    config = from_mapping(case)
+    facts = prepare(config).graph
+    wide, hidden, layers = facts["num_features"], config.hidden * config.heads, config.layers
+    maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model == "sage" else 1)
+    sums = 3 * facts["num_edges"] * hidden * layers
+    inputs = facts["num_nodes"] * wide * (config.model == "sage")
+    plain = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS + PER_LAYER_S * layers * config.parts
+    name, _, options = config.method.partition(":")
+    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model == "gat"), BATCHES * ("batch=" in options))
+    return float(max(more) * plain)
+
+
+def _score(records: list[dict[str, Any]]) -> tuple[float, float]:
+    values = [100 * record["summary"]["test_at_best_val"] for record in records]
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,0 +1,228 @@
+"""Workers of subgraph approximation as counts: what they hold, how long an epoch takes, what its average costs.
+
+A worker reads nobody's rows, so it is one device with a graph of its own: the part's nodes, copies of `overlap` times
+as many, and the edges among them. Parts themselves are not published; what is assumed of them is in `ASSUMED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from reports.core import load
+from reports.core.context import SHAPES, Context, demand
+
+PAPER = "subgraph-approximation"
+CLUSTER = "subgraph-20x1080ti"
+OVERLAPS = (0.0, 0.10, 0.25, 0.50)
+EPOCH_S = 1.0  # an epoch of KW-GCN on one machine, Sec. 1: "about one second"
+EDGES_PER_BOUNDARY_NODE = 4.0  # cut edges into a part, for each foreign node they come from: assumed, of both graphs
+ASSUMED = (
+    "cut edges: 1.3 M of Reddit's in 5 parts (Sec. 1); the same share of Amazon2M's, and in P parts in proportion to "
+    f"1 - 1/P; {EDGES_PER_BOUNDARY_NODE:g} cut edges per foreign neighbour are assumed, in both",
+    "a part holds its own nodes, O times as many copies, all edges among own nodes, and the share of cut edges that "
+    "the copies bring back",
+)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one worker holds. Edges are directed."""
+
+    nodes: float
+    edges: float
+    features: int
+    classes: int
+
+    @property
+    def nbytes(self) -> float:
+        """float32 features and an int64 edge list, as the authors' framework keeps them on the device."""
+        return 4 * self.nodes * self.features + 16 * self.edges
+
+
+def dataset(name: str) -> Mapping[str, Any]:
+    """A graph of the paper's Table 1, from its set-up."""
+    return load.entry(PAPER, "dataset", name=name)
+
+
+def cut_share() -> float:
+    """Share of Reddit's edges that METIS cuts in 5 parts, over the share that a random cut does."""
+    frame = load.text(PAPER)
+    cut = float(frame.loc[frame["metric"] == "cut_edges", "value"].iloc[0])
+    return cut / float(dataset("reddit")["edges"]) / (1 - 1 / 5)
+
+
+def counts(name: str, parts: int, overlap: float = 0.0, scale: float = 1.0) -> Counts:
+    """A worker's share of a graph; `scale` is its size over that of the mean worker."""
+    graph = dataset(name)
+    own, edges = graph["vertices"] / parts, 2 * graph["edges"] / parts
+    cut = cut_share() * (1 - 1 / parts) * edges
+    foreign = cut / EDGES_PER_BOUNDARY_NODE
+    brought = 2 * cut * min(1.0, overlap * own / foreign) if overlap and parts > 1 else 0.0
+    return Counts(scale * own * (1 + overlap), scale * (edges - cut + brought), graph["features"], graph["classes"])
+
+
+def gcn_config(context: Context, worker: Counts) -> dict[str, Any]:
+    """An epoch of the paper's KW-GCN on one worker's graph, by counts."""
+    graph = {
+        "nodes": round(worker.nodes),
+        "edges": round(worker.edges),
+        "features": worker.features,
+        "classes": worker.classes,
+        "train": round(0.7 * worker.nodes),
+    }
+    described = {"name": "one worker", "graph": graph, "parts": {"count": 1, "boundary": 0}}
+    return {
+        **SHAPES, "dataset": context.workload(described), "parts": 1, "method": "single", "model": "gcn", "layers": 2,
+        "hidden": 128, "order": "linear-first", "cluster": CLUSTER, "epochs": 2,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One worker's epoch: seconds on the modelled device, and the bytes that it holds at most."""
+
+    seconds: float
+    peak_bytes: float
+
+
+def gcn_epochs(context: Context, workers: list[Counts]) -> list[Epoch]:
+    """An `Epoch` per worker, from shapes-only runs. Raises InputError where one fails."""
+    records = context.runs([gcn_config(context, worker) for worker in workers], "workers of KW-GCN")
+    summaries = [demand(record)["summary"] for record in records]
+    return [Epoch(summary["epoch_seconds"], summary["peak_memory"]) for summary in summaries]
+
+
+def average_config(name: str, parts: int) -> dict[str, Any]:
+    """A run of the method itself whose only use is what the parameter average takes: a tiny graph, the real widths."""
+    graph = dataset(name)
+    described = f"synthetic:nodes=400,degree=4,features={graph['features']},classes={graph['classes']}"
+    return {
+        "mode": "sim", "cluster": CLUSTER, "dataset": described, "parts": parts, "layers": 2, "hidden": 128,
+        "method": f"{PAPER}:overlap=0", "partitioner": "contiguous", "epochs": 2, "eval_every": -1, "threads": 1,
+    }  # fmt: skip
+
+
+def average_seconds(context: Context, name: str, parts: int) -> float:
+    """Modelled seconds of one parameter average: up to the master, down to all workers."""
+    record = demand(context.runs([average_config(name, parts)], "parameter average")[0])
+    seconds: Mapping[str, float] = record["summary"]["seconds"]
+    return seconds["reduce"] + seconds["wait"]
+
+
+@dataclass(frozen=True)
+class Gcn:
+    """KW-GCN on one graph.
+
+    Attributes:
+        workers: (parts, overlap, "min" | "max" | "") -> the least or fullest worker's epoch; "" on one machine.
+        slow: seconds of the paper's machine per modelled second of the device.
+        epochs: to convergence, in every row.
+        average_s: parts -> seconds of one parameter average.
+        notes: what was fitted on which rows.
+    """
+
+    workers: dict[tuple[int, float, str], Epoch]
+    slow: float
+    epochs: float
+    average_s: dict[int, float]
+    notes: tuple[str, ...]
+
+    def peak_gb(self, parts: int, overlap: float, bound: str) -> float:
+        """Memory of the least or fullest worker."""
+        return self.workers[parts, overlap, bound].peak_bytes / load.GB
+
+    def seconds(self, parts: int, overlap: float) -> float:
+        """Time to convergence: the fullest worker's epochs and their averages."""
+        epoch = self.workers[parts, overlap, "max" if parts > 1 else ""]
+        return self.epochs * (self.slow * epoch.seconds + self.average_s.get(parts, 0.0))
+
+
+def printed(table: str, gnn: str, metric: str, parts: int, overlap: float | None) -> pd.DataFrame:
+    """The cells of Table 2, 3 or 4 of one GNN and machine count; an overlap of None is the single machine."""
+    frame = load.published(f"{PAPER}-{table}").drop_duplicates(
+        ["model", "metric", "partitions", "overlap_pct", "bound"]
+    )
+    same = frame["overlap_pct"].isna() if overlap is None else frame["overlap_pct"] == 100 * overlap
+    return frame[(frame["model"] == gnn) & (frame["metric"] == metric) & (frame["partitions"] == parts) & same]
+
+
+def _printed_value(table: str, gnn: str, metric: str, parts: int, overlap: float | None) -> float:
+    return float(printed(table, gnn, metric, parts, overlap)["value"].mean())
+
+
+def gcn_on_reddit(context: Context) -> Gcn:
+    """Fitted on the single machine (compute) and on 3 workers without overlap (the average)."""
+    workers, notes = _workers(context, "table2", "reddit", (3, 5))
+    (single,) = gcn_epochs(context, [counts("reddit", 1)])
+    epochs = _printed_value("table2", "KW-GCN", "training_time", 1, None) / EPOCH_S
+    slow = EPOCH_S / single.seconds
+    isolated = _printed_value("table2", "KW-GCN", "training_time", 3, 0.0) / epochs
+    modelled = {parts: average_seconds(context, "reddit", parts) for parts in (3, 5)}
+    factor = (isolated - slow * workers[3, 0.0, "max"].seconds) / modelled[3]
+    said = (
+        f"KW-GCN takes {epochs:.0f} epochs in every row ({EPOCH_S:.0f} s an epoch on one machine, Sec. 1); "
+        f"modelled compute x {slow:.3g}, fitted on the single machine",
+        f"the parameter average takes {factor:.3g} times what the modelled link needs, fitted on 3 workers at 0 %",
+        "KW-GCN's memory is the ledger's, with no constant; the fullest worker is the slowest",
+    )
+    averages = {parts: factor * value for parts, value in modelled.items()}
+    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*said, *notes))
+
+
+def gcn_on_amazon(context: Context) -> Gcn:
+    """Machine and average as fitted on Reddit; the number of epochs is fitted on the row without overlap."""
+    reddit = gcn_on_reddit(context)
+    workers, notes = _workers(context, "table3", "amazon2m", (5,))
+    factor = reddit.average_s[5] / average_seconds(context, "reddit", 5)
+    average = factor * average_seconds(context, "amazon2m", 5)
+    epoch = reddit.slow * workers[5, 0.0, "max"].seconds + average
+    epochs = _printed_value("table3", "KW-GCN", "training_time", 5, 0.0) / epoch
+    said = (
+        f"{epochs:.0f} epochs in every row, fitted on the row without overlap; machine and average as fitted on Reddit"
+    )
+    return Gcn(workers, reddit.slow, epochs, {5: average}, (said, *reddit.notes[:2], *notes))
+
+
+def _workers(
+    context: Context, table: str, name: str, parts: tuple[int, ...]
+) -> tuple[dict[tuple[int, float, str], Epoch], list[str]]:
+    """Epochs of the least and fullest workers of every row; how much they hold is fitted at 0 %."""
+    mean = dict(zip(parts, gcn_epochs(context, [counts(name, count) for count in parts]), strict=True))
+    wanted, notes = dict[tuple[int, float, str], Counts](), []
+    for count in parts:
+        cells = printed(table, "KW-GCN", "gpu_memory_allocated", count, 0.0)
+        scales = dict(zip(cells["bound"], load.GB * cells["value"] / mean[count].peak_bytes, strict=True))
+        wanted |= {(count, o, bound): counts(name, count, o, s) for o in OVERLAPS for bound, s in scales.items()}
+        said = " and ".join(f"{scale:.2f}" for scale in scales.values())
+        notes.append(
+            f"{name}, {count} workers: least and fullest hold {said} of the mean, by the memory printed without overlap"
+        )
+    return dict(zip(wanted, gcn_epochs(context, list(wanted.values())), strict=True)), notes
+
+
+def sage_bytes(name: str, parts: int, overlap: float, bound: str = "") -> float:
+    """Memory of a GraphSAGE worker: a constant of the graph, and a slope on the bytes of features and edges.
+
+    The slope is fitted on Reddit's single machine and 3 workers without overlap, the constant on 3 (Reddit) or 20
+    (Amazon2M) workers without overlap. How much the least ("min") and the fullest ("max") worker hold is fitted on the
+    rows without overlap of as many workers; "" is the mean worker, or the only number printed.
+    """
+    memory = "gpu_memory_allocated"
+    one, three = counts("reddit", 1).nbytes, counts("reddit", 3).nbytes
+    drop = _printed_value("table2", "GraphSAGE", memory, 1, None) - _printed_value(
+        "table2", "GraphSAGE", memory, 3, 0.0
+    )
+    slope = load.GB * drop / (one - three)
+    table, base = ("table2", 3) if name == "reddit" else ("table4", 20)
+    fitted = load.GB * _printed_value(table, "GraphSAGE", memory, base, 0.0)
+    constant = fitted - slope * counts(name, base).nbytes
+    scale = 1.0
+    if bound:
+        cells = printed(table, "GraphSAGE", memory, parts, 0.0)
+        isolated = load.GB * float(cells.loc[cells["bound"] == bound, "value"].iloc[0])
+        scale = (isolated - constant) / (slope * counts(name, parts).nbytes)
+    return constant + scale * slope * counts(name, parts, overlap).nbytes

@@ -1,0 +1,29 @@
+"""Sylvie (Zhang et al.): all its tables and figures by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reports.core.context import Context
+from reports.core.table import Plot, Table
+from reports.sylvie._curves import figure8, figure9
+from reports.sylvie._figures import figure1, figure2, figure5, figure6, figure7, figure10
+from reports.sylvie._scores import table1, table2, table4
+from reports.sylvie._times import table3
+
+TABLES: dict[str, Callable[[Context], Table]] = {
+    "table1": table1,
+    "table2": table2,
+    "table3": table3,
+    "table4": table4,
+}
+FIGURES: dict[str, Callable[[Context], Plot]] = {
+    "figure1": figure1,
+    "figure2": figure2,
+    "figure5": figure5,
+    "figure6": figure6,
+    "figure7": figure7,
+    "figure8": figure8,
+    "figure9": figure9,
+    "figure10": figure10,
+}

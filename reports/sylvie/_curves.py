@@ -1,0 +1,103 @@
+"""Sylvie's figures with accuracies: 8 (convergence and staleness) and 9 (bits)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reports.core import load
+from reports.core.context import Context
+from reports.core.predict import Seconds
+from reports.core.table import Ordering, Plot, Row
+from reports.core.testbeds import SMALL_SAID, epochs_of, select, timed, value
+from reports.core.train import accuracies
+from reports.draw.charts import colours_of, curves, grouped, split, stacked
+from reports.draw.drawing import panels
+from reports.sylvie._figures import BOUNDARY, single, single_fit
+from reports.sylvie._scores import parts_of_training, settings
+
+STALE = {
+    "DGL": "vanilla",
+    "Sylvie-S": "sylvie-s:bits=1:side=fp16",
+    "Sylvie-A, eps 2": "sylvie-a:bits=1:side=fp16:staleness=2",
+    "Sylvie-A, eps 5": "sylvie-a:bits=1:side=fp16:staleness=5",
+    "Sylvie-A": "sylvie-a:bits=1:side=fp16",
+}
+BITS = {"FP32": "vanilla", **{f"{b} bits": f"sylvie-s:bits={b}:side=fp16" for b in (16, 8, 4, 2)}}
+BITS["1 bit"] = "sylvie-s:bits=1:side=fp16"
+
+
+def figure8(context: Context) -> Plot:
+    """Accuracy against epochs with stale rows and periodic synchronisation, Reddit."""
+    key, paths = "sylvie/figure8", context.figure_paths("sylvie/figure8")
+    run = accuracies(
+        context, "reddit", STALE, parts=parts_of_training(context), model=settings(context, "reddit", "GraphSAGE"),
+        epochs=epochs_of("reddit"), seeds=1,
+    )  # fmt: skip
+    with panels(paths, 1) as (axes,):
+        curves(axes, {name: run.curve(name) for name in STALE}, colours_of(STALE))
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("test accuracy (%)")
+    ours: dict[str, float | None] = {name: run.early(name) for name in STALE}
+    ahead = (
+        ("stale rows slow training down", ("DGL", "Sylvie-A")),
+        ("one bit does not", ("Sylvie-S", "Sylvie-A")),
+        ("synchronising helps, more the more often", ("Sylvie-A, eps 2", "Sylvie-A, eps 5", "Sylvie-A")),
+    )
+    orderings = [
+        run.ordering(f"early accuracy: {text}, {run.where}", {name: name for name in chain}, values=ours)
+        for text, chain in ahead
+    ]
+    level = {"DGL": "DGL", "Sylvie-S": "Sylvie-S"}
+    orderings.append(run.ordering(f"early accuracy: one bit is level, {run.where}", level, "demanded", values=ours))
+    return Plot(
+        key=key, title="Sylvie Fig. 8: convergence with bounded staleness, Reddit",
+        caption=f"Test accuracy during training; {run.data or 'the real graph'}.", paths=paths,
+        orderings=tuple(orderings), assumptions=(run.said, SMALL_SAID, "early: mean over the first half of the epochs"),
+    )  # fmt: skip
+
+
+def figure9(context: Context) -> Plot:
+    """Epoch and accuracy against bits, Yelp on one server."""
+    key, fit = "sylvie/figure9", single_fit(context)
+    bed, paths = single(context, "yelp"), context.figure_paths("sylvie/figure9")
+    times = dict(zip(BITS, bed.all_seconds([(m, fit, None) for m in BITS.values()], "bits"), strict=True))
+    rows = _bits(times)
+    printed = {row.label.partition(", ")[2]: row.published or 0.0 for row in rows if row.quantity == "epoch time"}
+    run = accuracies(
+        context, "yelp", BITS, parts=8, model=settings(context, "yelp", "GraphSAGE"), epochs=epochs_of("yelp"), seeds=1
+    )
+    with panels(paths, 2, columns=2) as (left, right):
+        stacked(left, {name: split(seconds) for name, seconds in times.items()}, printed)
+        left.tick_params(axis="x", labelrotation=30)
+        scores = {"test score": [run.mean(name) for name in BITS]}
+        grouped(right, list(BITS), scores, {"test score": (0.35, 0.35, 0.35)})
+        right.tick_params(axis="x", labelrotation=30)
+        right.set_ylabel("F1-micro (%)")
+    order = tuple(BITS)
+    return Plot(
+        key=key, title="Sylvie Fig. 9: bits, Yelp on one server",
+        caption=f"Simulated epochs, hollow: printed. Accuracy: {run.data or 'the real graph'}.",
+        paths=paths, rows=rows,
+        orderings=(
+            Ordering(text="communication falls with the bits", expected=order,
+                     ours=tuple(times[n].comm for n in order)),
+        ),
+        assumptions=(fit.text(), BOUNDARY, run.said, SMALL_SAID),
+    )  # fmt: skip
+
+
+def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
+    """What Sec. 4.3 prints of Yelp's epoch on one server; that of 1 bit follows from printed reductions."""
+    text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", partitions=8.0)
+    whole, comm = (value(text, setting="fp32", metric=m) for m in ("epoch_time", "epoch_time_comm"))
+    cut, less = (value(text, setting="1-bit", metric=f"{m}_time_reduction") for m in ("epoch", "comm"))
+    half = 100 * (1 - times["16 bits"].comm / times["FP32"].comm)
+    note = "the device profile's compute and quantisation are too quick: 0.09 s are printed outside communication"
+    return (
+        timed("Yelp, FP32", "epoch time", whole, times["FP32"].epoch, fitted=True),
+        timed("Yelp, FP32", "communication", comm, times["FP32"].comm, conflict="SY6"),
+        timed("Yelp, 1 bit", "epoch time", whole * (1 - cut / 100), times["1 bit"].epoch, note=note),
+        timed("Yelp, 1 bit", "communication", comm * (1 - less / 100), times["1 bit"].comm, note=note),
+        Row(label="Yelp, FP16", quantity="communication saved", unit="%", how="simulated", ours=half,
+            published=value(text, setting="fp16", metric="comm_time_reduction"), note="printed: almost by half"),
+    )  # fmt: skip

@@ -1,0 +1,244 @@
+"""Makes the tables and figures of a report in worker processes, keeps them by content, and sums them up.
+
+An item lies in `<out>/<paper>/<name>.json` with the hash of everything it came from; where that hash still holds,
+nothing is made again. Beside it lie the same table as Markdown, CSV and LaTeX, or the figure.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import torch
+
+from harness.datasets import data_folder
+from harness.errors import HaloscopeError, InputError
+from harness.machine import Died, cache_root, code_version, each
+from harness.running.results import write_atomically
+from reports.core.context import COMPUTING, ROOT, Context, versions
+from reports.core.load import PUBLISHED
+from reports.core.table import Item, Plot, Table, shared_stand_ins
+from reports.whole.papers import PAPERS, everything
+
+FORMAT = 1
+TABLE_SUFFIXES = (".md", ".csv", ".tex")
+DRAWING = ("matplotlib", "pandas")
+EXPECTED_S = 15.0  # of an item that was never made
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table or figure of a report, or why there is none. `seconds` is what it took to make."""
+
+    key: str
+    item: Item | None
+    message: str = ""
+    seconds: float = 0.0
+    reused: bool = False
+
+    @property
+    def paper(self) -> str:
+        """The key of its paper."""
+        return self.key.partition("/")[0]
+
+
+class Kept(msgspec.Struct):
+    """The file of one item."""
+
+    format: int
+    made_of: str
+    kind: Literal["table", "plot", "failed"]
+    seconds: float
+    item: msgspec.Raw
+    message: str = ""
+
+
+def made_of(key: str, context: Context) -> str:
+    """Hash of what an item comes from: sources, libraries, all printed numbers, the budget, the graphs there are."""
+    digest = hashlib.sha256(f"{FORMAT} {key} {context.seconds} {context.full} ".encode())
+    digest.update(f"{code_version('harness', 'sims')} {versions(*COMPUTING, *DRAWING)} ".encode())
+    for name in sorted(sources(PAPERS[key.partition("/")[0]].module)):
+        digest.update(name.encode() + _source(name).read_bytes())
+    for path in sorted(PUBLISHED.iterdir()):  # papers read each other's
+        digest.update(path.name.encode() + path.read_bytes())
+    for path in sorted(data_folder().rglob("*")):
+        if path.is_file():
+            state = path.stat()
+            digest.update(f"{path.relative_to(data_folder())} {state.st_size} {state.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+@cache
+def sources(module: str) -> frozenset[str]:
+    """A module of this package with all modules of it that it imports, and those import."""
+    found, waiting = set[str](), [module, "reports.core.table"]
+    while waiting:
+        name = waiting.pop()
+        if name in found or not name.startswith("reports.") or not _source(name).is_file():
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse(_source(name).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names]
+    return frozenset(found)
+
+
+def _source(module: str) -> Path:
+    place = ROOT.joinpath(*module.split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+def find(key: str, context: Context) -> Entry | None:
+    """The finished item of a key where it is there, whole and still true."""
+    kept = _kept(_place(key, context))
+    if kept is None or kept.kind == "failed" or kept.made_of != made_of(key, context):
+        return None
+    item = _decoded(kept, context.out)
+    paths = item.paths if isinstance(item, Plot) else tuple(_beside(key, context, suffix) for suffix in TABLE_SUFFIXES)
+    if not all(path.is_file() for path in paths):
+        return None
+    return Entry(key, item, seconds=kept.seconds, reused=True)
+
+
+def expected_seconds(key: str, context: Context) -> float:
+    """What making an item took last time, whatever it was made of; `EXPECTED_S` where it never was."""
+    kept = _kept(_place(key, context))
+    return EXPECTED_S if kept is None else kept.seconds
+
+
+def produce(
+    keys: Sequence[str], context: Context, jobs: int, force: bool, begin: Callable[[int], None]
+) -> Iterator[Entry]:
+    """Every item as it is there: first the finished ones, then the others as workers are done with them.
+
+    `begin` is called with the number of items that have to be made, before any is.
+    """
+    found = {} if force else {key: entry for key in keys if (entry := find(key, context)) is not None}
+    todo = [key for key in keys if key not in found]
+    begin(len(todo))
+    yield from found.values()
+    if not todo:
+        return
+    call = partial(make, context=context, stamps={key: made_of(key, context) for key in todo})
+    if jobs == 1 or len(todo) == 1:
+        yield from (_read(key, call(key), context) for key in todo)
+        return
+    for key, answer in each(call, todo, min(jobs, len(todo)), lambda _: True):
+        yield _read(key, "its process died" if isinstance(answer, Died) else answer, context)
+
+
+def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:
+    """Make one item and write its files, in this process; answers "" or why it could not be made.
+
+    Args:
+        stamps: `made_of` by key, from before: what changes while the item is made has it made again.
+    """
+    begin, stamp = time.monotonic(), stamps[key]
+    context = replace(context, out=context.out.absolute(), asked={})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as many items at a time as there are cores
+    try:
+        item = everything()[key](context)
+        if item.key != key:
+            raise ValueError(f"the function of {key} answered {item.key}")
+    except Exception as error:
+        said = _said(error)
+        _write(key, context, stamp, "failed", None, time.monotonic() - begin, said)
+        return said
+    finally:
+        torch.set_num_threads(threads)
+    shared = tuple(line for line in shared_stand_ins(item.rows) if line not in item.assumptions)
+    item = replace(
+        item,
+        commands=tuple(dict.fromkeys([*item.commands, *context.asked])),
+        assumptions=(*item.assumptions, *shared),
+    )
+    _place(key, context).parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(item, Table):
+        for suffix, text in zip(TABLE_SUFFIXES, (item.markdown(), item.csv(), item.latex()), strict=True):
+            write_atomically(_beside(key, context, suffix), text.encode())
+    else:
+        item = replace(item, paths=tuple(path.absolute().relative_to(context.out) for path in item.paths))
+    _write(key, context, stamp, "table" if isinstance(item, Table) else "plot", item, time.monotonic() - begin)
+    return ""
+
+
+def _said(error: Exception) -> str:
+    """One line; where in the source for what nobody meant to raise."""
+    if isinstance(error, HaloscopeError):
+        return " ".join(str(error).split())
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(at.filename).name}:{at.lineno}"
+    return " ".join(f"{type(error).__name__}: {error} ({where}; a defect)".split())
+
+
+def _place(key: str, context: Context) -> Path:
+    return context.out / f"{key}.json"
+
+
+def _beside(key: str, context: Context, suffix: str) -> Path:
+    return context.out / f"{key}{suffix}"
+
+
+def _kept(path: Path) -> Kept | None:
+    try:
+        kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return kept if kept.format == FORMAT else None
+
+
+def _write(
+    key: str, context: Context, stamp: str, kind: str, item: Item | None, seconds: float, message: str = ""
+) -> None:
+    content = msgspec.json.encode(item, enc_hook=_plain)
+    kept = {"format": FORMAT, "made_of": stamp, "kind": kind, "seconds": seconds, "message": message}
+    place = _place(key, context)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(place, msgspec.json.encode({**kept, "item": msgspec.Raw(content)}))
+
+
+def _plain(value: Any) -> Any:
+    """Paths and numpy's numbers as JSON has them."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} in a table")
+
+
+def _decoded(kept: Kept, out: Path) -> Item:
+    if kept.kind == "table":
+        return msgspec.json.decode(kept.item, type=Table)
+    plot = msgspec.json.decode(kept.item, type=Plot, dec_hook=lambda kind, value: kind(value))
+    return replace(plot, paths=tuple(out / path for path in plot.paths))
+
+
+def _read(key: str, message: str, context: Context) -> Entry:
+    kept = _kept(_place(key, context))
+    if message or kept is None:
+        return Entry(key, None, message or "its file cannot be read", 0.0 if kept is None else kept.seconds)
+    return Entry(key, _decoded(kept, context.out), seconds=kept.seconds)
+
+
+def check_places(out: Path) -> None:
+    """Raise InputError where the report or its cache cannot be written, before work is spent on it."""
+    for folder in (out, cache_root()):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write {folder}: {error.strerror}") from None
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"cannot write {folder}: it is not writable")

@@ -1,0 +1,178 @@
+"""Clusters read from TOML, by name or path, with changes on one line; and the clusters that model labs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from harness.config import PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
+from harness.errors import InputError
+from sims import units
+from sims.cluster import _overrides as overrides
+from sims.cluster._cluster import LINKS, Cluster, LinkSpec
+from sims.cluster._software import read_transport
+from sims.cluster._stragglers import read_stragglers
+from sims.units import Quantity, Table
+
+CLUSTERS = Path(__file__).with_name("presets")
+
+_TIERS = {
+    "loopback": "loopback",
+    "peer": "nvlink",
+    "mesh": "nvlink",
+    "nic": "ethernet",
+    "rack": "rack",
+    "spine": "rack",
+}
+
+
+def known_clusters() -> list[str]:
+    """Names of the clusters that come with haloscope, sorted."""
+    return units.known(CLUSTERS)
+
+
+def load_cluster(name_or_path: str | Path) -> Cluster:
+    """A cluster by name, from a TOML file, or of a lab; `NAME:KEY=VALUE:...` changes keys of a file (`_overrides`).
+
+    Raises:
+        InputError: unknown name, unreadable file, unknown key, bad unit, counts that do not divide, or links that the
+            transport lacks.
+    """
+    if is_lab(str(name_or_path)):
+        return of_lab(parse_lab(str(name_or_path)))
+    name, changes = overrides.split(str(name_or_path))
+    path = units.find(name, "cluster", CLUSTERS)
+    top = overrides.changed(units.read_toml(path, "cluster"), changes)
+    hosts, links = top.needed("hosts"), top.needed("links")
+    devices = hosts.integer("devices", 1)
+    count = hosts.integer("count")
+    mesh = links.table("mesh")
+    cluster = Cluster(
+        name=":".join([top.text("name", path.stem), *changes]),
+        summary=top.text("summary", ""),
+        reference=top.text("reference", ""),
+        hosts=count,
+        devices=devices,
+        profiles=_profiles(hosts, overrides.paths_from(changes, path), count, devices),
+        devices_per_switch=hosts.integer("devices_per_switch", 0, minimum=0),
+        nics=hosts.integer("nics", 1),
+        nics_on=hosts.text("nics_on", "root", choices=("root", "switch")),
+        mesh_groups=mesh.integer("groups", 1) if mesh is not None else 1,
+        per_rack=hosts.integer("per_rack", 0, minimum=0),
+        ranks_per_host=hosts.integer("ranks_per_host", devices),
+        spread=hosts.flag("spread"),
+        cores=hosts.integer("cores", 0, minimum=0),
+        links=_links(links),
+        transport=read_transport(top.needed("transport")),
+        stragglers=read_stragglers(top.table("stragglers")),
+    )
+    hosts.close()
+    top.close()
+    _check(cluster, f"cluster file {path.name}")
+    return cluster
+
+
+def of_lab(lab: LabSpec) -> Cluster:
+    """The cluster that models a lab: its hosts are one machine, as `lab.calibration` measured it (else as `local` is).
+
+    A host's link carries frames, so payload gets PAYLOAD_SHARE of its rate. What is not shaped is as fast as
+    this machine's loopback. All bytes between hosts are copied by the machine's cores, which is the spine.
+
+    Raises:
+        InputError: the calibration folder has no cluster file, or a bad one.
+    """
+    machine = load_cluster(Path(lab.calibration, "cluster.toml") if lab.calibration else "local")
+    copying = machine.links["loopback"]
+    fast, none = copying.bandwidth.value, Quantity(0.0, "measured")
+    rates = tuple(fast if rate is None else PAYLOAD_SHARE * rate for rate in lab.rates)
+    half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
+    return replace(
+        machine,
+        name=lab.name,
+        summary=f"{lab.hosts} hosts on one machine: {machine.summary}",
+        hosts=lab.hosts,
+        ranks_per_host=lab.ranks_per_host,
+        per_rack=1 if lab.hosts > 1 else 0,
+        links={
+            "loopback": copying,
+            "nic": LinkSpec(Quantity(max(rates), "datasheet"), half, "ethernet"),
+            "spine": LinkSpec(copying.bandwidth, none, "ethernet"),
+        },
+        one_machine=True,
+        nic_rates=rates,
+    )
+
+
+def _profiles(hosts: Table, folder: Path, count: int, devices: int) -> tuple[str, ...]:
+    """`device` of a cluster file as one profile per device: "NAME", or "NAME x COUNT, NAME x COUNT".
+
+    The counts cover the devices of one host, every host being alike, or those of all hosts in order. A profile's name
+    stays as it is; a profile's path is relative to `folder`.
+    """
+    names: list[str] = []
+    for entry in hosts.text("device").split(","):
+        name, by, times = entry.strip().rpartition(" x ")
+        if by and not times.strip().isdigit():
+            raise InputError(f"{hosts.where}.device: {entry.strip()!r} is not a profile, or PROFILE x COUNT")
+        name = (name if by else times).strip()
+        names += [str(folder / name) if name.endswith(".toml") else name] * (int(times) if by else 1)
+    if len(names) == 1:
+        return tuple(names)
+    if len(names) not in (devices, count * devices):
+        raise InputError(
+            f"{hosts.where}.device: lists {len(names)} devices; a host has {devices}, all hosts {count * devices}"
+        )
+    return tuple(names)
+
+
+def _links(table: Table) -> dict[str, LinkSpec]:
+    links = {}
+    for kind in LINKS:
+        row = table.table(kind)
+        if row is None:
+            continue
+        if kind == "mesh":
+            row.integer("groups", 1)
+        default = _TIERS.get(kind, "pcie")
+        links[kind] = LinkSpec(
+            row.quantity("bandwidth", "bandwidth"), row.quantity("latency", "time"), row.text("tier", default)
+        )
+        row.close()
+    table.close()
+    return links
+
+
+def _check(cluster: Cluster, where: str) -> None:
+    """Raise InputError when a pair of ranks would have no path, or counts do not fit each other."""
+    links, missing = cluster.links, []
+    if not cluster.transport.staged and "bus" not in links:
+        missing.append("bus (nccl moves device memory)")
+    if cluster.transport.staged and cluster.ranks_per_host > 1 and "loopback" not in links:
+        missing.append(f"loopback ({cluster.transport.kind} between ranks of one host)")
+    if cluster.hosts > 1 and "nic" not in links:
+        missing.append("nic (there are several hosts)")
+    if cluster.racks > 1 and not {"rack", "spine"} & set(links):
+        missing.append("rack or spine (there are several racks)")
+    if cluster.devices_per_switch and "switch" not in links:
+        missing.append("switch (hosts.devices_per_switch)")
+    if missing:
+        raise InputError(f"{where}: links: missing {', '.join(missing)}")
+    for kind, needs, given in (
+        ("switch", "hosts.devices_per_switch", cluster.devices_per_switch),
+        ("rack", "hosts.per_rack", cluster.per_rack),
+        ("spine", "hosts.per_rack", cluster.per_rack),
+    ):
+        if kind in links and not given:
+            raise InputError(f"{where}: links.{kind} needs {needs}")
+    switches = cluster.devices / cluster.devices_per_switch if cluster.devices_per_switch else 1
+    for name, parts, of in (
+        ("hosts.devices_per_switch", switches, cluster.devices),
+        ("hosts.nics", cluster.nics, cluster.devices),
+        ("links.mesh.groups", cluster.mesh_groups, cluster.devices),
+    ):
+        if parts != int(parts) or of % int(parts):
+            raise InputError(f"{where}: {name} does not deal {of} devices in equal blocks")
+    if "mesh" in links and cluster.mesh_groups == cluster.devices:
+        raise InputError(f"{where}: links.mesh joins groups of at least two devices")
+    if cluster.nics_on == "switch" and (not cluster.devices_per_switch or cluster.nics % int(switches)):
+        raise InputError(f'{where}: hosts.nics_on = "switch" needs switches, each with as many of the nics')

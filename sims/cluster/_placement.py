@@ -1,0 +1,275 @@
+"""Ranks on the hosts and devices of a cluster, the directed links there, and the links that each transfer crosses.
+
+Links are numbered from 0 in blocks by kind. A route is two half routes, the sender's and the receiver's; which ones
+depends only on how the two ranks are related (see `_relations`), so that a table of a few rows per rank holds all
+routes. Everything is computed for whole arrays of rank pairs at a time. How long a transfer takes is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.errors import InputError
+from sims.cluster._cluster import Cluster
+from sims.cluster._relations import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, lanes, relations, sums
+
+Ints = np.ndarray  # int32 [n]
+
+NO_LINK = -1
+"""Fills routes shorter than their table is wide."""
+
+PAIRS = 1 << 20
+"""Pairs of ranks that are related to each other at a time."""
+
+
+class Placement:
+    """`size` ranks on a cluster.
+
+    Attributes:
+        host, device: int32 [size], where each rank sits; devices are numbered inside their host.
+        switch, nic: int32 [size], PCIe switch and network adapter of each rank, numbered inside their host.
+        rack: int32 [size].
+        profile_of: the device profile of each rank, by name or path.
+        capacity: float64 [links], bytes/s of every directed link.
+        latency_s: float64 [links], seconds for crossing it.
+        names: the links' names, such as "host0.nic.tx".
+        halves: int32 [rows, width], the half routes, padded with NO_LINK; row 0 is empty. See `lanes`.
+        staged: messages start and end in host memory, away from the devices.
+        ranks_on_host: int64 [hosts].
+    """
+
+    def __init__(self, cluster: Cluster, size: int) -> None:
+        self.cluster, self.size = cluster, size
+        per_host = -(-size // cluster.hosts) if cluster.spread else cluster.ranks_per_host
+        ranks = np.arange(size, dtype=np.int32)
+        self.host: Ints = ranks // per_host
+        self.slot: Ints = ranks % per_host  # among the ranks of its host
+        self.device: Ints = self.slot % cluster.devices
+        self.switch: Ints = self.device // (cluster.devices_per_switch or cluster.devices)
+        self.nic: Ints = self.device // (cluster.devices // cluster.nics)
+        self.rack: Ints = self.host // (cluster.per_rack or cluster.hosts)
+        self.profile_of = [
+            cluster.profile(h, d) for h, d in zip(self.host.tolist(), self.device.tolist(), strict=True)
+        ]  # fmt: skip
+        self.ranks_on_host = np.bincount(self.host)
+        self.staged = cluster.transport.staged
+        self.names: list[str] = []
+        self._capacity: list[float] = []
+        self._latency: list[float] = []
+        self._slots = min(per_host, size)
+        self._places = self._where()
+        self._lay_links()
+        self.capacity = np.asarray(self._capacity)
+        self.latency_s = np.asarray(self._latency)
+        self.halves = self._half_routes()
+        self._half_latency = np.where(self.halves >= 0, self.latency_s[self.halves], 0.0).sum(axis=1)
+        self._half_capacity = np.where(self.halves >= 0, self.capacity[self.halves], np.inf).min(axis=1)
+
+    def _where(self) -> Places:
+        """What tells how ranks are related; through host memory no link between devices counts."""
+        cluster, joined = self.cluster, () if self.staged else self.cluster.links
+        mesh = (
+            self.device // (cluster.devices // cluster.mesh_groups) if "mesh" in joined else np.full_like(self.host, -1)
+        )
+        switched = bool(cluster.devices_per_switch) and not self.staged and "peer" not in joined
+        inside = PEER if "peer" in joined else HOST
+        return Places(self.host, self.rack, self.switch, self.device, self.slot, mesh, inside, switched, self._slots)
+
+    def _lay_links(self) -> None:
+        """Number the links; every `self._<kind>_<direction>` is int32 [size], each rank's link of that kind."""
+        cluster, hosts = self.cluster, range(int(self.host.max()) + 1)
+        devices = [f"host{h}.device{d}" for h in hosts for d in range(cluster.devices)]
+        switches = int(self.switch.max()) + 1
+        nic = [f"{i}" if cluster.nics > 1 else "" for i in range(cluster.nics)]
+        each_host = [f"host{h}" for h in hosts]
+        slot = self.host * cluster.devices + self.device
+        self._bus = self._pair("bus", [f"{d}.bus" for d in devices], slot)
+        self._switch = self._pair(
+            "switch", [f"{h}.switch{s}" for h in each_host for s in range(switches)], self.host * switches + self.switch
+        )
+        self._peer = self._pair("peer", [f"{d}.peer" for d in devices], slot)
+        self._root = self._pair("root", [f"{h}.root" for h in each_host], self.host)
+        self._nic = self._pair(
+            "nic", [f"{h}.nic{i}" for h in each_host for i in nic], self.host * cluster.nics + self.nic, ("tx", "rx")
+        )
+        for host, rate in enumerate(cluster.nic_rates[: len(hosts)]):
+            for link in {int(end[r]) for end in self._nic for r in np.flatnonzero(self.host == host)}:
+                self._capacity[link] = rate
+        self._rack = self._pair("rack", [f"rack{r}" for r in range(int(self.rack.max()) + 1)], self.rack)
+        self._loopback = self._block("loopback", [f"{h}.loopback" for h in each_host], self.host)
+        self._spine = self._block("spine", ["spine"], np.zeros(self.size, np.int32))
+        self._mesh = self._block("mesh", self._mesh_names(each_host), self.host * len(self._mesh_pairs()))
+        self._process = (self._processes("tx"), self._processes("rx"))
+
+    def _mesh_pairs(self) -> list[tuple[int, int]]:
+        """Ordered pairs of devices of a host that a mesh link joins: all pairs of a group."""
+        each, devices = self.cluster.devices // self.cluster.mesh_groups, range(self.cluster.devices)
+        return [(a, b) for a in devices for b in devices if a // each == b // each and a != b]
+
+    def _mesh_names(self, hosts: list[str]) -> list[str]:
+        return [f"{host}.device{a}.mesh.device{b}" for host in hosts for a, b in self._mesh_pairs()]
+
+    def _pair(
+        self, kind: str, owners: list[str], of_rank: Ints, ends: tuple[str, str] = ("up", "down")
+    ) -> tuple[Ints, Ints]:
+        """Two directed links per owner."""
+        out, back = ([f"{owner}.{end}" for owner in owners] for end in ends)
+        return self._block(kind, out, of_rank), self._block(kind, back, of_rank)
+
+    def _block(self, kind: str, names: list[str], of_rank: Ints) -> Ints:
+        """One directed link per name; answers the number of every rank's, or NO_LINK where the cluster has none."""
+        link = self.cluster.links.get(kind)
+        if link is None:
+            return np.full(self.size, NO_LINK, np.int32)
+        return self._lay(names, link.bandwidth.value, link.latency.value, of_rank)
+
+    def _processes(self, end: str) -> Ints:
+        """One link per rank for what its process can move."""
+        ceiling = self.cluster.transport.process
+        if ceiling is None:
+            return np.full(self.size, NO_LINK, np.int32)
+        names = [f"rank{r}.process.{end}" for r in range(self.size)]
+        return self._lay(names, ceiling.value, 0.0, np.arange(self.size))
+
+    def _lay(self, names: list[str], bandwidth: float, latency: float, of_rank: Ints) -> Ints:
+        first = len(self.names)
+        self.names += names
+        self._capacity += [bandwidth] * len(names)
+        self._latency += [latency] * len(names)
+        return (of_rank + first).astype(np.int32)
+
+    def _half_routes(self) -> np.ndarray:
+        """The empty row; per relation every sender's row, then every receiver's; then a row per mesh pair."""
+        (process_out, process_in), (bus_up, bus_down) = self._process, self._bus
+        out, back = [self._nic[0]], [self._nic[1]]
+        if not self.staged:
+            inner_up, inner_down = [self._switch[0], self._root[0]], [self._root[1], self._switch[1]]
+            across = ([bus_up, *inner_up], [*inner_down, bus_down])
+            if self.cluster.nics_on == "root":
+                out, back = [*inner_up, *out], [*back, *inner_down]
+            out, back = [bus_up, *out], [*back, bus_down]
+        else:
+            across = ([self._loopback], [])
+        core = [*out, self._rack[0], self._spine], [self._rack[1], *back]
+        nowhere, peer = np.full(self.size, NO_LINK, np.int32), ([self._peer[0]], [self._peer[1]])
+        rows: list[Sequence[Ints]] = [[nowhere[:1]], [nowhere], [nowhere]]
+        for head, tail in (([], []), peer, ([bus_up], [bus_down]), across, (out, back), core):
+            rows += [[process_out, *head], [*tail, process_in]]
+        if "mesh" in self.cluster.links:
+            number = np.full((self.cluster.devices, self.cluster.devices), NO_LINK, np.int32)
+            number[tuple(np.transpose(self._mesh_pairs()))] = np.arange(len(self._mesh_pairs()))
+            to = number[self.device][:, np.arange(self._slots) % self.cluster.devices]
+            pair = np.where(to >= 0, self._mesh[:, None] + to, np.int32(NO_LINK)).ravel().astype(np.int32)
+            rows.append([np.repeat(process_out, self._slots), pair])
+        return _padded(rows)
+
+    def relations(self, src: Ints, dst: Ints) -> np.ndarray:
+        """How src[i] and dst[i] are related: int8 [n], indices into `_relations.RELATIONS`."""
+        found: np.ndarray = relations(self._places, src, dst)
+        return found
+
+    def lanes(self, src: Ints, dst: Ints) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of `halves` that messages src[i] -> dst[i] cross, the sender's and the receiver's: two int32 [n]."""
+        head, tail = np.empty(len(src), np.int32), np.empty(len(src), np.int32)
+        lanes(self._places, src, dst, head, tail)
+        return head, tail
+
+    def routes(self, src: Ints, dst: Ints) -> np.ndarray:
+        """Links that messages src[i] -> dst[i] cross, in order: int32 [n, width], padded with NO_LINK.
+
+        A message of a rank to itself crosses none.
+        """
+        head, tail = self.lanes(src, dst)
+        return np.concatenate([self.halves[head], self.halves[tail]], axis=1)
+
+    def copy_routes(self, ranks: Ints, to_host: bool) -> np.ndarray:
+        """Links that copies between devices and host memory cross, int32 [n, width]; all NO_LINK without bus."""
+        end = 0 if to_host else 1
+        columns = [self._bus[end], self._switch[end], self._root[end]]
+        crossed = [c for c in columns if (c != NO_LINK).any()] or columns[:1]
+        return np.stack([column[ranks] for column in (crossed if to_host else crossed[::-1])], axis=1)
+
+    def latencies(self, routes: np.ndarray) -> np.ndarray:
+        """Seconds before the first byte of every route arrives: the sum over its links, float64 [n]."""
+        total: np.ndarray = np.where(routes >= 0, self.latency_s[np.maximum(routes, 0)], 0.0).sum(axis=1)
+        return total
+
+    def lane_latencies(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """`latencies` of the routes of two arrays of lanes, float64 [n]."""
+        total = np.empty(len(head))
+        sums(self._half_latency, head, tail, total)
+        return total
+
+    def lane_capacities(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """Bytes/s of the slowest link of each route, float64 [n]; inf for a route without links."""
+        total: np.ndarray = np.minimum(self._half_capacity[head], self._half_capacity[tail])
+        return total
+
+    def route(self, src: int, dst: int) -> list[int]:
+        """Links that a message src -> dst crosses, in order; empty for src = dst."""
+        return [int(link) for link in self._one(src, dst)[0] if link != NO_LINK]
+
+    def latency(self, src: int, dst: int) -> float:
+        """Seconds of latency from src to dst; 0 for src = dst."""
+        return float(self.latencies(self._one(src, dst))[0])
+
+    def tier(self, src: int, dst: int) -> str:
+        """Name of the kind of link that src -> dst is counted under; "self" for src = dst."""
+        relation = self.relations(np.asarray([src]), np.asarray([dst]))
+        return self._tier_of()[int(relation[0])]
+
+    def tier_matrix(self, size: int | None = None) -> tuple[tuple[str, ...], np.ndarray]:
+        """Tier names, and int8 [size, size] of indices into them by (from, to); -1 on the diagonal.
+
+        `size` takes the first ranks only; all by default.
+        """
+        size = self.size if size is None else size
+        tier_of = self._tier_of()
+        names = tuple(dict.fromkeys(name for relation, name in tier_of.items() if relation != SELF))
+        number = np.asarray([names.index(tier_of[r]) if r != SELF and r in tier_of else -1 for r in range(CORE + 1)])
+        ranks, code = np.arange(size), np.empty((size, size), np.int8)
+        for some in np.array_split(ranks, -(-size * size // PAIRS)):
+            related = self.relations(np.repeat(some, size), np.tile(ranks, len(some)))
+            code[some] = number[related].reshape(-1, size)
+        return names, code
+
+    def _tier_of(self) -> dict[int, str]:
+        """Relation -> tier, for the relations that the cluster knows; a crossing of racks has a tier of its own."""
+        links = self.cluster.links
+        kinds = {HOST: "loopback"} if self.staged else {MESH: "mesh", PEER: "peer"}
+        if not self.staged and "peer" not in links and ("mesh" not in links or self.cluster.mesh_groups > 1):
+            kinds |= {SWITCH: "bus", HOST: "bus"}
+        kinds |= {RACK: "nic", CORE: "rack" if "rack" in links else "spine"}
+        return {SELF: "self"} | {relation: links[kind].tier for relation, kind in kinds.items() if kind in links}
+
+    def _one(self, src: int, dst: int) -> np.ndarray:
+        return self.routes(np.asarray([src], np.int32), np.asarray([dst], np.int32))
+
+
+def _padded(rows: list[Sequence[Ints]]) -> np.ndarray:
+    """Blocks of rows, each given by its columns, as one table; columns that are empty in a block close up."""
+    kept = [[c for c in columns if (c != NO_LINK).any()] or [columns[0]] for columns in rows]
+    width = max(map(len, kept))
+    table = np.full((sum(len(columns[0]) for columns in kept), width), NO_LINK, np.int32)
+    at = 0
+    for columns in kept:
+        end = at + len(columns[0])
+        table[at:end, : len(columns)] = np.stack(columns, axis=1)
+        at = end
+    return table
+
+
+def place(cluster: Cluster, size: int) -> Placement:
+    """Ranks 0..size-1 on the hosts and devices of a cluster, hosts in order.
+
+    Raises:
+        InputError: they do not fit.
+    """
+    if size > cluster.capacity:
+        raise InputError(
+            f"cluster {cluster.name} takes {cluster.capacity} ranks ({cluster.hosts} hosts x "
+            f"{cluster.ranks_per_host}), not {size}; use fewer parts or another cluster"
+        )
+    return Placement(cluster, size)

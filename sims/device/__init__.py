@@ -1,0 +1,29 @@
+"""Devices: what an operator costs from its shapes, and how much memory a rank needs.
+
+Owns `presets/*.toml`, the roofline per class of operator, fits of measured operators, and live memory.
+"""
+
+from sims.device._costs import OperatorCost, fit
+from sims.device._memory import Fullest, LiveMemory, fullest
+from sims.device._operators import Operator
+from sims.device._profile import CLASSES, STRENGTH, DeviceProfile, load_device, save_device
+from sims.device._shapes import Call, ShapeMemory, tensors_of
+from sims.device._work import Work
+
+__all__ = [
+    "CLASSES",
+    "Call",
+    "DeviceProfile",
+    "Fullest",
+    "LiveMemory",
+    "Operator",
+    "OperatorCost",
+    "STRENGTH",
+    "ShapeMemory",
+    "Work",
+    "fit",
+    "fullest",
+    "load_device",
+    "save_device",
+    "tensors_of",
+]

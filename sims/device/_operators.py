@@ -1,0 +1,186 @@
+"""What kind of work each tensor operator is, and how much, from names and shapes alone.
+
+One table of operator names per class of `_profile`; views and empty tensors are free. An operator in no table is
+charged by its bytes as elementwise, and reported. Times are not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, strided
+from torch._ops import OpOverload
+
+from sims.device._work import FREE, Work
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+MATRICES = {
+    "mm": (0, 1), "bmm": (0, 1), "mv": (0, 1), "dot": (0, 1), "vdot": (0, 1), "matmul": (0, 1), "linear": (0, 1),
+    "addmm": (1, 2), "baddbmm": (1, 2), "addmv": (1, 2), "_sparse_mm": (0, 1), "_sparse_addmm": (1, 2),
+}  # fmt: skip
+"""Products -> positions of their two factors."""
+
+NEIGHBOUR_SUMS = {
+    "haloscope::gather_sum": (1, 2),
+    "haloscope::gather_weighted_sum": (1, 3),
+    "haloscope::edge_dot": (1, 3),
+    "_embedding_bag": (1, 0),
+    "_embedding_bag_forward_only": (1, 0),
+}
+"""Sums over stored entries -> positions of the entries' columns and of the dense rows."""
+
+CODECS = {
+    "haloscope::quantize_rows": 0,
+    "haloscope::quantize_linear": 0,
+    "haloscope::dequantize_rows": None,
+    "haloscope::bucket_encode": 0,
+    "haloscope::bucket_decode": None,
+    "haloscope::trend_score": 0,
+    "haloscope::trend_choose": 0,
+    "haloscope::trend_restore": None,
+}
+"""Row codecs -> position of the uncoded rows, None for the output."""
+
+FREE_NAMES = _names(
+    "empty empty_like empty_strided new_empty new_empty_strided empty_permuted _local_scalar_dense item lift_fresh "
+    "lift detach alias is_same_size set resize resize_as _unsafe_view _reshape_alias _has_compatible_shallow_copy_type "
+    "is_pinned _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride is_nonzero"
+)
+GATHERS = _names(
+    "haloscope::select_columns haloscope::drop_edges haloscope::sample_block "
+    "index_select index gather embedding take masked_select repeat_interleave nonzero flip roll searchsorted bucketize"
+)
+SCATTERS = _names(
+    "index_put _index_put_impl index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce "
+    "masked_scatter embedding_dense_backward put slice_scatter select_scatter"
+)
+SORTS = _names("sort argsort msort unique _unique _unique2 unique_dim unique_consecutive kthvalue median topk")
+REDUCTIONS = _names(
+    "haloscope::changed_rows "
+    "sum nansum mean amax amin aminmax max min argmax argmin any all prod norm linalg_vector_norm var std var_mean "
+    "std_mean logsumexp cumsum cumprod logcumsumexp bincount histc count_nonzero equal trace "
+    "native_layer_norm native_layer_norm_backward native_batch_norm native_batch_norm_backward "
+    "_native_batch_norm_legit native_group_norm native_group_norm_backward _fused_rms_norm _fused_rms_norm_backward "
+    "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward"
+)
+COPIES = _names("cat stack clone _to_copy copy copy_ contiguous repeat constant_pad_nd _pin_memory expand_copy")
+RANDOMS = _names(
+    "haloscope::dropout_rows native_dropout native_dropout_backward bernoulli rand randn rand_like randn_like randint "
+    "randint_like randperm uniform normal random exponential multinomial log_normal geometric cauchy"
+)
+ARITHMETIC = _names(
+    "_fused_adam "
+    "threshold_backward gelu_backward tril triu diag_embed slice_backward select_backward native_dropout_backward "
+    "binary_cross_entropy_with_logits mse_loss mse_loss_backward"
+)
+WRITES = _names(
+    "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange eye linspace fill zero "
+    "scalar_tensor"
+)
+"""Operators that read nothing."""
+
+
+class Operator:
+    """One operator overload: which class it is in, and how to size a call.
+
+    Attributes:
+        name: without namespace aten, without the underscore of in-place forms.
+        free: a view or an empty tensor: no time.
+        view: its outputs are views of its inputs.
+        known: it is in one of the tables (or marked elementwise by torch).
+    """
+
+    def __init__(self, func: OpOverload) -> None:
+        schema = func._schema
+        space, _, plain = schema.name.partition("::")
+        plain = plain.removeprefix("_foreach_").removeprefix("_amp_foreach_")
+        inplace = plain.endswith("_") and not plain.startswith("__")
+        self.name = (plain.rstrip("_") if inplace else plain) if space == "aten" else schema.name
+        views = [r.alias_info is not None and not r.alias_info.is_write for r in schema.returns]
+        self.view = bool(views) and all(views)
+        self.free = self.view or self.name in FREE_NAMES or space in ("profiler", "prim", "prims")
+        self._makes = [r.alias_info is None for r in schema.returns]
+        self._list_returned = len(schema.returns) == 1 and "[]" in str(schema.returns[0].type)
+        arguments = [a.name for a in schema.arguments]
+        self._bits = arguments.index("bits") if "bits" in arguments and self.name in CODECS else None
+        self.kind = self._kind(func, "foreach" in schema.name)
+        self.known = self.kind != "unknown"
+
+    def _kind(self, func: OpOverload, foreach: bool) -> str:
+        tables = (
+            (MATRICES, "gemm"), (NEIGHBOUR_SUMS, "spmm"), (CODECS, "codec"), (GATHERS, "gather"), (SCATTERS, "scatter"),
+            (SORTS, "sort"), (REDUCTIONS, "reduction"), (COPIES, "copy"), (RANDOMS, "dropout"),
+            (WRITES, "write"), (ARITHMETIC, "elementwise"),
+        )  # fmt: skip
+        for table, kind in tables:
+            if self.name in table:
+                return kind
+        return "elementwise" if foreach or torch.Tag.pointwise in func.tags else "unknown"
+
+    def bits(self, args: Any) -> int:
+        """Bits per element of a codec call, 0 for everything else."""
+        return int(args[self._bits]) if self._bits is not None else 0
+
+    def work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        """The work of one call."""
+        if self.free:
+            return FREE
+        work = self._work(args, inputs, outputs)
+        return replace(work, name=f"{self.name}:{work.bits}" if work.bits else self.name)
+
+    def _work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        read, wrote, fresh = _nbytes(inputs), _nbytes(outputs), self._fresh(outputs)
+        match self.kind:
+            case "gemm":
+                return self._product(args, read + wrote, wrote, fresh)
+            case "spmm":
+                columns, rows = (args[position] for position in NEIGHBOUR_SUMS[self.name])
+                entries = columns.numel() * (rows.numel() // max(rows.shape[0], 1))
+                return Work("spmm", wrote, entries=entries, width=rows.shape[-1], fresh=fresh)
+            case "codec":
+                position = CODECS[self.name]
+                rows = _nbytes(outputs if position is None else [args[position]])
+                return Work("codec", rows, bits=self.bits(args), fresh=fresh)
+            case "gather":
+                return Work(
+                    "gather", 2 * wrote + _nbytes([t for t in inputs[1:] if not t.is_floating_point()]), fresh=fresh
+                )
+            case "scatter":
+                # The rows that are written are read first; the target is copied when the operator is not in place.
+                return Work("gather", 3 * _nbytes(inputs[1:]) + 2 * fresh, fresh=fresh)
+            case "sort":
+                levels = max(1, math.ceil(math.log2(max((t.numel() for t in inputs), default=1) + 1)))
+                return Work("reduction", read * levels + wrote, fresh=fresh)
+            case "write":
+                return Work("elementwise", wrote, fresh=fresh)
+            case "unknown":
+                return Work("elementwise", read + wrote, fresh=fresh)
+            case kind:
+                return Work(kind, read + wrote, fresh=fresh)
+
+    def _product(self, args: Any, nbytes: int, wrote: int, fresh: int) -> Work:
+        """A dense product, or a sparse one when its first factor is."""
+        left, right = (args[position] for position in MATRICES[self.name])
+        columns = 1 if right.ndim < 2 else right.shape[0 if self.name == "linear" else -1]
+        if left.layout is not strided:
+            return Work("spmm", wrote, entries=left._nnz() * columns, width=columns, fresh=fresh)
+        shortest = min(columns, left.shape[-1], left.numel() // max(left.shape[-1], 1))
+        return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest, fresh=fresh)
+
+    def _fresh(self, outputs: list[Tensor]) -> int:
+        """Bytes of the outputs that are new storages; the largest alone, because allocators look at each."""
+        if self._list_returned:
+            return _nbytes(outputs) if self._makes[0] else 0
+        makes = self._makes if len(self._makes) == len(outputs) else [True] * len(outputs)
+        return max((t.numel() * t.element_size() for t, new in zip(outputs, makes, strict=True) if new), default=0)
+
+
+def _nbytes(tensors: list[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors if t.layout is strided)

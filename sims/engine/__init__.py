@@ -1,0 +1,17 @@
+"""The simulated driver: rank programs on SimPy clocks, their operators priced by a ledger, their effects in flight.
+
+Knows clusters, devices, network and transports; who wants to look on implements its `Observer`.
+"""
+
+from sims.engine._clock import SimClock
+from sims.engine._driver import Run, Simulation, simulate
+from sims.engine._ledger import Ledger, Prices
+
+__all__ = [
+    "Ledger",
+    "Prices",
+    "Run",
+    "SimClock",
+    "Simulation",
+    "simulate",
+]

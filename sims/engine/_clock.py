@@ -1,0 +1,194 @@
+"""The modelled clock of one rank: where its seconds went, exactly, so that the components sum to the epoch.
+
+Compute that the ledger charges gathers in a stretch until the next effect (or the end of the epoch). A stretch takes as
+long as the device is busy or, on a GPU, as long as the host needs to launch it and for the program around effects,
+whichever is more. It is booked when it is closed and passes on SimPy's clock at the next effect; waiting is booked by
+the driver when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import simpy
+
+from harness.errors import ProgramError
+from harness.rank import COMPONENTS
+from sims.device import LiveMemory
+from sims.engine._cores import Cores
+
+if TYPE_CHECKING:
+    from sims.replay import Track
+
+NEGLIGIBLE = 1e-12
+"""A share of a stretch that may be left over by rounding."""
+
+
+class SimClock:
+    """Implements `harness.rank.Clock`.
+
+    Args:
+        launch_s: host seconds of every operator, beside the device's; 0 where the device launches for itself.
+        overlap: how much longer compute takes while an effect of this rank is in flight.
+        pace: answers the factor on the next stretch of compute (see `sims.cluster`); None is always 1.
+        cores: what the rank shares with others; None where it has its own.
+
+    Attributes:
+        paused: nothing is booked (evaluation).
+        kind: the component that compute is booked under now.
+        track: notes where epochs begin and end; None where nothing is recorded.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        memory: LiveMemory,
+        *,
+        launch_s: float = 0.0,
+        overlap: float = 1.0,
+        pace: Callable[[], float] | None = None,
+        cores: Cores | None = None,
+    ) -> None:
+        self.env, self.memory = env, memory
+        self.paused, self.kind = False, "compute"
+        self._launch_s, self._overlap, self._pace, self._cores = launch_s, overlap, pace, cores
+        self._booked = dict.fromkeys(COMPONENTS, 0.0)
+        self._hidden = 0.0
+        self._device: dict[str, float] = {}  # of the open stretch: component -> seconds of the device
+        self._operators: dict[str, int] = {}  # and component -> operators
+        self._host: dict[str, float] = {}  # and component -> seconds of the host beside those of its launches
+        self._pending: dict[str, float] = {}
+        self._busy = 0.0  # compute seconds that have passed, without the stretch that passes now
+        self._busy_since: float | None = None
+        self._in_flight = 0
+        self._landed: simpy.Event | None = None
+        self.track: Track | None = None
+
+    # -- for programs ----------------------------------------------------------------------------------------------
+
+    def begin_epoch(self) -> None:
+        """Start an epoch at zero. Compute that was charged before still passes, outside the epoch."""
+        self._close_stretch()
+        if self.track is not None:
+            self.track.begin_epoch()
+        self._booked = dict.fromkeys(COMPONENTS, 0.0)
+        self._hidden = 0.0
+        self.memory.begin_epoch()
+
+    def end_epoch(self) -> dict[str, float]:
+        """Seconds by component since `begin_epoch`, their sum `epoch`, and `hidden` beside it."""
+        self._close_stretch()
+        if self.track is not None:
+            self.track.end_epoch()
+        return {**self._booked, "hidden": self._hidden, "epoch": sum(self._booked.values())}
+
+    @contextmanager
+    def span(self, kind: str) -> Iterator[None]:
+        """Book the compute inside under `kind`."""
+        if kind not in COMPONENTS:
+            raise ProgramError(f"no such component of time: {kind!r}; known: {', '.join(COMPONENTS)}")
+        before, self.kind = self.kind, kind
+        try:
+            yield
+        finally:
+            self.kind = before
+
+    def pause(self, paused: bool) -> None:
+        """Book nothing while paused."""
+        self.paused = paused
+
+    def peak_memory(self) -> int:
+        """Peak bytes of this rank."""
+        return self.memory.peak
+
+    # -- for the ledger and the driver -----------------------------------------------------------------------------
+
+    def charge(self, seconds: float, operators: int = 1) -> None:
+        """Device seconds of operators that the rank called just now, in zero time."""
+        if not self.paused:
+            self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds
+            self._operators[self.kind] = self._operators.get(self.kind, 0) + operators
+
+    def charge_host(self, seconds: float) -> None:
+        """Host seconds of the program itself: on a GPU beside the device's, as launches are, else part of them."""
+        if not self._launch_s:
+            self.charge(seconds, 0)
+        elif not self.paused:
+            self.charge(0.0, 0)
+            self._host[self.kind] = self._host.get(self.kind, 0.0) + seconds
+
+    def take_pending(self) -> dict[str, float]:
+        """Compute that has not passed on the environment's clock yet, by component, in order of first charge."""
+        self._close_stretch()
+        pending, self._pending = self._pending, {}
+        return pending
+
+    def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, float]:
+        """Let compute pass; answers by what factor effects in flight or busy cores slowed it, and books that."""
+        begin = self._busy_since = self.env.now
+        total = left = sum(pending.values())
+        if self._in_flight and self._overlap > 1:
+            self._landed, slow = self.env.event(), self._pass(left * self._overlap)
+            yield slow | self._landed
+            if slow.processed or (self._cores is not None and slow.triggered):
+                left = 0.0
+            elif self._cores is not None:
+                left = self._cores.leave(slow) / self._overlap
+            else:
+                left -= (self.env.now - begin) / self._overlap
+        if left > NEGLIGIBLE * total:
+            yield self._pass(left)
+        self._landed = None
+        self._busy += self.env.now - begin
+        self._busy_since = None
+        factor = (self.env.now - begin) / total
+        if self._overlap > 1 or self._cores is not None:
+            for kind, seconds in pending.items():
+                self._booked[kind] += seconds * (factor - 1)
+        return factor
+
+    def _pass(self, seconds: float) -> simpy.Event:
+        return self.env.timeout(seconds) if self._cores is None else self._cores.job(seconds)
+
+    def take_off(self) -> float:
+        """An effect of this rank begins its flight; answers `busy`."""
+        self._in_flight += 1
+        return self.busy()
+
+    def land(self) -> float:
+        """An effect of this rank has ended its flight; answers `busy`."""
+        self._in_flight -= 1
+        if not self._in_flight and self._landed is not None:
+            self._landed.succeed()
+            self._landed = None
+        return self.busy()
+
+    def busy(self) -> float:
+        """Compute seconds that have passed on the environment's clock up to now."""
+        return self._busy + (0.0 if self._busy_since is None else self.env.now - self._busy_since)
+
+    def block(self, component: str, seconds: float) -> None:
+        """Seconds that the rank waited for an effect."""
+        if not self.paused:
+            self._booked[component] += seconds
+
+    def hide(self, seconds: float) -> None:
+        """Seconds that a started effect ran behind compute."""
+        if not self.paused:
+            self._hidden += seconds
+
+    def _close_stretch(self) -> None:
+        """Book the open stretch and leave it to pass."""
+        if not self._device:
+            return
+        busy = sum(self._device.values())
+        launch = self._launch_s * sum(self._operators.values()) + sum(self._host.values())
+        scale = 1.0 if self._pace is None else self._pace()
+        for kind, seconds in self._device.items():
+            if launch > busy:
+                seconds = self._launch_s * self._operators[kind] + self._host.get(kind, 0.0)
+            self._booked[kind] += seconds * scale
+            self._pending[kind] = self._pending.get(kind, 0.0) + seconds * scale
+        self._device, self._operators, self._host = {}, {}, {}

@@ -1,0 +1,294 @@
+"""The simulated driver: the ranks of one run in one process, on modelled clocks, over a modelled network.
+
+Each rank is one SimPy process that steps its program. Tensors run inline under the rank's ledger; what they cost passes
+on the clock before the next effect takes place. Numbers come from `harness.rendezvous`, exactly as in the loopback
+driver, times from `sims.transport`; neither depends on the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import simpy
+from simpy.core import EmptySchedule
+
+from harness.effects import Effect, Handle, HostCopy, Start, Wait
+from harness.errors import ProgramError
+from harness.rank import Rank, random_key
+from harness.trampoline import Finished, Program, Stepper
+from sims.cluster import Cluster, Placement, Stragglers, place
+from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
+from sims.engine._clock import SimClock
+from sims.engine._cores import Cores
+from sims.engine._flights import Flights, OnSpan, Waits
+from sims.engine._ledger import Ledger, Prices
+
+if TYPE_CHECKING:
+    from sims.replay import Recorder, Repeats, Track
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What a simulated run answers.
+
+    Attributes:
+        results: the programs' return values in rank order.
+        makespan_s: when the last rank returned.
+        link_bytes: directed link -> bytes that crossed it, off-the-clock effects left out.
+        tiers: kind of link -> bytes sent across it.
+        peak_memory: bytes per rank; `memory` is what each rank's device holds.
+        fullest: the rank that fills its device most, and with what.
+        class_seconds: operator class -> seconds of the devices, summed over ranks.
+        source_seconds: source of the numbers that they rest on (see `DeviceProfile.source_of`) -> seconds.
+        unknown_ops: operator -> calls that were charged by bytes because their kind is not known.
+        network: how exact the network's times are (see `FluidNetwork.facts`).
+    """
+
+    results: list[Any]
+    makespan_s: float
+    link_bytes: dict[str, int]
+    tiers: dict[str, int]
+    peak_memory: list[int]
+    memory: list[int]
+    fullest: Fullest
+    class_seconds: dict[str, float]
+    source_seconds: dict[str, float]
+    unknown_ops: dict[str, int]
+    network: dict[str, float]
+
+    @property
+    def out_of_memory(self) -> list[int]:
+        """Ranks whose peak does not fit their device."""
+        return [rank for rank, peak in enumerate(self.peak_memory) if peak > self.memory[rank]]
+
+
+def simulate(
+    program: Program,
+    size: int,
+    *,
+    cluster: Cluster,
+    seed: int = 0,
+    deterministic: bool = True,
+    debug: bool = True,
+    shapes_only: bool = False,
+    stragglers: Stragglers | None = None,
+    on_span: OnSpan | None = None,
+    recorder: Recorder | None = None,
+    repeats: Repeats | None = None,
+) -> Simulation:
+    """Run `program` on `size` ranks of a modelled cluster.
+
+    Args:
+        seed, deterministic, debug: as for `harness.rank.Rank`.
+        shapes_only: ranks live on the meta device.
+        stragglers: instead of the cluster's own; jitter is drawn from `seed`.
+        on_span: called with every stretch of compute and every exchange; see `_flights.OnSpan`.
+        recorder: collects what the ranks do, for `sims.replay`.
+        repeats: whose method `program` runs, where its epochs repeat.
+
+    Raises:
+        InputError: more ranks than the cluster takes, a bad device profile, or stragglers that are not there.
+        ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
+        Exception: whatever a rank raises, itself, with rank and epoch added as a note.
+    """
+    placement, slow = place(cluster, size), stragglers or cluster.stragglers
+    slow.check(size, len(placement.ranks_on_host))
+    run = Run(placement, on_span, shapes_only)
+    device = "meta" if shapes_only else "cpu"
+    for index in range(size):
+        clock = run.add_clock(slow.pace(index, int(placement.host[index]), random_key(seed, index, 0, -1, "jitter")))
+        rank = Rank(
+            index, size, seed=seed, device=device, clock=clock, deterministic=deterministic, debug=debug
+        )  # fmt: skip
+        run.steppers.append(Stepper(rank, program))
+        if repeats is not None:
+            repeats.add(run.ledgers[index], clock)
+        if recorder is not None:
+            run.record(index, recorder.tracks[index])
+    return run.run()
+
+
+class Steps(Protocol):
+    """What a run steps: a program (`harness.trampoline.Stepper`), or a recording of one."""
+
+    def step(self, answer: Any = None) -> Effect | Finished:
+        """Go on with `answer` to the next effect, or to the end."""
+        ...
+
+    def close(self) -> None:
+        """Stop here."""
+        ...
+
+
+class Run:
+    """All ranks of one simulation. `simulate` fills it with programs, `sims.replay` with what programs once did."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        on_span: OnSpan | None,
+        shapes_only: bool,
+        device: Callable[[str], DeviceProfile] = load_device,
+    ) -> None:
+        self.placement, self.on_span = placement, on_span
+        loaded = {name: device(name) for name in dict.fromkeys(placement.profile_of)}
+        self.profiles = [loaded[name] for name in placement.profile_of]
+        self.env = simpy.Environment()
+        self.steppers: list[Steps] = []
+        self.tracks: dict[int, Track] = {}
+        self.clocks: list[SimClock] = []
+        self.memories: list[LiveMemory] = []
+        self.ledgers: list[Ledger] = []
+        self.flights = Flights(
+            self.env, placement, self.profiles, self.clocks, self.memories, self._guarded, on_span
+        )  # fmt: skip
+        self.results: dict[int, Any] = {}
+        self.failure: BaseException | None = None
+        self._prices: dict[str, Prices] = {}
+        self._cores: dict[int, Cores] = {}
+        self._shapes = ShapeMemory() if shapes_only else None
+
+    def add_clock(self, pace: Callable[[], float] | None) -> SimClock:
+        """Clock, memory and ledger of the next rank."""
+        memory, rank = LiveMemory(), len(self.clocks)
+        profile = self.profiles[rank]
+        overlap, cores = profile.slowdown("compute"), self._cores_of(rank)
+        clock = SimClock(self.env, memory, launch_s=profile.host_launch, overlap=overlap, pace=pace, cores=cores)
+        key = self.placement.profile_of[rank]
+        if key not in self._prices:
+            self._prices[key] = Prices(profile)
+        self.clocks.append(clock)
+        self.memories.append(memory)
+        self.ledgers.append(Ledger(self._prices[key], clock, memory, self._shapes))
+        return clock
+
+    def record(self, rank: int, track: Track) -> None:
+        """Have all that a rank does noted in `track`."""
+        self.tracks[rank] = self.clocks[rank].track = self.ledgers[rank].track = track
+
+    def _cores_of(self, rank: int) -> Cores | None:
+        """What the CPU ranks of a host (of a lab: of all hosts) share where they want more cores than there are."""
+        cluster, profile = self.placement.cluster, self.profiles[rank]
+        if not cluster.cores or profile.kind != "cpu":
+            return None
+        host = self.placement.host if not cluster.one_machine else np.zeros_like(self.placement.host)
+        place = int(host[rank])
+        if int((host == place).sum()) * profile.cores <= cluster.cores:
+            return None
+        if place not in self._cores:
+            self._cores[place] = Cores(self.env, cluster.cores, profile.cores)
+        return self._cores[place]
+
+    def run(self) -> Simulation:
+        """Step every rank to its end."""
+        for rank in range(len(self.steppers)):
+            self.env.process(self._guarded(self._live(rank)))
+        try:
+            step, results, ranks = self.env.step, self.results, len(self.steppers)
+            with suppress(EmptySchedule):
+                while self.failure is None and len(results) < ranks:
+                    step()
+        finally:
+            for stepper in self.steppers:
+                stepper.close()
+        if self.failure is not None:
+            raise self.failure
+        if len(self.results) < len(self.steppers):
+            raise ProgramError(f"deadlock: {self.flights.rendezvous.explain(set(self.results))}")
+        return self._simulation()
+
+    def _guarded(self, process: Waits) -> Waits:
+        """Keep what a process raises: SimPy would raise a copy built from its type."""
+        try:
+            return (yield from process)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.failure = self.failure or error
+            return None
+
+    def _live(self, rank: int) -> Waits:
+        """One rank's life: step, let its compute pass, carry out its effect."""
+        answer = None
+        while True:
+            effect = self._step(rank, answer)
+            answer = None  # its tensors belong to the program now
+            if not isinstance(effect, Finished) and self.profiles[rank].effect.value:
+                self.clocks[rank].charge_host(self.profiles[rank].effect.value)
+            yield from self._work(rank)
+            if self.tracks and not isinstance(effect, Finished):
+                self.tracks[rank].effect(effect, self.clocks[rank].paused)
+            if isinstance(effect, Finished):
+                self.results[rank] = effect.value
+                return
+            answer = yield from self._carry_out(rank, effect)
+
+    def _step(self, rank: int, answer: Any) -> Effect | Finished:
+        """Run the program to its next effect, under its ledger where it has tensors."""
+        if self.clocks[rank].memory.known:
+            return self.steppers[rank].step(answer)
+        with self.ledgers[rank]:
+            return self.steppers[rank].step(answer)
+
+    def _work(self, rank: int) -> Waits:
+        """Let the compute of the last step pass."""
+        pending, start, slower = self.clocks[rank].take_pending(), self.env.now, 1.0
+        if any(pending.values()):
+            slower = yield from self.clocks[rank].work(pending)
+        if self.on_span is not None:
+            for component, seconds in pending.items():
+                self.on_span(rank, component, component, start, start + seconds * slower, 0)
+                start += seconds * slower
+
+    def _carry_out(self, rank: int, effect: Effect) -> Waits:
+        """Interpret one effect; returns its answer when its time is over."""
+        if isinstance(effect, Start):
+            handle = Handle(effect.effect)
+            handle.driver_state = flight = self.flights.begin(rank, effect.effect)
+            self.flights.leave(flight)
+            spent = self.flights.transport.start_s
+            if spent and not (self.clocks[rank].paused or isinstance(effect.effect, HostCopy)):
+                yield self.env.timeout(spent)
+                self.clocks[rank].block(flight.component, spent)
+            return handle
+        flight = effect.handle.driver_state if isinstance(effect, Wait) else self.flights.begin(rank, effect)
+        clock, before = self.clocks[rank], self.env.now
+        busy = clock.busy()
+        answer = (yield from flight.course) if flight.finish is None else (yield flight.finish)
+        clock.block(flight.component, self.env.now - before)
+        if isinstance(effect, Wait):
+            clock.hide(min(busy, flight.busy_at_end) - flight.busy_at_start)
+        self.flights.land(rank, flight, answer)
+        return answer
+
+    def _simulation(self) -> Simulation:
+        names, tier_of = self.placement.tier_matrix()
+        class_seconds: defaultdict[str, float] = defaultdict(float)
+        source_seconds: defaultdict[str, float] = defaultdict(float)
+        unknown: Counter[str] = Counter()
+        for ledger, profile in zip(self.ledgers, self.profiles, strict=True):
+            for kind, seconds in ledger.seconds.items():
+                class_seconds[kind] += seconds
+                source_seconds[profile.source_of(kind) if kind in CLASSES else "assumed"] += seconds
+        for prices in self._prices.values():
+            unknown.update(prices.unknown)
+        link_bytes = self.flights.network.link_bytes.tolist()
+        capacity = [int(profile.memory.value) for profile in self.profiles]
+        return Simulation(
+            results=[self.results[rank] for rank in range(len(self.steppers))],
+            makespan_s=self.env.now,
+            link_bytes=dict(zip(self.placement.names, link_bytes, strict=True)),
+            tiers={name: int(self.flights.sent[tier_of == code].sum()) for code, name in enumerate(names)},
+            peak_memory=[memory.peak for memory in self.memories],
+            memory=capacity,
+            fullest=fullest(self.memories, capacity),
+            class_seconds=dict(class_seconds),
+            source_seconds=dict(source_seconds),
+            unknown_ops=dict(unknown),
+            network=self.flights.network.facts(),
+        )

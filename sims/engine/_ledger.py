@@ -1,0 +1,157 @@
+"""Charges every tensor operator of a rank from its shapes: a dispatch mode, so nothing needs annotation.
+
+It works on real and on meta tensors, forwards and backwards, because it reads shapes only. How much work an operator is
+comes from `sims.device`, how long that takes from the device profile; both are remembered per operator and shapes.
+
+Every rank is really run, also where shapes repeat: a program may look at its rank, its epoch and its own state, so one
+rank's operators cannot stand for another's. What repeats is remembered call by call instead, and epoch by epoch where a
+method promises that it may be (`sims.replay`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor, strided
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sims.device import Call, DeviceProfile, LiveMemory, Operator, ShapeMemory, Work, tensors_of
+
+if TYPE_CHECKING:
+    from sims.replay import Track
+
+Price = tuple[str, float, Work]
+"""Operator class, seconds, and the work that they were computed from."""
+
+
+_MANY = (list, tuple)  # what operators with several results return
+
+
+class Meter(Protocol):
+    """What a ledger charges: a clock.
+
+    Attributes:
+        paused: nothing is charged.
+        kind: the component of time that compute is booked under now.
+    """
+
+    paused: bool
+    kind: str
+
+    def charge(self, seconds: float) -> None:
+        """Book compute seconds."""
+        ...
+
+
+class Script(Protocol):
+    """What notes an epoch (`sims.replay.Script`)."""
+
+    def charged(self, component: str, kind: str, seconds: float, unknown: str) -> None:
+        """An operator of a class was charged; `unknown` is its name if that is in no table."""
+        ...
+
+
+class Prices:
+    """Seconds of operators on one device, remembered by operator and shapes; shared by all ranks.
+
+    Attributes:
+        unknown: operator -> how often it was met without being known; charged by its bytes, as elementwise.
+    """
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self.profile = profile
+        self.unknown: Counter[str] = Counter()
+        self._operators: dict[int, Operator] = {}  # by id: operators live as long as torch
+        self._prices: dict[tuple[Any, ...], Price] = {}
+
+    def operator(self, func: OpOverload) -> Operator:
+        """What is known of an operator."""
+        operator = self._operators.get(id(func))
+        if operator is None:
+            operator = self._operators[id(func)] = Operator(func)
+        return operator
+
+    def price(
+        self, func: OpOverload, args: Any, inputs: list[Tensor], outputs: list[Tensor], call: Call | None = None
+    ) -> Price:
+        """The price of one call that is not free; the class of an operator that is not known is "unknown".
+
+        `call` is the same call as `ShapeMemory` knows it: its price is kept with it.
+        """
+        found: Price | None = None if call is None else call.prices.get(self)
+        if found is not None:
+            return found
+        operator = self.operator(func)
+        key = (id(func), operator.bits(args), *map(_signature, inputs), None, *map(_signature, outputs))
+        found = self._prices.get(key)
+        if found is None:
+            work = operator.work(args, inputs, outputs)
+            found = (work.kind if operator.known else "unknown", self.seconds(work), work)
+            if call is None:
+                self._prices[key] = found
+        if not operator.known:
+            self.unknown[operator.name] += 1
+        elif call is not None:
+            call.prices[self] = found
+        return found
+
+    def seconds(self, work: Work) -> float:
+        """Seconds of one operator's work on this device."""
+        return self.profile.seconds(work)
+
+
+class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The mode under which one rank's program runs.
+
+    Args:
+        shapes: answers operators on meta tensors from memory; None where tensors hold numbers.
+
+    Attributes:
+        seconds: operator class -> seconds charged so far, off-the-clock work left out.
+        track: notes every operator that is charged; None where nothing is recorded.
+        script: the same, of an epoch that will be told again.
+    """
+
+    def __init__(self, prices: Prices, meter: Meter, memory: LiveMemory, shapes: ShapeMemory | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.prices, self.meter, self.memory, self._shapes = prices, meter, memory, shapes
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.track: Track | None = None
+        self.script: Script | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here; the wrapper that True asks for would import the compiler and slow every call."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        inputs: list[Tensor] = []
+        call = None
+        if self._shapes is None:
+            result = func(*args, **(kwargs or {}))
+            inputs = tensors_of((*args, *kwargs.values()) if kwargs else args)
+        else:
+            result, call = self._shapes.call(func, args, kwargs or {}, inputs)
+        operator, meter = self.prices.operator(func), self.meter
+        if operator.view:
+            self.memory.touch(inputs, ())
+            return result
+        outputs = [result] if type(result) is Tensor else tensors_of(result if type(result) in _MANY else (result,))
+        self.memory.touch(inputs, outputs, meter.kind == "codec")
+        if not meter.paused and not operator.free:
+            kind, seconds, work = self.prices.price(func, args, inputs, outputs, call)
+            meter.charge(seconds)
+            self.seconds[kind] += seconds
+            if self.track is not None:
+                self.track.work(meter.kind, work)
+            if self.script is not None:
+                self.script.charged(meter.kind, kind, seconds, "" if operator.known else operator.name)
+        return result
+
+
+def _signature(tensor: Tensor) -> tuple[Any, ...]:
+    if tensor.layout is strided:
+        return (tensor.shape, tensor.dtype)
+    return (tensor.shape, tensor.dtype, tensor._nnz())

@@ -1,0 +1,73 @@
+"""Runs a job on the modelled cluster that its config names: the glue between `harness.running` and `sims.engine`."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, replace
+
+import msgspec
+
+from harness.config import RunConfig
+from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
+from sims.cluster import load_cluster, place
+from sims.device import load_device
+from sims.engine import Simulation, simulate
+from sims.replay import Repeats
+from sims.study import _remarks as remarks
+from sims.transport import load_tuning
+
+
+def check(config: RunConfig) -> None:
+    """Raise InputError for an unknown cluster, a bad file, or more ranks than it has devices."""
+    place(load_cluster(config.cluster), config.parts)
+
+
+def reads(config: RunConfig) -> dict[str, str]:
+    """A hash of all that is known of the cluster: with what the config changes, its devices, and its library."""
+    cluster = load_cluster(config.cluster)
+    names = list(dict.fromkeys(cluster.profiles))
+    devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
+    library = load_tuning() if cluster.transport.kind == "nccl" else None
+    known = [replace(cluster, profiles=()), devices, order, library]  # by content: wherever the device files lie
+    return {"cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest()}
+
+
+def execute(job: Job) -> Execution:
+    """All ranks in this process, on modelled clocks.
+
+    Raises:
+        InputError: unknown cluster, or more ranks than it has devices.
+    """
+    config = job.config
+    cluster = load_cluster(config.cluster)
+    placement = place(cluster, config.parts)
+    repeats = Repeats(job.method) if config.shapes_only and job.method.facts.repeats else None
+    if repeats is not None:
+        job = replace(job, method=repeats.method)
+    with cpu_threads(threads_per_rank(config)):
+        simulation = simulate(
+            program(job),
+            config.parts,
+            cluster=cluster,
+            seed=config.seed,
+            deterministic=config.deterministic,
+            shapes_only=config.shapes_only,
+            repeats=repeats,
+        )
+    tiers, tier_of = placement.tier_matrix()
+    notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)
+    if config.deterministic and config.parts > 1:
+        notes.append("all-reduce in rank order, as --mode real has it too; --no-deterministic: as the library does it")
+    facts = {
+        "cluster": cluster.name,
+        "memory": asdict(simulation.fullest),
+        "network": simulation.network,
+        "compute_sources": remarks.shares(simulation.source_seconds),
+        "notes": notes,
+    }
+    return Execution(simulation.results, list(tiers), tier_of.tolist(), facts, _too_large(simulation))
+
+
+def _too_large(simulation: Simulation) -> str:
+    ranks = simulation.out_of_memory
+    return f"{len(ranks)} ranks do not fit: {simulation.fullest}" if ranks else ""

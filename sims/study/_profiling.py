@@ -1,0 +1,240 @@
+"""Times the operators of real training on this machine: what the ledger prices, measured where it happens.
+
+Small training runs in one process (no network) are stepped with and without a stopwatch around every operator. From
+the stopped times come the costs by operator, from the difference what Python takes around them. Tensors are allocated,
+freed and found in caches as training does it, which a loop over one operator does not show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness import loopback, running
+from harness.config import RunConfig
+from harness.graphs import Block
+from harness.nn import aggregate
+from harness.rank import NoClock, Rank
+from harness.running import program
+from sims.device import Operator, OperatorCost, Work, fit, tensors_of
+
+SKIPPED_EPOCHS = 2
+"""First epochs, in which operators are loaded, compiled and given their memory."""
+
+FEWEST = 3
+"""Calls of an operator below which it is not fitted."""
+
+SCALES = np.asarray([1e-5, 1e-4, 1e-10])
+"""What an operator, an effect and a byte take beside the operators, roughly: keeps the fit well scaled."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One rank's typical epoch: operators, effects, bytes of new tensors, and seconds in all and in operators."""
+
+    operators: int
+    effects: int
+    fresh: int
+    seconds: float
+    inside: float
+
+
+@dataclass(eq=False)
+class Observed:
+    """What runs showed: operator -> distinct work -> seconds of its calls, and the typical epoch of every run."""
+
+    samples: dict[str, dict[Work, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def costs(self) -> dict[str, OperatorCost]:
+        """Every operator that was called often enough."""
+        often = {name: calls for name, calls in self.samples.items() if sum(map(len, calls.values())) >= FEWEST}
+        return {name: fit(calls) for name, calls in sorted(often.items())}
+
+    def overheads(self) -> tuple[float, float, float]:
+        """What an epoch takes beside its operators: seconds per operator, per effect, and per byte of new tensors.
+
+        That is Python, autograd and the program between operators, and memory that goes back to the system.
+        """
+        design = np.asarray([[e.operators, e.effects, e.fresh] for e in self.epochs], np.float64)
+        outside = np.asarray([max(0.0, e.seconds - e.inside) for e in self.epochs])
+        weight = 1 / np.asarray([e.seconds for e in self.epochs])
+        launch, effect, byte = nnls(design * weight[:, None] * SCALES, outside * weight)[0] * SCALES
+        return float(launch), float(effect), float(byte)
+
+
+def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Observed:
+    """Step every config in this process twice: as it is, and under the stopwatch.
+
+    Raises:
+        InputError: as `harness.running.make_job`.
+    """
+    found = found or Observed()
+    for config in configs:
+        plain, watched = _Meter(), _Meter()
+        with running.cpu_threads(max(1, config.threads)):
+            _step(config, plain, nullcontext())
+            watch = _Stopwatch(watched, found)
+            _step(config, watched, watch)
+        if plain.spent and watch.inside:
+            count = len(watch.inside)
+            sizes = (watch.calls // count, plain.effects // len(plain.spent), watch.fresh // count)
+            found.epochs.append(Epoch(*sizes, median(plain.spent.values()), median(watch.inside.values())))
+    return found
+
+
+def observe_blocks(config: RunConfig, found: Observed | None = None, repeats: int = 5) -> Observed:
+    """Time neighbour sums on the very blocks that the ranks of a config hold, forwards and transposed.
+
+    Their cost depends on degrees and on which rows are near each other, which sizes do not tell.
+
+    Raises:
+        InputError: as `harness.running.make_job`.
+    """
+    found = found or Observed()
+    job, prepared = running.make_job(config)
+    widths = {config.hidden, prepared.totals.num_classes}
+    meter = _Meter()
+    with running.cpu_threads(max(1, config.threads)), _Stopwatch(meter, found):
+        for rank in range(config.parts):
+            blocks = [block for block in _blocks(job.parts.training(rank)) if block.nnz]
+            rows = {(b, w): torch.ones(blocks[b].num_cols, w) for b in range(len(blocks)) for w in widths}
+            grads = {(b, w): torch.ones(blocks[b].num_rows, w) for b in range(len(blocks)) for w in widths}
+            for repeat in range(repeats + 1):
+                meter.at = (rank, repeat) if repeat else None
+                for (b, w), x in rows.items():
+                    out = aggregate(blocks[b], x.requires_grad_())
+                    torch.autograd.grad(out, x, grads[b, w])
+    return found
+
+
+def _blocks(part: Any) -> list[Block]:
+    """Every sparse block that a part holds, whatever kind of cut made it."""
+    if isinstance(part, Block):
+        return [part]
+    if not is_dataclass(part):
+        return []
+    return [block for f in fields(part) for block in _blocks(getattr(part, f.name))]
+
+
+def _step(config: RunConfig, meter: _Meter, watch: AbstractContextManager[Any]) -> None:
+    """All ranks of a config, in turn, in this process."""
+    job, _ = running.make_job(config)
+    inner = program(job)
+
+    def timed(rank: Rank) -> Awaitable[Any]:
+        return _Timed(inner(rank), meter)
+
+    def make_rank(index: int) -> Rank:
+        clock = _EpochClock(meter, index)
+        return Rank(index, config.parts, seed=config.seed, clock=clock, deterministic=config.deterministic, debug=False)
+
+    async def run(rank: Rank) -> Any:
+        return await timed(rank)
+
+    with watch:
+        loopback.run(run, config.parts, make_rank=make_rank)
+
+
+@dataclass(eq=False)
+class _Meter:
+    """Seconds that ranks spent in epochs that count, without what happened between their effects.
+
+    Attributes:
+        spent: (rank, epoch) -> seconds.
+        at: the rank and epoch that run now; None where nothing is counted.
+    """
+
+    spent: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
+    at: tuple[int, int] | None = None
+    effects: int = 0
+    since: float = 0.0
+
+    def switch(self, at: tuple[int, int] | None) -> None:
+        """Another rank or epoch runs from now on, or none that counts."""
+        moment = time.perf_counter()
+        if self.at is not None:
+            self.spent[self.at] += moment - self.since
+        self.at, self.since = at, moment
+
+
+class _EpochClock(NoClock):
+    """Tells the meter which of a rank's epochs count."""
+
+    def __init__(self, meter: _Meter, rank: int) -> None:
+        self.meter, self.rank, self.seen = meter, rank, 0
+
+    def begin_epoch(self) -> None:
+        """The first epochs are not counted."""
+        self.seen += 1
+        self.meter.switch((self.rank, self.seen) if self.seen > SKIPPED_EPOCHS else None)
+
+    def end_epoch(self) -> dict[str, float]:
+        """Close the epoch; no seconds, as in every run of this driver."""
+        self.meter.switch(None)
+        return {}
+
+
+class _Timed:
+    """A rank's program that stops the meter whenever it hands an effect to the driver."""
+
+    def __init__(self, program: Awaitable[Any], meter: _Meter) -> None:
+        self.program, self.meter = program, meter
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps, answer, mine = self.program.__await__(), None, None
+        while True:
+            self.meter.switch(mine)
+            try:
+                effect = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            mine = self.meter.at
+            self.meter.effects += mine is not None
+            self.meter.switch(None)
+            answer = yield effect
+
+
+class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Times every operator that a ledger would charge."""
+
+    def __init__(self, meter: _Meter, found: Observed) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.meter, self.found = meter, found
+        self.inside: dict[tuple[int, int], float] = defaultdict(float)
+        self.calls = self.fresh = 0
+        self._operators: dict[Any, Operator] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        begin = time.perf_counter()
+        result = func(*args, **(kwargs or {}))
+        seconds = time.perf_counter() - begin
+        at = self.meter.at
+        if at is None:
+            return result
+        operator = self._operators.get(func)
+        if operator is None:
+            operator = self._operators[func] = Operator(func)
+        if operator.free:
+            return result
+        inputs = tensors_of((*args, *kwargs.values()) if kwargs else args)
+        outputs = (
+            [result] if isinstance(result, Tensor) else tensors_of(result if type(result) in (list, tuple) else ())
+        )
+        work = operator.work(args, inputs, outputs)
+        self.found.samples[work.name][replace(work, fresh=0)].append(seconds)
+        self.inside[at] += seconds
+        self.calls += 1
+        self.fresh += work.fresh
+        return result

@@ -1,0 +1,98 @@
+"""The same cluster with other devices, or with another communication library over its links.
+
+What a library costs in software, and a host's memory between processes, belong to no cluster that was built without
+them: they are those of a shipped cluster, which is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from harness.errors import InputError, unknown
+from sims.cluster import TRANSPORTS, Cluster, load_cluster
+from sims.device import DeviceProfile, load_device
+
+SOFTWARE = {"gloo": "ethernet-10g", "nccl": "h100-8", "grpc": "ec-graph"}
+"""Library -> the shipped cluster whose software costs it gets."""
+
+HOST_MEMORY = "sylvie-2x8"
+"""The shipped cluster whose loopback link hosts of several ranks get."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A cluster beside the one that was asked for.
+
+    Attributes:
+        label: what is different, such as "on l4" or "over gloo"; empty for the cluster itself.
+        device: profile of its first device.
+        notes: what was taken from elsewhere, a line each.
+    """
+
+    label: str
+    cluster: Cluster
+    device: str
+    notes: tuple[str, ...] = ()
+
+
+def variants(cluster: Cluster, devices: list[str], transports: list[str]) -> list[Variant]:
+    """The cluster itself, first, then every combination of its own and the named devices and libraries that works.
+
+    Raises:
+        InputError: unknown device or library, or one for which the cluster lacks a link or a device.
+    """
+    for kind in transports:
+        if kind not in TRANSPORTS:
+            raise unknown("transport", kind, TRANSPORTS)
+    found, refused = [Variant("", cluster, cluster.device)], list[InputError]()
+    for kind in dict.fromkeys([cluster.transport.kind, *transports]):
+        for device in dict.fromkeys([cluster.device, *devices]):
+            try:
+                found += _variant(cluster, device, kind)
+            except InputError as error:
+                refused.append(error)
+    served = {variant.device for variant in found} | {variant.cluster.transport.kind for variant in found}
+    if not served.issuperset([*devices, *transports]):
+        raise refused[0]
+    return found
+
+
+def _variant(cluster: Cluster, device: str, kind: str) -> list[Variant]:
+    """The cluster with another device, library or both; nothing where these are its own."""
+    other, label, notes = cluster, [], list[str]()
+    if device != cluster.device:
+        label.append(f"on {device}")
+        other = replace(other, profiles=(device,))
+    if kind != cluster.transport.kind:
+        label.append(f"over {kind}")
+        other, notes = _over(other, kind)
+    if label:
+        _check(other)
+    return [Variant(" ".join(label), other, device, tuple(notes))] if label else []
+
+
+def _over(cluster: Cluster, kind: str) -> tuple[Cluster, list[str]]:
+    """The cluster with another library, and what had to be taken from elsewhere."""
+    spec, links = load_cluster(SOFTWARE[kind]).transport, cluster.links
+    notes = [f"{kind}: software costs are those of cluster {SOFTWARE[kind]}"]
+    if spec.staged and cluster.ranks_per_host > 1 and "loopback" not in links:
+        links = {**links, "loopback": load_cluster(HOST_MEMORY).links["loopback"]}
+        notes.append(f"{kind}: links.loopback, which {cluster.name} lacks, is that of cluster {HOST_MEMORY}")
+    return replace(cluster, transport=spec, links=links), notes
+
+
+def _check(cluster: Cluster) -> None:
+    """Raise InputError where tensors have no way to the library or the host."""
+    kind, known = cluster.transport.kind, [load_device(name) for name in dict.fromkeys(cluster.profiles)]
+    for device in known:
+        if device.kind == "cpu" and not cluster.transport.staged:
+            raise InputError(f"{kind} moves device memory, and {device.name} is a CPU; give gloo or grpc")
+        if device.kind == "gpu" and "bus" not in cluster.links:
+            raise _no_bus(cluster, device)
+
+
+def _no_bus(cluster: Cluster, device: DeviceProfile) -> InputError:
+    return InputError(
+        f"cluster {cluster.name} has no links.bus, which the tensors of {device.name} must cross; say what it has, "
+        f"such as --cluster {cluster.name}:links.bus.bandwidth=12GB/s:links.bus.latency=5us"
+    )

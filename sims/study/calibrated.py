@@ -1,0 +1,257 @@
+"""Adds to a measured device file what every operator of real training costs there, and neighbour sums on given graphs.
+
+The operators are watched in small training runs of every method (`_profiling`), one process per core at once, so
+that they share caches and memory as the ranks of a run do. How much longer a real run's ranks compute is measured in
+real runs; so is what a GPU's host takes. The graphs are made for this; no run that a prediction is judged on is looked
+at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from scipy.optimize import nnls
+
+from harness import machine, running
+from harness.config import LabSpec, RunConfig, from_mapping
+from harness.errors import HaloscopeError
+from harness.machine import core_count
+from harness.methods.registry import METHODS
+from harness.running.results import Result
+from sims.device import DeviceProfile, Work, fit, load_device, save_device
+from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.units import Quantity
+
+SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
+"""Nodes and columns of the graphs that operators are watched on; none of them is one that `validate` judges."""
+
+LIMIT_S = 900.0
+
+ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
+"""What `add_company` runs for real."""
+
+STEP_S = 1e-3
+"""Seconds by which it changes an effect, to see how many there are."""
+
+
+class Found(msgspec.Struct):
+    """What one watching process says: operator, its distinct works with their times; typical epochs."""
+
+    samples: dict[str, list[tuple[Work, list[float]]]]
+    epochs: list[Epoch]
+
+
+def workloads(threads: int, quick: bool) -> list[RunConfig]:
+    """The training runs that operators are watched in: every method at every size, all codecs and models."""
+    methods = [name for name in METHODS if name != "single"]
+    more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
+    found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
+    found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]
+    for model in ("sage", "gat"):
+        found += [replace(_workload("vanilla", *size, threads, quick), model=model) for size in SIZES[:2]]
+    return found
+
+
+def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
+    """Watch every operator and write its costs, and those of Python around it, into the device file.
+
+    Raises:
+        InputError: the device file cannot be read or written.
+        HaloscopeError: a watching process failed.
+    """
+    profile = load_device(device)
+    copies = max(1, core_count() // threads)
+    observed = watched("epochs", workloads(threads, quick), copies)
+    launch, effect, byte = observed.overheads()
+    profile = replace(
+        profile,
+        launch=_measured(max(launch, 1e-8), "Python and autograd around an operator"),
+        effect=_measured(effect, "of the program around an exchange"),
+        release=_measured(1 / byte, "memory that goes back and comes again") if byte > 0 else None,
+        operators=observed.costs(),
+    )
+    _save(profile, device)
+
+
+def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
+    """Run training for real on graphs made for this, simulate the same, and write down what is missing.
+
+    Ranks that exchange compute longer: a little with every effect, and all that goes through memory by some share.
+    Both are fitted to the seconds of compute of the real runs.
+
+    Args:
+        folder: `device.toml` with operators, and `cluster.toml`.
+        hosts: of a lab to run between, with as many ranks as those take; two ranks of this machine otherwise.
+
+    Raises:
+        InputError: a file cannot be read or written, or the lab cannot be built.
+        HaloscopeError: a rank failed.
+    """
+    profile, ranks = load_device(folder / "device.toml"), 2 if hosts is None else hosts.ranks
+    probe = replace(profile, effect=_measured(profile.effect.value + STEP_S, ""))
+    rows = []
+    for method, size in itertools.product(ACCOMPANIED, SIZES):
+        config = replace(_workload(method, *size, threads, quick=True), parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+        there = "local" if hosts is None else hosts.name
+        measured = _computing(running.run(replace(config, mode="real", cluster=there)))
+        predicted, more = (_simulated(config, folder, hosts, device) for device in (profile, probe))
+        rows.append((measured, predicted, (more - predicted) / STEP_S))
+    measured, predicted, effects = np.asarray(rows).T
+    design = np.stack([predicted, effects * SCALES[1]], axis=1) / measured[:, None]
+    (share, extra), _ = nnls(design, (measured - predicted) / measured)
+    note = f"fitted to {len(rows)} real runs of {ranks} ranks"
+    program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
+    effect = _measured(profile.effect.value + float(extra * SCALES[1]), program)
+    _save(replace(profile, effect=effect, crowding=_measured(1 + float(share), note)), folder / "device.toml")
+
+
+def add_host(folder: Path, *, quick: bool = True) -> None:
+    """Train tiny graphs on one GPU for real, and write down what its host takes per operator and around effects.
+
+    There the host is all that counts. How many operators and effects an epoch has, simulations of the same runs say.
+
+    Args:
+        folder: `device.toml` and `cluster.toml` of a GPU.
+
+    Raises:
+        InputError: a file cannot be read or written.
+        HaloscopeError: a run failed.
+    """
+    profile, rows = load_device(folder / "device.toml"), []
+    launched = replace(profile, launch=_measured(STEP_S, ""), effect=_measured(0.0, ""))
+    around = replace(profile, launch=_measured(1e-9, ""), effect=_measured(STEP_S, ""))
+    for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
+        config = replace(_workload("single", *SIZES[0], 1, quick), parts=1, model=model, layers=layers)
+        config = replace(config, epochs=SKIPPED_EPOCHS + (20 if quick else 100))
+        measured = _computing(running.run(replace(config, mode="real", device="cuda", cluster="local")))
+        rows.append((measured, *(_simulated(config, folder, None, device) / STEP_S for device in (launched, around))))
+    measured, operators, effects = np.asarray(rows).T
+    design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
+    launch, effect = nnls(design, np.ones(len(rows)))[0] * SCALES[1]
+    error = float(np.median(np.abs((operators * launch + effects * effect) / measured - 1)))
+    note = f"of the host; fits {len(rows)} real runs within {100 * error:.0f} %, median"
+    found = replace(profile, launch=_measured(max(float(launch), 1e-8), note), effect=_measured(float(effect), note))
+    _save(found, folder / "device.toml")
+
+
+def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile) -> float:
+    """What `_computing` says of a simulated run on this device, in the cluster of `folder`."""
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as beside:
+        save_device(device, Path(beside, "device.toml"))
+        cluster = Path(beside, "cluster.toml")
+        cluster.write_bytes((folder / "cluster.toml").read_bytes())
+        name = str(cluster) if hosts is None else replace(hosts, calibration=beside).name
+        return _computing(running.run(replace(config, mode="sim", cluster=name)))
+
+
+def _computing(result: Result) -> float:
+    """Median seconds that an epoch computes, of those after the first."""
+    if result.state != "done":
+        raise HaloscopeError(f"watching {result.config.method} compute: {result.state}: {result.message}")
+    return float(np.median([epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
+
+
+def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
+    """The device file `device` with neighbour sums as they cost on this config's very blocks, written to `to`.
+
+    Raises:
+        InputError: as `harness.running.make_job`, or a device file that cannot be read or written.
+        HaloscopeError: a watching process failed.
+    """
+    profile = load_device(device)
+    copies = max(1, core_count() // max(1, config.threads))
+    observed = watched("blocks", [config], copies)
+    sums = {name: fit(calls) for name, calls in observed.samples.items() if name in SUMS}
+    to.write_bytes(device.read_bytes())
+    _save(replace(profile, operators={**profile.operators, **sums}), to)
+
+
+SUMS = ("haloscope::gather_sum",)
+"""Operators whose cost the graph decides."""
+
+
+def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+    """What `copies` processes see at the same time in these configs; `what` is "epochs" or "blocks"."""
+    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
+        asked = Path(folder, "configs")
+        asked.write_bytes(msgspec.json.encode([asdict(config) for config in configs]))
+        answers = [Path(folder, f"found{copy}") for copy in range(copies)]
+        command = [sys.executable, "-m", "sims.study.calibrated", what, str(asked)]
+        processes: list[subprocess.Popen[str]] = []
+        try:
+            for answer in answers:
+                log = subprocess.PIPE
+                processes.append(subprocess.Popen([*command, str(answer)], stderr=log, text=True, env=_environment()))
+            for process in processes:
+                _, said = process.communicate(timeout=LIMIT_S)
+                if process.returncode:
+                    last = (said.strip().splitlines() or ["no word"])[-1]
+                    raise HaloscopeError(f"watching operators failed: {last}")
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return _merged(msgspec.msgpack.decode(answer.read_bytes(), type=Found) for answer in answers)
+
+
+def _workload(method: str, nodes: int, width: int, threads: int, quick: bool) -> RunConfig:
+    degree = 10 if nodes != SIZES[1][0] else 30
+    return RunConfig(
+        dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
+        hidden=width, method=method, threads=threads, epochs=SKIPPED_EPOCHS + (4 if quick else 16), eval_every=-1,
+        lr=0.02, seed=77,
+    )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def _measured(value: float, note: str) -> Quantity:
+    return Quantity(float(f"{value:.4g}"), "measured", note)
+
+
+def _merged(parts: Iterable[Found]) -> Observed:
+    total = Observed()
+    for part in parts:
+        total.epochs += part.epochs
+        for name, calls in part.samples.items():
+            for work, times in calls:
+                total.samples[name][work] += times
+    return total
+
+
+def _save(profile: DeviceProfile, path: Path) -> None:
+    """Write a profile in place of another, keeping the remarks at the top of the file."""
+    remarks = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    save_device(profile, path)
+    path.write_text("\n".join([*remarks, path.read_text()]))
+
+
+def _main(what: str, asked: str, answer: str) -> None:
+    configs = [
+        from_mapping(values) for values in msgspec.json.decode(Path(asked).read_bytes(), type=list[dict[str, Any]])
+    ]
+    machine.keep_heap()  # as ranks of a run do
+    observed = Observed()
+    if what == "blocks":
+        for config in configs:
+            observe_blocks(config, observed)
+    else:
+        observe(configs, observed)
+    samples = {name: list(calls.items()) for name, calls in observed.samples.items()}
+    Path(answer).write_bytes(msgspec.msgpack.encode(Found(samples, observed.epochs)))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,15 @@
+"""Communication libraries: how gloo, NCCL and gRPC lower an effect to transfers, and what that costs in software.
+
+Owns `presets/*.toml`. `Transport` is the door; a library is one file here.
+"""
+
+from sims.transport._collectives import Operation
+from sims.transport._nccl import load_tuning
+from sims.transport._transport import Transport, incoming_bytes
+
+__all__ = [
+    "Operation",
+    "Transport",
+    "incoming_bytes",
+    "load_tuning",
+]

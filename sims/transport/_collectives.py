@@ -1,0 +1,235 @@
+"""What every transport is made of: rounds of pairwise transfers, and flows that all ranks begin together.
+
+`Wire` knows the network, the ranks' places and the clock. `Library` lowers collectives to rounds and flows; its
+defaults serve any library, and `_gloo`, `_nccl` and `_grpc` say what theirs does otherwise.
+
+A transfer of a round begins when both its ranks are there; a rank is done when all its transfers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+from numba import njit
+
+from harness.effects import AllReduce, Broadcast, chunk_sizes
+from sims.cluster import Placement
+from sims.network import FluidNetwork, call_late
+
+Bytes = np.ndarray  # int64 [ranks]
+Waits = Generator[simpy.Event, Any, None]
+
+
+class Round:
+    """Pairwise transfers of one step of an operation: i -> j begins when both have arrived."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._here = np.zeros(wire.size, np.bool_)
+        self._group = np.full(wire.size, -1, np.int64)
+
+    def arrive(self, rank: int, transfers: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event:
+        """Rank `rank` is there with bytes for and from every rank, `transfers` in all; answers the end of its part."""
+        self._group[rank], done = self._wire.network.group(transfers)
+        self._wire.begin(transfers, self._here, self._group, rank, outgoing, incoming)
+        return done
+
+
+@njit(cache=True, nogil=True)
+def _transfers(rank: int, outgoing: Bytes, incoming: Bytes) -> tuple[int, int]:
+    """How many transfers a rank sends to others, and how many it receives."""
+    sends, receives = 0, 0
+    for other in range(outgoing.shape[0]):
+        if other != rank:
+            sends += outgoing[other] != 0
+            receives += incoming[other] != 0
+    return sends, receives
+
+
+@njit(cache=True, nogil=True)
+def _begin(
+    pairs: np.ndarray, groups: np.ndarray, taken: int, here: np.ndarray, group: np.ndarray, rank: int,
+    outgoing: Bytes, incoming: Bytes,
+) -> int:  # fmt: skip
+    """Rank `rank` arrives among those `here`: its transfers that begin are written behind those `taken`, sent ones
+    first. Answers how many are taken then.
+    """
+    here[rank] = True
+    for sends in (True, False):
+        given = outgoing if sends else incoming
+        for other in range(here.shape[0]):
+            if given[other] != 0 and other != rank and here[other]:
+                src, dst = (rank, other) if sends else (other, rank)
+                pairs[0, taken], pairs[1, taken], pairs[2, taken] = src, dst, given[other]
+                groups[taken, 0], groups[taken, 1] = group[src], group[dst]
+                taken += 1
+    return taken
+
+
+class Operation:
+    """One collective, or one send with its receive, as its ranks carry it out."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[tuple[int, ...], Round] = {}
+        self.sends: np.ndarray | None = None  # int64 [from, to]; only where receivers do not know what they get
+        self._arrived = 0
+        self._everyone: simpy.Event | None = None
+        self._owed: dict[int, float] = {}
+
+    def owe(self, rank: int, seconds: float) -> None:
+        """Rank `rank` has its processor busy for so long before its next transfers begin."""
+        self._owed[rank] = self._owed.get(rank, 0.0) + seconds
+
+    def due(self, rank: int) -> float:
+        """What rank `rank` owes by now, which it pays at once."""
+        return self._owed.pop(rank, 0.0)
+
+    def announce(self, rank: int, sends: Bytes) -> None:
+        """Rank `rank` says how many bytes it sends to every rank."""
+        if self.sends is None:
+            self.sends = np.zeros((len(sends), len(sends)), np.int64)
+        self.sends[rank] = sends
+
+    def announced(self, rank: int) -> Bytes:
+        """Bytes from every rank to this one, as far as they were announced; none where nobody had to."""
+        return np.zeros(0, np.int64) if self.sends is None else self.sends[:, rank].copy()
+
+    def gather(self, wire: Wire) -> tuple[simpy.Event, bool]:
+        """The event that all ranks wait for, and whether this rank is the last to arrive, which must succeed it."""
+        if self._everyone is None:
+            self._everyone = wire.env.event()
+        self._arrived += 1
+        return self._everyone, self._arrived == wire.size
+
+
+@dataclass(frozen=True)
+class Flows:
+    """What a pipelined collective puts on the network at once.
+
+    Attributes:
+        routes: int32 [flows, width].
+        payload: [flows], bytes; links count these.
+        latency_s: before the first byte of every flow.
+        share: share of the bytes on the wire that are payload.
+    """
+
+    routes: np.ndarray
+    payload: np.ndarray
+    latency_s: float
+    share: float = 1.0
+
+
+class Wire:
+    """Transfers between the ranks of a placement.
+
+    Args:
+        message_s: seconds of software that a rank pays for every message of a round, one after the other.
+    """
+
+    def __init__(self, env: simpy.Environment, network: FluidNetwork, placement: Placement, message_s: float) -> None:
+        self.env, self.network, self.placement, self.message_s = env, network, placement, message_s
+        self.size = placement.size
+        self.library: Library
+        self._taken = 0  # transfers that begin in this instant, and room for more: src, dst and bytes, and the groups
+        self._pairs, self._groups = np.empty((3, 0), np.int64), np.empty((0, 2), np.int64)
+
+    def begin(
+        self, most: int, here: np.ndarray, group: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes
+    ) -> None:
+        """Begin a rank's transfers, `most` or fewer, with those that are here; those of one instant go together.
+
+        Args:
+            here: bool [ranks], whom the rank joins.
+            group: int64 [ranks], the groups that count each rank's transfers.
+        """
+        if self._taken + most > len(self._groups):
+            more = self._taken + most
+            self._pairs = np.concatenate([self._pairs, np.empty((3, more), np.int64)], axis=1)
+            self._groups = np.concatenate([self._groups, np.empty((more, 2), np.int64)])
+        idle = self._taken == 0
+        self._taken = _begin(self._pairs, self._groups, self._taken, here, group, rank, outgoing, incoming)
+        if idle and self._taken:
+            call_late(self.env, self._add_begun)
+
+    def _add_begun(self, _: simpy.Event) -> None:
+        src, dst, nbytes = self._pairs[:, : self._taken].copy()
+        groups, self._taken = self._groups[: self._taken].copy(), 0
+        lanes = self.placement.lanes(src, dst)
+        latency = self.library.latency(src, dst, nbytes, *lanes)
+        self.network.add_lanes(*lanes, nbytes, latency, groups, last=True)
+
+    def round(
+        self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes
+    ) -> Waits:
+        """A rank's part of one round: what it owes and the software cost of its messages, then its transfers."""
+        sends, receives = _transfers(rank, outgoing, incoming)
+        if owed := operation.due(rank) + sends * self.message_s:
+            yield self.env.timeout(owed)
+        if sends + receives:
+            if number not in operation.rounds:
+                operation.rounds[number] = Round(self)
+            yield operation.rounds[number].arrive(rank, sends + receives, outgoing, incoming)
+
+    def together(self, operation: Operation, rank: int, flows: Callable[[], Flows]) -> Waits:
+        """The last rank that arrives begins the flows; every rank is done when all of them are."""
+        if owed := operation.due(rank):
+            yield self.env.timeout(owed)
+        everyone, last = operation.gather(self)
+        if last:
+            all_flows = flows()
+            count = len(all_flows.payload)
+            group, done = self.network.group(count)
+            nbytes = all_flows.payload / all_flows.share
+            groups = np.stack([np.full(count, group), np.full(count, -1)], axis=1)
+            self.network.add(all_flows.routes, nbytes, np.full(count, all_flows.latency_s), groups)
+            overhead = all_flows.payload.astype(np.int64) - nbytes.astype(np.int64)
+            if overhead.any():
+                self.network.account(all_flows.routes, overhead)
+            everyone.succeed(done)
+        done = yield everyone
+        yield done
+
+
+class Library:
+    """How a communication library carries out collectives; the defaults suit any."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        wire.library = self
+
+    def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """Seconds before the first byte of each transfer of a round arrives, float64 [n].
+
+        `head`, `tail`: lanes of the transfers (see `Placement.lanes`).
+        """
+        return self.wire.placement.lane_latencies(head, tail)
+
+    def exchange(self, operation: Operation, number: int, rank: int, outgoing: Bytes, incoming: Bytes) -> Waits:
+        """An all-to-all of bytes: here all transfers at once."""
+        yield from self.wire.round(operation, (number,), rank, outgoing, incoming)
+
+    def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
+        """In rank order: an all-to-all of chunks to the ranks that add them, then one of their sums to all."""
+        size, width = self.wire.size, effect.tensor.element_size()
+        chunks = chunk_sizes(effect.tensor.numel(), size) * width
+        mine = np.full(size, chunks[rank])
+        yield from self.exchange(operation, 0, rank, chunks, mine)
+        yield from self.exchange(operation, 1, rank, mine, chunks)
+
+    def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
+        """A binomial tree: with every round twice as many ranks have the tensor."""
+        size = self.wire.size
+        nbytes = effect.tensor.numel() * effect.tensor.element_size()
+        place = (rank - effect.root) % size
+        for step in range((size - 1).bit_length()):
+            outgoing, incoming = np.zeros(size, np.int64), np.zeros(size, np.int64)
+            reach = 1 << step
+            if place < reach and place + reach < size:
+                outgoing[(rank + reach) % size] = nbytes
+            elif reach <= place < 2 * reach:
+                incoming[(rank - reach) % size] = nbytes
+            yield from self.wire.round(operation, (step,), rank, outgoing, incoming)

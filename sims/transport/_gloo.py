@@ -1,0 +1,64 @@
+"""gloo: all-to-all with all transfers at once, all-reduce as a ring of segments, broadcast as a binomial tree.
+
+As in facebookincubator/gloo (alltoall.cc, allreduce.cc, broadcast.cc) and as torch.distributed uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.effects import AllReduce
+from sims.network import solve
+from sims.transport._collectives import Flows, Library, Operation, Waits
+
+SEGMENT_BYTES = 1 << 20
+"""Most that one segment of a ring holds."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """How the ring cuts a tensor: `per_rank` segments, at least two, of `nbytes` for every rank."""
+
+    per_rank: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, nbytes: int, width: int, size: int) -> Segments:
+        """The segments of `nbytes` with elements of `width` bytes among `size` ranks."""
+        segment = min(math.ceil(nbytes / (2 * size) / width), SEGMENT_BYTES // width) * width
+        segment = max(segment, width)
+        return cls(max(math.ceil(math.ceil(nbytes / segment) / size), 2), segment)
+
+    def latency(self, size: int, hop_s: float, bandwidth: float) -> float:
+        """Seconds of the ring that no byte moves in, for neighbours that are `hop_s` and `bandwidth` apart.
+
+        Reduce-scatter and all-gather send (size - 1) x per_rank segments each, two in flight, over one socket: a
+        segment leaves behind the one before it, and after the arrival of the one two before. The hops of all but the
+        first are hidden where a segment takes longer than a hop.
+        """
+        steps = (size - 1) * self.per_rank
+        return 2 * hop_s + (steps - 2) * max(0.0, hop_s - self.nbytes / bandwidth)
+
+
+class Gloo(Library):
+    """Bytes between host memories over sockets."""
+
+    def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
+        """In rank order, or the library's own ring; ring neighbours keep step with the slowest."""
+        if effect.deterministic:
+            yield from super().all_reduce(operation, rank, effect)
+            return
+        yield from self.wire.together(operation, rank, lambda: self._ring(effect))
+
+    def _ring(self, effect: AllReduce) -> Flows:
+        size, wire = self.wire.size, self.wire
+        width, ranks = effect.tensor.element_size(), np.arange(size)
+        routes = wire.placement.routes(ranks, (ranks + 1) % size)
+        hops = wire.placement.latencies(routes) + wire.message_s
+        pace = solve(wire.network.capacity, routes)
+        segments = Segments.of(effect.tensor.numel() * width, width, size)
+        latency = max(segments.latency(size, hop, rate) for hop, rate in zip(hops.tolist(), pace.tolist(), strict=True))
+        return Flows(routes, np.asarray([effect.sent(r, size).sum() for r in range(size)]), latency)

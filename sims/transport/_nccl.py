@@ -1,0 +1,318 @@
+"""NCCL: rings and trees under three protocols, a pipelined broadcast, and grouped sends and receives in rounds.
+
+An all-reduce takes the algorithm and protocol of least time in NCCL's own tuning model, whose constants are in
+`transports/nccl.toml`. What it then puts on the network are flows over the links that its rings or trees cross, so that
+other traffic shares them; a protocol's flags and padding travel along, but links count the payload.
+
+Each ring and tree runs once per network adapter of a host, entering and leaving at another device, with an equal share
+of the bytes. Simplified: ranks keep their order in a ring, so that a mesh of NVLinks may serve it worse than NCCL does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+
+from harness.effects import AllReduce, Broadcast
+from harness.errors import InputError
+from sims import units
+from sims.network import run_flows
+from sims.transport._collectives import Bytes, Flows, Library, Operation, Waits, Wire
+from sims.units import Quantity, Table
+
+FILE = Path(__file__).with_name("presets") / "nccl.toml"
+PROTOCOLS = ("LL", "LL128", "Simple")
+HOPS = ("nvlink", "pci", "network")
+LL128_ON_ONE_HOST = 7 / 9  # of a tree's bandwidth, instead of 120 / 128
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """NCCL's constants.
+
+    Attributes:
+        seconds: algorithm (ring, tree) -> base or hop -> protocol -> seconds.
+        efficiency: algorithm -> protocol -> share of the wire's bytes that are payload.
+        correction: protocol -> factors on a tree's bandwidth, by powers of two of the payload from 64 B.
+        limits: most that LL moves inside a host (LL) and between hosts (LL_network), B/s; the factor `plateau` on the
+            latency of a Simple ring between hosts, from `plateau_from` bytes per rank.
+        grouped: bytes of a chunk, over NVLink (chunk_nvlink) or not (chunk), and peers served at once (peers).
+    """
+
+    seconds: dict[str, dict[str, dict[str, Quantity]]]
+    efficiency: dict[str, dict[str, Quantity]]
+    correction: dict[str, list[float]]
+    limits: dict[str, Quantity]
+    grouped: dict[str, Quantity]
+
+    def quantities(self) -> list[Quantity]:
+        """Every number that has a source."""
+        rows = [row for algorithm in self.seconds.values() for row in algorithm.values()]
+        return [q for row in (*rows, *self.efficiency.values(), self.limits, self.grouped) for q in row.values()]
+
+
+@cache
+def load_tuning(path: Path = FILE) -> Tuning:
+    """The constants in a TOML file. Raises InputError for what does not belong or is missing."""
+    top = units.read_toml(path, "transport")
+    top.text("name", "")
+    efficiency, limits, grouped = top.needed("efficiency"), top.needed("limits"), top.needed("grouped")
+    tuning = Tuning(
+        {
+            algorithm: {row: _per_protocol(table.needed(row), "time") for row in ("base", *HOPS)}
+            for algorithm, table in (("ring", top.needed("ring")), ("tree", top.needed("tree")))
+        },
+        {algorithm: _per_protocol(efficiency.needed(algorithm), "number") for algorithm in ("ring", "tree")},
+        _factors(top.needed("correction")),
+        {
+            "LL": limits.quantity("LL", "bandwidth"),
+            "LL_network": limits.quantity("LL_network", "bandwidth"),
+            "plateau": limits.quantity("plateau", "number"),
+            "plateau_from": limits.quantity("plateau_from", "size"),
+        },
+        {
+            "chunk_nvlink": grouped.quantity("chunk_nvlink", "size"),
+            "chunk": grouped.quantity("chunk", "size"),
+            "peers": grouped.quantity("peers", "number"),
+        },
+    )
+    for table in (efficiency, limits, grouped, top):
+        table.close()
+    return tuning
+
+
+def _per_protocol(table: Table, dimension: str) -> dict[str, Quantity]:
+    return {protocol: table.quantity(protocol, dimension) for protocol in PROTOCOLS}
+
+
+def _factors(table: Table) -> dict[str, list[float]]:
+    factors = {protocol: table.values.get(protocol) for protocol in PROTOCOLS}
+    for protocol, given in factors.items():
+        if not isinstance(given, list) or not all(isinstance(f, float) and f > 0 for f in given):
+            raise InputError(f"{table.where}.{protocol}: must be a list of factors")
+    return {protocol: list(given or ()) for protocol, given in factors.items()}
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The flows of one algorithm.
+
+    Attributes:
+        src, dst: int64 [flows], ranks.
+        shares: float64 [flows], bytes for each byte of payload.
+        routes: int32 [flows, width].
+        seconds_per_byte: of the payload, with nothing else on the network.
+        hops: kind of hop -> how many follow each other.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    shares: np.ndarray
+    routes: np.ndarray
+    seconds_per_byte: float
+    hops: dict[str, int]
+
+
+class Nccl(Library):
+    """Bytes between device memories."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire)
+        self.tuning = load_tuning()
+        place, cluster = wire.placement, wire.placement.cluster
+        self.hosts = len(place.ranks_on_host)
+        self._per_host = int(place.ranks_on_host.max())
+        self._intra = "nvlink" if {"peer", "mesh"} & set(cluster.links) else "pci"
+        self._channels = max(1, min(cluster.nics, self._per_host)) if self.hosts > 1 else 1
+        self._lanes: dict[str, Lanes] = {}
+
+    # -- grouped sends and receives --------------------------------------------------------------------------------
+
+    def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """The hops of the rounds up to the transfer's own, and the first chunk, which fills a buffer before it leaves.
+
+        A rank serves as many peers at once as it has channels for, in NCCL's order: by distance of hosts, then of
+        devices. Rounds follow each other without a gap, so that what a round costs is its hop.
+        """
+        place, grouped, ring = self.wire.placement, self.tuning.grouped, self.tuning.seconds["ring"]
+        near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
+        seconds: np.ndarray = _grouped(
+            src, dst, nbytes, place.host, place.slot, place.lane_latencies(head, tail),
+            place.lane_capacities(head, tail), self.hosts, self._per_host,
+            int(grouped["peers"].value), ring[self._intra]["LL"].value, ring["network"]["LL"].value,
+            grouped[near].value, grouped["chunk"].value,
+        )  # fmt: skip
+        return seconds
+
+    # -- collectives -----------------------------------------------------------------------------------------------
+
+    def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
+        """In rank order, or whichever of NCCL's own ways is fastest."""
+        if effect.deterministic:
+            yield from super().all_reduce(operation, rank, effect)
+            return
+        nbytes = effect.tensor.numel() * effect.tensor.element_size()
+        yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, ("ring", "tree")))
+
+    def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
+        """Along the rings from the root, pipelined."""
+        nbytes = effect.tensor.numel() * effect.tensor.element_size()
+        yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, (f"from {effect.root}",)))
+
+    def fastest(self, nbytes: int, algorithms: tuple[str, ...]) -> Flows:
+        """The flows of the algorithm and protocol that take `nbytes` the least time on an idle network."""
+        ways = [(name, protocol) for name in algorithms for protocol in PROTOCOLS if self._offered(protocol)]
+        times = [self.seconds(nbytes, *way) for way in ways]
+        best = times.index(min(times, key=sum))
+        lanes, latency = self.lanes(ways[best][0]), times[best][0]
+        ideal = nbytes * lanes.seconds_per_byte
+        share = ideal / times[best][1] if ideal else 1.0
+        return Flows(lanes.routes, lanes.shares * nbytes, latency, share)
+
+    def seconds(self, nbytes: int, algorithm: str, protocol: str) -> tuple[float, float]:
+        """Latency, and what the bytes take after it, on an idle network.
+
+        `algorithm`: "ring", "tree", or "from R", the broadcast of rank R.
+        """
+        lanes, tuning = self.lanes(algorithm), self.tuning
+        kind = "tree" if algorithm == "tree" else "ring"
+        constants = tuning.seconds[kind]
+        latency = constants["base"][protocol].value + sum(
+            count * max(constants[hop][protocol].value, self._link_latency(hop)) for hop, count in lanes.hops.items()
+        )
+        share = tuning.efficiency[kind][protocol].value
+        if kind == "tree":
+            if protocol == "LL128" and self.hosts == 1:
+                share *= LL128_ON_ONE_HOST / (120 / 128)
+            size_class = max(int(math.log2(max(nbytes, 64))) - 6, 0)
+            factors = tuning.correction[protocol]
+            share *= factors[size_class] if size_class < len(factors) else 1.0
+        elif protocol == "Simple" and algorithm == "ring" and self.hosts > 1:
+            per_rank = tuning.limits["plateau_from"].value
+            latency *= tuning.limits["plateau"].value if nbytes >= per_rank * self.wire.size else 1.0
+        moved = nbytes * lanes.seconds_per_byte / share
+        if protocol == "LL":
+            limit = tuning.limits["LL" if self.hosts == 1 else "LL_network"].value
+            moved = max(moved, float(lanes.shares.max()) * self._channels * nbytes / limit)
+        return latency, moved
+
+    def _offered(self, protocol: str) -> bool:
+        """LL128 needs stores of 128 bytes that arrive whole: NVLink."""
+        return protocol != "LL128" or self._intra == "nvlink"
+
+    def _link_latency(self, hop: str) -> float:
+        """Latency of the links between neighbours, for links that are slower than NCCL's constants allow for."""
+        place, ring = self.wire.placement, self.lanes("ring")
+        across = place.host[ring.src] != place.host[ring.dst]
+        chosen = across if hop == "network" else ~across
+        return float(place.latencies(ring.routes[chosen]).max(initial=0.0))
+
+    # -- who sends to whom -----------------------------------------------------------------------------------------
+
+    def lanes(self, algorithm: str) -> Lanes:
+        """The flows of an algorithm, made once."""
+        if algorithm not in self._lanes:
+            src, dst, shares = self._tree() if algorithm == "tree" else self._rings(algorithm)
+            routes = self.wire.placement.routes(src, dst)
+            million = run_flows(self.wire.network.capacity, routes, shares * 1e6).max(initial=0.0)
+            self._lanes[algorithm] = Lanes(src, dst, shares, routes, float(million) / 1e6, self._hops(algorithm))
+        return self._lanes[algorithm]
+
+    def _hops(self, algorithm: str) -> dict[str, int]:
+        size, hosts = self.wire.size, self.hosts
+        if algorithm == "tree":
+            return {self._intra: 2 * (self._per_host - 1), "network": 2 * (hosts - 1).bit_length()}
+        rounds, across = (2, hosts - 1) if algorithm == "ring" else (1, hosts - 1)
+        return {self._intra: rounds * (size - 1 - across), "network": rounds * across}
+
+    def _orders(self) -> list[np.ndarray]:
+        """The ranks in ring order, once per channel: every host's ranks turned so that another one is the first."""
+        first = np.concatenate([[0], np.cumsum(self.wire.placement.ranks_on_host)])
+        orders = []
+        for channel in range(self._channels):
+            hosts = []
+            for begin, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+                hosts.append(np.roll(np.arange(begin, end), -(channel * (end - begin) // self._channels)))
+            orders.append(np.concatenate(hosts))
+        return orders
+
+    def _rings(self, algorithm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        orders, size = self._orders(), self.wire.size
+        src, dst = np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
+        share = (2 * (size - 1) / size if algorithm == "ring" else 1.0) / self._channels
+        kept = np.ones(len(src), np.bool_) if algorithm == "ring" else dst != int(algorithm.removeprefix("from "))
+        return src[kept], dst[kept], np.full(int(kept.sum()), share)
+
+    def _tree(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Chains inside the hosts; between their heads two binary trees, each with half of the bytes."""
+        child, parent, shares = [], [], []
+        starts = np.concatenate([[0], np.cumsum(self.wire.placement.ranks_on_host)])[:-1]
+        for order in self._orders():
+            host = self.wire.placement.host[order]
+            chain = host[1:] == host[:-1]
+            child.append(order[1:][chain])
+            parent.append(order[:-1][chain])
+            shares.append(np.full(int(chain.sum()), 1 / self._channels))
+            for up in binary_trees(self.hosts):
+                inner = np.flatnonzero(up >= 0)
+                child.append(order[starts[inner]])
+                parent.append(order[starts[up[inner]]])
+                shares.append(np.full(len(inner), 0.5 / self._channels))
+        low, high, share = (np.concatenate(column) for column in (child, parent, shares))
+        return np.concatenate([low, high]), np.concatenate([high, low]), np.concatenate([share, share])
+
+
+@njit(cache=True, nogil=True)
+def _grouped(
+    src: Bytes,
+    dst: Bytes,
+    nbytes: Bytes,
+    host: np.ndarray,
+    slot: np.ndarray,
+    latency: np.ndarray,
+    bandwidth: np.ndarray,
+    hosts: int,
+    per_host: int,
+    peers: int,
+    near_hop: float,
+    far_hop: float,
+    near_chunk: float,
+    far_chunk: float,
+) -> np.ndarray:
+    """`Nccl.latency` of transfers; chunks count in powers of two.
+
+    Transfers of many sizes that begin together then stay few events of the network.
+    """
+    seconds = np.empty(src.shape[0])
+    for at in range(src.shape[0]):
+        away, apart = host[dst[at]] - host[src[at]], slot[dst[at]] - slot[src[at]]
+        turn = (away % hosts * per_host + apart % per_host - 1) // peers
+        hop, chunk = (near_hop, near_chunk) if away == 0 else (far_hop, far_chunk)
+        filled = 1.0
+        while filled < min(nbytes[at], chunk):
+            filled *= 2
+        seconds[at] = (turn + 1) * max(hop, latency[at]) + filled / bandwidth[at]
+    return seconds
+
+
+def binary_trees(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Parents, int64 [nodes] with -1 for the root, of two binary trees whose inner nodes are different ones.
+
+    A node's children are half its lowest set bit away. The second tree is the first one mirrored, or shifted by one
+    where the number of nodes is odd.
+    """
+    number = np.arange(nodes)
+    low = number & -number
+    up = (number ^ low) | (low << 1)
+    up = np.where(up >= nodes, number ^ low, up)
+    up[:1] = -1
+    if nodes % 2:
+        other = np.roll(np.where(up >= 0, (up + 1) % nodes, -1), 1)
+    else:
+        other = np.where(up >= 0, nodes - 1 - up, -1)[::-1].copy()
+    return up, other

@@ -1,0 +1,167 @@
+"""Carries effects over the network for the ranks of a placement, through the library that the cluster names.
+
+What every library has in common is here: a rank's software cost per operation, the copy of the rows that it keeps, row
+counts that only the sender knows (they travel first, in a round of their own), and the copies of a GPU's tensors to
+host memory and back where the library wants them there: whole, before and after. How collectives become transfers is
+the library's business (`_gloo`, `_nccl`, `_grpc`). Traffic is not counted here but by `harness.traffic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import simpy
+
+from harness.effects import COUNT_BYTES, AllReduce, AllToAll, Broadcast, Effect, HostCopy, Recv, Send
+from sims.cluster import NO_LINK, OPERATIONS, Placement
+from sims.device import DeviceProfile, Work
+from sims.network import FluidNetwork
+from sims.transport._buses import Bus
+from sims.transport._collectives import Library, Operation, Waits, Wire
+from sims.transport._gloo import Gloo
+from sims.transport._grpc import Grpc
+from sims.transport._nccl import Nccl
+
+LIBRARIES: dict[str, type[Library]] = {"gloo": Gloo, "nccl": Nccl, "grpc": Grpc}
+
+_NO_TAIL = np.zeros(1, np.int32)
+
+
+class Transport:
+    """Carries effects over a network for the ranks of a placement.
+
+    Args:
+        profiles: the ranks' devices, for copies in their memory.
+
+    Attributes:
+        start_s: seconds that a rank itself spends on an exchange that it starts, beside the flight.
+    """
+
+    def __init__(
+        self, env: simpy.Environment, network: FluidNetwork, placement: Placement, profiles: Sequence[DeviceProfile]
+    ) -> None:
+        self.env, self.network, self.placement, self.profiles = env, network, placement, profiles
+        spec = placement.cluster.transport
+        self._operation_s = {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
+        self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
+        self._ways: dict[tuple[int, bool], Callable[[int, float], Waits]] = {}
+        self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
+        self._buses: dict[int, Bus] = {}  # by link
+        self._staged = [placement.staged and profile.kind == "gpu" for profile in profiles]
+        self.wire = Wire(env, network, placement, spec.message.value)
+        self.library = LIBRARIES[spec.kind](self.wire)
+
+    def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
+        """What rank `rank` waits for, one event after the other, until its part of the effect is done."""
+        size = self.placement.size
+        if size == 1 and not isinstance(effect, AllToAll):
+            return
+        if size > 1:
+            operation.owe(rank, self._operation_s[_kind(effect)])
+        staged = self._staged[rank]
+        if staged and (nbytes := staged_bytes(effect, rank)):
+            yield from self.copy(rank, nbytes, to_host=True, after=operation.due(rank))
+        if isinstance(effect, AllToAll):
+            yield from self._all_to_all(operation, rank, effect)
+        elif isinstance(effect, AllReduce):
+            yield from self.library.all_reduce(operation, rank, effect)
+        elif isinstance(effect, Broadcast):
+            yield from self.library.broadcast(operation, rank, effect)
+        elif isinstance(effect, Send | Recv):
+            yield from self._pair(operation, rank, effect)
+        if staged:
+            counted = isinstance(effect, AllToAll) and effect.unknown
+            received = int(operation.announced(rank).sum()) if counted else incoming_bytes(effect, rank)
+            yield from self.copy(rank, received, to_host=False)
+
+    def copy(self, rank: int, nbytes: int, *, to_host: bool, after: float = 0.0) -> Waits:
+        """A copy between the rank's device and host memory that begins in `after` seconds; nothing on a CPU."""
+        if nbytes == 0 or self.profiles[rank].kind != "gpu":
+            return
+        if (rank, to_host) not in self._ways:
+            self._ways[rank, to_host] = self._way(rank, to_host)
+        yield from self._ways[rank, to_host](nbytes, after)
+
+    def _way(self, rank: int, to_host: bool) -> Callable[[int, float], Waits]:
+        """How a rank's copies go: over the network, or over the one link that nothing but copies ever crosses."""
+        if to_host not in self._copies:
+            every = self.placement.copy_routes(np.arange(self.placement.size), to_host)
+            self._copies[to_host] = every, self.placement.latencies(every)
+        routes, latencies = self._copies[to_host]
+        latency, link = float(latencies[rank]) + self.profiles[rank].launch.value, int(routes[rank, 0])
+        if not self.placement.staged or routes.shape[1] > 1 or link == NO_LINK:
+            return partial(self._copy_over_network, self.network.row(routes[[rank]]), np.asarray([latency]))
+        if link not in self._buses:
+            self._buses[link] = Bus(self.network, link)
+        return partial(self._buses[link].copy, latency)
+
+    def _copy_over_network(self, row: np.ndarray, latency: np.ndarray, nbytes: int, after: float) -> Waits:
+        if after:
+            yield self.env.timeout(after)
+        group, done = self.network.group(1)
+        self.network.add_lanes(row, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
+        yield done
+
+    def _all_to_all(self, operation: Operation, rank: int, effect: AllToAll) -> Waits:
+        size = self.placement.size
+        sends, unknown = effect.outgoing, effect.unknown
+        # Several parts are laid out in one buffer, and cut apart again; the rows that stay are copied by the library.
+        several = len(effect.parts) > 1
+        operation.owe(rank, self._copy_s(rank, effect.outgoing_bytes if several else int(sends[rank])))
+        if unknown:
+            operation.announce(rank, sends)
+            header = np.full(size, unknown * COUNT_BYTES, np.int64)
+            yield from self.library.exchange(operation, 0, rank, header, header)
+            # Every rank has said what it sends by now, because all counts have arrived here.
+            incoming = operation.announced(rank)
+        else:
+            incoming = effect.incoming
+        yield from self.library.exchange(operation, 1, rank, sends, incoming)
+        if several and (seconds := self._copy_s(rank, int(incoming.sum()) if unknown else effect.incoming_bytes)):
+            yield self.env.timeout(seconds)
+
+    def _copy_s(self, rank: int, nbytes: int) -> float:
+        """Seconds of a copy in the memory of the rank's device."""
+        profile = self.profiles[rank]
+        return profile.seconds(Work("copy", 2 * nbytes, name="cat")) + profile.host_launch if nbytes else 0.0
+
+    def _pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
+        outgoing, incoming = np.zeros(self.placement.size, np.int64), np.zeros(self.placement.size, np.int64)
+        if isinstance(effect, Send):
+            outgoing[effect.to] = effect.tensor.numel() * effect.tensor.element_size()
+        else:
+            incoming[effect.source] = effect.like.numel() * effect.like.element_size()
+        yield from self.wire.round(operation, (0,), rank, outgoing, incoming)
+
+
+def _kind(effect: Effect) -> str:
+    """The member of OPERATIONS that an effect is."""
+    if isinstance(effect, AllReduce):
+        return "all_reduce" if effect.deterministic else "ring"
+    if isinstance(effect, AllToAll) and effect.unknown:
+        return "counted"
+    return "broadcast" if isinstance(effect, Broadcast) else "pair" if isinstance(effect, Send | Recv) else "all_to_all"
+
+
+def incoming_bytes(effect: Effect, rank: int) -> int:
+    """Bytes of what the effect answers, as far as they are known before; 0 for counts that only senders know."""
+    if isinstance(effect, AllToAll):
+        return effect.incoming_bytes
+    if isinstance(effect, AllReduce):
+        return effect.tensor.numel() * effect.tensor.element_size()
+    if isinstance(effect, Broadcast):
+        return 0 if rank == effect.root else effect.tensor.numel() * effect.tensor.element_size()
+    if isinstance(effect, Recv):
+        return effect.like.numel() * effect.like.element_size()
+    if isinstance(effect, HostCopy):
+        return 0 if effect.to_host else effect.copied_bytes
+    return 0
+
+
+def staged_bytes(effect: Effect, rank: int) -> int:
+    """Bytes that a transport through host memory copies from the device first."""
+    if isinstance(effect, Broadcast) and rank != effect.root:
+        return 0
+    return sum(t.numel() * t.element_size() for t in effect.tensors())

@@ -1,0 +1,208 @@
+"""What EC-Graph puts on the wire, what it refuses, and what the command makes of it."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harness import loopback
+from harness.config import from_mapping
+from harness.errors import InputError
+from harness.exchanges import Diverged
+from harness.methods.ec_graph import ECGraph
+from harness.methods.registry import parse_method
+from harness.rank import Rank
+from harness.running import run
+from harness.running.results import Result
+from tests.conftest import real_data
+from tests.support.conformance import make_model, make_parts
+from tests.support.ec_graph_runs import ABLATIONS, GRAPH, NON_CP, layer_bytes, parts_of, train
+from tests.support.graphs import owners, random_graph
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+@pytest.mark.parametrize("bits", [1, 4, 16])
+@pytest.mark.parametrize("scope", ["matrix", "row"])
+def test_bytes_of_compressed_rows(kind: str, bits: int, scope: str) -> None:
+    parts, widths = parts_of(3), (7, 4, 3)  # order=auto: layer 2 sends its 3 classes
+    method = ECGraph(fp="compressed", bits=bits, backward_bits=bits, range=scope)  # type: ignore[arg-type]
+    runs = train(method, 3, 2, kind=kind)
+    rows, pairs = sum(len(p.halo_nodes) for p in parts), sum(int((p.plan.send_counts > 0).sum()) for p in parts)
+    ranges = 8 * (rows if scope == "row" else pairs)
+    wanted = [0, *(rows * -(-d * bits // 8) + ranges for d in widths[1:])]
+    for epoch in (0, 1):
+        assert layer_bytes(runs, epoch, "forward") == wanted == layer_bytes(runs, epoch, "backward")
+
+
+def test_bytes_of_trends() -> None:
+    parts, period = parts_of(3), 5
+    runs = train(ECGraph(period=period), 3, 11)
+    rows, widths = sum(len(p.halo_nodes) for p in parts), (0, 4, 3)
+    pairs = [int(n) for p in parts for n in p.plan.send_counts if n]
+    for epoch in range(11):
+        got = layer_bytes(runs, epoch, "forward")
+        exact = epoch == 0 or (epoch + 1) % period == 0
+        other = sum(r.traffic[epoch].layers.get("other", {}).get(-1, 0) for r in runs)
+        assert other == (0 if exact else len(pairs))
+        for l in (1, 2):
+            if exact:
+                assert got[l] == 4 * rows * widths[l] * (2 if epoch else 1)
+                continue
+            codes = 0
+            for seen in runs:
+                predicted, whole = seen.observed[epoch][f"predicted/{l}"]
+                bits = int(seen.observed[epoch]["bits"][0])
+                codes += int(whole - predicted) * -(-widths[l] * bits // 8)
+            assert got[l] == codes + sum(-(-n // 4) + 8 for n in pairs) + 8 * 6
+
+
+def test_a_forward_pass_never_costs_less_than_its_exact_epochs() -> None:
+    """Exact rows and rates every period epochs: at most period / 2 times less than fp32, whatever the bits."""
+    runs, exact = train(ECGraph(bits=1, period=10), 3, 21), train(NON_CP, 3, 21)
+    ours, theirs = (sum(sum(layer_bytes(r, e, "forward")) for e in range(10, 20)) for r in (runs, exact))
+    assert theirs / 5 < ours < theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "epoch"), [("EC-Graph", 0), ("EC-Graph", 1), ("Cp-fp-2", 1), ("Cp-bp-4", 1), ("element", 1)]
+)
+def test_nan_is_refused_with_rank_layer_and_epoch(name: str, epoch: int) -> None:
+    """In epochs that are exact too, where a trend would keep it."""
+    method, parts = ABLATIONS[name], parts_of(3)
+    model = make_model("sage", GRAPH, dtype=torch.float32, norm="none")
+
+    async def program(rank: Rank) -> None:
+        mine = copy.deepcopy(model)
+        state = await method.setup(rank, parts[rank.index], mine)
+        memory = method.remember(rank, parts[rank.index], mine, state)
+        plan = await method.begin(rank, parts[rank.index], state, memory)
+        x = torch.ones(len(parts[rank.index].nodes), 4)
+        for rank.epoch in (0, 1):
+            exchange: Any = method.exchange(1, mine, state, plan)
+            if rank.index == 2 and rank.epoch == epoch:
+                x = x.clone()
+                x[5, 1] = torch.nan
+            await exchange.forward(rank, x)
+            await exchange.adjoint(rank, x)
+
+    direction = "backward" if name == "Cp-bp-4" else "forward"
+    with pytest.raises(Diverged, match=f"^rank 2, layer 1, epoch {epoch}: {direction} .*: own row 5 holds nan or inf"):
+        loopback.run(program, 3)
+
+
+DATASET = "synthetic:nodes=300,degree=8,classes=4,features=12,seed=1"
+
+
+def config(**values: object) -> Any:
+    base = {"dataset": DATASET, "model": "gcn", "layers": 3, "hidden": 10, "epochs": 12, "parts": 3, "threads": 1}
+    return from_mapping({**base, "eval_every": -1, "order": "auto", **values})
+
+
+@pytest.mark.parametrize(
+    "options", ["", ":select=matrix", ":select=element", ":tune=false:range=row", ":fp=compressed"]
+)
+def test_shapes_only_runs_take_their_shares_from_a_recorded_run(options: str, tmp_path: Path) -> None:
+    settings = {"method": f"ec-graph{options}:bits=4", "mode": "sim", "cluster": "ethernet-1g"}
+    real = run(config(**settings))
+    rates = str(real.save(tmp_path)) if real.epochs[1]["observed"] else ""
+    shapes = run(config(**settings, shapes_only=True, rates=rates))
+    for exact in (0, 9):
+        assert shapes.epochs[exact]["bytes"] == real.epochs[exact]["bytes"]
+    for key in ("forward", "backward"):
+        ours, theirs = (np.sum([e["bytes"][key] for e in r.epochs]) for r in (shapes, real))
+        assert ours == pytest.approx(theirs, rel=0.15 if key == "forward" else 1e-12)
+
+
+def test_shapes_only_without_a_recorded_run_says_what_is_missing() -> None:
+    with pytest.raises(InputError, match="recorded run"):
+        run(config(method="ec-graph", mode="sim", cluster="ethernet-1g", shapes_only=True, epochs=3))
+    with pytest.raises(InputError, match="recorded run with 'nodes needed'"):
+        run(config(method="ec-graph-s:fanouts=3/3/3", mode="sim", cluster="ethernet-1g", shapes_only=True))
+
+
+@pytest.mark.parametrize("options", [":fp=compressed", ":fp=exact:bp=exact"])
+def test_a_sample_is_known_by_shares_in_shapes_only_runs(options: str, tmp_path: Path) -> None:
+    settings = {"method": f"ec-graph-s:fanouts=2/3/4{options}", "mode": "sim", "cluster": "ethernet-1g"}
+    real = run(config(**settings))
+    shapes = run(config(**settings, shapes_only=True, rates=str(real.save(tmp_path))))
+    for key in ("forward", "backward"):
+        ours, theirs = shapes.epochs[3]["bytes"][key], real.epochs[3]["bytes"][key]
+        assert ours[0] == theirs[0] == 0
+        assert ours[1:] == pytest.approx(theirs[1:], rel=0.05)
+        assert 0 < ours[2] < ours[1], "the last layer reads for the training nodes only"
+    assert shapes.epochs[3]["observed"] == pytest.approx(real.epochs[3]["observed"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "message"),
+    [
+        ("ec-graph", {"model": "gat"}, "linear in rows"),
+        ("ec-graph:bits=3", {}, "bits must be 1, 2, 4, 8 or 16"),
+        ("ec-graph:backward_bits=32", {}, "backward_bits must be"),
+        ("ec-graph:period=0", {}, "period must be at least 1"),
+        ("ec-graph:servers=4", {}, "4 servers on 3 ranks"),
+        ("ec-graph:servers=-1", {}, "servers must not be negative"),
+        ("ec-graph:fp=trendy", {}, "ec-graph:fp=trendy"),
+        ("ec-graph-s", {}, "fanouts=10/5 has 2 hops; the model has 3"),
+        ("ec-graph-s:fanouts=3/x/1", {}, "positive numbers or full"),
+        ("ec-graph-s:fanouts=3/0/1", {}, "positive numbers or full"),
+        ("ec-graph-s:fanouts=3/3/3:layer0=precompute", {}, "caches the input layer"),
+    ],
+)
+def test_what_cannot_run_says_so(text: str, values: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run(config(method=text, **values))
+
+
+def test_directed_graphs_are_refused() -> None:
+    graph = random_graph(20, 60, symmetric=False)
+    totals = make_parts(graph, owners(graph, 2, "hash"), 2)[0].totals
+    with pytest.raises(InputError, match="must be symmetric"):
+        ECGraph().check(make_model("gcn", graph), totals, 2)
+
+
+def test_defaults_are_the_papers() -> None:
+    method = parse_method("ec-graph")
+    assert isinstance(method, ECGraph) and (method.period, method.select, method.tune) == (10, "vertex", True)
+    assert method.input_layer(make_model("gcn", GRAPH)) == "cache"
+
+
+@cache
+def cora(method: str) -> Result:
+    """60 epochs of the paper's GCN on Cora, hash partitioned."""
+    values = {"dataset": str(real_data() / "cora.npz"), "layers": 2, "hidden": 16, "epochs": 60, "eval_every": 0}
+    return run(config(method=method, partitioner="hash", features="row", **values))
+
+
+def distance(method: str) -> float:
+    """How far the losses are from those of vanilla training, on average."""
+    pairs = zip(cora(method).epochs, cora("vanilla").epochs, strict=True)
+    return float(np.mean([abs(a["loss"] - b["loss"]) for a, b in pairs]))
+
+
+@pytest.mark.parametrize(
+    ("plain", "compensated"),
+    [
+        ("fp=compressed:bits=2:bp=exact", "bits=2:tune=false:bp=exact"),
+        ("fp=exact:bp=compressed:backward_bits=2", "fp=exact:backward_bits=2"),
+    ],
+    ids=["ReqEC-FP-2", "ResEC-BP-2"],
+)
+def test_compensation_brings_the_curve_nearer_to_the_exact_one(plain: str, compensated: str) -> None:
+    """Fig. 6 and 7 on Cora."""
+    assert distance(f"ec-graph:{compensated}") < 0.75 * distance(f"ec-graph:{plain}")
+
+
+@pytest.mark.parametrize("method", ["ec-graph", "ec-graph-s:fanouts=20/10:backward_bits=4"])
+def test_cora_is_learnt_as_well_as_without_compression(method: str) -> None:
+    """Table V's claim in small: within 3 points of vanilla after as many epochs, with less than half of the bytes."""
+    ours, exact = cora(method), cora("vanilla")
+    assert ours.epochs[-1]["test"] > exact.epochs[-1]["test"] - 0.03
+    sent = [sum(np.sum(e["bytes"]["forward"]) for e in r.epochs) for r in (ours, exact)]
+    assert sent[0] < sent[1] / 2

@@ -1,0 +1,80 @@
+"""What the README promises to authors: a method in one small class, a layer as any module with the one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from harness.codecs import Cast
+from harness.config import RunConfig
+from harness.exchanges import HaloPush
+from harness.graphs import LocalGraph
+from harness.methods.base import Facts
+from harness.methods.bns_gcn import BNSGCN
+from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.vanilla import Vanilla
+from harness.nn import GNN, aggregate, build_model
+from harness.nn._layers import SAGEConv
+from harness.tape import Exchange
+from tests.support.conformance import make_model, make_parts, relative_error, step
+from tests.support.graphs import owners, random_graph
+
+GRAPH = random_graph(40, 160, seed=11)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfForward(EdgeCut):
+    """The README's example."""
+
+    name = "half-forward"
+    facts = Facts(cut="edge", exact=False, lossy=True, paper="an example")
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+        return HaloPush(state.route, l, codec=Cast(torch.float16), backward_codec=Cast(None))
+
+
+class GatedSum(nn.Module):
+    """A stranger's layer: not linear in its rows, and it knows nothing of haloscope but the call."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.value, self.gate = nn.Linear(inputs, outputs), nn.Linear(inputs, outputs)
+
+    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+        own_rows, halo_rows = (self.value(t) * torch.sigmoid(self.gate(t)) for t in (own, halo))
+        return own_rows + aggregate(graph.own, own_rows) + aggregate(graph.halo, halo_rows)
+
+
+def test_a_method_in_one_class_sends_what_it_says() -> None:
+    parts = make_parts(GRAPH, owners(GRAPH, 3, "hash"), 3, torch.float32)
+    model = make_model("sage", GRAPH, dtype=torch.float32, hidden=6)
+    rows = sum(len(part.halo_nodes) for part in parts)
+    _, found, traffic = step(HalfForward(), model, parts)
+    forward = [sum(t.layers["forward"][l] for t in traffic) for l in (1, 2)]
+    backward = [sum(t.layers["backward"][l] for t in traffic) for l in (1, 2)]
+    assert forward == [rows * 6 * 2] * 2 and backward == [rows * 6 * 4] * 2
+    _, wanted, _ = step(Vanilla(), model, parts)
+    assert 0 < relative_error(found, wanted) < 0.01
+
+
+def test_a_foreign_layer_trains_exactly_on_any_number_of_parts() -> None:
+    torch.manual_seed(0)
+    widths = [GRAPH.num_features, 5, GRAPH.num_classes]
+    model = GNN([GatedSum(*widths[:2]), GatedSum(*widths[1:])], widths, norm="layer").double()
+    outcomes = [step(Vanilla(), model, make_parts(GRAPH, owners(GRAPH, p, "random"), p)) for p in (1, 4)]
+    assert outcomes[0][0] == pytest.approx(outcomes[1][0], rel=1e-10)
+    assert relative_error(outcomes[1][1], outcomes[0][1]) < 1e-10
+    sampled = step(BNSGCN(p=0.5), model, make_parts(GRAPH, owners(GRAPH, 4, "hash"), 4))[1]
+    assert all(bool(g.isfinite().all()) and float(g.abs().max()) > 0 for g in sampled)
+
+
+def test_models_of_a_config_are_the_same_on_every_call_and_leave_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    a, b = (build_model(RunConfig(model="sage", seed=3), 5, 2) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert isinstance(a.layers[0], SAGEConv)

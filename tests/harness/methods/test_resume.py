@@ -1,0 +1,91 @@
+"""What a method carries from epoch to epoch is a plain tree of tensors, and training goes on from it bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness import loopback
+from harness.config import RunConfig
+from harness.exchanges import Memory
+from harness.nn import build_model
+from harness.rank import Rank
+from harness.running import Job, make_job
+from tests.conformance.test_drivers import config
+from tests.support.settings import label, rows
+
+STOP, END = 4, 9
+Saved = tuple[Memory, dict[str, Any], dict[str, Any]]
+
+
+def copied(memory: Memory) -> Memory:
+    """A deep copy, which also checks that the tree is plain."""
+    out: Memory = {}
+    for name, value in memory.items():
+        assert isinstance(name, str) and "/" not in name
+        assert isinstance(value, Tensor | dict), f"{name} is a {type(value).__name__}, not a tensor or a tree of them"
+        out[name] = value.detach().clone() if isinstance(value, Tensor) else copied(value)
+    return out
+
+
+async def epochs(rank: Rank, job: Job, first: int, last: int, saved: Saved | None) -> tuple[list[float], Saved]:
+    """Losses of epochs first..last-1 and what is left afterwards."""
+    setting = job.config
+    part = job.parts.training(rank.index)
+    model = build_model(setting, part.totals.num_features, part.totals.num_classes)
+    method = job.method
+    rank.epoch = -1
+    if saved is not None:
+        model.load_state_dict(saved[1])
+    state = await method.setup(rank, part, model)
+    memory = method.remember(rank, part, model, state)
+    optimizer = method.optimizer(rank, model, setting.lr, setting.weight_decay)
+    if saved is not None:
+        assert set(saved[0]) >= set(memory), "what is remembered at the start lasts"
+        memory = copied(saved[0])
+        optimizer.load_state_dict(saved[2])
+    losses = []
+    for rank.epoch in range(first, last):
+        model.train()
+        losses.append(float(await method.epoch(rank, part, model, state, memory, optimizer)))
+    await method.settle(rank, memory)
+    return losses, (copied(memory), copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()))
+
+
+def run_epochs(setting: RunConfig, first: int, last: int, saved: list[Saved] | None) -> tuple[list[float], list[Saved]]:
+    job, _ = make_job(setting)
+
+    async def program(rank: Rank) -> Any:
+        return await epochs(rank, job, first, last, None if saved is None else saved[rank.index])
+
+    found = loopback.run(program, setting.parts, make_rank=lambda i: Rank(i, setting.parts, seed=setting.seed))
+    return found[0][0], [left for _, left in found]
+
+
+@pytest.mark.parametrize("row", rows(), ids=label)
+def test_training_goes_on_bit_for_bit_from_what_was_saved(row: dict[str, Any]) -> None:
+    setting = config(**row, epochs=END)
+    torch.manual_seed(1)
+    whole, _ = run_epochs(setting, 0, END, None)
+    begun, saved = run_epochs(setting, 0, STOP, None)
+    torch.manual_seed(2)  # nothing may hang on a global generator
+    rest, _ = run_epochs(setting, STOP, END, saved)
+    assert begun + rest == whole
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+@pytest.mark.parametrize("row", rows(), ids=label)
+def test_any_number_of_parts_and_empty_ones(row: dict[str, Any], parts: int) -> None:
+    """No deadlock, and finite losses, also where a rank owns nothing: 'contiguous' leaves the last parts empty."""
+    if row["method"] == "single" and parts > 1:
+        pytest.skip("single runs on one rank")
+    if "servers=2" in row["method"] and parts < 2:
+        pytest.skip("two servers need two ranks")
+    tiny = "synthetic:nodes=9,degree=3,classes=2,features=4,seed=3"
+    extra = {"partitioner": "contiguous"} if "partitioner" not in row and "cdfgnn" not in row["method"] else {}
+    losses, _ = run_epochs(config(**{**row, "dataset": tiny, "parts": parts, "epochs": 3, **extra}), 0, 3, None)
+    assert len(losses) == 3 and all(loss == loss and abs(loss) < 1e6 for loss in losses)

@@ -1,0 +1,148 @@
+"""Sylvie-A's staleness of exactly one epoch, its bounded variant, and the ablation that quantises everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness import loopback
+from harness.codecs import StochasticRows
+from harness.effects import Handle
+from harness.errors import InputError
+from harness.exchanges import HaloPush
+from harness.methods.registry import parse_method
+from harness.methods.sylvie import SylvieA, SylvieS
+from harness.rank import Rank
+from harness.running import run
+from tests.conformance.test_drivers import comparable, config
+from tests.support.conformance import make_model, make_parts
+from tests.support.graphs import owners, random_graph
+
+GRAPH = random_graph(60, 240, seed=4)
+P = 3
+PARTS = make_parts(GRAPH, owners(GRAPH, P, "random"), P, torch.float32)
+EPOCHS = 6
+
+
+def exchanged(method: SylvieA | SylvieS, varying: bool) -> list[list[tuple[Tensor, Tensor]]]:
+    """Per rank and epoch: the halo of layer 1, and what an exchange of gradients adds to own rows.
+
+    With frozen weights own rows stay the same; `varying` scales them by the epoch.
+    """
+    model = make_model("sage", GRAPH, dtype=torch.float32)
+
+    async def program(rank: Rank) -> list[tuple[Tensor, Tensor]]:
+        part = PARTS[rank.index]
+        state = await method.setup(rank, part, model)
+        memory = method.remember(rank, part, model, state)
+        found = []
+        for rank.epoch in range(EPOCHS):
+            scale = rank.epoch + 1.0 if varying else 1.0
+            push = method.exchange(1, model, state, await method.begin(rank, part, state, memory))
+            assert isinstance(push, HaloPush) and part.x is not None
+            _, halo = await push.forward(rank, part.x * scale)
+            added = await push.adjoint(rank, torch.zeros_like(part.x), halo.new_full(halo.shape, scale))
+            found.append((halo, added))
+        await method.settle(rank, memory)
+        return found
+
+    return loopback.run(program, P, seed=2)
+
+
+def test_with_frozen_weights_the_halo_is_the_synchronous_one_an_epoch_later() -> None:
+    late, now = exchanged(SylvieA(bits=2), varying=False), exchanged(SylvieS(bits=2), varying=False)
+    for a, s in zip(late, now, strict=True):
+        for epoch in range(1, EPOCHS):
+            assert torch.equal(a[epoch][0], s[epoch - 1][0]) and torch.equal(a[epoch][1], s[epoch - 1][1])
+        assert not a[0][0].any() and not a[0][1].any()
+
+
+def test_rows_are_exactly_one_epoch_old() -> None:
+    exact = SylvieS(bits=16)
+    scales = [float(halo.abs().sum()) for halo, _ in exchanged(exact, varying=True)[0]]
+    late = [float(halo.abs().sum()) for halo, _ in exchanged(SylvieA(bits=16), varying=True)[0]]
+    assert late[0] == 0 and late[1:] == scales[:-1]
+
+
+def test_every_third_epoch_is_synchronous_and_the_next_uses_what_it_sent() -> None:
+    now = exchanged(SylvieS(bits=4), varying=True)
+    bounded = exchanged(SylvieA(bits=4, staleness=3), varying=True)
+    for b, s in zip(bounded, now, strict=True):
+        for epoch in range(1, EPOCHS):
+            old = epoch if (epoch + 1) % 3 == 0 else epoch - 1
+            assert torch.equal(b[epoch][0], s[old][0]) and torch.equal(b[epoch][1], s[old][1])
+
+
+@pytest.mark.parametrize("mode", ["loopback", "sim"])
+def test_synchronising_every_epoch_is_sylvie_s(mode: str) -> None:
+    clock = {"mode": mode, "cluster": "ethernet-1g"}
+    bounded, now = run(config("sylvie-a:staleness=1", **clock)), run(config("sylvie-s", **clock))
+    assert comparable(bounded) == comparable(now)
+    assert bounded.summary()["seconds"] == now.summary()["seconds"]
+
+
+def test_the_pipeline_hides_the_exchange_behind_compute() -> None:
+    setting = {"mode": "sim", "cluster": "ethernet-1g", "hidden": 64}
+    now, late = (run(config(m, **setting)).summary()["seconds"] for m in ("sylvie-s:bits=8", "sylvie-a:bits=8"))
+    assert late["halo"] < 0.7 * now["halo"] and late["hidden"] > 0
+    assert late["epoch"] < now["epoch"]
+
+
+def test_what_is_in_flight_becomes_a_plain_payload() -> None:
+    model, method = make_model("sage", GRAPH, dtype=torch.float32), SylvieA()
+
+    async def program(rank: Rank) -> Any:
+        part = PARTS[rank.index]
+        state = await method.setup(rank, part, model)
+        memory: dict[str, Any] = {}
+        push = method.exchange(1, model, state, await method.begin(rank, part, state, memory))
+        assert isinstance(push, HaloPush) and part.x is not None
+        await push.forward(rank, part.x)
+        kinds = [type(entry) for entry in memory.values()]
+        await method.settle(rank, memory)
+        return kinds, memory["h1"]["0"].dtype, len(memory["h1"])
+
+    assert loopback.run(program, P) == [([Handle], torch.uint8, 2)] * P
+
+
+def test_quantising_everything_touches_own_rows_with_the_codes_that_are_sent() -> None:
+    model, method = make_model("sage", GRAPH, dtype=torch.float32), SylvieS(bits=1, scope="all")
+
+    async def program(rank: Rank) -> Any:
+        part = PARTS[rank.index]
+        state = await method.setup(rank, part, model)
+        push = method.exchange(1, model, state, None)
+        assert part.x is not None
+        own, halo = await push.forward(rank, part.x)
+        gradient = await push.adjoint(rank, part.x, torch.zeros_like(halo))
+        return own, halo, gradient
+
+    found = loopback.run(program, P, seed=1)
+    whole = torch.zeros(GRAPH.num_nodes, GRAPH.num_features)
+    for part, (own, _, _) in zip(PARTS, found, strict=True):
+        whole[part.nodes] = own
+    for part, (own, halo, gradient) in zip(PARTS, found, strict=True):
+        assert torch.equal(halo, whole[part.halo_nodes])
+        assert part.x is not None
+        for coded in (own, gradient):
+            assert not torch.equal(coded, part.x)
+            low, high = part.x.amin(1, keepdim=True), part.x.amax(1, keepdim=True)
+            ends = torch.minimum((coded - low).abs(), (coded - high).abs())
+            assert float(ends.max()) < 1e-5, "one bit has two values per row: the extremes"
+
+
+def test_quantising_everything_sends_no_more() -> None:
+    every, boundary = run(config("sylvie-s:scope=all")), run(config("sylvie-s"))
+    assert [e["bytes"] for e in every.epochs] == [e["bytes"] for e in boundary.epochs]
+    assert [e["loss"] for e in every.epochs] != [e["loss"] for e in boundary.epochs]
+
+
+def test_wrong_options_say_so() -> None:
+    with pytest.raises(InputError, match="staleness must be 0"):
+        parse_method("sylvie-a:staleness=-1")
+    with pytest.raises(InputError, match="sylvie-a: bits must be"):
+        parse_method("sylvie-a:bits=3")
+    assert isinstance(SylvieA(bits=4).codec(), StochasticRows)

@@ -1,0 +1,167 @@
+"""Kept results are used again while all that they were made of is the same; times of files say nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import cli
+from harness.commands.cells import run_or_reuse
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.running import inputs, results, run
+from sims.cluster._load import CLUSTERS
+from sims.device._profile import DEVICES
+
+TINY = "synthetic:nodes=120,degree=6,classes=3,features=8"
+DEVICE = (DEVICES / "cpu-epyc-1core.toml").read_text()
+CLUSTER = (CLUSTERS / "ethernet-1g.toml").read_text().replace('"cpu-epyc-1core"', '"dev.toml"')
+WORKLOAD = "[graph]\nnodes = {}\nedges = 8000\nfeatures = 8\nclasses = 3\ntrain = 500\n[parts]\ncut = 'hash'\n"
+
+
+def older(path: Path, text: str) -> None:
+    """Other content that looks as if it had been there for long."""
+    path.write_text(text)
+    os.utime(path, (1e9, 1e9))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A cluster and the device that it names."""
+    older(tmp_path / "lab.toml", CLUSTER)
+    older(tmp_path / "dev.toml", DEVICE)
+    return tmp_path / "lab.toml", tmp_path / "dev.toml"
+
+
+@pytest.fixture
+def reused(tmp_path: Path) -> Callable[..., bool]:
+    """Runs a config, or uses its kept result: whether it did."""
+
+    def cell(**settings: Any) -> bool:
+        config = RunConfig(**{"dataset": TINY, "epochs": 1, "mode": "sim", "eval_every": -1, **settings})
+        return run_or_reuse(config, tmp_path / "out", quiet=True).reused
+
+    return cell
+
+
+def test_what_a_cluster_is_made_of(files: tuple[Path, Path], reused: Callable[..., bool]) -> None:
+    cluster, device = files
+    assert not reused(cluster=str(cluster)) and reused(cluster=str(cluster))
+    older(device, DEVICE.replace('launch = { value = "', 'launch = { value = "1'))
+    assert not reused(cluster=str(cluster)), "a device file that the cluster names"
+    assert reused(cluster=str(cluster))
+    older(cluster, CLUSTER.replace('"1 Gb/s"', '"2 Gb/s"'))
+    assert not reused(cluster=str(cluster)), "the cluster's file"
+    cluster.touch()
+    assert reused(cluster=str(cluster)), "a newer file that says the same"
+
+
+def test_a_device_that_the_command_line_names(
+    tmp_path: Path, files: tuple[Path, Path], reused: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, device = files
+    named = f"ethernet-1g:hosts.device={device}"
+    assert not reused(cluster=named) and reused(cluster=named)
+    older(device, DEVICE.replace('launch = { value = "', 'launch = { value = "1'))
+    assert not reused(cluster=named)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (moved / device.name).write_text(device.read_text())
+    monkeypatch.chdir(tmp_path)
+    before = inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml"))
+    monkeypatch.chdir(moved)
+    assert inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")) == before
+    device.unlink()
+    with pytest.raises(InputError, match="cannot read device file"):
+        reused(cluster=named)
+
+
+def test_the_graph(tmp_path: Path, reused: Callable[..., bool]) -> None:
+    nodes, path = np.arange(8), tmp_path / "ring.npz"
+
+    def write(labels: np.ndarray) -> None:
+        edges = np.stack([nodes, (nodes + 1) % 8])
+        split = {"train_idx": nodes[:4], "val_idx": nodes[4:6], "test_idx": nodes[6:]}
+        np.savez(path, edge_index=edges, x=np.ones((8, 3), np.float32), x_shape=np.array([8, 3]), y=labels, **split)
+
+    write(nodes % 2)
+    assert not reused(dataset=str(path), mode="loopback") and reused(dataset=str(path), mode="loopback")
+    path.touch()
+    assert reused(dataset=str(path), mode="loopback"), "a newer file that holds the same"
+    write(nodes % 4)
+    os.utime(path, (1e9, 1e9))
+    assert not reused(dataset=str(path), mode="loopback")
+
+
+def test_rates_and_workloads(tmp_path: Path, reused: Callable[..., bool]) -> None:
+    rates, counts = tmp_path / "rates.json", tmp_path / "counts.toml"
+    record = run(RunConfig(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
+    older(rates, json.dumps(record))
+    shapes: dict[str, Any] = {"shapes_only": True, "method": "cdfgnn", "rates": str(rates), "cluster": "ethernet-1g"}
+    assert not reused(**shapes) and reused(**shapes)
+    for epoch in record["epochs"]:
+        epoch["observed"] = {name: value / 2 for name, value in epoch["observed"].items()}
+    older(rates, json.dumps(record))
+    assert not reused(**shapes), "a file of --rates"
+    described: dict[str, Any] = {"shapes_only": True, "dataset": str(counts), "cluster": "ethernet-1g"}
+    older(counts, WORKLOAD.format(1000))
+    assert not reused(**described) and reused(**described)
+    older(counts, WORKLOAD.format(1001))
+    assert not reused(**described)
+
+
+def test_a_partition_that_a_workload_names(tmp_path: Path) -> None:
+    described, parts = tmp_path / "counts.toml", tmp_path / "partition.json"
+    described.write_text(WORKLOAD.format(1000).replace("cut = 'hash'", "partition = 'partition.json'"))
+    config = RunConfig(dataset=str(described), shapes_only=True, mode="sim", cluster="ethernet-1g")
+    older(parts, "{}")
+    before = inputs(config)
+    older(parts, '{"parts": []}')
+    assert {name for name, found in inputs(config).items() if found != before[name]} == {"partition"}
+
+
+def test_results_that_do_not_say_what_they_were_made_of(tmp_path: Path, reused: Callable[..., bool]) -> None:
+    assert not reused(mode="loopback") and reused(mode="loopback")
+    (path,) = (tmp_path / "out").glob("*.json")
+    record = json.loads(path.read_text())
+    del record["environment"]["inputs"]
+    path.write_text(json.dumps(record))
+    assert not reused(mode="loopback")
+
+
+def test_what_did_not_fit_is_tried_again_on_another_device(files: tuple[Path, Path], tmp_path: Path) -> None:
+    cluster, device = files
+    older(device, DEVICE.replace('value = "24 GB"', 'value = "1 kB"'))
+    grid, out = tmp_path / "grid.toml", tmp_path / "cells"
+    grid.write_text(f'[run]\ndataset = "{TINY}"\nepochs = 1\nmode = "sim"\ncluster = "{cluster}"\neval_every = -1\n')
+
+    def swept() -> tuple[int, dict[str, Any], int]:
+        code = cli.main(["sweep", str(grid), "--out", str(out), "--jobs", "1", "--quiet"])
+        (path,) = out.glob("*.json")
+        return code, results.load(path), path.stat().st_mtime_ns
+
+    code, record, when = swept()
+    assert code == 1 and record["state"] == "out_of_memory"
+    assert swept()[2] == when, "a verdict that still holds"
+    older(device, DEVICE)
+    code, record, _ = swept()
+    assert code == 0 and record["state"] == "done"
+
+
+def test_a_recording_of_other_rates_is_not_used_again(tmp_path: Path) -> None:
+    rates = tmp_path / "rates.json"
+    record = run(RunConfig(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
+    argv = ["what-if", "--methods", "cdfgnn", "--dataset", TINY, "--shapes-only", "--rates", str(rates)]
+    argv += ["--cluster", "ethernet-1g", "--points", "2", "--out", str(tmp_path / "what-if")]
+    for halves in (1, 1, 2):
+        for epoch in record["epochs"]:
+            epoch["observed"] = {name: value / halves for name, value in epoch["observed"].items()}
+        older(rates, json.dumps(record))
+        assert cli.main(argv) == 0
+    assert len(list((tmp_path / "what-if" / "recordings").glob("*.rec"))) == 2

@@ -1,0 +1,235 @@
+"""Validation: records and verdicts from known numbers, tables and figures, and one small study from end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli import main
+from harness.commands import validate as command_module
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.running import validation
+from harness.running.results import Result
+from harness.running.validation import COMPONENTS, WARM_UP, cells, kendall, record, traffic, typical, verdict, watching
+from reports.draw.validation import publish
+from tests.real.measure.test_calibrate import MEASURED, files
+
+COMMAND = ["validate", "--datasets", "synthetic:nodes=400,degree=6,classes=4,features=8", "--hidden", "8", "--quiet"]
+
+
+def made(method: str, predicted: float, measured: float, cluster: str = "local", load: float = 0.0) -> dict[str, Any]:
+    """A record of one cell."""
+    config = RunConfig(method=method, cluster=cluster, epochs=25)
+    times = dict.fromkeys(COMPONENTS, measured / 4) | {"epoch": measured, "spread": 1e-3, "foreign_load": load}
+    return record(config, times, dict.fromkeys(COMPONENTS, predicted / 4) | {"epoch": predicted}, same=True)
+
+
+def epochs(*seconds: float) -> list[dict[str, Any]]:
+    """Epochs as a result file holds them."""
+    return [
+        {
+            "seconds": dict.fromkeys(COMPONENTS, s / 4) | {"epoch": s},
+            "bytes": {"forward": [1, 2], "backward": [3], "reduce": 4, "other": 0, "tiers": {"loopback": 9, "nic": 0}},
+        }
+        for s in seconds
+    ]
+
+
+def test_cells_cover_every_method_graph_and_cluster() -> None:
+    base = RunConfig(epochs=25)
+    found = cells(["lab:3x1gbit", "local"], validation.WORKLOADS, "vanilla,cdfgnn", 0, base)
+    assert len(found) == len(set(found)) == 8
+    assert [config.parts for config in found] == [3] * 4 + [2] * 4
+    assert all(config.mode == "real" and config.threads >= 1 for config in found)
+    assert {config.partitioner for config in found if config.method == "cdfgnn"} == {"auto"}
+    assert {config.partitioner for config in found if config.method == "vanilla"} == {"hash", "metis-cut"}
+    assert {config.parts for config in cells(["lab:3x1gbit"], validation.WORKLOADS, "vanilla", 2, base)} == {2}
+    with pytest.raises(InputError, match="names no method"):
+        cells(["local"], validation.WORKLOADS, " ,", 0, base)
+
+
+def test_the_study_has_at_least_24_cells() -> None:
+    from harness.commands.validate import STUDY
+
+    assert len(cells(STUDY, validation.WORKLOADS, validation.METHODS, 0, RunConfig())) >= 24
+
+
+@given(steady=st.lists(st.floats(1e-4, 10), min_size=20, max_size=40))
+def test_typical_epochs_leave_the_warm_up_out(steady: list[float]) -> None:
+    found = typical(epochs(*[1e6] * WARM_UP, *steady))
+    assert found["epoch"] == statistics.median(steady)
+    assert found["compute"] == pytest.approx(found["epoch"] / 4)
+    assert 0 <= found["spread"] <= max(steady) - min(steady) + 1e-12
+
+
+def test_traffic_leaves_out_tiers_that_nothing_crossed() -> None:
+    assert traffic(epochs(1.0))[0]["tiers"] == {"loopback": 9}
+    assert traffic(epochs(1.0)) == traffic(epochs(2.0))
+
+
+def test_verdict_of_known_errors() -> None:
+    records = [made("vanilla", 1.1, 1.0), made("sylvie-s", 0.4, 0.5), made("cdfgnn", 2.0, 2.0)]
+    found = verdict(records)
+    assert (found.cells, found.disturbed, found.bytes_equal, found.tau) == (3, 0, True, 1.0)
+    assert found.median == pytest.approx(0.1)
+    assert found.p90 == pytest.approx(0.18)
+    assert str(found) == (
+        "3 cells: error of the epoch time: median 10.0%, 90th percentile 18.0%; Kendall's tau of the order of methods "
+        "1.00, of those further apart than their spread 1.00; bytes equal in every cell"
+    )
+    assert not verdict([*records, {**records[0], "bytes_equal": False}]).bytes_equal
+
+
+def test_disturbed_cells_are_left_out_of_the_verdict_on_times() -> None:
+    """Not of the one on bytes, which no other program changes."""
+    quiet = [made("vanilla", 1.1, 1.0), made("sylvie-s", 0.4, 0.5)]
+    disturbed = made("cdfgnn", 0.3, 2.0, load=0.16)
+    found = verdict([*quiet, disturbed])
+    assert (found.cells, found.disturbed) == (3, 1)
+    assert (found.median, found.p90, found.tau) == (verdict(quiet).median, verdict(quiet).p90, 1.0)
+    assert str(found).startswith("3 cells, 1 of them left out because others kept the machine busy: error of")
+    assert not verdict([*quiet, {**disturbed, "bytes_equal": False}]).bytes_equal
+    assert [r["disturbed"] for r in (*quiet, disturbed)] == [False, False, True]
+    none = verdict([disturbed])
+    assert str(none).endswith("others kept the machine busy: no verdict on times; bytes equal in every cell")
+
+
+def test_order_of_methods_is_judged_on_the_same_graph_and_cluster() -> None:
+    here = [made("vanilla", 1.0, 1.0), made("sylvie-s", 2.0, 2.0)]
+    there = [made("vanilla", 9.0, 9.0, "lab:3x1gbit"), made("sylvie-s", 8.0, 9.5, "lab:3x1gbit")]
+    assert verdict(here).tau == 1.0
+    assert verdict(there).tau == -1.0
+    assert verdict([*here, *there]).tau == 0.0
+    assert kendall(here[:1]) is None
+    assert kendall([made("vanilla", 1.0, 1.0), made("sylvie-s", 1.0, 2.0)]) == 0.0
+
+
+def test_methods_within_their_spread_have_no_order() -> None:
+    close, far = made("vanilla", 1.0, 1.0), made("cdfgnn", 3.0, 4.0)
+    near = made("sylvie-s", 0.9, 1.04)
+    for cell in (close, near, far):
+        cell["measured"]["spread"] = 0.05
+    assert kendall([close, near]) == -1.0 and kendall([close, near], apart=True) is None
+    found = verdict([close, near, far])
+    assert found.tau == pytest.approx(1 / 3) and found.tau_apart == 1.0
+    assert math.isnan(verdict([close, near]).tau_apart)
+
+
+def test_load_of_others_is_what_is_busy_and_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 core seconds that passed, 12 were busy and 9 of them ours."""
+    seen = iter([((100.0, 1000.0), 50.0), ((112.0, 1020.0), 59.0)])
+    monkeypatch.setattr(validation, "_busy", lambda: next(seen))
+    with watching() as load:
+        pass
+    assert load.foreign == pytest.approx(3 / 20)
+
+
+def test_the_kernel_tells_how_busy_the_machine_is() -> None:
+    before, begin = validation._busy(), time.process_time()
+    while time.process_time() - begin < 0.2:
+        pass
+    after = validation._busy()
+    assert 0.2 <= after[1] - before[1] < 60  # ours, in core seconds
+    if before[0] is not None and after[0] is not None:
+        assert after[0][0] - before[0][0] >= 0.1  # of the machine: ours are among them
+        assert 0 < after[0][0] < after[0][1]
+
+
+def test_files_of_a_report(tmp_path: Path) -> None:
+    records = [made("vanilla", 0.011, 0.010), made("sylvie-s", 0.02, 0.025, "lab:3x1gbit", load=0.4)]
+    paths = publish(records, tmp_path / "out")
+    assert [path.name for path in paths] == ["scatter.png", "scatter.svg", "table.md", "table.csv"]
+    assert paths[0].read_bytes().startswith(b"\x89PNG") and b"<svg" in paths[1].read_bytes()[:800]
+    text = paths[2].read_text()
+    assert text.startswith(f"{verdict(records)}. Milliseconds, predicted / measured: medians of 20 epochs after the ")
+    assert "| vanilla |" in text and "11.0 / 10.0" in text and "+10.0 %" in text
+    assert "-20.0 %" in text and "| 40 % (left out) |" in text
+    drawn = paths[1].read_bytes()
+    assert b"1 cells (hollow: 1 disturbed)" in drawn and b"median error 10.0%, 90 % within 10.0%" in drawn
+    rows = list(csv.DictReader(paths[3].read_text().splitlines()))
+    assert [row["disturbed"] for row in rows] == ["False", "True"]
+    assert [float(row["predicted_epoch"]) for row in rows] == [0.011, 0.02]
+    again = publish(records, tmp_path / "again")
+    assert again[1].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.processes
+def test_from_calibration_to_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real and simulated on one partition: equal bytes, all components, and finished cells are not run again."""
+    calibration = tmp_path / "calibration"
+    calibration.mkdir()
+    files(calibration, MEASURED)
+    out, target = tmp_path / "out", tmp_path / "records.json"
+    command = [*COMMAND, "--methods", "sylvie-s:bits=1", "--epochs", "7", "--out", str(out)]
+    command += ["--calibration", str(calibration), "--json", str(target)]
+    assert main(command) == 0, capsys.readouterr().err
+    records = json.loads(target.read_text())
+    assert [r["method"] for r in records] == ["sylvie-s:bits=1"]
+    for r in records:
+        assert r["bytes_equal"] and r["parts"] == 2 and r["cluster"] == "local" and r["epochs"] == 2
+        assert set(r["predicted"]) == set(COMPONENTS) and set(r["measured"]) == {*COMPONENTS, "spread"}
+        assert r["predicted"]["epoch"] > 0 and r["measured"]["epoch"] > 0
+        assert 0 < r["measured"]["compute"] < r["measured"]["epoch"]
+    assert records[0]["measured"]["codec"] > 0
+    kept = sorted([*out.glob("measured/*.json"), *out.glob("predicted/*/seconds.json")])
+    assert len(kept) == 2
+    before = [path.stat().st_mtime_ns for path in kept]
+    capsys.readouterr()
+    assert main(command) == 0
+    assert json.loads(target.read_text()) == records
+    assert [path.stat().st_mtime_ns for path in kept] == before
+    monkeypatch.setattr(command_module, "code_version", lambda *packages: f"other code of {packages[-1]}")
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    for side in ("measured", "predicted"):
+        assert f"{side} sylvie-s:bits=1 on local: the code has changed since; it is done again" in said
+    assert all(now > then for now, then in zip([path.stat().st_mtime_ns for path in kept], before, strict=True))
+
+
+def test_a_cell_that_fails_does_not_end_the_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(config: RunConfig) -> Result:
+        if config.method == "sylvie-s":
+            return Result(config, "diverged", [], {}, message="the loss of epoch 3 is not finite")
+        return Result(config, "done", epochs(*[0.01] * config.epochs), {})
+
+    calibration = tmp_path / "calibration"
+    calibration.mkdir()
+    files(calibration, MEASURED)
+    monkeypatch.setattr("harness.running._runner.run", run)
+    command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
+    assert main([*command, "--methods", "sylvie-s,vanilla", "--json", str(tmp_path / "records.json")]) == 1
+    why = "diverged: the loss of epoch 3 is not finite"
+    said = capsys.readouterr()
+    assert f"left out: sylvie-s on {COMMAND[2]}, local (real): {why}" in " ".join(said.out.split())
+    assert [r["method"] for r in json.loads((tmp_path / "records.json").read_text())] == ["vanilla"]
+    assert main([*command, "--methods", "sylvie-s"]) == 2
+    assert "no cell can be judged: sylvie-s on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--out", "there:here"], "it must have no colon"),
+        (["--epochs", "5"], "warm up"),
+        (["--cluster", "h100-8"], "only this machine"),
+        (["--cluster", "lab:3xfast"], "no link"),
+        (["--methods", "vanila"], "did you mean 'vanilla'"),
+    ],
+)
+def test_what_cannot_be_validated_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,188 @@
+"""The launcher: what ranks are given, what is said when they fail, and that none is left behind.
+
+The ranks here are one-line scripts without torch, so that each starts in a moment.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.machine import core_count
+from harness.running import run, threads_per_rank
+from harness.running.results import RankEpoch, RankResult
+from real.launch import ERROR_PREFIX, launch
+from real.launch import _launcher as launching
+from real.launch._execute import Outcome
+from real.launch._launcher import RankFailed
+from tests.conftest import REPOSITORY
+
+SLEEP = "import time; time.sleep(60)"
+
+
+def script(*by_rank: str) -> list[str]:
+    """Arguments that run another line on every rank; the last one serves the rest."""
+    cases = "".join(f"if rank == {rank}:\n    {line}\n    raise SystemExit\n" for rank, line in enumerate(by_rank[:-1]))
+    return ["-c", f"import os, sys\nrank = int(os.environ['RANK'])\n{cases}{by_rank[-1]}"]
+
+
+def test_ranks_are_told_who_they_are(tmp_path: Path) -> None:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS", "EXTRA")
+    line = f"open('{tmp_path}/' + str(rank), 'w').write(' '.join(os.environ[n] for n in {names}))"
+    said, beats = io.StringIO(), []
+    hello = "print('hello from', rank); print('on stderr', file=sys.stderr); " + line
+    launch(script(hello), 3, threads=2, env={"EXTRA": "x"}, echo=said, poll=lambda: beats.append(1), deadline_s=60)
+    assert [(tmp_path / str(r)).read_text() for r in range(3)] == [f"{r} {r} 3 127.0.0.1 lo 2 x" for r in range(3)]
+    assert sorted(said.getvalue().splitlines()) == ["hello from 0", "on stderr"]
+    assert beats
+
+
+def test_cores_are_shared_by_default(tmp_path: Path) -> None:
+    launch(script(f"open('{tmp_path}/t', 'w').write(os.environ['OMP_NUM_THREADS'])"), 1, deadline_s=60)
+    assert (tmp_path / "t").read_text() == str(core_count())
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path) -> None:
+    """A rank that keeps to some of them counts those of all ranks, as its launcher does and the simulator."""
+    tell = "from harness.cores import usable_cores; print(os.sched_getaffinity(0), usable_cores(), file=open(OUT, 'w'))"
+    line = tell.replace("OUT", f"'{tmp_path}/' + str(rank)")
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert core_count() == threads_per_rank(RunConfig(parts=1)) == 1
+        launch(script(line), 1, deadline_s=60, env={"PYTHONPATH": str(REPOSITORY)})
+    finally:
+        os.sched_setaffinity(0, before)
+    assert (tmp_path / "0").read_text() == f"{{{min(before)}}} [{min(before)}]\n"
+    launch(script(line), len(before), threads=1, deadline_s=60, env={"PYTHONPATH": str(REPOSITORY)})
+    assert (tmp_path / "0").read_text() == f"{{{min(before)}}} {sorted(before)}\n"
+
+
+def test_first_failure_is_raised_and_ends_the_others() -> None:
+    said = io.StringIO()
+    begin = time.monotonic()
+    with pytest.raises(RankFailed) as caught:
+        launch(script(SLEEP, f"print('{ERROR_PREFIX}no such thing'); sys.exit(1)", SLEEP), 3, grace_s=0.5, echo=said)
+    assert str(caught.value) == "rank 1: no such thing"
+    assert time.monotonic() - begin < 0.5 + launching.KILL_S + 10
+    assert said.getvalue() == ""
+
+
+def test_a_ranks_error_is_not_echoed_as_well() -> None:
+    said = io.StringIO()
+    with pytest.raises(InputError, match="^bad file$"):
+        launch(script(f"print('before'); print('{ERROR_PREFIX}bad file', file=sys.stderr); sys.exit(2)"), 2, echo=said)
+    assert said.getvalue().splitlines() == ["before"]
+
+
+def test_a_killed_rank_is_named() -> None:
+    with pytest.raises(RankFailed, match="rank 1 was killed by SIGSEGV in start-up; last line of rank 1: deep in it"):
+        launch(script(SLEEP, "print('deep in it', flush=True); os.kill(os.getpid(), 11)"), 2, grace_s=0.2)
+
+
+def test_a_rank_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "KILL_S", 0.5)
+    deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
+    said = io.StringIO()
+    with pytest.raises(RankFailed, match="rank 0 did not end within 3 s"):
+        launch(script(deaf), 1, deadline_s=3, echo=said)
+    assert said.getvalue() == "deaf\n"
+
+
+def test_interrupt_ends_the_ranks() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        launch(script(SLEEP), 2, poll=interrupt)  # the fixture of conftest.py sees that no process is left
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.processes
+def test_ranks_follow_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    program = f"""
+from real.launch import launch
+launch(["-c", '''
+import os, time
+from real.health import follow_launcher
+follow_launcher()
+open("{tmp_path}/pid", "w").write(str(os.getpid()))
+time.sleep(60)
+'''], 1)
+"""
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # where it leaves the folder that it cannot remove any more
+    launcher = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, env=env)
+    deadline = time.monotonic() + 50
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < deadline and launcher.poll() is None
+        time.sleep(0.05)
+    rank = int((tmp_path / "pid").read_text())
+    launcher.kill()
+    launcher.wait()
+    try:
+        while _alive(rank):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        if _alive(rank):
+            os.kill(rank, signal.SIGKILL)
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_records_survive_the_way_home() -> None:
+    """A loss that is not a number included: it decides whether a run diverged."""
+    epoch = RankEpoch(3, math.nan, {"epoch": 1.0}, {"forward": {0: 5, -1: 2}}, [0, 7], None, 11)
+    outcome = Outcome([RankResult(0, [epoch], {"layer0": "cache"})] * 2, [0, 1], "gloo", "cpu")
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=Outcome).execution()
+    assert math.isnan(back.ranks[0].epochs[0].loss or 0.0)
+    assert back.ranks[1].epochs[0].layers == {"forward": {0: 5, -1: 2}}
+    assert (back.tiers, back.tier_of) == (["loopback", "ethernet"], [[0, 1], [1, 0]])
+    assert back.facts == {"backend": "gloo", "device": "cpu"}
+
+
+@pytest.mark.processes
+def test_real_mode_equals_loopback() -> None:
+    """A whole run through processes: bit-equal losses, equal bytes, and one progress call per epoch."""
+    config = RunConfig(parts=2, epochs=3, eval_every=2, partitioner="hash", threads=1)
+    expected = run(config)
+    epochs: list[int] = []
+    result = run(RunConfig(**{**vars(config), "mode": "real"}), lambda record: epochs.append(record.epoch))
+    assert epochs == [0, 1, 2]
+    assert result.state == "done"
+    for mine, theirs in zip(result.epochs, expected.epochs, strict=True):
+        for key in ("loss", "train", "val", "test"):
+            assert mine[key] == theirs[key]
+        for key in ("forward", "backward", "reduce", "other"):
+            assert mine["bytes"][key] == theirs["bytes"][key]
+        assert mine["bytes"]["tiers"] == {"loopback": theirs["bytes"]["tiers"]["memory"]}
+        assert mine["seconds"]["epoch"] > 0 and min(mine["peak_memory"]) > 1e6
+
+
+def test_ranks_keep_to_cores_of_their_own_where_there_are_enough(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    tell = "import os; open(os.environ['SAY'] + os.environ['RANK'], 'w').write(str(sorted(os.sched_getaffinity(0))))"
+    launch(["-c", tell], len(cores), threads=1, deadline_s=60, env={"SAY": str(tmp_path / "own")})
+    assert [(tmp_path / f"own{rank}").read_text() for rank in range(len(cores))] == [str([core]) for core in cores]
+    launch(["-c", tell], len(cores) + 1, threads=1, deadline_s=60, env={"SAY": str(tmp_path / "all")})
+    assert {(tmp_path / f"all{rank}").read_text() for rank in range(len(cores) + 1)} == {str(cores)}
+    assert sorted(os.sched_getaffinity(0)) == cores

@@ -1,0 +1,187 @@
+"""Calibration: files the model reads back, figures that make sense, and a fit that finds what it should."""
+
+from __future__ import annotations
+
+import re
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli import main
+from harness.errors import InputError
+from real.measure import _calibration_files as calibration_files
+from real.measure import calibrate
+from real.measure._probes import timed
+from real.measure.link_probes import KINDS, SIZES, Line, fit, sent, typical
+from sims.cluster import OPERATIONS, load_cluster
+from sims.cluster._software import TransportSpec
+from sims.device import load_device
+from sims.units import Quantity
+
+MEASURED: dict[str, Any] = {
+    "device": {
+        "launch": 2.5e-6, "gemm.peak": 1.234e11, "gemm.efficiency": 0.8125, "gemm.bandwidth": 6e9,
+        "bandwidth.elementwise": 3e10, "bandwidth.gather": 2e10, "bandwidth.reduction": 1e10, "bandwidth.copy": 4e10,
+        "bandwidth.dropout": 5e9, "fresh.bandwidth": 4e9, "fresh.above": 2**25, "codec.1": 1e10, "codec.8": 2e10,
+        "spmm.16": 6.3e-11, "spmm.256": 2e-10, "memory": 2.4e10,
+    },
+    "jitter": 0.0421,
+    "links": {
+        ranks: {
+            kind: Line(6e-5 * ranks, 1 / rate, 0.07, [(1024.0, 1.01e-4, 1e-5), (4096.0, 1.04e-4, 1e-5)])
+            for kind in KINDS
+        }
+        for ranks, rate in ((2, 1.1e9), (3, 0.9e9), (4, 0.5e9))
+    },
+    "provenance": {
+        "machine": 'A "fine" CPU', "cores": 2, "python": "3.11.7", "torch": "2.13", "date": "2026-01-02",
+        "ranks": 2, "threads": 1, "hosts": 1, "seconds": 9.5,
+    },
+}  # fmt: skip
+
+
+def files(folder: Path, measured: dict[str, Any]) -> tuple[Any, Any]:
+    """Device and cluster as the model reads them from the written files."""
+    (folder / "device.toml").write_text(calibration_files.device_toml(measured))
+    (folder / "cluster.toml").write_text(calibration_files.cluster_toml(measured))
+    cluster = load_cluster(folder / "cluster.toml")
+    return load_device(cluster.device), cluster
+
+
+def test_files_say_what_was_measured(tmp_path: Path) -> None:
+    device, cluster = files(tmp_path, MEASURED)
+    expected = MEASURED["device"]
+    for key, _, quantity in device.quantities():
+        assert quantity.value == pytest.approx(expected[key], rel=1e-3), key
+        assert quantity.source == "measured"
+    assert len(list(device.quantities())) == len(expected)
+    assert (device.kind, device.cores, cluster.cores, cluster.hosts) == ("cpu", 1, 2, 1)
+    assert cluster.stragglers.jitter == 0.0421
+    transport, loopback = cluster.transport, cluster.links["loopback"]
+    assert transport.process is not None and transport.process.value == pytest.approx(1.1e9)
+    assert {kind: sorted(known) for kind, known in transport.measured.items()} == {
+        kind: [2, 3, 4] for kind in OPERATIONS
+    }
+    assert transport.seconds("ring", 3) == pytest.approx(1.8e-4)
+    assert transport.seconds("pair", 8) == pytest.approx(4.8e-4)  # on the line of 3 and 4
+    assert loopback.bandwidth.value == pytest.approx(2.7e9)  # three ranks, 0.9 GB/s each
+    assert all(quantity.source == "measured" for _, quantity in cluster.quantities())
+    text = (tmp_path / "cluster.toml").read_text()
+    assert "2026-01-02" in text and "torch 2.13" in text and "4096: 104" in text and "within 7 %" in text
+
+
+def test_between_measured_numbers_of_ranks_costs_are_between() -> None:
+    known = {2: Quantity(1e-4), 4: Quantity(5e-4)}
+    spec = TransportSpec("gloo", Quantity(7e-5), Quantity(0.0), None, {"ring": known})
+    assert [spec.seconds("ring", ranks) for ranks in (2, 3, 4, 5)] == pytest.approx([1e-4, 3e-4, 5e-4, 7e-4])
+    assert spec.seconds("ring", 1) == pytest.approx(1e-4)  # never less than anything measured
+    assert spec.seconds("pair", 3) == 7e-5  # not measured
+    one = TransportSpec("gloo", Quantity(0.0), Quantity(0.0), None, {"ring": {3: Quantity(2e-4)}})
+    assert [one.seconds("ring", ranks) for ranks in (2, 3, 9)] == [2e-4] * 3
+
+
+@given(alpha=st.floats(1e-5, 1e-2), rate=st.floats(1e7, 1e11), noise=st.floats(0, 0.1))
+def test_fit_finds_a_line_and_its_own_error(alpha: float, rate: float, noise: float) -> None:
+    signs = [1 if at % 2 else -1 for at in range(len(SIZES))]
+    points = [(float(n), (alpha + n / rate) * (1 + s * noise), 0.0) for n, s in zip(SIZES, signs, strict=True)]
+    line = fit(points)
+    assert line.error <= 2.5 * noise + 1e-6
+    assert line.alpha == pytest.approx(alpha, rel=3 * noise + 1e-3, abs=3 * noise * SIZES[0] / rate + 1e-7)
+    if SIZES[-1] / rate > alpha:
+        assert 1 / line.beta == pytest.approx(rate, rel=6 * noise + 1e-3)
+    assert line.points == points
+
+
+def test_bytes_that_a_rank_sends() -> None:
+    assert [sent(kind, 600, 3) for kind in KINDS] == [1200, 1200, 800, 800, 600, 600, 1200]
+
+
+def test_files_of_gpus_say_what_was_measured(tmp_path: Path) -> None:
+    expected = {k: v for k, v in MEASURED["device"].items() if not k.startswith("fresh")}
+    expected |= {"overlap.compute": 1.25, "overlap.communication": 1.0}
+    about = {"machine": 'A "fine" GPU', "gpus": 2, "cuda": "13.0", "triton": "3.6.0", "seconds": 9.5, "torch": "2.13"}
+    copies = {"to_host": 53e9, "from_host": 50e9, "latency": 8e-6}
+    measured = {"device": expected, "copies": copies, "provenance": {**about, "date": "2026-01-02"}}
+    (tmp_path / "device.toml").write_text(calibration_files.gpu_device_toml(measured))
+    (tmp_path / "cluster.toml").write_text(calibration_files.gpu_cluster_toml(measured))
+    cluster = load_cluster(tmp_path / "cluster.toml")
+    device = load_device(cluster.device)
+    assert device.kind == "gpu" and device.slowdown("compute") == 1.25
+    for key, _, quantity in device.quantities():
+        assert quantity.value == pytest.approx(expected[key], rel=1e-3), key
+        assert quantity.source == "measured"
+    assert (cluster.hosts, cluster.devices, cluster.transport.kind) == (1, 2, "nccl")
+    assert cluster.links["bus"].bandwidth.value == pytest.approx(50e9)
+    assert "53 GB/s to the host, 50 GB/s back" in cluster.links["bus"].bandwidth.note
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_no_gpu_is_an_input_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "calibration")
+    assert main(["calibrate", "--device", "cuda", "--out", out]) == 2
+    assert "no GPU is visible here" in capsys.readouterr().err
+    assert main(["calibrate", "--device", "cuda", "--lab", "lab:2x1gbit", "--out", out]) == 2
+    assert "--lab has none" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_this_gpu(tmp_path: Path) -> None:
+    """Figures within what any GPU that runs torch can do."""
+    cluster = load_cluster(calibrate.calibrate_gpu_to(tmp_path))
+    device = load_device(cluster.device)
+    assert 1e11 < device.gemm_peak.value < 1e15 and 0 < device.gemm_efficiency.value <= 1
+    assert all(1e9 < q.value < 1e14 for q in (*device.bandwidth.values(), *device.codec.values()))
+    assert all(1e-14 < q.value < 1e-9 for q in device.spmm.values())
+    assert 1 <= device.slowdown("compute") < 10 and 1 <= device.slowdown("communication") < 10
+    assert 1e8 < cluster.links["bus"].bandwidth.value < 1e12
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_measuring(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot make folder"):
+        calibrate.calibrate_to(tmp_path / "file" / "in")
+
+
+def test_timed_is_not_fooled_by_a_slow_call() -> None:
+    calls = []
+
+    def call() -> None:
+        calls.append(1)
+        time.sleep(0.05 if len(calls) in (1, 3) else 0.001)
+
+    assert 0.001 <= timed(call, 0.0) < 0.05
+    assert len(calls) == 5
+
+
+@pytest.mark.processes
+def test_this_machine(tmp_path: Path) -> None:
+    """The whole way, quickly: figures within what any machine that runs torch can do."""
+    path = calibrate.calibrate_to(tmp_path / "calibration", ranks=(2,))
+    cluster = load_cluster(path)
+    device = load_device(cluster.device)
+    assert {file.name for file in path.parent.iterdir()} == {"cluster.toml", "device.toml"}
+    assert 1e9 < device.gemm_peak.value < 1e14
+    assert 0 < device.gemm_efficiency.value <= 1
+    assert all(1e7 < q.value < 1e12 for q in (*device.bandwidth.values(), *device.codec.values()))
+    assert all(1e-13 <= q.value < 1e-7 for q in device.spmm.values())
+    assert 1e-7 < device.launch.value < 1e-3
+    assert 1e7 < cluster.links["loopback"].bandwidth.value < 1e12
+    assert len(SIZES) >= 6
+    for kind in OPERATIONS:
+        assert 1e-6 < cluster.transport.seconds(kind, 2) < 1
+        row = next(line for line in path.read_text().splitlines() if line.startswith(f"#   2 ranks, {kind}:"))
+        assert len(re.findall(r"\d+: \d+", row)) == len(SIZES)
+    assert tomllib.loads(path.read_text())["hosts"]["device"] == "device.toml"
+
+
+def test_a_typical_time_counts_the_slow_ones_but_no_outlier() -> None:
+    times = torch.tensor([1.0] * 10 + [3.0] * 8 + [1e3] * 2, dtype=torch.float64)
+    assert typical(times[torch.randperm(20)]) == pytest.approx((8 * 1.0 + 8 * 3.0) / 16)
+    assert typical(torch.tensor([2.0, 4.0], dtype=torch.float64)) == 3.0

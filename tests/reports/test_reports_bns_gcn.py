@@ -1,0 +1,186 @@
+"""BNS-GCN's report: every printed number is in its table, orderings can be right and wrong, figures are drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.methods.registry import METHODS as METHODS_THERE
+from harness.methods.vanilla import Vanilla
+from reports import bns_gcn
+from reports.bns_gcn._figures import COUNTS, boundary_at, printed_seconds, ratios
+from reports.bns_gcn._parts import part_counts
+from reports.bns_gcn._times import boundary, overhead, reddit, reddit_halo
+from reports.core.context import Context
+from reports.core.load import published
+from reports.core.predict import Fit, Seconds
+from reports.core.table import Table
+from reports.core.testbeds import SYSTEMS, value
+from tests.support.made_up_runs import quick
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
+    return Context(out=tmp_path, quiet=True, seconds=0.01)
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with quick(monkeypatch, "bns_gcn_scores"):
+        yield
+
+
+def numbers(table: Table) -> Counter[float]:
+    return Counter(row.published for row in table.rows if row.published is not None and row.published == row.published)
+
+
+def test_the_report_has_all_tables_and_figures() -> None:
+    assert list(bns_gcn.TABLES) == [f"table{n}" for n in range(1, 14)]
+    assert list(bns_gcn.FIGURES) == [f"figure{n}" for n in range(3, 10)]
+
+
+@pytest.mark.parametrize("name", bns_gcn.TABLES)
+def test_every_printed_number_has_its_row(name: str, context: Context, made_up: None) -> None:
+    table = bns_gcn.TABLES[name](context)
+    assert table.key == f"bns-gcn/{name}"
+    printed = Counter(published(f"bns-gcn-{name}")["value"].dropna())
+    found = numbers(table)
+    if name == "table10":  # p = 1 is 1 by definition and has no row
+        del printed[1.0]
+    if name == "table8":  # memory is predicted twice
+        printed += Counter(v for v in published("bns-gcn-table8")["value"] if v < 1)
+    assert found == printed
+    assert all(row.how != "needs data" or row.ours is None for row in table.rows)
+
+
+@pytest.mark.parametrize("name", bns_gcn.FIGURES)
+def test_figures_are_drawn(name: str, context: Context, made_up: None) -> None:
+    plot = bns_gcn.FIGURES[name](context)
+    assert plot.key == f"bns-gcn/{name}"
+    assert [path.suffix for path in plot.paths] == [".png", ".svg"]
+    assert all(path.stat().st_size > 1000 for path in plot.paths)
+    assert plot.orderings and all(row.ours is not None for row in plot.rows)
+
+
+def test_rows_that_the_paper_contradicts_are_marked(context: Context, made_up: None) -> None:
+    six = bns_gcn.TABLES["table6"](context)
+    assert {row.conflict for row in six.rows} == {"", "BN4", "BN5"}
+    five = bns_gcn.TABLES["table5"](context)
+    times = [row for row in five.rows if row.quantity == "training time" and row.label.startswith("BNS-GCN")]
+    assert [row.conflict for row in times] == ["", "BN7", "BN7"] and times[0].how == "fitted"
+    marked = {row.label for row in bns_gcn.TABLES["table4"](context).rows if row.conflict == "BN12"}
+    assert marked == {"Yelp, p=0.0; METIS, 3 parts", "Yelp, p=0.0; METIS, 6 parts"}
+    one = [row.label for row in bns_gcn.TABLES["table1"](context).rows if row.conflict == "BN1"]
+    assert sorted(one) == [f"part {part}" for part in (1, 3, 4, 5, 9)]
+
+
+@pytest.mark.parametrize(
+    ("name", "baselines", "predictions"),
+    [("table5", [269.1], 0), ("table6", [554.1, 0.8], 7), ("table10", [0.84, 0.71, 0.33], 9), ("table11", [0.777], 1)],
+)
+def test_baselines_come_out_and_all_else_is_predicted(
+    name: str, baselines: list[float], predictions: int, context: Context, made_up: None
+) -> None:
+    rows = bns_gcn.TABLES[name](context).rows
+    fitted = [row for row in rows if row.how == "fitted"]
+    assert [row.published for row in fitted] == baselines
+    assert all(row.error == pytest.approx(0, abs=0.01) for row in fitted)
+    assert sum(row.counts for row in rows) == predictions
+
+
+def test_systems_that_are_not_built_say_so(context: Context, made_up: None) -> None:
+    rows = bns_gcn.TABLES["table4"](context).rows
+    assert {row.verdict for row in rows if "SAINT" in row.label} == {"not built"}
+    assert all(row.ours is not None for row in rows if "p=1.0" in row.label)
+
+
+@pytest.mark.parametrize("name", ["table4", "table5", "table11", "table12"])
+def test_systems_fill_their_rows_once_there_are_methods(
+    name: str, context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By runs of their own: the made-up ones send half as many rows as p = 1 and more than p = 0.1."""
+    system = {"table11": "ClusterGCN"}.get(name, "GraphSAINT")
+    monkeypatch.setitem(METHODS_THERE, SYSTEMS[system], Vanilla)
+    rows = bns_gcn.TABLES[name](context).rows
+    filled = [row for row in rows if system in row.label]
+    assert filled and all(row.ours is not None and row.how in ("simulated", "trained") for row in filled)
+    times = {row.label: row.ours or 0.0 for row in rows if row.unit == "s" and row.ours}
+    if times:
+        (mine,) = (ours for label, ours in times.items() if system in label)
+        own = {label: ours for label, ours in times.items() if system not in label}
+        assert {label for label, ours in own.items() if ours > mine} == {"BNS-GCN, p=1.0; METIS"}
+    others = [row for row in rows if not row.label.startswith(("BNS", "Reddit", "ogbn", "Yelp")) and row not in filled]
+    assert {row.how for row in others} <= {"not built"}
+
+
+def test_orderings_notice_wrong_numbers(context: Context, made_up: None) -> None:
+    table = bns_gcn.TABLES["table9"](context)
+    assert [ordering.verdict for ordering in table.orderings] == ["right"] * 6
+    turned = [replace(ordering, ours=tuple(reversed(ordering.ours))) for ordering in table.orderings]
+    assert [ordering.verdict for ordering in turned] == ["wrong"] * 6
+
+
+def test_what_cannot_fail_does_not_count(context: Context, made_up: None) -> None:
+    theory = {"table2": 1, "table9": 3, "table12": 1, "figure3": 1, "figure6": 3, "figure8": 2}
+    for name, make in {**bns_gcn.TABLES, **bns_gcn.FIGURES}.items():
+        found = [ordering for ordering in make(context).orderings if ordering.basis == "theory"]
+        assert len(found) == theory.get(name, 0) and not any(ordering.counts for ordering in found), name
+
+
+def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) -> None:
+    five, six = (bns_gcn.FIGURES[name](context).rows for name in ("figure5", "figure6"))
+    assert [row.published for row in five] == [67, 74, 93, 64, 83, 91] and [row.published for row in six] == [58, 27]
+    assert all(row.counts for row in (*five, *six))
+
+
+def test_random_boundaries_follow_the_closed_form(context: Context, made_up: None) -> None:
+    rows = [row for row in bns_gcn.TABLES["table8"](context).rows if row.quantity == "boundary nodes"]
+    theory = [row for row in rows if "random" in row.label]
+    assert len(theory) == 3 and all(abs(row.error or 1.0) <= 0.15 for row in theory)
+    assert {row.how for row in theory} == {"fitted"}  # SPREAD is the one that is nearest to these
+    assert all(row.how == "quoted" for row in rows if "METIS" in row.label)
+
+
+def test_boundaries_pass_through_what_is_printed() -> None:
+    for name, counts in COUNTS.items():
+        assert boundary_at(name, counts[-1]) == pytest.approx(boundary(name))
+        assert boundary_at(name, counts[0]) < boundary_at(name, counts[1]) < boundary_at(name, counts[2])
+    assert reddit_halo(2) < reddit_halo(4) < reddit_halo(8) == 460_000
+
+
+def test_epochs_that_are_printed_elsewhere() -> None:
+    assert printed_seconds("reddit", 8, "p = 1") == 0.777
+    assert printed_seconds("reddit", 8, "p = 0.01") == 0.150
+    assert printed_seconds("yelp", 3, "p = 0.1") == 0.270
+    assert printed_seconds("yelp", 6, "p = 0.1") is None and printed_seconds("yelp", 3, "p = 1") is None
+
+
+def test_the_straggler_is_the_printed_one() -> None:
+    found = ratios()
+    assert len(found) == 192
+    assert found.max() == value(
+        published("bns-gcn-text"), metric="boundary_inner_ratio", dataset="ogbn-papers100m"
+    )  # fmt: skip
+
+
+def test_parts_are_counted(context: Context) -> None:
+    counts = part_counts({"dataset": "synthetic:nodes=300,degree=4", "parts": 3, "partitioner": "hash"})
+    assert len(counts) == 3 and sum(inner for inner, _ in counts) == 300
+    assert all(0 < halo <= 200 for _, halo in counts)
+
+
+def test_full_graph_epochs_have_no_sampling(context: Context) -> None:
+    assert overhead(context, Fit(), 8, "p=1.0") == overhead(context, Fit(), 8, "p=0.0") == 0.0
+
+
+def test_table_11_is_predicted_from_its_first_row(context: Context) -> None:
+    bed, fit = reddit(context)
+    assert bed.seconds("vanilla", fit).epoch == pytest.approx(0.777, rel=0.005)
+    sampled: Seconds = bed.seconds("bns-gcn:p=0.1", fit)
+    assert sampled.epoch == pytest.approx(0.198, rel=0.15)
+    assert sampled.comm < 0.15 * bed.seconds("vanilla", fit).comm

@@ -1,0 +1,160 @@
+"""Subgraph approximation's tables: published values as printed, workers by counts, fits on baselines only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.core import load
+from reports.core.context import Context
+from reports.core.train import Trained
+from reports.subgraph_approximation import _tables as tables
+from reports.subgraph_approximation._figures import Line, _drawn
+from reports.subgraph_approximation._training import (
+    GNNS,
+    LABELS,
+    SINGLE,
+    at_equal_time,
+    equal_time_ordering,
+    more_sensitive,
+    orderings,
+)
+from reports.subgraph_approximation._workers import (
+    average_seconds,
+    counts,
+    cut_share,
+    gcn_on_amazon,
+    gcn_on_reddit,
+    sage_bytes,
+)
+
+PAPER = "subgraph-approximation"
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    return Context(tmp_path, seconds=0.01, quiet=True)
+
+
+def learnt(score: float) -> list[dict[str, Any]]:
+    """80 epochs, of which every fourth is evaluated; the score is reached after 20."""
+    return [{"epoch": at, "test": min(1.0, (at + 1) / 20) * score / 100 if at % 4 == 3 else None} for at in range(80)]
+
+
+def made_up(context: Context, name: str, gnn: str, parts: int, **options: Any) -> Trained:
+    """Scores that fall without overlap, more for KW-GCN."""
+    lost = 40.0 if gnn == "KW-GCN" else 12.0
+    scores = {label: (90.0 - lost * (1 - overlap), 0.0) for overlap, label in LABELS.items()}
+    scores |= {SINGLE: (95.0, 0.0)} if options.get("single", True) else {}
+    records = {label: [{"run_id": f"{gnn} {label}", "epochs": learnt(score)}] for label, (score, _) in scores.items()}
+    return Trained(
+        scores=scores, records=records, data="a stands in for b", said="made up", commands=(), where="a stands in for b"
+    )
+
+
+@pytest.fixture(autouse=True)
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "trained", made_up)
+
+
+def test_workers_share_the_graph() -> None:
+    whole, part = counts("reddit", 1), counts("reddit", 5)
+    assert (whole.nodes, whole.edges) == (231443, 2 * 11606919)
+    assert whole.edges - 5 * part.edges == pytest.approx(2 * 1.3e6)  # Sec. 1: 1.3 million edges are cut
+    overlapping = counts("reddit", 5, 0.25)
+    assert (
+        overlapping.nodes == pytest.approx(1.25 * part.nodes) and part.edges < overlapping.edges < whole.edges / 5 * 1.2
+    )
+    assert cut_share() == pytest.approx(0.14, abs=1e-4)
+    assert counts("reddit", 5, 0.0, 2.0).edges == pytest.approx(2 * part.edges)
+
+
+def test_kw_gcn_is_fitted_on_baselines_and_close_elsewhere(context: Context) -> None:
+    gcn = gcn_on_reddit(context)
+    assert gcn.seconds(1, 0.0) == pytest.approx(784) and gcn.seconds(3, 0.0) == pytest.approx(376)
+    assert gcn.peak_gb(1, 0.0, "") == pytest.approx(1.86, rel=0.05)  # no constant: the ledger alone
+    assert gcn.seconds(5, 0.5) == pytest.approx(427, rel=0.15)
+    assert gcn.peak_gb(5, 0.5, "max") == pytest.approx(0.51, rel=0.2)
+    amazon = gcn_on_amazon(context)
+    assert amazon.slow == gcn.slow and amazon.seconds(5, 0.0) == pytest.approx(1022)
+    assert average_seconds(context, "reddit", 5) > average_seconds(context, "reddit", 3)
+
+
+def test_sage_memory_goes_through_its_baselines() -> None:
+    assert sage_bytes("reddit", 1, 0.0) == pytest.approx(2.79e9) and sage_bytes("reddit", 3, 0.0) == pytest.approx(
+        0.975e9
+    )
+    assert sage_bytes("amazon2m", 20, 0.0) == pytest.approx(0.89e9)
+    assert sage_bytes("amazon2m", 20, 0.5) == pytest.approx(0.98e9, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["table1", "table2", "table3", "table4"])
+def test_every_printed_number_has_its_row(context: Context, name: str) -> None:
+    table = tables.TABLES[name](context)
+    frame = load.published(f"{PAPER}-{name}")
+    frame = frame[frame["value"].notna()].drop_duplicates(
+        [c for c in ("dataset", "model", "metric", "partitions", "overlap_pct", "bound") if c in frame]
+    )
+    printed = [row.published for row in table.rows][: len(frame)]
+    assert printed == list(frame["value"])
+    assert table.key == f"{PAPER}/{name}" and len({(row.label, row.quantity) for row in table.rows}) == len(table.rows)
+    assert {row.ours is None for row in table.rows if row.how != "needs data"} == {False}
+
+
+def test_table2_judges_only_what_nothing_was_fitted_on(context: Context) -> None:
+    table = tables.table2(context)
+    fitted = {(row.label, row.quantity) for row in table.rows if row.how == "fitted"}
+    assert ("KW-GCN, 1 machine", "time") in fitted and ("KW-GCN, 3 workers, 0 % overlap", "time") in fitted
+    assert ("KW-GCN, 5 workers, 0 % overlap", "time") not in fitted
+    assert all(row.error == pytest.approx(0, abs=1e-6) for row in table.rows if row.how == "fitted" and row.unit == "s")
+    assert {row.how for row in table.rows if row.quantity == "time" and "GraphSAGE" in row.label} == {"needs data"}
+    error = table.median_error()
+    assert error is not None and error < 0.15
+    assert {o.verdict for o in table.orderings} == {"right"}
+    assert [o.text for o in table.orderings if o.basis == "theory"] == ["KW-GCN, 3 workers: speed-up is sub-linear"]
+    assert not any(row.counts for row in table.rows if row.quantity in ("speed-up", "accuracy"))
+    unknown = [row for row in table.rows if row.how == "needs data"]
+    assert unknown and all("not published" in row.note for row in unknown)
+    workers = [command for command in context.asked if "--shapes-only" in command]
+    assert len(workers) == 1 + 2 + 2 * 2 * len(LABELS)  # one machine, the mean workers, the least and the fullest
+
+
+def test_equal_time_reads_each_curve_where_its_epochs_end(context: Context) -> None:
+    run = made_up(context, "amazon2m", "GraphSAGE", 20, single=False)
+    best = {overlap: run.mean(label) for overlap, label in LABELS.items()}
+    assert at_equal_time(run, dict.fromkeys(LABELS, 80.0)) == pytest.approx(best)
+    printed = at_equal_time(run, {0.0: 80.0, 0.10: 63.0, 0.25: 53.0, 0.50: 8.0})
+    assert printed == pytest.approx({**best, 0.50: 0.4 * (best[0.50] or 0.0)})  # 8 of its 20 epochs to the top
+    table = tables.table4(context)
+    shown = {row.label: row.ours for row in table.rows if row.quantity == "accuracy"}
+    assert list(shown.values()) == pytest.approx([best[overlap] for overlap in LABELS])
+    assert [(o.verdict, o.expected[0]) for o in table.orderings] == [("right", "50 % overlap")]
+    assert equal_time_ordering(printed, run).verdict == "wrong"
+    level = equal_time_ordering(dict.fromkeys(LABELS, 50.0), run)
+    assert level.verdict == "not judged"  # a tie is no evidence for "rises"
+
+
+def test_least_and_fullest_workers_differ(context: Context) -> None:
+    least, fullest = (sage_bytes("reddit", 5, 0.0, bound) for bound in ("min", "max"))
+    assert (least, fullest) == pytest.approx((0.51e9, 0.55e9))
+    assert least < sage_bytes("reddit", 5, 0.0) * 1.1 and sage_bytes("reddit", 5, 0.5, "min") < sage_bytes(
+        "reddit", 5, 0.5, "max"
+    )
+
+
+def test_claims_as_orderings(context: Context) -> None:
+    gcn, sage = (made_up(context, "reddit", gnn, 5) for gnn in GNNS)
+    assert more_sensitive(gcn, sage, 5).verdict == "right" and more_sensitive(sage, gcn, 5).verdict == "wrong"
+    assert more_sensitive(gcn, gcn, 5).verdict == "not judged"
+    assert "a stands in for b" in more_sensitive(gcn, sage, 5).text + orderings(gcn, "x")[0].text
+    assert [o.verdict for o in orderings(gcn, "x")] == ["right"] * 3
+    assert len(orderings(made_up(context, "amazon2m", "KW-GCN", 5, single=False), "x")) == 2
+
+
+def test_a_figure_is_drawn_twice(context: Context) -> None:
+    lines = [Line(label, [1, 2, 3], [50.0, 60.0, 70.0 + at], "#0072B2") for at, label in enumerate(LABELS.values())]
+    plot = _drawn(context, "figure5", lines, "epoch", "Figure 5", ["said"], caption="c")
+    assert [path.suffix for path in plot.paths] == [".png", ".svg"] and all(path.stat().st_size for path in plot.paths)
+    assert "50 % overlap" in plot.paths[1].read_text() and plot.assumptions[0] == "said"

@@ -1,0 +1,252 @@
+"""Tables of a report: verdicts, orderings, formats, the published frames, and what a whole report comes to."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from reports.core import load
+from reports.core.table import (
+    CLOSE,
+    Ordering,
+    Plot,
+    Row,
+    Table,
+    orderings_right,
+    shared_stand_ins,
+    shown_number,
+    verdict_line,
+)
+from reports.whole.papers import PAPERS, chosen, everything
+from reports.whole.produce import Entry
+from reports.whole.verdicts import paper_rows, summary, uncounted_orderings, unjudged, worst_rows
+
+NASTY = '<script>alert("1")</script> | a_b & 50 % {x} \\ $y$'
+
+
+def row(published: float | None = 2.0, ours: float | None = 3.0, how: str = "simulated", **more: str) -> Row:
+    """A row of an epoch time."""
+    given = {"label": "Reddit, vanilla", "quantity": "epoch time", "unit": "s", **more}
+    return Row(published=published, ours=ours, how=how, **given)  # type: ignore[arg-type]
+
+
+def table(*rows: Row, key: str = "sylvie/table3", orderings: tuple[Ordering, ...] = ()) -> Table:
+    """A table of these rows."""
+    return Table(key=key, title=f"Sylvie, {NASTY}", rows=rows, orderings=orderings, assumptions=("one | two",))
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict", "counts"),
+    [
+        (row(2.0, 2.2), "within 15 %", True),
+        (row(2.0, 3.0), "off by +50 %", True),
+        (row(2.0, 1.0), "off by -50 %", True),
+        (row(2.0, 3.0, conflict="SY5"), "off by +50 %; paper contradicts itself (SY5)", False),
+        (row(2.0, 2.0, how="fitted"), "fitted", False),
+        (row(2.0, 2.0, how="quoted", conflict="CD7"), "input; paper contradicts itself (CD7)", False),
+        (row(2.0, 2.0, judge="none", conflict="BN7"), "not judged; paper contradicts itself (BN7)", False),
+        (row(97.0, 97.9, judge="points"), "within 1 point", False),
+        (row(97.0, 94.0, judge="points"), "off by -3.0 points", False),
+        (row(0.0, 0.5, judge="points"), "within 1 point", False),
+        (row(2.0, 2.0, how="quoted"), "input", False),
+        (row(2.0, None, how="not built"), "not built", False),
+        (row(2.0, None, how="needs data"), "needs data", False),
+        (row(2.0, math.nan), "no result", False),
+        (row(None, 3.0), "not published", False),
+        (row(0.0, 3.0), "off by published 0", False),
+        (row(2.0, 3.0, judge="order"), "order only", False),
+        (row(2.0, 3.0, judge="none"), "not judged", False),
+    ],
+)
+def test_a_row_says_what_became_of_it(given: Row, verdict: str, counts: bool) -> None:
+    assert (given.verdict, given.counts) == (verdict, counts)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
+def test_errors_are_relative_and_signed(published: float, ours: float) -> None:
+    error = row(published, ours).error
+    assert error is not None and math.isclose(published * (1 + error), ours, rel_tol=1e-6)
+    assert row(published, ours).verdict.startswith("within") == (abs(error) <= CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("ours", "tolerance", "verdict"),
+    [
+        ((3.0, 2.0, 1.0), 0.0, "right"),
+        ((3.0, 1.0, 2.0), 0.0, "wrong"),
+        ((3.0, 1.0, 1.5), 1.0, "right"),
+        ((1.0, 1.0), 0.0, "wrong"),
+        ((1.0, 1.0), 0.1, "right"),
+        ((3.0, math.nan, 1.0), 0.0, "right"),
+        ((1.0, None, 3.0), 0.0, "wrong"),
+        ((3.0, math.nan, None), 0.0, "not judged"),
+    ],
+)
+def test_orderings(ours: tuple[float | None, ...], tolerance: float, verdict: str) -> None:
+    ordering = Ordering(text="x", expected=tuple("abc"[: len(ours)]), ours=ours, tolerance=tolerance)
+    assert ordering.verdict == verdict
+    assert verdict in ordering.line()
+
+
+@pytest.mark.parametrize(
+    ("ours", "ties", "verdict"),
+    [
+        ((1.0, 1.05), "not judged", "not judged"),
+        ((1.05, 1.0), "not judged", "not judged"),  # ahead by too little is no more judged than behind by as much
+        ((1.0, 1.2), "not judged", "wrong"),
+        ((1.2, 1.0), "not judged", "right"),
+        ((1.2, 1.0, 1.05), "not judged", "right"),  # the pair that ties says nothing, the others decide
+        ((1.2, 1.0, 1.15), "not judged", "wrong"),
+        ((1.05, 1.0), "demanded", "right"),
+        ((1.2, 1.0), "demanded", "wrong"),
+        ((1.0, 1.2), "demanded", "wrong"),
+        ((1.2, 1.0), "right", "right"),
+    ],
+)
+def test_ties(ours: tuple[float, ...], ties: str, verdict: str) -> None:
+    expected = tuple("abc"[: len(ours)])
+    assert Ordering(text="x", expected=expected, ours=ours, tolerance=0.1, ties=ties).verdict == verdict  # type: ignore[arg-type]
+
+
+def test_where_nothing_was_learnt_nothing_is_judged() -> None:
+    def over(floor: float) -> Ordering:
+        return Ordering(text="x", expected=("a", "b"), ours=(31.0, 30.0), floor=floor)
+
+    assert (over(31.5).verdict, over(30.5).verdict) == ("not judged", "right")
+
+
+def test_what_the_same_runs_say_counts_once() -> None:
+    def said(runs: str) -> Ordering:
+        return Ordering(text=runs, expected=("a", "b"), ours=(2.0, 1.0), runs=runs)
+
+    assert orderings_right([table(orderings=(said("one"), said("one"), said("two"), said(""), said("")))]) == (4, 4)
+
+
+def test_only_runs_that_nothing_contradicts_count() -> None:
+    def ahead(**more: str) -> Ordering:
+        return Ordering(text="x", expected=("a", "b"), ours=(1.0, 2.0), **more)  # type: ignore[arg-type]
+
+    theory, conflict = ahead(basis="theory"), ahead(conflict="BN12")
+    assert theory.verdict == conflict.verdict == "wrong" and not theory.counts and not conflict.counts
+    assert "theory" in theory.line() and "(BN12)" in conflict.line()
+    assert orderings_right([table(orderings=(theory, conflict, ahead()))]) == (0, 1)
+    assert sum(uncounted_orderings([Entry("k", table(orderings=(theory, conflict, ahead())))]).values()) == 2
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6))
+def test_an_ordering_is_right_exactly_when_sorted(values: list[float]) -> None:
+    ordering = Ordering(text="x", expected=tuple(map(str, range(len(values)))), ours=tuple(values))
+    strictly = all(a > b for a, b in zip(values, values[1:], strict=False))
+    assert (ordering.verdict == "right") == strictly
+
+
+def test_a_table_in_its_formats() -> None:
+    found = table(row(2.0, 3.0, label=NASTY, note="why"), row(100.0, None, how="not built"), row(2.0, 2.1))
+    frame = pd.read_csv(io.StringIO(found.csv()))
+    assert list(frame["published"]) == [2.0, 100.0, 2.0]
+    assert frame["error"][0] == pytest.approx(0.5) and math.isnan(frame["error"][1])
+    assert found.median_error() == pytest.approx(0.275)
+    text = found.markdown()
+    body = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(body) == 5
+    assert len({line.replace("\\|", "").count("|") for line in body}) == 1  # names do not open columns
+    assert "<script>" not in text and "* one \\| two" in text
+    latex = found.latex()
+    assert r"a\_b \& 50 \%" in latex and "\\toprule" in latex
+    assert not {"data", "conflict"} & set(found.shown()) and "note" in found.shown()
+    assert "conflict" in table(row(conflict="SY5")).shown() and "conflict" in frame
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0, "0"), (100.0, "100"), (0.05, "0.05"), (1.8713, "1.871"), (2683902.0, "2,683,902"),
+     (3.231e9, "3.231e+09"), (-0.5, "-0.5"), (999.97, "1,000")],
+)  # fmt: skip
+def test_numbers_are_short(value: float | None, text: str) -> None:
+    assert shown_number(value) == text
+
+
+def test_verdicts_of_a_report() -> None:
+    right = Ordering(text="o", expected=("a", "b"), ours=(2.0, 1.0))
+    wrong = Ordering(text="o", expected=("a", "b"), ours=(1.0, 2.0))
+    first = table(row(2.0, 2.2), row(2.0, 6.0), row(1.0, 1.0, how="fitted"), orderings=(right, wrong))
+    second = table(row(1.0, 0.1), row(1.0, 2.0, conflict="BN4"), key="bns-gcn/table6")
+    drawn = (row(10.0, 12.0, unit="%"), row(97.0, 97.5, unit="%", judge="points"))
+    plot = Plot(key="sylvie/figure1", title="f", caption="", paths=(Path("x.svg"),), orderings=(right,), rows=drawn)
+    entries = [Entry("sylvie/table3", first), Entry("bns-gcn/table6", second), Entry("sylvie/figure1", plot)]
+    entries.append(Entry("sylvie/table4", None, "no data"))
+    sylvie, bns, everyone = paper_rows(entries)
+    assert (sylvie["tables"], sylvie["figures"], sylvie["failed"], sylvie["rows"]) == (1, 1, 1, 5)
+    assert sylvie["median_error_of_times"] == pytest.approx(1.05)  # of the table; the share is not a time
+    assert sylvie["median_error_of_others"] == pytest.approx(0.2) and sylvie["judged_others"] == 1
+    assert (sylvie["close_scores"], sylvie["scores"]) == (1, 1)
+    assert (sylvie["orderings_right"], sylvie["orderings"]) == (2, 3)
+    assert bns["median_error_of_times"] == pytest.approx(0.9) and everyone["judged_rows"] == 4
+    assert [line["ours"] for line in worst_rows(entries)] == [
+        0.1,
+        6.0,
+        12.0,
+        2.2,
+    ]  # a tenth is further off than the triple
+    assert unjudged(entries) == {"fitted": 1, "the paper contradicts itself": 1}
+    assert [line["key"] for line in summary(entries)["wrong_orderings"]] == ["sylvie/table3"]
+    assert summary(entries)["failed"] == [{"key": "sylvie/table4", "reason": "no data"}]
+    assert "speed-ups 105.0 % over 2" in verdict_line(first) and "1 of 2" in verdict_line(first)
+    assert "other numbers 20.0 % over 1" in verdict_line(plot)
+
+
+def test_published_numbers_are_typed_and_private() -> None:
+    frame = load.published("sylvie-table3")
+    assert frame["value"].dtype == float and frame["setting"].map(type).eq(str).all()
+    line = frame[(frame["dataset"] == "reddit") & (frame["metric"] == "epoch_time") & (frame["method"] == "DGL")]
+    assert line["value"].item() == 7.28
+    frame["value"] = 0.0
+    assert load.published("sylvie-table3")["value"].sum() > 0
+    for name in sorted(path.stem for path in load.PUBLISHED.glob("*-table*.csv")):
+        assert load.published(name)["paper"].isin(PAPERS).all(), name
+
+
+def test_every_paper_has_setup_text_and_claims() -> None:
+    for paper in PAPERS:
+        assert load.setup(paper)["paper"]["key"] == paper
+        assert load.text(paper)["value"].notna().any()
+        assert set(load.claims(paper)["kind"]) == {"claim"}
+    with pytest.raises(InputError, match="did you mean 'sylvie'"):
+        load.setup("silvie")
+    with pytest.raises(InputError, match="did you mean 'sylvie-table3'"):
+        load.published("sylvie-tabel3")
+
+
+def test_every_printed_table_and_figure_has_a_function() -> None:
+    """28 tables; the figures that show data."""
+    numbers = {"ec-graph": range(2, 6), "subgraph-approximation": range(1, 5), "sylvie": range(1, 5),
+               "bns-gcn": range(1, 14), "cdfgnn": range(1, 4)}  # fmt: skip
+    drawn = {"ec-graph": range(6, 12), "subgraph-approximation": range(3, 9), "sylvie": [1, 2, *range(5, 11)],
+             "bns-gcn": range(3, 10), "cdfgnn": range(5, 9)}  # fmt: skip
+    tables = {f"{paper}/table{number}" for paper, count in numbers.items() for number in count}
+    figures = {f"{paper}/figure{number}" for paper, count in drawn.items() for number in count}
+    assert set(everything()) == tables | figures and len(tables) == 28
+
+
+def test_chosen_keys() -> None:
+    assert chosen(["cdfgnn/table3", "sylvie/table3"]) == ["sylvie/table3", "cdfgnn/table3"]
+    assert len(chosen(["bns-gcn"])) == 20
+    assert chosen([]) == list(everything())
+    with pytest.raises(InputError, match="did you mean 'sylvie/table3'"):
+        chosen(["sylvie/tabel3"])
+
+
+def test_rows_of_one_stand_in_for_several_graphs_are_not_independent() -> None:
+    rows = [
+        row(data=f"{graph} stands in for {name}") for graph, name in (("a", "x"), ("a", "y"), ("b", "z"), ("a", "x"))
+    ]
+    (said,) = shared_stand_ins(rows)
+    assert said.startswith("a stands in for x and y: ") and "not independent" in said
+    assert shared_stand_ins([row(), row(data="b stands in for z")]) == ()

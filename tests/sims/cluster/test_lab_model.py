@@ -1,0 +1,100 @@
+"""Labs as the simulator sees them: links, one machine's cores, and times that follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.config import PAYLOAD_SHARE, RunConfig
+from harness.errors import InputError
+from harness.rank import Rank
+from harness.running import run
+from sims.cluster import load_cluster, place
+from sims.device import OperatorCost, load_device, save_device
+from sims.replay import Replay, record
+from sims.units import Quantity
+from tests.real.measure.test_calibrate import MEASURED, files
+from tests.support.simulated import everyone_sends, timed
+
+
+def test_links_carry_payload_at_the_rate_of_frames() -> None:
+    cluster = load_cluster("lab:3x1gbit")
+    placement = place(cluster, 3)
+    assert (cluster.hosts, cluster.capacity, cluster.one_machine, cluster.name) == (3, 3, True, "lab:3x1gbit")
+    rate = placement.capacity[placement.names.index("host1.nic.tx")]
+    assert rate == pytest.approx(125e6 * PAYLOAD_SHARE)
+    assert placement.tier(0, 2) == "ethernet"
+    names = [placement.names[link] for link in placement.route(0, 2)]
+    assert names == ["rank0.process.tx", "host0.nic.tx", "spine", "host2.nic.rx", "rank2.process.rx"]
+
+
+def test_ranks_of_a_host_talk_over_its_loopback() -> None:
+    placement = place(load_cluster("lab:2x1gbit:ranks=2"), 4)
+    assert placement.host.tolist() == [0, 0, 1, 1]
+    assert (placement.tier(0, 1), placement.tier(1, 2)) == ("loopback", "ethernet")
+
+
+def test_hosts_of_several_rates() -> None:
+    placement = place(load_cluster("lab:1gbit,100mbit,unshaped"), 3)
+    share = {name: rate for name, rate in zip(placement.names, placement.capacity, strict=True) if ".nic." in name}
+    for end in ("tx", "rx"):
+        assert share[f"host0.nic.{end}"] == pytest.approx(125e6 * PAYLOAD_SHARE)
+        assert share[f"host1.nic.{end}"] == pytest.approx(12.5e6 * PAYLOAD_SHARE)
+        assert share[f"host2.nic.{end}"] == load_cluster("local").links["loopback"].bandwidth.value
+
+
+def test_a_calibration_is_what_is_not_shaped(tmp_path: Path) -> None:
+    files(tmp_path, MEASURED)
+    lab = load_cluster(f"lab:2xunshaped:calibration={tmp_path}")
+    machine = load_cluster(tmp_path / "cluster.toml")
+    assert lab.transport == machine.transport and lab.profiles == machine.profiles and lab.cores == machine.cores
+    assert place(lab, 2).capacity.min() == pytest.approx(machine.transport.process.value)  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"cluster\.toml"):
+        load_cluster(f"lab:2xunshaped:calibration={tmp_path / 'none'}")
+
+
+@pytest.mark.parametrize("rate", ["100mbit", "1gbit"])
+def test_a_slow_link_decides_what_an_exchange_takes(rate: str) -> None:
+    async def program(rank: Rank) -> None:
+        await rank.all_to_all(everyone_sends(rank, 1 << 18), label="h")
+
+    cluster = load_cluster(f"lab:3x{rate}")
+    simulation = timed(program, 3, cluster)
+    nbytes = sum(part.send[1] * part.row_bytes for part in everyone_sends(Rank(0, 3), 1 << 18))
+    link = place(cluster, 3).capacity.min()
+    assert simulation.makespan_s >= 2 * nbytes / link
+    assert simulation.makespan_s == pytest.approx(2 * nbytes / link, rel=0.1, abs=2e-3)
+
+
+def test_hosts_share_the_cores_of_one_machine() -> None:
+    async def program(rank: Rank) -> None:
+        torch.ones(2000, 64) @ torch.ones(64, 64)
+        await rank.all_reduce(torch.ones(1), label="together")
+
+    def compute(hosts: int) -> float:
+        cluster = load_cluster(f"lab:{hosts}xunshaped")
+        return float(np.mean([seconds["compute"] for _, seconds in timed(program, hosts, cluster).results]))
+
+    assert compute(3) == pytest.approx(1.5 * compute(2))  # three ranks of two cores each, on two cores
+
+
+def test_a_recording_takes_on_a_lab_what_a_simulation_does(tmp_path: Path) -> None:
+    """Shared cores, costs by operator and by effect, and measured collectives are in both."""
+    files(tmp_path, MEASURED)
+    device = tmp_path / "device.toml"
+    cost = OperatorCost(Quantity(2e-5), {1: Quantity(1e-10)}, {8: Quantity(1e-10)}, Quantity(0.1))
+    profile = replace(load_device(device), effect=Quantity(2e-4), operators={"haloscope::gather_sum": cost})
+    save_device(profile, device)
+    config = RunConfig(
+        dataset="synthetic:nodes=300,degree=6,classes=4,features=8", hidden=8, parts=3, threads=1, epochs=3,
+        eval_every=-1, method="sylvie-a", mode="sim", cluster=f"lab:3x1gbit:calibration={tmp_path}",
+    )  # fmt: skip
+    simulated = run(config).epochs
+    replayed = Replay(record(config)).time(load_cluster(config.cluster)).epochs
+    assert [epoch["seconds"] for epoch in replayed] == [epoch["seconds"] for epoch in simulated]
+    slower = load_cluster(f"lab:3x100mbit:calibration={tmp_path}")
+    assert Replay(record(config)).time(slower).epochs[-1]["seconds"]["epoch"] > simulated[-1]["seconds"]["epoch"]

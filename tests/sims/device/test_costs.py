@@ -1,0 +1,94 @@
+"""Costs of operators: the fit finds what made the times, files keep them, and devices use them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from sims.device import OperatorCost, Work, fit, load_device, save_device
+from sims.device._costs import STEPS
+from sims.units import Quantity
+
+
+def q(value: float) -> Quantity:
+    return Quantity(value, "measured")
+
+
+@given(
+    call=st.floats(1e-6, 1e-4),
+    byte=st.floats(1e-12, 1e-9),
+    further=st.floats(0, 1e-9),
+    seed=st.integers(0, 99),
+)
+def test_fit_finds_calls_and_bytes(call: float, byte: float, further: float, seed: int) -> None:
+    made = OperatorCost(q(call), {STEPS[0]: q(byte), STEPS[1]: q(further)}, {}, q(0.01))
+    sizes = np.unique(np.geomspace(64, 3e7, 25).astype(int)).tolist()
+    noise = np.random.default_rng(seed)
+    samples = {}
+    for size in sizes:
+        work = Work("copy", size, name="clone")
+        samples[work] = [made.seconds(work) * f for f in (*noise.uniform(0.99, 1.01, 5).tolist(), 9.0)]  # an outlier
+    found = fit(samples)
+    for work in samples:
+        assert found.seconds(work) == pytest.approx(made.seconds(work), rel=0.05)
+    assert found.error.value < 0.02
+    assert found.call.value >= 0 and all(cost.value >= 0 for cost in found.bytes.values())
+
+
+@given(rates=st.lists(st.floats(1e-12, 1e-9), min_size=3, max_size=3))
+def test_fit_tells_widths_apart(rates: list[float]) -> None:
+    widths = (16, 64, 200)
+    samples = {}
+    for entries in (1_000, 20_000, 400_000):
+        for width, rate in zip(widths, rates, strict=True):
+            work = Work("spmm", entries * 4, entries=entries * width, width=width, name="sum")
+            samples[work] = [2e-5 + entries * width * rate]
+    found = fit(samples)
+    for work, (seconds,) in samples.items():
+        assert found.seconds(work) == pytest.approx(seconds, rel=0.02)
+    between = Work("spmm", 4_000, entries=1_000 * 32, width=32, name="sum")
+    low, high = sorted((rates[0], rates[1]))
+    floor = 2e-5 * 0.98
+    assert floor + between.entries * low * 0.9 <= found.seconds(between) <= 2.1e-5 + between.entries * high * 1.1
+
+
+def test_steps_that_no_call_reached_cost_nothing() -> None:
+    small = fit({Work("copy", size, name="clone"): [1e-5 + size * 1e-10] for size in (100, 10_000, 200_000)})
+    assert set(small.bytes) == {STEPS[0]}
+
+
+def test_devices_keep_costs_and_use_them(tmp_path: Path) -> None:
+    plain = load_device("cpu-epyc-1core")
+    cost = OperatorCost(q(3e-6), {1: q(2e-11), 1 << 18: q(1e-11)}, {16: q(1e-10), 64: q(2e-10)}, q(0.07))
+    profile = replace(plain, operators={"haloscope::gather_sum": cost, "add": replace(cost, work={})})
+    save_device(profile, tmp_path / "made.toml")
+    assert load_device(tmp_path / "made.toml") == profile
+    work = Work("spmm", 1_000, entries=6_400, width=64, name="haloscope::gather_sum")
+    assert profile.seconds(work) == pytest.approx(plain.launch.value + 3e-6 + 1_000 * 2e-11 + 6_400 * 2e-10)
+    assert profile.seconds(replace(work, name="other")) == plain.seconds(work)  # by its class
+    added = profile.seconds(Work("elementwise", 2**19, name="add")) - plain.launch.value
+    assert added == pytest.approx(3e-6 + 2**19 * 2e-11 + (2**18 + 1) * 1e-11)
+
+
+def test_what_python_and_memory_take_is_added(tmp_path: Path) -> None:
+    plain = load_device("cpu-epyc-1core")
+    profile = replace(plain, release=q(2e10), effect=q(1e-4))
+    save_device(profile, tmp_path / "made.toml")
+    assert load_device(tmp_path / "made.toml") == profile
+    work = Work("copy", 1_000, fresh=500)
+    assert profile.seconds(work) - plain.seconds(work) == pytest.approx(500 / 2e10)
+
+
+def test_a_misspelt_key_of_an_operator_is_refused(tmp_path: Path) -> None:
+    profile = replace(load_device("cpu-epyc-1core"), operators={"add": OperatorCost(q(1e-6), {}, {}, q(0.1))})
+    path = tmp_path / "made.toml"
+    save_device(profile, path)
+    path.write_text(path.read_text().replace("error = ", "eror = "))
+    with pytest.raises(InputError, match=r"operators\.add"):
+        load_device(path)

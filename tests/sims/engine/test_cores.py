@@ -1,0 +1,75 @@
+"""Shared cores: everyone at the same pace, no more work done than there are cores, leaving frees a share."""
+
+from __future__ import annotations
+
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sims.engine._cores import Cores
+
+JOBS = st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 10)), min_size=1, max_size=8)
+
+
+def ends(jobs: list[tuple[float, float]], number: int, width: int) -> list[float]:
+    """When each (start, seconds) ends."""
+    env = simpy.Environment()
+    cores, found = Cores(env, number, width), [0.0] * len(jobs)
+
+    def run(at: int, start: float, seconds: float) -> simpy.events.ProcessGenerator:
+        yield env.timeout(start)
+        yield cores.job(seconds)
+        found[at] = env.now
+
+    for at, (start, seconds) in enumerate(jobs):
+        env.process(run(at, start, seconds))
+    env.run()
+    return found
+
+
+def test_alone_nothing_waits() -> None:
+    assert ends([(1.0, 2.0)], 1, 1) == pytest.approx([3.0])
+    assert ends([(0.0, 2.0), (0.0, 1.0)], 2, 1) == pytest.approx([2.0, 1.0])
+
+
+def test_three_on_two_cores() -> None:
+    """All at two thirds until the short one ends after 1.5; then each has a core."""
+    assert ends([(0.0, 1.0), (0.0, 2.0), (0.0, 3.0)], 2, 1) == pytest.approx([1.5, 2.5, 3.5])
+
+
+def test_a_job_that_wants_more_cores_than_there_are() -> None:
+    assert ends([(0.0, 1.0)], 1, 2) == pytest.approx([2.0])
+
+
+@given(jobs=JOBS, number=st.integers(1, 4), width=st.integers(1, 3))
+def test_no_core_is_used_twice_and_none_is_left_idle(jobs: list[tuple[float, float]], number: int, width: int) -> None:
+    found = ends(jobs, number, width)
+    pace = min(1.0, number / width)
+    for (start, seconds), end in zip(jobs, found, strict=True):
+        assert end - start >= seconds / pace * (1 - 1e-9)
+        assert end - start <= sum(s for _, s in jobs) / pace * (1 + 1e-9)
+    begin, last = min(start for start, _ in jobs), max(found)
+    assert (last - begin) * number >= sum(s for _, s in jobs) * min(width, number) * (1 - 1e-9)
+    if number >= width * len(jobs):
+        assert found == pytest.approx([start + seconds for start, seconds in jobs])
+
+
+def test_leaving_gives_back_what_is_left() -> None:
+    env = simpy.Environment()
+    cores, left, end = Cores(env, 1, 1), [], []
+
+    def leaver() -> simpy.events.ProcessGenerator:
+        job = cores.job(5.0)
+        yield env.timeout(4.0)  # two seconds of work, beside the other
+        left.append(cores.leave(job))
+
+    def stayer() -> simpy.events.ProcessGenerator:
+        yield cores.job(3.0)
+        end.append(env.now)
+
+    env.process(leaver())
+    env.process(stayer())
+    env.run()
+    assert left == pytest.approx([3.0])
+    assert end == pytest.approx([5.0])

@@ -1,0 +1,292 @@
+"""What a device does at once: launches beside kernels, compute beside communication; and ranks that are slow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from harness.rank import COMPONENTS, Rank
+from sims.cluster import Cluster, Stragglers, load_cluster
+from sims.device import load_device
+from sims.device._profile import DEVICES
+from sims.engine import Simulation, simulate
+from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
+
+
+def overlapping(tmp_path: Path, compute: float, communication: float, hosts: int = 2) -> Cluster:
+    """The plain cluster with devices that slow down while they do both."""
+    text = (DEVICES / "cpu-epyc-1core.toml").read_text()
+    device = tmp_path / "device.toml"
+    device.write_text(f"{text}\n[overlap]\ncompute = {compute}\ncommunication = {communication}\n")
+    plain(tmp_path, hosts)
+    return load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device={device}")
+
+
+def started(seconds: float, rows: int = 250) -> Callable[[Rank], Any]:
+    """Compute of so many seconds beside an exchange of `rows` rows per pair, which takes 2 ms for 250."""
+
+    async def program(rank: Rank) -> None:
+        exchange = rank.all_to_all(everyone_sends(rank, rows), label="h", direction="forward", layer=0)
+        handle = await rank.start(exchange)
+        work(rank, seconds)
+        await rank.wait(handle)
+
+    return program
+
+
+def adds_up(simulation: Simulation) -> None:
+    for rank in range(len(simulation.results)):
+        seconds = seconds_of(simulation, rank)
+        assert seconds["epoch"] == pytest.approx(sum(seconds[c] for c in COMPONENTS), rel=1e-12)
+        assert seconds["epoch"] == pytest.approx(simulation.makespan_s)
+
+
+# -- launches and kernels --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "bound"), [(8, "launch"), (4_000_000, "kernel")])
+def test_a_gpu_takes_its_launches_or_its_kernels_whichever_are_longer(rows: int, bound: str) -> None:
+    async def program(rank: Rank) -> None:
+        x = torch.empty(rows, 16, device="meta")
+        for _ in range(10):
+            x = x * 2
+        with rank.span("codec"):
+            for _ in range(30):
+                x = x * 2
+
+    profile = load_device("rtx-3090")
+    simulation = timed(program, 1, load_cluster("sylvie-2x8"), shapes_only=True)
+    kernel = rows * 16 * 4 * 2 / profile.bandwidth["elementwise"].value
+    each = profile.launch.value if bound == "launch" else kernel
+    assert (profile.launch.value > kernel) == (bound == "launch")
+    seconds = seconds_of(simulation)
+    assert (seconds["compute"], seconds["codec"]) == pytest.approx((10 * each, 30 * each))
+    adds_up(simulation)
+
+
+def test_launches_run_ahead_only_until_the_next_effect() -> None:
+    """A long kernel hides the launches behind it, but not those on the other side of an exchange."""
+
+    async def program(rank: Rank, split: bool) -> None:
+        x, y = torch.empty(10_000_000, device="meta"), torch.empty(1, device="meta")
+        x.mul(2)
+        if split:
+            await rank.host_copy(torch.empty(0, device="meta"), to_host=True, label="nothing")
+        for _ in range(10):
+            y.mul(2)
+
+    whole, cut = (
+        seconds_of(timed(lambda r, s=s: program(r, s), 1, load_cluster("h100-8"), shapes_only=True))["compute"]  # type: ignore[misc]
+        for s in (False, True)
+    )
+    profile = load_device("h100-80gb")
+    kernel = 8e7 / profile.bandwidth["elementwise"].value
+    assert kernel < 11 * profile.launch.value
+    assert whole == pytest.approx(11 * profile.launch.value)
+    assert cut == pytest.approx(max(kernel, profile.launch.value) + 10 * profile.launch.value)
+
+
+def test_a_cpu_launches_and_works_in_turn(tmp_path: Path) -> None:
+    async def program(rank: Rank) -> None:
+        x = torch.empty(1000, device="meta")
+        for _ in range(10):
+            x = x * 2
+
+    profile = load_device("cpu-epyc-1core")
+    simulation = timed(program, 1, plain(tmp_path), shapes_only=True)
+    expected = 10 * (profile.launch.value + 8000 / profile.bandwidth["elementwise"].value)
+    assert seconds_of(simulation)["compute"] == pytest.approx(expected)
+
+
+# -- compute beside communication ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factor", "compute", "expected"),
+    [
+        (2.0, 0.5e-3, {"compute": 1e-3, "halo": 1e-3, "hidden": 1e-3}),  # slow all the way
+        (2.0, 3e-3, {"compute": 4e-3, "halo": 0.0, "hidden": 2e-3}),  # 1 ms of it took the 2 ms of the exchange
+        (1.5, 0.0, {"compute": 0.0, "halo": 2e-3, "hidden": 0.0}),
+    ],
+)
+def test_compute_slows_down_beside_an_exchange(
+    tmp_path: Path, factor: float, compute: float, expected: dict[str, float]
+) -> None:
+    simulation = timed(started(compute), 2, overlapping(tmp_path, factor, 1.0), shapes_only=True)
+    seconds = seconds_of(simulation)
+    assert {key: seconds[key] for key in expected} == pytest.approx(expected)
+    adds_up(simulation)
+
+
+@pytest.mark.parametrize(
+    ("factor", "compute", "expected"),
+    [
+        (2.0, 1e-3, {"halo": 1.5e-3, "hidden": 1e-3}),  # half of 1 ms was lost
+        (2.0, 9e-3, {"halo": 0.0, "hidden": 4e-3}),  # it takes twice as long and hides nevertheless
+        (1.25, 0.0, {"halo": 2e-3, "hidden": 0.0}),
+    ],
+)
+def test_an_exchange_slows_down_beside_compute(
+    tmp_path: Path, factor: float, compute: float, expected: dict[str, float]
+) -> None:
+    simulation = timed(started(compute), 2, overlapping(tmp_path, 1.0, factor), shapes_only=True)
+    seconds = seconds_of(simulation)
+    assert {key: seconds[key] for key in expected} == pytest.approx(expected, abs=1e-12)
+    assert seconds["compute"] == pytest.approx(compute)
+    adds_up(simulation)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.floats(1, 4),
+    st.floats(1, 4),
+    st.lists(st.tuples(st.floats(0, 5e-3), st.integers(1, 2000)), min_size=1, max_size=4),
+)
+def test_overlap_costs_something_and_less_than_doing_things_in_turn_would(
+    tmp_path_factory: pytest.TempPathFactory, compute: float, communication: float, steps: list[tuple[float, int]]
+) -> None:
+    async def program(rank: Rank) -> None:
+        for seconds, rows in steps:
+            await started(seconds, rows)(rank)
+
+    folder = tmp_path_factory.mktemp("devices")
+    free, slowed = (
+        timed(program, 2, overlapping(folder, *factors), shapes_only=True)
+        for factors in ((1, 1), (compute, communication))
+    )
+    adds_up(slowed)
+    assert slowed.makespan_s >= free.makespan_s * (1 - 1e-9)
+    worst = sum(seconds * compute + (LATENCY + 4 * rows / BANDWIDTH) * communication for seconds, rows in steps)
+    assert slowed.makespan_s <= worst * (1 + 1e-9)
+    assert slowed.link_bytes == free.link_bytes
+
+
+def test_what_a_rank_spends_on_a_hidden_exchange_is_not_hidden(tmp_path: Path) -> None:
+    """`[transport.measured.started]`: halo of the rank itself, beside the flight; nothing off the clock."""
+    free = timed(started(0.05), 2, plain(tmp_path), shapes_only=True)
+    cluster = plain(tmp_path, transport='[transport.measured.started]\n2 = "3 ms"\n')
+    paid = timed(started(0.05), 2, cluster, shapes_only=True)
+    for rank in range(2):
+        assert seconds_of(free, rank)["halo"] == 0
+        assert seconds_of(paid, rank)["halo"] == pytest.approx(3e-3)
+        assert seconds_of(paid, rank)["epoch"] == pytest.approx(seconds_of(free, rank)["epoch"] + 3e-3)
+    adds_up(paid)
+
+    async def unbooked(rank: Rank) -> None:
+        rank.clock.pause(True)
+        await started(0.0)(rank)
+        rank.clock.pause(False)
+
+    quiet = timed(unbooked, 2, cluster, shapes_only=True)
+    assert [seconds_of(quiet, rank)["epoch"] for rank in range(2)] == [0, 0]
+
+
+# -- stragglers and jitter -------------------------------------------------------------------------------------------
+
+
+async def busy(rank: Rank) -> None:
+    for layer in range(3):
+        work(rank, 2e-3)
+        await rank.all_to_all(everyone_sends(rank, 250), label="h", direction="forward", layer=layer)
+
+
+def compute_of(simulation: Simulation) -> list[float]:
+    return [seconds_of(simulation, rank)["compute"] for rank in range(len(simulation.results))]
+
+
+def test_stragglers_slow_exactly_their_own_compute(tmp_path: Path) -> None:
+    cluster = plain(tmp_path, 4)
+    usual = timed(busy, 4, cluster, shapes_only=True)
+    slow = timed(busy, 4, cluster, shapes_only=True, stragglers=Stragglers(ranks={2: 1.5}, hosts={2: 2.0, 3: 1.25}))
+    assert compute_of(slow) == pytest.approx([6e-3, 6e-3, 18e-3, 7.5e-3])
+    assert compute_of(usual) == pytest.approx([6e-3] * 4)
+    assert slow.makespan_s == pytest.approx(usual.makespan_s + 12e-3), "everyone waits for the slowest"
+    assert seconds_of(slow, 0)["halo"] == pytest.approx(seconds_of(usual, 0)["halo"] + 12e-3)
+    adds_up(slow)
+
+
+def test_jitter_belongs_to_its_seed(tmp_path: Path) -> None:
+    cluster, noise = plain(tmp_path, 3), Stragglers(jitter=0.1)
+    runs = [timed(busy, 3, cluster, shapes_only=True, stragglers=noise, seed=seed) for seed in (1, 1, 2)]
+    first, again, other = map(compute_of, runs)
+    assert first == again and runs[0].makespan_s == runs[1].makespan_s
+    assert len({*first, *other}) == 6, "every rank and seed draws its own"
+    adds_up(runs[0])
+
+
+def test_jitter_has_mean_one_and_the_spread_it_says() -> None:
+    pace = Stragglers(jitter=0.2, ranks={1: 3.0}).pace(1, 0, key=5)
+    assert pace is not None
+    draws = torch.tensor([pace() / 3 for _ in range(20_000)], dtype=torch.float64)
+    assert float(draws.mean()) == pytest.approx(1.0, abs=5 * 0.2 / 20_000**0.5)
+    assert float(draws.log().std()) == pytest.approx(0.2, abs=5 * 0.2 / 40_000**0.5)
+    assert Stragglers(ranks={1: 3.0}).pace(0, 0, key=5) is None
+
+
+def test_a_cluster_file_names_its_stragglers(tmp_path: Path) -> None:
+    plain(tmp_path, 3)
+    path = tmp_path / "plain.toml"
+    text = path.read_text()
+    path.write_text(f"{text}\n[stragglers]\njitter = 0.05\n[stragglers.ranks]\n0 = 2.0\n[stragglers.hosts]\n2 = 1.5\n")
+    cluster = load_cluster(path)
+    assert cluster.stragglers == Stragglers({0: 2.0}, {2: 1.5}, 0.05)
+    calm = timed(busy, 3, cluster, shapes_only=True, stragglers=Stragglers())
+    rough = timed(busy, 3, cluster, shapes_only=True)
+    assert compute_of(rough)[0] > 1.5 * compute_of(calm)[0]
+    with pytest.raises(InputError, match="there is no host 2; 2 are used"):
+        timed(busy, 2, cluster, shapes_only=True)
+    for bad, message in (
+        ("jitter = -0.1", "stragglers.jitter: must be a number of at least zero"),
+        ("jiter = 0.1", "'jiter'; did you mean 'jitter'"),
+        ("[stragglers.ranks]\nfirst = 2.0", "the key must be the number of a rank or host, not 'first'"),
+        ("[stragglers.ranks]\n1 = -2.0", "ranks.1: must be a number more than zero"),
+    ):
+        path.write_text(f"{text}\n[stragglers]\n{bad}\n")
+        with pytest.raises(InputError, match=message):
+            load_cluster(path)
+    path.write_text(f"{text}\n[stragglers]\njitter = 0.05\n")
+    assert load_cluster(f"{path}:stragglers.jitter=0").stragglers == Stragglers(), "zero is none"
+
+
+# -- different devices -----------------------------------------------------------------------------------------------
+
+
+def test_every_rank_has_its_own_device() -> None:
+    async def program(rank: Rank) -> int:
+        torch.empty(10_000_000, device="meta").mul_(2)
+        torch.empty(2**33 // 4, device="meta").mul_(2)  # 8 GiB
+        return rank.index
+
+    cluster = load_cluster("bns-10x2080ti:hosts.device=rtx-2080ti x 9, rtx-3090 x 1")
+    simulation = timed(program, 10, cluster, shapes_only=True)
+    slow, fast = (load_device(name).bandwidth["elementwise"].value for name in ("rtx-2080ti", "rtx-3090"))
+    compute = compute_of(simulation)
+    assert compute[0] / compute[9] == pytest.approx(fast / slow)
+    assert simulation.memory == [11 * 2**30] * 9 + [24 * 2**30]
+    assert simulation.source_seconds == pytest.approx({"assumed": sum(compute)})
+    assert json.dumps(simulation.source_seconds)
+
+
+def test_measured_time_is_told_from_the_rest(tmp_path: Path) -> None:
+    async def program(rank: Rank) -> None:
+        torch.empty(1000, 100, device="meta") @ torch.empty(100, 10, device="meta")
+        torch.empty(1000, device="meta").mul_(2)
+
+    text = (DEVICES / "cpu-epyc-1core.toml").read_text()
+    lines = [
+        line.replace('"measured"', '"datasheet"') if line.startswith("peak") else line for line in text.splitlines()
+    ]
+    (tmp_path / "device.toml").write_text("\n".join(lines))
+    plain(tmp_path, 2)
+    cluster = load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device={tmp_path / 'device.toml'}, cpu-epyc-1core")
+    simulation = simulate(program, 2, cluster=cluster, shapes_only=True)
+    gemm, rest = simulation.class_seconds["gemm"], simulation.class_seconds["elementwise"]
+    assert simulation.source_seconds == pytest.approx({"datasheet": gemm / 2, "measured": gemm / 2 + rest})

@@ -1,0 +1,77 @@
+"""Transfers in flight, many and staggered: the memory that they stand in grows and is used anew while they drain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import simpy
+
+from sims.network import FluidNetwork, run_flows
+
+LINKS = 6
+
+
+def begin(env: simpy.Environment, network: FluidNetwork, starts: np.ndarray, add: list[tuple[np.ndarray, ...]]) -> None:
+    def process() -> Iterator[simpy.Event]:
+        for start, batch in zip(starts, add, strict=True):
+            yield env.timeout(start - env.now)
+            network.add(*batch)
+
+    env.process(process())
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-3, 0.5])
+@pytest.mark.parametrize("batch", [1, 7])
+def test_many_that_begin_one_after_the_other_end_as_planned(apart: float, batch: int) -> None:
+    """One group counts all flows, so most completions are nobody's; the others tell the end of every tenth batch."""
+    rng, count = np.random.default_rng(batch), 210
+    capacity = rng.uniform(1e6, 4e6, LINKS)
+    routes = np.stack([rng.permutation(LINKS)[:2] for _ in range(count)]).astype(np.int32)
+    nbytes, latency = rng.integers(1, 10**6, count).astype(float), rng.uniform(0, 1e-2, count)
+    starts = np.sort(rng.uniform(0, apart, count // batch)) if apart else np.zeros(count // batch)
+    expected = run_flows(capacity, routes, nbytes, np.repeat(starts, batch), latency)
+    env = simpy.Environment()
+    network = FluidNetwork(env, capacity, exact_flows=10**6)
+    everyone, done = network.group(count)
+    ends, adds = {}, []
+    for number, part in enumerate(np.split(np.arange(count), count // batch)):
+        own = -1
+        if number % 10 == 0:
+            own, ended = network.group(batch)
+            assert ended.callbacks is not None
+            ended.callbacks.append(lambda _, number=number: ends.setdefault(number, env.now))
+        groups = np.stack([np.full(batch, everyone), np.full(batch, own)], axis=1)
+        adds.append((routes[part], nbytes[part], latency[part], groups))
+    begin(env, network, starts, adds)
+    env.run(done)
+    assert env.now == pytest.approx(expected.max(), rel=1e-9)
+    assert ends == {
+        number: pytest.approx(expected[number * batch : (number + 1) * batch].max(), rel=1e-9)
+        for number in range(0, count // batch, 10)
+    }
+
+
+def test_finish_times_are_recorded_for_who_watches() -> None:
+    """Of every busy period its own, whatever the number of its transfers."""
+    found: list[np.ndarray] = []
+
+    class Watch:
+        def begun(self, now: float, routes: np.ndarray, nbytes: np.ndarray, latency: np.ndarray) -> None:
+            pass
+
+        def ended(self, finish: np.ndarray) -> None:
+            found.append(finish.copy())
+
+    env, capacity = simpy.Environment(), np.full(LINKS, 100.0)
+    network = FluidNetwork(env, capacity)
+    network.watch = Watch()
+    for period, flows in enumerate((3, 150, 1)):
+        group, done = network.group(flows)
+        groups = np.stack([np.full(flows, group), np.full(flows, -1)], axis=1)
+        network.add(np.zeros((flows, 1), np.int32), np.full(flows, 100.0), np.zeros(flows), groups)
+        env.run(done)
+        network.report()
+        assert len(found[-1]) == flows and found[-1] == pytest.approx(env.now), period
+        env.run(env.timeout(1.0))

@@ -1,0 +1,20 @@
+"""Max-min fair rates by themselves; see `tests.sims.network.test_network` for their properties."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sims.network import Rows
+from sims.network._rates import fill, flows_by_row, refill
+
+
+def test_rows_without_links_hold_nobody_back() -> None:
+    """As a placement has them for what stays on a rank; beside a flow on a link, and after that one has ended."""
+    fabric = Rows(np.asarray([10.0]), np.asarray([[-1], [-1], [0]])).fabric()
+    head, tail, rate = np.asarray([1, 2], np.int32), np.zeros(2, np.int32), np.full(2, -1.0)
+    members = flows_by_row(len(fabric.rows), head, tail)
+    fill(fabric, *members, head, tail, rate, np.zeros(1))
+    assert rate.tolist() == [np.inf, 10.0]
+    rate[1] = 0.0
+    refill(fabric, *members, head, tail, rate, 10.0)
+    assert rate.tolist() == [np.inf, 0.0]

@@ -1,0 +1,167 @@
+"""Watching operators: what is timed, what is left for Python, and device files that hold it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.config import RunConfig
+from harness.errors import HaloscopeError
+from harness.methods.registry import METHODS
+from harness.running.results import Result
+from sims.cluster._load import CLUSTERS
+from sims.device import LiveMemory, Work, load_device, save_device
+from sims.engine import SimClock
+from sims.study import _profiling as profiling
+from sims.study import calibrated
+from sims.study._profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.units import Quantity
+
+SMALL = RunConfig(
+    dataset="synthetic:nodes=300,degree=6,classes=4,features=8", hidden=8, parts=2, threads=1,
+    epochs=SKIPPED_EPOCHS + 3, eval_every=-1, method="sylvie-s:bits=2",
+)  # fmt: skip
+
+
+def test_operators_of_counted_epochs_are_timed() -> None:
+    found = observe([SMALL])
+    (epoch,) = found.epochs
+    calls = sum(len(times) for works in found.samples.values() for times in works.values())
+    assert calls == epoch.operators * SMALL.parts * 3  # the first epochs are not counted
+    assert 0 < epoch.inside < epoch.seconds
+    assert epoch.effects > 0 and epoch.fresh > 0
+    assert {"mm", "haloscope::gather_sum", "haloscope::quantize_rows:2", "_fused_adam"} <= set(found.samples)
+    for name, works in found.samples.items():
+        assert all(work.name == name and work.fresh == 0 for work in works)
+        assert all(seconds >= 0 for times in works.values() for seconds in times)
+    costs = found.costs()
+    work, times = next(iter(found.samples["_fused_adam"].items()))
+    assert costs["_fused_adam"].seconds(work) == pytest.approx(sorted(times)[len(times) // 2], rel=0.5)
+
+
+@given(launch=st.floats(0, 2e-5), effect=st.floats(0, 1e-3), byte=st.floats(0, 1e-10))
+def test_what_is_left_is_told_apart(launch: float, effect: float, byte: float) -> None:
+    sizes = [(50, 3, 10**6), (60, 4, 10**7), (300, 9, 10**7), (150, 4, 9 * 10**7), (40, 12, 10**5)]
+    epochs = [Epoch(o, e, f, 1e-3 + launch * o + effect * e + byte * f, 1e-3) for o, e, f in sizes]
+    found = Observed(epochs=epochs).overheads()
+    assert found == pytest.approx((launch, effect, byte), rel=1e-6, abs=1e-14)
+
+
+def test_blocks_of_every_rank_are_timed_both_ways() -> None:
+    found = observe_blocks(SMALL, repeats=2)
+    works = found.samples["haloscope::gather_sum"]
+    assert {work.width for work in works} == {4, 8}  # classes and hidden
+    blocks = 2 * SMALL.parts  # own and halo
+    assert sum(map(len, works.values())) == blocks * 2 * 2 * 2  # widths, directions, repeats
+    entries = {work.entries // work.width for work in works}
+    assert len(entries) <= blocks and min(entries) > 0
+
+
+def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, plain = tmp_path / "device.toml", load_device("cpu-epyc-1core")
+    save_device(plain, path)
+    path.write_text("# measured by hand\n" + path.read_text())
+    monkeypatch.setattr(calibrated, "workloads", lambda threads, quick: [SMALL])
+    monkeypatch.setattr(calibrated, "core_count", lambda: 1)
+    calibrated.add_operators(path, threads=1)
+    made = load_device(path)
+    assert path.read_text().startswith("# measured by hand\n")
+    product = Work("gemm", 50_000, flops=10**6, width=8, name="mm")
+    assert made.operators["mm"].seconds(product) > 0
+    assert 0 < made.launch.value < 1e-2 and made.launch.source == "measured"
+    assert made.gemm_peak == plain.gemm_peak
+    calibrated.with_blocks(path, SMALL, tmp_path / "blocks.toml")
+    other = load_device(tmp_path / "blocks.toml")
+    differs = {name for name in made.operators if made.operators[name] != other.operators[name]}
+    assert differs == set(calibrated.SUMS)
+
+
+def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real runs that take a fifth longer, and 2 ms at every effect, give those back; the rest of the file stays."""
+    monkeypatch.setattr(calibrated, "SIZES", ((400, 8), (4_000, 32)))
+    save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
+    text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
+    (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
+    before, real = load_device(tmp_path / "device.toml"), calibrated.runner.run
+    missing = replace(before, crowding=Quantity(1.2), effect=Quantity(before.effect.value + 2e-3))
+
+    def run(config: RunConfig) -> Result:
+        if config.mode == "sim":
+            return real(config)
+        save_device(missing, tmp_path / "device.toml")
+        try:
+            return real(replace(config, mode="sim", cluster=str(tmp_path / "cluster.toml")))
+        finally:
+            save_device(before, tmp_path / "device.toml")
+
+    monkeypatch.setattr(calibrated.runner, "run", run)
+    calibrated.add_company(tmp_path, threads=1)
+    made = load_device(tmp_path / "device.toml")
+    assert made.crowding.value == pytest.approx(1.2, abs=0.02)
+    assert made.effect.value - before.effect.value == pytest.approx(2e-3, rel=0.05)
+    assert made.effect.source == "measured" and "6 real runs of 2 ranks" in made.effect.note
+    assert made.gemm_peak == before.gemm_peak
+
+
+def test_a_watching_process_that_fails_says_why() -> None:
+    bad = RunConfig(dataset="no-such-graph", threads=1)
+    with pytest.raises(HaloscopeError, match="no-such-graph"):
+        calibrated.watched("epochs", [bad], 1)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_workloads_run_every_method(quick: bool) -> None:
+    found = calibrated.workloads(1, quick)
+    assert {config.method.partition(":")[0] for config in found} == set(METHODS) - {"single"}
+    assert {config.model for config in found} == {"gcn", "sage", "gat"}
+    assert all(config.epochs > profiling.SKIPPED_EPOCHS and config.eval_every == -1 for config in found)
+    assert len(found) == len(set(found))
+
+
+def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are "real" on a host of 20 us per operator and 100 us around an effect, of a fast GPU."""
+    gpu = load_device("h100-80gb-vm")
+    there = (CLUSTERS / "h100-1.toml").read_text().replace('"h100-80gb-vm"', '"device.toml"')
+    truth = tmp_path / "truth"
+    truth.mkdir()
+    for folder, device in (
+        (tmp_path, gpu),
+        (truth, replace(gpu, launch=Quantity(20e-6), effect=Quantity(100e-6))),
+    ):
+        (folder / "device.toml").write_text("")
+        save_device(device, folder / "device.toml")
+        (folder / "cluster.toml").write_text(there)
+
+    def run(config: RunConfig) -> Result:
+        if config.mode == "real":
+            assert config.device == "cuda" and config.parts == 1
+            config = replace(config, mode="sim", device="cpu", cluster=str(truth / "cluster.toml"))
+        return simulated(config)
+
+    simulated = calibrated.runner.run
+    monkeypatch.setattr(calibrated.runner, "run", run)
+    calibrated.add_host(tmp_path)
+    found = load_device(tmp_path / "device.toml")
+    assert found.launch.value == pytest.approx(20e-6, rel=0.01) and found.launch.source == "measured"
+    assert found.effect.value == pytest.approx(100e-6, rel=0.05)
+    assert "6 real runs within 0 %" in found.launch.note
+
+
+@pytest.mark.parametrize(("device", "host_s"), [("h100-80gb-vm", 0.0), ("cpu-epyc-1core", 0.3)])
+def test_a_programs_own_seconds_pass_beside_a_gpu(device: str, host_s: float) -> None:
+    """A GPU that is busy for longer hides them; a CPU does not."""
+    profile, env = load_device(device), simpy.Environment()
+    clock = SimClock(env, LiveMemory(), launch_s=profile.host_launch)
+    clock.begin_epoch()
+    clock.charge(1.0, 1)
+    clock.charge_host(0.3)
+    assert clock.end_epoch()["compute"] == pytest.approx(1.0 + host_s)
+    clock.begin_epoch()
+    clock.charge(0.1, 1)
+    clock.charge_host(0.3)
+    assert clock.end_epoch()["compute"] == pytest.approx(0.1 + 0.3 if host_s else 0.3 + profile.launch.value)

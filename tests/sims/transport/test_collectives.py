@@ -1,0 +1,261 @@
+"""Collectives of every library against closed forms, against the steps they stand for, and against tuning figures."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from harness.rank import Rank
+from sims.cluster import Cluster, load_cluster, place
+from sims.engine import Simulation
+from sims.transport import load_tuning
+from sims.transport._gloo import Segments
+from sims.transport._nccl import FILE, PROTOCOLS, binary_trees
+from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
+
+
+async def reduce_once(rank: Rank) -> None:
+    work(rank, 1e-3 * rank.index)
+    await rank.all_reduce(torch.empty(840, device="meta"), label="g")
+
+
+def reduced(cluster: Cluster, size: int, elements: int) -> Simulation:
+    """One all-reduce, the library's own way."""
+
+    async def program(rank: Rank) -> None:
+        await rank.all_reduce(torch.empty(elements, device="meta"), label="g")
+
+    return timed(program, size, cluster, shapes_only=True, deterministic=False)
+
+
+# -- any library -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_all_reduce_in_rank_order_is_two_all_to_alls(tmp_path: Path, size: int) -> None:
+    async def program(rank: Rank) -> None:
+        await rank.all_reduce(torch.empty(60, device="meta"), label="g")
+
+    simulation = timed(program, size, plain(tmp_path, size), shapes_only=True)
+    chunk = 240 / size
+    expected = 2 * (LATENCY + (size - 1) * chunk / BANDWIDTH)
+    assert seconds_of(simulation)["reduce"] == pytest.approx(expected)
+    assert sum(simulation.tiers.values()) == 2 * (size - 1) * 240
+
+
+@pytest.mark.parametrize(("size", "rounds"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3)])
+@pytest.mark.parametrize("root", [0, 1])
+def test_broadcast_is_a_binomial_tree(tmp_path: Path, size: int, rounds: int, root: int) -> None:
+    async def program(rank: Rank) -> None:
+        await rank.broadcast(torch.empty(250, device="meta"), root=root, label="b")
+
+    simulation = timed(program, size, plain(tmp_path, size), shapes_only=True)
+    assert simulation.makespan_s == pytest.approx(rounds * (LATENCY + 1000 / BANDWIDTH))
+
+
+@pytest.mark.parametrize("size", [2, 4, 7])
+def test_everyone_sending_to_one_is_an_incast(tmp_path: Path, size: int) -> None:
+    """Its own link carries all of it, whoever sends."""
+
+    async def program(rank: Rank) -> None:
+        like = torch.empty(250, device="meta")
+        if rank.index:
+            await rank.send(like, to=0, label="s")
+            return
+        handles = [await rank.start(rank.recv(like, source=r, label="s")) for r in range(1, rank.size)]
+        for handle in handles:
+            await rank.wait(handle)
+
+    simulation = timed(program, size, plain(tmp_path, size), shapes_only=True)
+    assert simulation.makespan_s == pytest.approx(LATENCY + (size - 1) * 1000 / BANDWIDTH)
+    assert simulation.link_bytes["host0.nic.rx"] == (size - 1) * 1000
+
+
+# -- gloo ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+def test_the_ring_waits_for_the_last_and_moves_the_least(tmp_path: Path, size: int) -> None:
+    simulation = timed(reduce_once, size, plain(tmp_path, size), shapes_only=True, deterministic=False)
+    steps, segment = 2 * (size - 1), math.ceil(840 / (2 * size)) * 4  # two segments per rank and round
+    stalls = (2 * steps - 4) / 2 * max(LATENCY - segment / BANDWIDTH, 0.0)
+    ring = 2 * LATENCY + stalls + 2 * (size - 1) / size * 3360 / BANDWIDTH
+    assert simulation.makespan_s == pytest.approx(1e-3 * (size - 1) + ring)
+    assert sum(simulation.tiers.values()) == 2 * (size - 1) * 3360
+    assert simulation.link_bytes["host0.nic.tx"] == 2 * (size - 1) * 3360 // size
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 9), st.integers(1, 3_000_000), st.floats(1e-6, 5e-3), st.floats(1e5, 1e9))
+def test_the_ring_is_the_time_of_its_segments(size: int, elements: int, hop: float, bandwidth: float) -> None:
+    """Segment by segment: behind the one before it on the socket, after the arrival of those two before."""
+    segments = Segments.of(4 * elements, 4, size)
+    assert segments.per_rank >= 2 and segments.nbytes <= 2**20 and segments.nbytes % 4 == 0
+    assert segments.per_rank * segments.nbytes * size >= 4 * elements
+    begin = np.zeros(size)
+    for _ in range(2):
+        arrived = [begin.copy(), begin.copy()]
+        socket = begin.copy()
+        for step in range((size - 1) * segments.per_rank):
+            sent, got = arrived[step % 2], np.roll(arrived[step % 2], -1)  # to the left, from the right
+            ready = np.maximum(np.maximum(sent, got), np.roll(np.maximum(sent, got), 1))
+            socket = np.maximum(socket, ready + hop) + segments.nbytes / bandwidth
+            arrived[step % 2] = socket
+        begin = np.full(size, socket.max())
+    moved = 2 * (size - 1) * segments.per_rank * segments.nbytes / bandwidth
+    assert segments.latency(size, hop, bandwidth) + moved == pytest.approx(begin.max())
+
+
+def test_the_ring_shares_its_links_with_other_traffic(tmp_path: Path) -> None:
+    async def program(rank: Rank) -> None:
+        exchange = rank.all_to_all(everyone_sends(rank, 250_000), label="h", direction="forward", layer=0)
+        handle = await rank.start(exchange)
+        await rank.all_reduce(torch.empty(250_000, device="meta"), label="g")
+        await rank.wait(handle)
+
+    simulation = timed(program, 2, plain(tmp_path), shapes_only=True, deterministic=False)
+    assert seconds_of(simulation)["reduce"] == pytest.approx(2.0, rel=1e-2), "1 MB at half of 1 MB/s"
+    assert simulation.makespan_s == pytest.approx(2.0, rel=1e-2)
+
+
+# -- NCCL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", range(1, 40))
+def test_two_binary_trees_reach_everyone_and_share_the_work(nodes: int) -> None:
+    trees = binary_trees(nodes)
+    for up in trees:
+        assert int((up < 0).sum()) == 1
+        at, steps = np.arange(nodes), 0
+        while (up[at] >= 0).any():
+            at, steps = np.where(up[at] >= 0, up[at], at), steps + 1
+        assert len(set(at.tolist())) == 1 and steps <= nodes.bit_length()
+        assert np.bincount(up[up >= 0], minlength=nodes).max(initial=0) <= 2
+    first, second = (set(up[up >= 0].tolist()) for up in trees)
+    assert len(first & second) <= 1 + (nodes == 2)
+
+
+@pytest.mark.parametrize(("name", "bus"), [("h100-8", 370e9), ("a100-8", 240e9)])
+def test_large_all_reduces_reach_the_bandwidth_of_the_links(name: str, bus: float) -> None:
+    nbytes = 4 * 2**28
+    seconds = reduced(load_cluster(name), 8, nbytes // 4).makespan_s
+    assert nbytes * 2 * 7 / 8 / seconds == pytest.approx(bus, rel=0.02)
+
+
+def test_rings_between_hosts_use_every_adapter() -> None:
+    """16 ranks on two hosts with 8 adapters each: the slowest link is an adapter, and it carries an eighth."""
+    nbytes = 4 * 2**28
+    simulation = reduced(load_cluster("h100-8x"), 16, nbytes // 4)
+    share = 2 * 15 / 16 * nbytes / 8
+    loads = [simulation.link_bytes[f"host{h}.nic{n}.{end}"] for h in range(2) for n in range(8) for end in ("tx", "rx")]
+    assert loads == pytest.approx([share] * 32, rel=1e-6)
+    assert simulation.makespan_s == pytest.approx(8 * share / 370e9, rel=0.02), "the ring inside a host is slower"
+
+
+@pytest.mark.parametrize(("nbytes", "expected"), [(8, "LL"), (2**16, "LL"), (2**30, "Simple")])
+def test_small_messages_take_the_quick_protocol_and_large_ones_the_full_one(nbytes: int, expected: str) -> None:
+    """The time is the least over algorithms and protocols: base, hops and bytes as in NCCL's own model."""
+    tuning, simulation = load_tuning(), reduced(load_cluster("h100-8"), 8, nbytes // 4)
+    ring = {}
+    for protocol in PROTOCOLS:
+        constants = tuning.seconds["ring"]
+        latency = constants["base"][protocol].value + 14 * max(constants["nvlink"][protocol].value, 0.6e-6)
+        rate = 370e9 * tuning.efficiency["ring"][protocol].value
+        rate = min(rate, tuning.limits["LL"].value) if protocol == "LL" else rate
+        ring[protocol] = latency + 2 * 7 / 8 * nbytes / rate
+    assert min(ring, key=lambda p: ring[p]) == expected
+    launch = load_cluster("h100-8").transport.operation.value
+    assert simulation.makespan_s <= launch + min(ring.values()) * (1 + 1e-9), "a tree may be faster still"
+    assert simulation.makespan_s >= launch + 2 * 7 / 8 * nbytes / 370e9
+    used = [carried for carried in simulation.link_bytes.values() if carried]
+    assert min(used) >= nbytes and max(used) <= 2 * nbytes, "payload, whatever the protocol adds"
+
+
+def test_trees_win_on_many_hosts_and_rings_on_large_tensors() -> None:
+    """The ring's latency grows with the ranks, the tree's with the logarithm of the hosts."""
+    cluster = load_cluster("h100-8x")
+    few, many = (reduced(cluster, size, 2**16).makespan_s for size in (16, 128))
+    ring = load_tuning().seconds["ring"]
+    assert many < few * 3 and many < 2 * 127 * ring["nvlink"]["LL"].value + 2 * 15 * ring["network"]["LL"].value
+    large = reduced(cluster, 128, 2**32)
+    assert 2**34 * 2 * 127 / 128 / large.makespan_s == pytest.approx(370e9, rel=0.03)
+
+
+def test_a_broadcast_is_pipelined_along_the_ring() -> None:
+    async def program(rank: Rank) -> None:
+        await rank.broadcast(torch.empty(2**30, device="meta"), root=3, label="b")
+
+    simulation = timed(program, 8, load_cluster("h100-8"), shapes_only=True)
+    assert simulation.makespan_s == pytest.approx(2**32 / 370e9, rel=0.01), "not three times, as a binomial tree"
+    assert simulation.link_bytes["host0.device3.peer.down"] == 0
+    assert simulation.link_bytes["host0.device2.peer.up"] == 0
+
+
+@pytest.mark.parametrize(("rows", "hops"), [(4096, 1), (1, 2)])
+def test_grouped_sends_go_in_rounds_when_there_are_many_peers(rows: int, hops: int) -> None:
+    """95 peers are more than are served at once: a second hop, unless the first round still moves bytes meanwhile."""
+
+    async def program(rank: Rank) -> None:
+        await rank.all_to_all(everyone_sends(rank, rows), label="h", direction="forward", layer=0)
+
+    cluster = load_cluster("h100-8x")
+    simulation = timed(program, 96, cluster, shapes_only=True)
+    sent = 88 * rows * 4  # to 88 devices elsewhere, over an adapter of its own
+    assert simulation.link_bytes["host3.nic5.tx"] == sent
+    software = cluster.transport.operation.value + 95 * cluster.transport.message.value
+    hop, moved = place(cluster, 96).latency(0, 8), (sent + rows * 4) / 48e9  # the first message fills a buffer
+    assert simulation.makespan_s == pytest.approx(software + hops * hop + moved, rel=1e-3)
+
+
+def test_tuning_files_are_checked(tmp_path: Path) -> None:
+    text = FILE.read_text()
+    for old, new, message in (
+        ("[ring.pci]", "[ring.pcie]", "'pcie'; did you mean 'pci'"),
+        ("LL = [1.0", 'LL = ["1.0"', "correction.LL: must be a list of factors"),
+        ('value = "6.6 us"', 'value = "6.6 GB/s"', "is not a time"),
+    ):
+        assert old in text
+        path = tmp_path / "nccl.toml"
+        path.write_text(text.replace(old, new, 1))
+        load_tuning.cache_clear()
+        with pytest.raises(InputError, match=message):
+            load_tuning(path)
+    load_tuning.cache_clear()
+
+
+# -- gRPC ------------------------------------------------------------------------------------------------------------
+
+
+def served(tmp_path: Path, hosts: int) -> Cluster:
+    """The plain cluster over gRPC, 10 ms a message."""
+    plain(tmp_path, hosts, transport='message = "10 ms"\n')
+    path = tmp_path / "plain.toml"
+    path.write_text(path.read_text().replace('"gloo"', '"grpc"'))
+    return load_cluster(path)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("size", [2, 4])
+def test_parameters_are_pushed_to_servers_and_pulled(tmp_path: Path, size: int, deterministic: bool) -> None:
+    async def program(rank: Rank) -> None:
+        await rank.all_reduce(torch.empty(60, device="meta"), label="g")
+
+    simulation = timed(program, size, served(tmp_path, size), shapes_only=True, deterministic=deterministic)
+    messages, moved = (size - 1) * 10e-3, (size - 1) * 240 / size / BANDWIDTH
+    assert simulation.makespan_s == pytest.approx(2 * (messages + 2 * LATENCY + moved))
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_broadcast_is_pulled_from_the_root(tmp_path: Path, size: int) -> None:
+    async def program(rank: Rank) -> None:
+        await rank.broadcast(torch.empty(250, device="meta"), root=1, label="b")
+
+    simulation = timed(program, size, served(tmp_path, size), shapes_only=True)
+    assert simulation.makespan_s == pytest.approx((size - 1) * (10e-3 + 1000 / BANDWIDTH) + 2 * LATENCY)

@@ -1,0 +1,86 @@
+"""Stand-ins for simulated and trained runs: numbers that follow from the method's text, so that reports are quick."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from reports.core.context import Context
+from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.train import Trained
+
+SENT = {
+    "vanilla": 1.0, "p=0.1": 0.1, "p=0.01": 0.01, "p=0": 0.0, "bits=1": 0.04, "bits=2": 0.07, "bits=4": 0.14,
+    "bits=8": 0.27, "sampling=bes": 0.4, "sampling=dropedge": 0.9,
+}  # fmt: skip
+SCORE = {"p=0": 60.0, "scope=all": 50.0, "staleness=5": 68.0, "staleness=2": 69.0, "sylvie-a": 67.0}
+TOTAL = 4.0  # seconds of a vanilla epoch before a fit
+
+
+def sent(method: str) -> float:
+    """The share of rows that a method sends: by the last of its options that SENT has."""
+    options = method.split(":")
+    return next((share for option, share in reversed(SENT.items()) if option in options), 0.5)
+
+
+def seconds(method: str, fit: Fit | None = None, *, total: float = TOTAL, reduce: float = 0.02) -> Seconds:
+    """Communication by the share that is sent, little compute, a fixed all-reduce."""
+    fit = fit or Fit()
+    hidden = 0.5 if method.startswith("sylvie-a") else 1.0
+    comm, compute = hidden * total * sent(method) / fit.bandwidth, 0.05 * fit.compute
+    codec = 0.001 if "bits" in method else 0.0
+    return Seconds(comm + compute + codec + reduce, comm, compute + codec, codec, 0.0, reduce)
+
+
+def trained(
+    context: Context, graph: str, rows: Mapping[str, str | Mapping[str, Any]], *, parts: int, **options: Any
+) -> Trained:
+    """A curve per label that ends at the method's score."""
+    scores, records = {}, {}
+    for label, row in rows.items():
+        text = row if isinstance(row, str) else str(row["method"])
+        last = next((score for key, score in SCORE.items() if text.endswith(key) or key in text.split(":")), 70.0)
+        scores[label] = (last, 0.0)
+        epochs = [
+            {"epoch": e, "test": last / 100 * (e + 1) / 4, "observed": {"kept nodes": sent(text)}} for e in range(4)
+        ]
+        records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs}]
+    return Trained(
+        scores=scores, records=records, data=f"a toy stands in for {graph}", said="toy", commands=(),
+        where=f"a toy stands in for {graph}, {parts} parts", majority=30.0,
+    )  # fmt: skip
+
+
+@contextmanager
+def quick(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Iterator[None]:
+    """Predictions and trainings of the named modules are made up."""
+
+    def all_seconds(self: Testbed, wanted: Sequence[Any], what: str = "", *, trial: bool = False) -> list[Seconds]:
+        total = TOTAL if self.model["model"] != "gat" else 0.2 * TOTAL
+        latency = re.search(r"latency=(\S+) us", self.cluster)
+        reduce = 0.02 + (4e-4 * float(latency[1]) if latency else 0.0)
+        return [seconds(method, fit, total=total, reduce=reduce) for method, fit, _ in wanted]
+
+    def runs(
+        self: Context, configs: Sequence[Mapping[str, Any]], what: str = "", shown: object = None
+    ) -> list[dict[str, Any]]:
+        made = []
+        for config in configs:
+            now = seconds(config["method"])
+            parts = {"compute": now.compute, "codec": now.codec, "sample": 0.0, "halo": now.comm, "swap": 0.0}
+            summary = {"seconds": {"epoch": now.epoch, "reduce": now.reduce, "wait": 0.0, **parts}}
+            facts = {"memory": {"setup": False}}
+            epochs = [{"peak_memory": [1000, 500 if sent(config["method"]) < 1 else 1100]}]
+            made.append({"state": "done", "summary": summary, "facts": facts, "epochs": epochs})
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Testbed, "all_seconds", all_seconds)
+        patch.setattr(Context, "runs", runs)
+        for module in modules:
+            patch.setattr(f"reports.{module}.accuracies", trained)
+        yield

@@ -1,0 +1,298 @@
+"""Rank programs for tests that start real processes: `python -m tests.programs NAME FOLDER TIMEOUT [DEVICE BACKEND]`.
+
+Importable, so that the same program can run on loopback in the test and on gloo in the ranks. Each rank writes what
+it found to `FOLDER/rankR.json` and fails as a rank of `python -m real` does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.effects import Received, Rows
+from harness.rank import Rank
+from harness.trampoline import blame
+from real.launch import ERROR_PREFIX
+from real.rank import run
+from real.rank._agreement import UNHURRIED
+from real.rank.connection import SHARING, connect
+from real.rank.health import end_process
+from tests.support.slips import slips
+
+HALF = torch.float16
+
+
+def show(tensor: Tensor) -> list[Any]:
+    """Type, shape and exact bits of a tensor, ready for JSON."""
+    bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex()
+    return [str(tensor.dtype), list(tensor.shape), bits]
+
+
+def counts(rank: Rank, offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """Uneven row counts with zeros among them: to every rank, from every rank."""
+    table = np.asarray([[(3 * i + 2 * j + offset) % 4 for j in range(rank.size)] for i in range(rank.size)], np.int64)
+    return table[rank.index], table[:, rank.index].copy()
+
+
+def rows(rank: Rank, count: int, *tail: int, dtype: torch.dtype = torch.float32, purpose: str = "rows") -> Tensor:
+    """Rows that differ on every rank."""
+    values = torch.from_numpy(rank.generator(purpose).normal(size=(count, *tail)) * 100)
+    values = (values > 0) if dtype == torch.bool else values.abs().to(dtype)
+    return values.to(rank.device)
+
+
+def keep(found: dict[str, Any], name: str, received: Received) -> None:
+    found[name] = [[show(t) for t in received.tensors], [c.tolist() for c in received.counts]]
+
+
+async def dealt(rank: Rank, found: dict[str, Any]) -> None:
+    """All-to-alls: one part and several, uneven, empty, of every width of element, with and without known counts."""
+    send, recv = counts(rank, rank.epoch)
+    more, less = counts(rank, 1)
+    whole = Rows(rows(rank, int(send.sum()), 5), send, recv)
+    keep(found, "one", await rank.all_to_all([whole], label="one", direction="forward", layer=1))
+    turned = rows(rank, 5, int(send.sum())).t()  # not contiguous
+    keep(
+        found,
+        "turned",
+        await rank.all_to_all([Rows(turned, send, None)], label="turned", direction="backward", layer=0),
+    )
+    mixed = [
+        Rows(rows(rank, int(send.sum()), 3, dtype=HALF), send, recv),
+        Rows(rows(rank, int(more.sum()), 7, dtype=torch.uint8), more, less),
+        Rows(rows(rank, int(send.sum()), dtype=torch.float64), send, None),
+        Rows(rows(rank, int(more.sum()), 2, 3, dtype=torch.bfloat16), more, None),
+        Rows(rows(rank, int(send.sum()), 1, dtype=torch.bool), send, recv),
+    ]
+    keep(found, "mixed", await rank.all_to_all(mixed, label="mixed", direction="forward", layer=0))
+    none = np.zeros(rank.size, np.int64)
+    empty = [Rows(rows(rank, 0, 4), none, none), Rows(rows(rank, 0, dtype=HALF), none, None)]
+    keep(found, "empty", await rank.all_to_all(empty, label="empty"))
+    keep(found, "narrow", await rank.all_to_all([Rows(rows(rank, int(send.sum()), 0), send, recv)], label="narrow"))
+
+
+async def summed(rank: Rank, found: dict[str, Any]) -> None:
+    """All-reduces of sizes that do not divide by the ranks, and a broadcast."""
+    for size in (7, 1, 0, 30):
+        found[f"sum{size}"] = show(await rank.all_reduce(rows(rank, size), label=f"sum{size}"))
+    found["scalar"] = show(await rank.all_reduce(rows(rank, 1)[0], label="scalar"))
+    found["wide"] = show(await rank.all_reduce(rows(rank, 2, 3, dtype=torch.float64), label="wide", direction="other"))
+    sent = rows(rank, 2, 2, dtype=HALF)
+    found["broadcast"] = show(await rank.broadcast(sent, root=rank.size - 1, label="broadcast"))
+
+
+async def paired(rank: Rank, found: dict[str, Any]) -> None:
+    """A message round the ring, begun by rank 0, and messages that are under way in all directions at once."""
+    after, before = (rank.index + 1) % rank.size, (rank.index - 1) % rank.size
+    token = rows(rank, 3, dtype=HALF)
+    if rank.index > 0:
+        token = token + await rank.recv(token, source=before, label="ring")
+    await rank.send(token, to=after, label="ring")
+    if rank.index == 0:
+        token = await rank.recv(token, source=before, label="ring")
+    out = await rank.start(rank.send(token[:0], to=after, label="nothing"))
+    found["nothing"] = show(await rank.recv(token[:0], source=before, label="nothing"))
+    await rank.wait(out)
+    out = await rank.start(rank.send(token, to=after, label="late"))
+    into = await rank.start(rank.recv(token, source=before, label="late"))
+    found["late"], found["ring"] = show(await rank.wait(into)), show(token)
+    await rank.wait(out)
+    more = torch.cat([token, token])
+    first = await rank.start(rank.recv(token, source=before, label="first"))
+    second = await rank.start(rank.recv(more, source=before, label="second"))
+    await rank.send(token, to=after, label="first")
+    await rank.send(more, to=after, label="second")
+    if rank.index == 0:
+        await rank.send(token[:1], to=after, label="third")
+    found["third"] = show(await rank.recv(token[:1], source=before, label="third"))
+    if rank.index > 0:
+        await rank.send(token[:1], to=after, label="third")
+    found["second"], found["first"] = show(await rank.wait(second)), show(await rank.wait(first))
+
+
+async def started(rank: Rank, found: dict[str, Any]) -> None:
+    """Exchanges behind compute; the ranks wait for them at different places among the other collectives."""
+    send, recv = counts(rank, 2)
+    halo = rank.all_to_all([Rows(rows(rank, int(send.sum()), 4), send, None)], label="halo", direction="forward")
+    first = await rank.start(halo)
+    second = await rank.start(rank.all_reduce(rows(rank, 11), label="second"))
+    time.sleep(0.02)
+    early = rank.index % 2 == 0
+    if early:
+        found["second"] = show(await rank.wait(second))
+    found["between"] = show(await rank.all_reduce(rows(rank, 5), label="between"))
+    third = await rank.start(rank.all_reduce(rows(rank, 4), label="third"))
+    if not early:
+        found["second"] = show(await rank.wait(second))
+    keep(found, "halo", await rank.wait(first))
+    if early:
+        found["third"] = show(await rank.wait(third))
+    copied = await rank.host_copy(rows(rank, 2), to_host=True, label="copy")
+    found["copy"] = show(await rank.host_copy(copied, to_host=False, label="copy"))
+    await rank.start(rank.all_reduce(rows(rank, 3), label="never waited for"))
+
+
+async def everything(rank: Rank) -> dict[str, Any]:
+    """Every effect in three epochs, timed; answers tensors, seconds and bytes."""
+    epochs = []
+    for epoch in range(3):
+        rank.epoch = epoch
+        found: dict[str, Any] = {}
+        rank.clock.begin_epoch()
+        with rank.span("codec"):
+            time.sleep(0.01)
+        for program in (dealt, summed, paired):
+            await program(rank, found)
+        with rank.off_the_clock():
+            time.sleep(0.05)
+            await rank.all_reduce(rows(rank, 3), label="evaluation", direction="other")
+        await started(rank, found)
+        seconds = rank.clock.end_epoch()
+        traffic = rank.traffic.take()
+        layers = {direction: {str(k): v for k, v in layer.items()} for direction, layer in traffic.layers.items()}
+        epochs.append({"found": found, "layers": layers, "to": traffic.to.tolist(), "seconds": seconds})
+    return {"epochs": epochs, "peak_memory": rank.clock.peak_memory()}
+
+
+# -- slips of one rank -------------------------------------------------------------------------------------------------
+
+
+async def _slip_in_third_epoch(rank: Rank, slip: Callable[[], None], who: int = 1) -> None:
+    """One rank slips past the epoch in which every collective is checked; the others wait for it."""
+    for epoch in range(3):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        if epoch == 2 and rank.index == who:
+            slip()
+        await rank.all_reduce(torch.ones(4), label="gradients")
+        rank.clock.end_epoch()
+
+
+async def exception(rank: Rank) -> None:
+    def slip() -> None:
+        raise ValueError("a row of nan")
+
+    await _slip_in_third_epoch(rank, slip)
+
+
+async def killed(rank: Rank) -> None:
+    await _slip_in_third_epoch(rank, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+async def killed_first(rank: Rank) -> None:
+    await _slip_in_third_epoch(rank, lambda: os.kill(os.getpid(), signal.SIGKILL), who=0)
+
+
+async def frozen(rank: Rank) -> None:
+    await _slip_in_third_epoch(rank, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+async def parted(rank: Rank) -> None:
+    """Rank 1 takes one collective more in its second epoch: all of them then wait for each other."""
+    for epoch in range(2):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.ones(4), label="gradients")
+        if epoch == 1 and rank.index == 1:
+            await rank.broadcast(torch.ones(1), root=0, label="one more")
+        await rank.all_reduce(torch.ones(4), label="norms")
+        rank.clock.end_epoch()
+
+
+async def strayed(rank: Rank) -> None:
+    """In its second epoch rank 1 takes the last two messages for each other: as many bytes, and nobody waits."""
+    for epoch in range(4):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        names = ["one", "two"] if epoch != 1 or rank.index == 0 else ["two", "one"]
+        for name in ("zero", *names):
+            if rank.index == 0:
+                await rank.send(torch.ones(3), to=1, label=name)
+            else:
+                await rank.wait(await rank.start(rank.recv(torch.ones(3), source=0, label=name)))
+        rank.clock.end_epoch()
+
+
+async def slow_disk(rank: Rank) -> str:
+    """Rank 1 takes three seconds for a checkpoint."""
+    for epoch in range(2):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.ones(4), label="gradients")
+        rank.clock.end_epoch()
+        with rank.off_the_clock(UNHURRIED):
+            if epoch == 1 and rank.index == 1:
+                time.sleep(3)
+            await rank.all_reduce(torch.ones(1), label="complete", direction="other")
+    return "done"
+
+
+async def frozen_at_disk(rank: Rank) -> None:
+    """Rank 1 freezes while it writes a checkpoint."""
+    for epoch in range(2):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.ones(4), label="gradients")
+        rank.clock.end_epoch()
+    with rank.off_the_clock(UNHURRIED):
+        if rank.index == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        await rank.all_reduce(torch.ones(1), label="complete", direction="other")
+
+
+async def sums(rank: Rank) -> list[Any]:
+    """All-reduces in the library's own order, of numbers whose sum is exact in any order."""
+    values = torch.arange(10, dtype=torch.float32, device=rank.device) * (rank.index + 1)
+    handle = await rank.start(rank.all_reduce(values, label="started"))
+    total = await rank.all_reduce(values[3:], label="whole")
+    return [show(total), show(await rank.wait(handle)), show(values), rank.traffic.take().to.tolist()]
+
+
+PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
+    p.__name__: p
+    for p in (everything, sums, exception, killed, killed_first, frozen, parted, strayed, slow_disk, frozen_at_disk)
+}
+
+
+def share_gpus(backend: str) -> None:
+    """Let the ranks of this machine share a GPU over NCCL: each passes for a host of its own, on loopback. Slow."""
+    if backend == "nccl":
+        os.environ |= {SHARING: "1", "NCCL_HOSTID": f"rank{os.environ['RANK']}", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend: str = "auto") -> int:
+    """Run one program on this process's rank, or the tour of all that ends well ("tour")."""
+    try:
+        share_gpus(backend)
+        startup_s = max(timeout_s, 30.0)
+        with connect(device=device, backend=backend, timeout_s=timeout_s, startup_s=startup_s) as connection:
+            (folder / f"{connection.rank}.joined").touch()
+            if name == "tour":
+                answers: Any = {
+                    "everything": run(everything, connection, seed=7),
+                    "debug": run(everything, connection, seed=7, debug=True),
+                    "sums": run(sums, connection, deterministic=False),
+                }
+            elif name == "slips":
+                answers = slips(connection)
+            else:
+                answers = run(PROGRAMS[name], connection)  # type: ignore[arg-type]
+        (folder / f"rank{connection.rank}.json").write_text(json.dumps(answers))
+    except Exception as error:
+        print(ERROR_PREFIX + " ".join(blame(error).split()), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    end_process(main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:]))

@@ -1,0 +1,56 @@
+"""One rank of several real runs, one after the other: `python -m tests.real_rows FOLDER`.
+
+To start Python anew for every row of the conformance suite takes longer than the rows. Configs are
+`FOLDER/NUMBER.json`; rank 0 leaves the result of each in `FOLDER/NUMBER`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from harness.config import RunConfig, from_mapping
+from harness.running import finish
+from harness.running.results import Result, load
+from harness.trampoline import blame
+from real.launch import ERROR_PREFIX, launch, run_rank
+from real.rank.health import end_process
+from tests.conftest import REPOSITORY
+from tests.support.programs import share_gpus
+
+
+def run_in_turn(configs: Sequence[RunConfig], folder: Path) -> list[Result]:
+    """Results of configs with the same number of parts, from one launch of that many gloo ranks."""
+    for number, config in enumerate(configs):
+        (folder / f"{number:03}.json").write_bytes(msgspec.json.encode(asdict(config)))
+    (parts,) = {config.parts for config in configs}
+    launch(["-m", "tests.support.real_rows", str(folder)], parts, threads=1, env={"PYTHONPATH": str(REPOSITORY)})
+    records = [load(next((folder / f"{number:03}").glob("*.json"))) for number in range(len(configs))]
+    return [Result(config, record["state"], record["epochs"]) for config, record in zip(configs, records, strict=True)]
+
+
+def main(folder: Path) -> None:
+    """This process's rank of every run. Each has keys of its own in the launcher's store, as a restarted run has."""
+    for number, file in enumerate(sorted(folder.glob("*.json"))):
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
+        config = from_mapping(msgspec.json.decode(file.read_bytes()))
+        share_gpus(config.backend)
+        found = run_rank(config)
+        if found is not None:
+            outcome, prepared = found
+            finish(config, prepared, outcome.execution()).save(file.with_suffix(""))
+
+
+if __name__ == "__main__":
+    code = 0
+    try:
+        main(Path(sys.argv[1]))
+    except BaseException as error:
+        print(ERROR_PREFIX + " ".join(blame(error).split()), file=sys.stderr, flush=True)
+        code = 1
+    end_process(code)

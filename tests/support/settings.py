@@ -1,0 +1,60 @@
+"""The configs under which the conformance suite runs every registered method, in loopback, simulated and real.
+
+A method without rows fails the suite. Values are laid over `tests.conformance.test_drivers.config`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "single": [{"method": "single", "parts": 1}],
+    "vanilla": [{"method": "vanilla:dtype=fp16"}, {"method": "vanilla:style=pull"}],
+    "bns-gcn": [
+        {"method": "bns-gcn:p=0.4"},
+        {"method": "bns-gcn:p=0.0"},
+        {"method": "bns-gcn:p=0.3:sampling=bes"},
+        {"method": "bns-gcn:p=0.3:sampling=dropedge"},
+        {"method": "bns-gcn:p=0.3:sampling=fixed", "model": "gat"},
+    ],
+    "sylvie-s": [
+        {"method": "sylvie-s:bits=1"},
+        {"method": "sylvie-s:bits=4:side=fp16"},
+        {"method": "sylvie-s:scope=all"},
+        {"method": "sylvie-s:bits=2", "model": "gat"},
+    ],
+    "sylvie-a": [{"method": "sylvie-a"}, {"method": "sylvie-a:staleness=3:bits=4"}],
+    "subgraph-approximation": [
+        {"method": "subgraph-approximation:overlap=0.3"},
+        {"method": "subgraph-approximation:overlap=0.2:batch=16:fanouts=5/4/3"},
+        {"method": "subgraph-approximation:overlap=0.3:degrees=full:loss=all"},
+    ],
+    "cdfgnn": [
+        {"method": "cdfgnn"},
+        {"method": "cdfgnn:bits=2:rule=printed:last=half", "model": "gcn", "order": "linear-first"},
+        {"method": "cdfgnn:cache=false:bits=4", "layer0": "precompute"},
+        {"method": "cdfgnn:quantise=false:eps0=0.05", "model": "gat"},
+        {"method": "cdfgnn:cache=false:quantise=false"},
+        {"method": "cdfgnn:rule=fixed:last=half", "model": "gat"},
+    ],
+    "ec-graph": [
+        {"method": "ec-graph:period=4:bits=1"},
+        {"method": "ec-graph:fp=compressed:bp=compressed:range=row:servers=2", "order": "auto"},
+        {"method": "ec-graph:select=element:period=3:layer0=exchange"},
+        {"method": "ec-graph:select=matrix:tune=false:servers=1", "model": "gcn"},
+    ],
+    "ec-graph-s": [
+        {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
+        {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
+    ],
+}
+
+
+def rows() -> list[dict[str, Any]]:
+    """Every row of every method."""
+    return [row for found in SETTINGS.values() for row in found]
+
+
+def label(row: dict[str, Any]) -> str:
+    """The row as a test's id."""
+    return ",".join(str(value) for value in row.values())
