@@ -173,7 +173,7 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert set(imported(bad)) == {"pickle", "sims.x", "real"}
     assert list(imported(ast.parse("import_module('sims.network')"))) == ["sims.network"]
     assert list(imported(ast.parse("from harness import errors"))) == ["harness.errors"]
-    assert floor_of("sims.engine._driver") < floor_of("sims.replay") and floor_of("harness.effects") == 0
+    assert floor_of("sims.engine._driver") < floor_of("sims.replay") and floor_of("harness.errors") == 0
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
     assert sorted(forbidden(bad)) == [
         "eval",
