@@ -1,16 +1,17 @@
-"""Fixtures every test inherits: a private cache folder, a clean environment, and the leak police."""
+"""Fixtures every test inherits: a private cache folder, a clean environment, the leak police; and a budget of skips."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.support import leaks, skips
 
 # Examples are few and derived from the test's name, so that every run of the suite tests the same ones.
 settings.register_profile("haloscope", deadline=None, derandomize=True, max_examples=20, database=None)
@@ -43,25 +44,43 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["HALOSCOPE_CACHE"] = before
 
 
-def _children() -> set[str]:
-    tasks = Path("/proc/self/task")
-    if not tasks.exists():
-        return set()
-    found: set[str] = set()
-    for task in tasks.iterdir():
-        with contextlib.suppress(OSError):  # a thread that is just ending can be listed but not read
-            found.update((task / "children").read_text().split())
-    return found
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for temporary files of this test process alone, so that what a test leaves there is seen."""
+    folder = tmp_path_factory.mktemp("temporary")
+    before, place = os.environ.get("TMPDIR"), tempfile.tempdir
+    os.environ["TMPDIR"], tempfile.tempdir = str(folder), str(folder)
+    yield folder
+    tempfile.tempdir = place
+    if before is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = before
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind() -> Iterator[None]:
-    """Fail a test that leaves a process, a Python thread or an environment variable behind."""
-    environment, threads, children = dict(os.environ), set(threading.enumerate()), _children()
+def nothing_left_behind(temporary_folder: Path) -> Iterator[None]:
+    """Fail a test that leaves anything behind: see `support.leaks`."""
+    before = leaks.state(temporary_folder)
     yield
-    changed = {k for k in set(environment) | set(os.environ) if environment.get(k) != os.environ.get(k)}
-    changed -= {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR"}
-    assert not changed, f"environment variables left changed: {sorted(changed)}"
-    left = [t.name for t in set(threading.enumerate()) - threads if t.is_alive() and not t.daemon]
-    assert not left, f"threads left running: {left}"
-    assert not _children() - children, f"processes left running: {sorted(_children() - children)}"
+    left = leaks.left(before, leaks.state(temporary_folder))
+    assert not left, "; ".join(left)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which kind of skip has grown beyond its budget; see `support.skips`."""
+    for line in skips.over(_reasons(terminalreporter)) if skips.whole(config) else ():
+        terminalreporter.write_line(f"SKIPPED TOO OFTEN: {line}", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run of the whole suite that skips more than its budget."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    over = reporter is not None and skips.whole(session.config) and skips.over(_reasons(reporter))
+    if over and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _reasons(reporter: pytest.TerminalReporter) -> list[str]:
+    """Why each skipped test was skipped."""
+    return [str(report.longrepr[2]) for report in reporter.stats.get("skipped", [])]

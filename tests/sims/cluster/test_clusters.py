@@ -74,7 +74,7 @@ def test_eight_parts_lie_evenly_on_two_servers() -> None:
 @pytest.mark.parametrize("name", known_clusters())
 def test_every_number_says_where_it_is_from(name: str) -> None:
     """No value is given bare: what is assumed says so in the file."""
-    path = Path(load_cluster.__code__.co_filename).with_name("clusters") / f"{name}.toml"
+    path = Path(load_cluster.__code__.co_filename).with_name("presets") / f"{name}.toml"
     tables = tomllib.loads(path.read_text())
     rows = [*tables["links"].values(), tables["transport"]]
     values = {key: value for row in rows for key, value in row.items() if key not in ("tier", "groups", "kind")}

@@ -1,0 +1,99 @@
+"""What a test may leave behind: nothing. The state of this process and its machine, before a test and after it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMESPACES = Path("/run/netns")
+CHANGES = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR"}
+"""Environment variables that pytest and libraries set by themselves."""
+
+OPENED = re.compile(r"(socket|pipe):\[|(?!.*(/site-packages/|\.(so|py|pyc|nbi|nbc|ttf)\b))/(?!dev/|proc/|sys/)")
+"""Targets of file descriptors that a test opens; libraries keep devices and their own files open."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What there was at one moment.
+
+    Attributes:
+        environment: variables and values.
+        threads: Python threads that are alive and keep the process alive.
+        children: process ids.
+        files: names in the folder for temporary files.
+        descriptors: descriptor -> what it points to, of sockets, pipes and files.
+        namespaces: network namespaces that this process or a dead one made.
+    """
+
+    environment: dict[str, str]
+    threads: frozenset[threading.Thread]
+    children: frozenset[str]
+    files: frozenset[str]
+    descriptors: dict[int, str]
+    namespaces: frozenset[str]
+
+
+def state(folder: Path) -> State:
+    """The state now; `folder` is where temporary files go."""
+    return State(
+        environment=dict(os.environ),
+        threads=frozenset(t for t in threading.enumerate() if t.is_alive() and not t.daemon),
+        children=frozenset(_children()),
+        files=frozenset(entry.name for entry in folder.iterdir() if not entry.name.startswith("torchinductor_")),
+        descriptors=_descriptors(),
+        namespaces=frozenset(_namespaces()),
+    )
+
+
+def left(before: State, after: State) -> list[str]:
+    """What a test left, a sentence each."""
+    both = before.environment.items() ^ after.environment.items()
+    said = {
+        "environment variables left changed": {name for name, _ in both} - CHANGES,
+        "threads left running": {thread.name for thread in after.threads - before.threads},
+        "processes left running": after.children - before.children,
+        "temporary files left": after.files - before.files,
+        "network namespaces left": after.namespaces - before.namespaces,
+    }
+    opened = after.descriptors.items() - before.descriptors.items()
+    if len(after.descriptors) > len(before.descriptors):
+        gc.collect()  # what waits for the collector is not leaked
+        said["file descriptors left open"] = {f"{n} ({what})" for n, what in opened & _descriptors().items()}
+    return [f"{what}: {sorted(things)}" for what, things in said.items() if things]
+
+
+def _children() -> set[str]:
+    """Process ids of the children of every thread; empty where the system does not list them."""
+    tasks = Path("/proc/self/task")
+    found: set[str] = set()
+    for task in tasks.iterdir() if tasks.exists() else ():
+        with contextlib.suppress(OSError):  # a thread that is just ending can be listed but not read
+            found.update((task / "children").read_text().split())
+    return found
+
+
+def _descriptors() -> dict[int, str]:
+    """Open sockets, pipes and files; empty where the system does not list them."""
+    folder, found = Path("/proc/self/fd"), {}
+    for entry in folder.iterdir() if folder.exists() else ():
+        with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
+            target = os.readlink(entry)
+            if OPENED.match(target):
+                found[int(entry.name)] = target
+    return found
+
+
+def _namespaces() -> set[str]:
+    """Network namespaces of this project that no other living process made (`real.lab` names them `hs<pid>-...`)."""
+    found = set()
+    for entry in NAMESPACES.iterdir() if NAMESPACES.exists() else ():
+        made = re.match(r"hs(\d+)-", entry.name)
+        if made and (int(made[1]) == os.getpid() or not Path("/proc", made[1]).exists()):
+            found.add(entry.name)
+    return found

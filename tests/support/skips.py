@@ -1,0 +1,38 @@
+"""How many tests may be skipped, by reason, in a run of the whole suite, so that no check is lost unnoticed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+BUDGET = {
+    r"needs a (CUDA device|GPU)": 240,
+    r"says what happens without a GPU": 2,
+    r"no real graphs in ": 60,
+    r"no reference scenarios at ": 3,
+    r"no lab here: ": 60,
+    r"no Chromium on this machine": 1,
+    r"single runs on one rank|two servers need two ranks": 2,
+    r"not a git checkout": 1,
+    r"this system has no affinity|looks for orphans in /proc|reads Linux's list of processes|no mallopt": 5,
+}
+"""Pattern of a reason -> tests that may be skipped for it. Whoever adds such a test raises the number, knowingly."""
+
+
+def over(reasons: Sequence[str]) -> list[str]:
+    """Reasons that are given more often than their budget allows, or that no budget knows."""
+    counts: Counter[str] = Counter()
+    for reason in reasons:
+        counts[next((pattern for pattern in BUDGET if re.search(pattern, reason)), reason)] += 1
+    return [
+        f"{what}: {n} tests, {BUDGET.get(what, 0)} allowed" for what, n in counts.items() if n > BUDGET.get(what, 0)
+    ]
+
+
+def whole(config: pytest.Config) -> bool:
+    """Whether this process reports on all tests: not a worker, and neither files nor names were chosen."""
+    chosen = config.option.keyword or any(str(arg) != "tests" for arg in config.args)
+    return not hasattr(config, "workerinput") and not chosen
