@@ -154,5 +154,5 @@ def build_model(config: RunConfig, inputs: int, classes: int) -> GNN:
         torch.default_generator.manual_seed(config.seed)  # torch.manual_seed seeds GPUs too, of which this is no part
         model = factories[config.model](config, inputs, classes)
     if not isinstance(model, GNN):
-        raise InputError(f"model {config.model!r} is a {type(model).__name__}, not a harness.models.GNN")
+        raise InputError(f"model {config.model!r} is a {type(model).__name__}, not a harness.nn.GNN")
     return model

@@ -31,7 +31,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with quick(monkeypatch, "bns_gcn_scores"):
+    with quick(monkeypatch, "bns_gcn._scores"):
         yield
 
 

@@ -29,7 +29,7 @@ def test_runs_are_kept_by_content(context: Context, monkeypatch: pytest.MonkeyPa
     configs = [{**SMALL, "parts": 2}, {**SMALL, "parts": 3}, {**SMALL, "parts": 2}]
     first = context.runs(configs)
     assert [r["config"]["parts"] for r in first] == [2, 3, 2] and first[0] == first[2]
-    monkeypatch.setattr("harness.running._runner.run", lambda config: pytest.fail("run again"))
+    monkeypatch.setattr("harness.running.run", lambda config: pytest.fail("run again"))
     assert context.runs(configs) == first
     monkeypatch.setattr("reports.core.context.code_version", lambda *packages: "other code")
     with pytest.raises(pytest.fail.Exception):
@@ -51,10 +51,10 @@ def test_a_described_graph_is_part_of_what_a_run_is_of(tmp_path: Path, monkeypat
 def test_processes_that_want_one_run_make_it_once(context: Context, tmp_path: Path) -> None:
     """Both begin at once; one waits for the other's record."""
     code = (
-        "import json, sys; from pathlib import Path; from reports.context import Context\n"
-        "from harness import runner; run = runner.run\n"
+        "import json, sys; from pathlib import Path; from reports.core.context import Context\n"
+        "from harness import running; run = running.run\n"
         "def counted(config):\n    print('ran'); return run(config)\n"
-        "runner.run = counted\n"
+        "running.run = counted\n"
         "Context(Path(sys.argv[1]), quiet=True).runs([json.loads(sys.argv[2])])"
     )
     argv = [sys.executable, "-c", code, str(tmp_path), json.dumps({**SMALL, "parts": 2})]

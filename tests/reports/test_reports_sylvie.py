@@ -29,7 +29,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with quick(monkeypatch, "sylvie_scores", "sylvie_curves", "sylvie_figures"):
+    with quick(monkeypatch, "sylvie._scores", "sylvie._curves", "sylvie._figures"):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Two real ranks that are killed again and again, and go on from their checkpoints: `python -m tests.killing WHAT DIR`.
+"""Two real ranks that are killed again and again, and go on from checkpoints: `-m tests.support.killing WHAT DIR`.
 
 A process of its own, so that ranks can be forked from it once everything is imported: twenty starts of an interpreter
 would take minutes. It runs nothing itself before it forks, and prints one JSON object.

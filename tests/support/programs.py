@@ -1,4 +1,4 @@
-"""Rank programs for tests that start real processes: `python -m tests.programs NAME FOLDER TIMEOUT [DEVICE BACKEND]`.
+"""Rank programs for tests that start real processes: `-m tests.support.programs NAME FOLDER TIMEOUT [DEVICE BACKEND]`.
 
 Importable, so that the same program can run on loopback in the test and on gloo in the ranks. Each rank writes what
 it found to `FOLDER/rankR.json` and fails as a rank of `python -m real` does.

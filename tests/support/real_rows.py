@@ -1,4 +1,4 @@
-"""One rank of several real runs, one after the other: `python -m tests.real_rows FOLDER`.
+"""One rank of several real runs, one after the other: `python -m tests.support.real_rows FOLDER`.
 
 To start Python anew for every row of the conformance suite takes longer than the rows. Configs are
 `FOLDER/NUMBER.json`; rank 0 leaves the result of each in `FOLDER/NUMBER`.

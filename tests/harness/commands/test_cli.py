@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import cli
+from harness import cli, running
 from harness.commands.arguments import config_of, parse
 from harness.config import RunConfig
 from harness.errors import ProgramError
-from harness.running import _runner as runner
 
 TINY = "synthetic:nodes=120,degree=6,classes=3,features=8"
 QUICK = ["--dataset", TINY, "--epochs", "3", "--eval-every", "1"]
@@ -175,7 +174,7 @@ def test_other_failures_are_one_line_too(haloscope: Haloscope, monkeypatch: pyte
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(runner, "run", fail)
+        monkeypatch.setattr(running, "run", fail)
         return haloscope("run", *QUICK, "--quiet")
 
     assert "rank 1: deadlock in layer 2" in complaint(fail_with(ProgramError("rank 1: deadlock\n  in layer 2")), 1)

@@ -139,7 +139,7 @@ def test_the_caption_says_what_is_assumed(what_if: Command, monkeypatch: pytest.
         lines.extend(caption)
         return draw(*args, caption=caption, **options)
 
-    monkeypatch.setattr("reports.draw.what_if.what_if", seen)
+    monkeypatch.setattr("harness.commands.what_if.draw_what_if", seen)
     what_if("--methods", "vanilla", *FLAGS, "--cluster", "ethernet-1g", "--points", "2")
     assert re.fullmatch(r"cluster ethernet-1g: \d+ of \d+ values are assumed", lines[-1])
 

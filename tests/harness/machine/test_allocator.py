@@ -12,7 +12,7 @@ from harness.machine._allocator import MAPPED_ABOVE
 
 GROWS_AND_SHRINKS = """
 import ctypes, os, resource, sys
-from harness.allocator import keep_heap
+from harness.machine import keep_heap
 c = ctypes.CDLL(None)
 c.malloc.restype, c.malloc.argtypes, c.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 if "keep" in sys.argv and not keep_heap():

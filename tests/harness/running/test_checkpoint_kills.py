@@ -15,11 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import cli
+from harness import cli, running
 from harness.commands.run import stoppable
 from harness.config import RunConfig
 from harness.running import Checkpoints, results, run, stopping
-from harness.running import _runner as runner
 from harness.running.results import RankEpoch, Result
 from real.launch._execute import Outcome
 from tests.conformance.test_drivers import comparable, config
@@ -39,7 +38,7 @@ def killed(what: str, folder: Path) -> list[dict[str, Any]]:
 
 def result_of(asked: RunConfig, file: Path) -> Result:
     found = msgspec.msgpack.decode(file.read_bytes(), type=Outcome)
-    return runner.finish(asked, runner.make_job(asked)[1], found.execution())
+    return running.finish(asked, running.make_job(asked)[1], found.execution())
 
 
 @pytest.mark.processes
@@ -85,7 +84,7 @@ def test_a_signal_stops_after_the_epoch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    original = runner.run
+    original = running.run
     flags = ["run", *FLAGS, "--mode", mode, "--epochs", "9", "--json", "out.json"]
     assert cli.main([*flags, "--out", "plain"]) == 0
     plain = json.loads(Path("out.json").read_text())
@@ -98,7 +97,7 @@ def test_a_signal_stops_after_the_epoch(
         return original(asked, report, checkpoints)
 
     with monkeypatch.context() as patched:
-        patched.setattr(runner, "run", signalled)
+        patched.setattr(running, "run", signalled)
         assert cli.main([*flags, "--checkpoint", "kept"]) == stopping.EXIT_CODE == 3
     first = json.loads(Path("out.json").read_text())
     assert first["state"] == "interrupted" and len(first["epochs"]) == 5

@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import cli
+from harness import cli, running
 from harness.config import RunConfig
 from harness.console import duration
 from harness.errors import InputError
-from harness.running import _runner as runner
 from harness.running.sweep import Cell, Stopwatch, read, seconds_of, time_left
 
 TINY = 'dataset = "synthetic:nodes=120,degree=6,classes=3,features=8"\nepochs = 2\neval_every = 0\n'
@@ -199,13 +198,13 @@ def test_the_budget_leaves_cells_for_later(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, now = tmp_path / "out", [0.0]
-    original = runner.run
+    original = running.run
 
     def slow(*args: Any) -> Any:
         now[0] += 10.0
         return original(*args)
 
-    monkeypatch.setattr(runner, "run", slow)
+    monkeypatch.setattr(running, "run", slow)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert main(sweep, "--out", out, "--jobs", 1, "--budget", "15s") == 0
     assert not results(out), "the probe takes 10 s, and so may the first cell"
@@ -270,7 +269,7 @@ def test_a_dying_worker_costs_its_own_call_only(tmp_path: Path) -> None:
         "import os\n\n\ndef double_or_die(n):\n    if n == 3:\n        os.kill(os.getpid(), 9)\n    return 2 * n\n"
     )
     code = (
-        "from fragile import double_or_die\nfrom harness.workers import Died, each\n"
+        "from fragile import double_or_die\nfrom harness.machine import Died, each\n"
         "found = dict(each(double_or_die, range(6), 2, lambda n: n != 5))\n"
         "assert isinstance(found.pop(3), Died), found\n"
         "assert found == {n: 2 * n for n in (0, 1, 2, 4)}, found\n"

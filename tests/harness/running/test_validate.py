@@ -209,7 +209,7 @@ def test_a_cell_that_fails_does_not_end_the_study(
     calibration = tmp_path / "calibration"
     calibration.mkdir()
     files(calibration, MEASURED)
-    monkeypatch.setattr("harness.running._runner.run", run)
+    monkeypatch.setattr("harness.running.run", run)
     command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
     assert main([*command, "--methods", "sylvie-s,vanilla", "--json", str(tmp_path / "records.json")]) == 1
     why = "diverged: the loss of epoch 3 is not finite"

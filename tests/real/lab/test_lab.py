@@ -32,7 +32,7 @@ LATE = 60.0  # seconds that something on a busy machine may take
 BUILDER = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background are started with Ctrl-C ignored
-from harness.lab_spec import parse_lab
+from harness.config import parse_lab
 from real import lab
 with lab.built(parse_lab("lab:2x100mbit")) as hosts:
     with hosts.inside(0):

@@ -56,7 +56,7 @@ def test_cores_are_shared_by_default(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
 def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path) -> None:
     """A rank that keeps to some of them counts those of all ranks, as its launcher does and the simulator."""
-    tell = "from harness.cores import usable_cores; print(os.sched_getaffinity(0), usable_cores(), file=open(OUT, 'w'))"
+    tell = "from harness.machine import usable_cores as n; print(os.sched_getaffinity(0), n(), file=open(OUT, 'w'))"
     line = tell.replace("OUT", f"'{tmp_path}/' + str(rank)")
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
@@ -117,7 +117,7 @@ def test_ranks_follow_a_launcher_that_is_killed(tmp_path: Path) -> None:
 from real.launch import launch
 launch(["-c", '''
 import os, time
-from real.health import follow_launcher
+from real.rank.health import follow_launcher
 follow_launcher()
 open("{tmp_path}/pid", "w").write(str(os.getpid()))
 time.sleep(60)

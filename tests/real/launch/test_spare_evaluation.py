@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from harness import running
 from harness.config import RunConfig, from_mapping
 from harness.errors import HaloscopeError, InputError
 from harness.nn import build_model
-from harness.running import _runner as runner
 from harness.running import prepare, whole_graph
 from real.launch.spare import SpareProcess
 
@@ -21,7 +21,7 @@ RUN: dict[str, Any] = {"dataset": GRAPH, "parts": 2, "epochs": 4, "eval_every": 
 
 
 def accuracies(config: RunConfig) -> list[tuple[float | None, ...]]:
-    epochs = runner.run(config).epochs
+    epochs = running.run(config).epochs
     return [(e["loss"], e["train"], e["val"], e["test"]) for e in epochs]
 
 

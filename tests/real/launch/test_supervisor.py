@@ -107,9 +107,9 @@ def test_killed_ranks_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
 
 RANK = """
 import os, signal, sys
-from harness.checkpoint import Saver
+from harness.running._checkpoint import Saver
 from real.__main__ import main
-from real.health import end_process
+from real.rank.health import end_process
 
 save = Saver.save
 

@@ -131,7 +131,7 @@ class TestSlips:
     @pytest.mark.parametrize("name", PATTERNS)
     def test_every_rank_says_who_and_where(self, slips: list[dict[str, str]], name: str) -> None:
         for rank in range(2):
-            pattern = self.PATTERNS[name].replace("HERE", r"\S*tests/slips\.py:\d+")
+            pattern = self.PATTERNS[name].replace("HERE", r"\S*tests/support/slips\.py:\d+")
             assert re.search(pattern, slips[rank][name]), slips[rank][name]
 
 

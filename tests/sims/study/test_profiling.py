@@ -87,7 +87,7 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
     (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
-    before, real = load_device(tmp_path / "device.toml"), calibrated.runner.run
+    before, real = load_device(tmp_path / "device.toml"), calibrated.running.run
     missing = replace(before, crowding=Quantity(1.2), effect=Quantity(before.effect.value + 2e-3))
 
     def run(config: RunConfig) -> Result:
@@ -99,7 +99,7 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
         finally:
             save_device(before, tmp_path / "device.toml")
 
-    monkeypatch.setattr(calibrated.runner, "run", run)
+    monkeypatch.setattr(calibrated.running, "run", run)
     calibrated.add_company(tmp_path, threads=1)
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(1.2, abs=0.02)
@@ -143,8 +143,8 @@ def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.Mo
             config = replace(config, mode="sim", device="cpu", cluster=str(truth / "cluster.toml"))
         return simulated(config)
 
-    simulated = calibrated.runner.run
-    monkeypatch.setattr(calibrated.runner, "run", run)
+    simulated = calibrated.running.run
+    monkeypatch.setattr(calibrated.running, "run", run)
     calibrated.add_host(tmp_path)
     found = load_device(tmp_path / "device.toml")
     assert found.launch.value == pytest.approx(20e-6, rel=0.01) and found.launch.source == "measured"
