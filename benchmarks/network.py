@@ -24,7 +24,7 @@ import simpy
 
 from sims.cluster import Placement, load_cluster, place
 from sims.network import FluidNetwork
-from sims.network._flows import WINDOW
+from sims.network._fluid import WINDOW
 
 CLUSTER = """
 [hosts]

@@ -4,7 +4,8 @@
 bandwidth becomes seconds stands in `docs/network.md`, with the file of each step.
 """
 
-from sims.network._flows import EXACT_FLOWS, Schedule, route_table, run_flows, schedule, schedule_lanes, solve
+from sims.network._flows import Schedule, route_table, run_flows, schedule, schedule_lanes, solve
+from sims.network._fluid import EXACT_FLOWS
 from sims.network._network import FluidNetwork, call_late
 from sims.network._rows import Rows
 

@@ -5,30 +5,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from harness.errors import InputError
-from sims.network._fluid import SAME_TIME, drain, lower_bound, plan
-from sims.network._rates import Fabric, Floats, Ints, fill, flows_by_row
+from sims.network._fluid import EXACT_FLOWS, SAME_TIME, lower_bound
+from sims.network._inflight import InFlight
+from sims.network._memo import Batch
+from sims.network._rates import fill, flows_by_row
 from sims.network._rows import Rows
-
-EXACT_FLOWS = 2500
-"""Flows in flight up to which every completion is an instant of its own, unless asked otherwise."""
-
-WINDOW = 0.005
-"""Above that, completions within this share of the lower bound are taken together."""
-
-
-EARLY = 5.0
-"""The window is no wider than this times the share of the time that has passed: early transfers keep their times."""
-
-
-MERGE = 0.25
-"""Transfers that begin within this share of a window begin together."""
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -37,7 +22,7 @@ class Schedule:
     Attributes:
         finish_s: float64 [flows].
         solves: how often rates were computed.
-        window_s: the longest step in which completions were taken together; 0 when every time is exact.
+        window_s: the longest window in which completions were taken together; 0 when every time is exact.
         bound_s: no schedule of the same bytes is faster, starts, latencies and order left aside.
     """
 
@@ -45,111 +30,6 @@ class Schedule:
     solves: int
     window_s: float
     bound_s: float
-
-
-class _Lanes(NamedTuple):
-    """The rows that flows cross, int32 [flows]."""
-
-    head: Ints
-    tail: Ints
-
-
-class _Order(NamedTuple):
-    """What follows what: child[child_start[f]:child_start[f + 1]] are the flows that follow f."""
-
-    child_start: Ints
-    child: Ints
-    waits: Ints  # how many flows each follows, counted down
-
-
-@njit(cache=True, nogil=True)
-def _event_loop(
-    fabric: Fabric,
-    lanes: _Lanes,
-    nbytes: Floats,
-    start: Floats,
-    latency: Floats,
-    order: _Order,
-    share: float,
-    exact: int,
-) -> tuple[Floats, int, float]:
-    """Finish time of every flow (nan for flows that never begin), solves, longest window."""
-    flows = nbytes.shape[0]
-    finish, begin = np.full(flows, np.nan), start + latency
-    idle = [(begin[flow], flow) for flow in range(flows) if order.waits[flow] == 0]
-    heapq.heapify(idle)
-    # Flows that drain: the first `count` places.
-    active, head, tail = np.empty(flows, np.int64), np.empty(flows, np.int32), np.empty(flows, np.int32)
-    remaining, rate, nothing = np.empty(flows), np.empty(flows), np.empty(0)
-    count, now, slack, bound, stale, solves, widest = 0, 0.0, 0.0, 0.0, False, 0, 0.0
-    while count > 0 or len(idle) > 0:
-        before = count
-        while len(idle) > 0 and idle[0][0] <= now + slack:
-            active[count] = heapq.heappop(idle)[1]
-            count += 1
-        new = active[before:count]
-        head[before:count], tail[before:count] = lanes.head[new], lanes.tail[new]
-        remaining[before:count], rate[before:count] = nbytes[new], 0.0
-        h, t, left, speed = head[:count], tail[:count], remaining[:count], rate[:count]
-        if count > before:
-            bound = lower_bound(fabric, h, t, left, nothing) if count > exact else 0.0
-        window = share * min(bound, EARLY * now)
-        members = flows_by_row(fabric.rows.shape[0], h, t)
-        step, stale, times = plan(fabric, members[0], members[1], h, t, left, speed, window, stale)
-        solves += times
-        if stale:
-            widest = max(widest, step)
-            step = _until_followed(order, active[:count], left, speed, step)
-        if len(idle) > 0:
-            step = min(step, max(idle[0][0] - now, window * MERGE))
-        slack = (now + step) * SAME_TIME
-        ended, after = drain(left, speed, step, slack)
-        _follow(order, active[ended], now + after, finish, begin, latency, idle)
-        now += step
-        count = _close_gaps(active[:count], h, t, left, speed)
-    return finish, solves, widest
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _until_followed(order: _Order, active: Ints, remaining: Floats, rate: Floats, step: float) -> float:
-    """`step` cut short where a flow ends that others follow: they do not wait for the end of a window."""
-    for place in range(active.shape[0]):
-        if order.child_start[active[place]] < order.child_start[active[place] + 1]:
-            step = min(step, remaining[place] / rate[place] if remaining[place] > 0.0 else 0.0)
-    return step
-
-
-@njit(cache=True, nogil=True)
-def _follow(
-    order: _Order,
-    flows: Ints,
-    ends: Floats,
-    finish: Floats,
-    begin: Floats,
-    latency: Floats,
-    idle: list[tuple[float, int]],
-) -> None:
-    """Note when flows ended, and let those go that waited only for them."""
-    for at in range(flows.shape[0]):
-        flow = flows[at]
-        finish[flow] = ends[at]
-        for follower in order.child[order.child_start[flow] : order.child_start[flow + 1]]:
-            order.waits[follower] -= 1
-            begin[follower] = max(begin[follower], ends[at] + latency[follower])
-            if order.waits[follower] == 0:
-                heapq.heappush(idle, (begin[follower], follower))
-
-
-@njit(cache=True, nogil=True)
-def _close_gaps(active: Ints, head: Ints, tail: Ints, remaining: Floats, rate: Floats) -> int:
-    """Move the flows that have not ended to the front; answers how many they are."""
-    kept = 0
-    for place in range(active.shape[0]):
-        if remaining[place] >= 0.0:
-            active[kept], head[kept], tail[kept] = active[place], head[place], tail[place]
-            remaining[kept], rate[kept] = remaining[place], rate[place]
-            kept += 1
-    return kept
 
 
 def solve(capacity: np.ndarray, routes: np.ndarray) -> np.ndarray:
@@ -195,11 +75,11 @@ def schedule(
     table = Rows(capacity)
     head = table.intern(routes)
     lanes = head, np.zeros(len(head), np.int32)
-    return schedule_lanes(table.fabric(), *lanes, nbytes, start_s, latency_s, after, window, exact_flows)
+    return schedule_lanes(table, *lanes, nbytes, start_s, latency_s, after, window, exact_flows)
 
 
 def schedule_lanes(
-    fabric: Fabric,
+    table: Rows,
     head: np.ndarray,
     tail: np.ndarray,
     nbytes: np.ndarray,
@@ -209,22 +89,73 @@ def schedule_lanes(
     window: float = 0.0,
     exact_flows: int = EXACT_FLOWS,
 ) -> Schedule:
-    """`schedule` for routes given as two rows of a fabric each, int32 [flows]."""
-    flows = len(head)
-    after = [()] * flows if after is None else after
-    waits = np.asarray([len(before) for before in after], np.int64).reshape(flows)
-    parent = np.asarray([p for before in after for p in before], np.int64)
-    order = np.argsort(parent, kind="stable")
-    child_start = np.searchsorted(parent[order], np.arange(flows + 1)).astype(np.int64)
+    """`schedule` for routes given as two rows of a table each, int32 [flows]."""
     size, start, latency = (
-        np.array(np.broadcast_to(v, flows), np.float64) for v in (nbytes, start_s, latency_s)
+        np.array(np.broadcast_to(v, len(head)), np.float64) for v in (nbytes, start_s, latency_s)
     )  # fmt: skip
-    follow = _Order(child_start, np.repeat(np.arange(flows), waits)[order], waits)
-    lanes = _Lanes(np.ascontiguousarray(head, np.int32), np.ascontiguousarray(tail, np.int32))
-    finish, solves, widest = _event_loop(fabric, lanes, size, start, latency, follow, window, exact_flows)
-    if np.isnan(finish).any():
+    pending = _Pending(start, after or [])
+    group = np.full((len(head), 2), -1, np.int32)
+    group[pending.followed, 0] = np.arange(len(pending.followed))
+    flight = InFlight(table, np.ones(len(pending.followed), np.int64), window, exact_flows)
+    flight.reset(recording=True)
+    begun = [np.empty(0, np.int64)]
+    while (now := min(pending.next_time, flight.next_time)) < np.inf:
+        slack = now * SAME_TIME
+        for number in flight.run_to(now, slack, pending.next_time):
+            pending.end(pending.followed[number], now)
+        flows = pending.take(now + slack)
+        if len(flows):
+            batch = Batch(head[flows], tail[flows], size[flows], latency[flows], group[flows])
+            flight.add(now, pending.next_time, slack, batch)
+            begun.append(flows)
+    finish, order = np.full(len(head), np.nan), np.concatenate(begun)
+    finish[order] = flight.finish
+    if len(order) < len(head):
         raise InputError(f"flow {int(np.flatnonzero(np.isnan(finish))[0])} follows itself through other flows")
-    return Schedule(finish, solves, widest, lower_bound(fabric, *lanes, size, np.empty(0)))
+    bound = lower_bound(table.fabric(), head, tail, size, np.empty(0))
+    return Schedule(finish, flight.solves, flight.widest[0], bound)
+
+
+class _Pending:
+    """Flows that have not begun, in the order in which they may.
+
+    Attributes:
+        followed: the flows that others follow.
+    """
+
+    def __init__(self, start: np.ndarray, after: Sequence[Sequence[int]]) -> None:
+        self._start = start
+        self._waits = [len(set(before)) for before in after]  # flows that each still follows
+        self._followers: dict[int, list[int]] = {}
+        for flow, before in enumerate(after):
+            for other in set(before):
+                self._followers.setdefault(other, []).append(flow)
+        self.followed = list(self._followers)
+        free = np.flatnonzero(np.asarray(self._waits) == 0) if self._waits else np.arange(len(start))
+        order = free[np.argsort(start[free], kind="stable")]
+        cuts = np.flatnonzero(np.diff(start[order])) + 1
+        # (time, tie break, flows); sorted, and so a heap
+        self._ready = [(float(start[f[0]]), at, f) for at, f in enumerate(np.split(order, cuts)) if len(f)]
+
+    @property
+    def next_time(self) -> float:
+        """When the next flow begins; inf for none."""
+        return self._ready[0][0] if self._ready else np.inf
+
+    def end(self, flow: int, now: float) -> None:
+        """A flow ends: those that followed it alone may begin. It may end again, which changes nothing."""
+        for follower in self._followers.pop(flow, []):
+            self._waits[follower] -= 1
+            if self._waits[follower] == 0:
+                begin = max(float(self._start[follower]), now)
+                heapq.heappush(self._ready, (begin, len(self._start) + follower, np.asarray([follower])))
+
+    def take(self, until: float) -> np.ndarray:
+        """The flows that begin by then, int64 [n]."""
+        found = [np.empty(0, np.int64)]
+        while self.next_time <= until:
+            found.append(heapq.heappop(self._ready)[2])
+        return np.concatenate(found)
 
 
 def run_flows(

@@ -11,6 +11,18 @@ from numba import njit
 
 from sims.network._rates import RISING, Fabric, Floats, Ints, fill, over_links
 
+EXACT_FLOWS = 2500
+"""Flows in flight up to which every completion is an instant of its own, unless asked otherwise."""
+
+WINDOW = 0.005
+"""Above that, completions within this share of the lower bound are taken together."""
+
+EARLY = 5.0
+"""The window is no wider than this times the share of the time that has passed: early transfers keep their times."""
+
+MERGE = 0.25
+"""Transfers that begin within this share of a window begin together."""
+
 SAME_TIME = 1e-12
 """Completions this close, relative to the time, happen at once: more than the rounding of a thousand drains."""
 

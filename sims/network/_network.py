@@ -14,11 +14,7 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from sims.network._flows import EXACT_FLOWS, WINDOW
-from sims.network._flows import route_table as route_table
-from sims.network._flows import run_flows as run_flows
-from sims.network._flows import solve as solve
-from sims.network._fluid import SAME_TIME, count_bytes, count_down
+from sims.network._fluid import EXACT_FLOWS, SAME_TIME, WINDOW, count_bytes, count_down
 from sims.network._inflight import InFlight
 from sims.network._memo import Batch, Journal, Memo, Period
 from sims.network._rows import Rows

@@ -11,8 +11,7 @@ import numpy as np
 from numba import njit
 
 from sims.network._air import Air, Handle
-from sims.network._flows import EARLY, MERGE
-from sims.network._fluid import SAME_TIME, count_down, count_rows, drain, lower_bound, plan
+from sims.network._fluid import EARLY, MERGE, SAME_TIME, count_down, count_rows, drain, lower_bound, plan
 from sims.network._quiet import quiet_changes
 from sims.network._rates import Fabric, Floats, Ints, index_rows
 
@@ -195,7 +194,7 @@ def _plan(fabric: Fabric, air: Air, now: float, begun: bool, slack: float) -> No
     head, tail = air.head[:places], air.tail[:places]
     remaining, rate = air.remaining[state.front, :places], air.rate[state.front, :places]
     if begun:
-        crowded = state.alive + state.asleep > state.exact_flows
+        crowded = state.share > 0.0 and state.alive + state.asleep > state.exact_flows
         state.bound = lower_bound(fabric, head, tail, remaining, air.waiting) if crowded else 0.0
     _index(air)
     window = state.share * min(state.bound, EARLY * now)

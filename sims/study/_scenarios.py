@@ -173,12 +173,12 @@ def _run_big(scenario: _Object, window: float, exact_flows: int) -> Outcome:
     out, back = [gpu, 2 * size + gpu // each], [2 * size + nodes + gpu // each, size + gpu]
     columns = ([gpu, none], out, [size + gpu, none], back)
     rows = np.concatenate([np.full((1, 2), -1), *(np.stack(pair, axis=1) for pair in columns)])
-    fabric = Rows(np.repeat([bus, nic], [2 * size, 2 * nodes]), rows).fabric()
+    table = Rows(np.repeat([bus, nic], [2 * size, 2 * nodes]), rows)
     inside = src // each == dst // each
     head = np.where(inside, 1, 1 + size) + src
     tail = np.where(inside, 1 + 2 * size, 1 + 3 * size) + dst
     latency = np.where(inside, scenario.number("latency_intra_s", 0.0), scenario.number("latency_inter_s", 0.0))
-    found = schedule_lanes(fabric, head, tail, nbytes, 0.0, latency, None, window, exact_flows)
+    found = schedule_lanes(table, head, tail, nbytes, 0.0, latency, None, window, exact_flows)
     ids = [f"{i}->{j}" for i, j in zip(src.tolist(), dst.tolist(), strict=True)]
     return Outcome(scenario.text("name"), ids, found)
 

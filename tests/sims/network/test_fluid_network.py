@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sims.cluster import Placement, load_cluster, place
 from sims.network import EXACT_FLOWS, FluidNetwork, route_table, schedule
 from sims.network import _memo as memo
-from sims.network._flows import WINDOW
+from sims.network._fluid import WINDOW
 
 CLUSTER = """
 [hosts]
