@@ -33,7 +33,7 @@ class Round:
         self._group = np.full(wire.size, -1, np.int64)
 
     def arrive(self, rank: int, transfers: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event:
-        """Rank `rank` is there with bytes for and from every rank, `transfers` in all; answers the end of its part."""
+        """Rank `rank` is there with bytes for and from every rank, `transfers` in all; returns the end of its part."""
         self._group[rank], done = self._wire.network.group(transfers)
         self._wire.begin(transfers, self._here, self._group, rank, outgoing, incoming)
         return done
@@ -56,7 +56,7 @@ def _begin(
     outgoing: Bytes, incoming: Bytes,
 ) -> int:  # fmt: skip
     """Rank `rank` arrives among those `here`: its transfers that begin are written behind those `taken`, sent ones
-    first. Answers how many are taken then.
+    first. Returns how many are taken then.
     """
     here[rank] = True
     for sends in (True, False):
@@ -158,9 +158,9 @@ class Wire:
     def _add_begun(self, _: simpy.Event) -> None:
         src, dst, nbytes = self._pairs[:, : self._taken].copy()
         groups, self._taken = self._groups[: self._taken].copy(), 0
-        lanes = self.placement.lanes(src, dst)
-        latency = self.library.latency(src, dst, nbytes, *lanes)
-        self.network.add_lanes(*lanes, nbytes, latency, groups, last=True)
+        segments = self.placement.segments_of(src, dst)
+        latency = self.library.latency(src, dst, nbytes, *segments)
+        self.network.add_by_segments(*segments, nbytes, latency, groups, last=True)
 
     def round(
         self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes
@@ -204,9 +204,9 @@ class Library:
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """Seconds before the first byte of each transfer of a round arrives, float64 [n].
 
-        `head`, `tail`: lanes of the transfers (see `Placement.lanes`).
+        `head`, `tail`: segments of their routes (see `Placement.segments_of`).
         """
-        return self.wire.placement.lane_latencies(head, tail)
+        return self.wire.placement.route_latencies(head, tail)
 
     def exchange(self, operation: Operation, number: int, rank: int, outgoing: Bytes, incoming: Bytes) -> Waits:
         """An all-to-all of bytes: here all transfers at once."""

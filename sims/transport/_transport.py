@@ -92,16 +92,16 @@ class Transport:
         routes, latencies = self._copies[to_host]
         latency, link = float(latencies[rank]) + self.profiles[rank].launch.value, int(routes[rank, 0])
         if not self.placement.staged or routes.shape[1] > 1 or link == NO_LINK:
-            return partial(self._copy_over_network, self.network.row(routes[[rank]]), np.asarray([latency]))
+            return partial(self._copy_over_network, self.network.segment(routes[[rank]]), np.asarray([latency]))
         if link not in self._buses:
             self._buses[link] = Bus(self.network, link)
         return partial(self._buses[link].copy, latency)
 
-    def _copy_over_network(self, row: np.ndarray, latency: np.ndarray, nbytes: int, after: float) -> Waits:
+    def _copy_over_network(self, route: np.ndarray, latency: np.ndarray, nbytes: int, after: float) -> Waits:
         if after:
             yield self.env.timeout(after)
         group, done = self.network.group(1)
-        self.network.add_lanes(row, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
+        self.network.add_by_segments(route, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
         yield done
 
     def _all_to_all(self, operation: Operation, rank: int, effect: AllToAll) -> Waits:

@@ -1,4 +1,4 @@
-"""Transfers over shared links without a clock: all are known beforehand, each may follow others."""
+"""Flows that are known beforehand, each of which may follow others: the event loop without SimPy's clock."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import InputError
-from sims.network._fluid import EXACT_FLOWS, SAME_TIME, lower_bound
-from sims.network._inflight import InFlight
-from sims.network._memo import Batch
-from sims.network._rates import fill, flows_by_row
-from sims.network._rows import Rows
+from sims.network._completions import EXACT_FLOWS, SAME_TIME, lower_bound
+from sims.network._in_flight import Batch, InFlight
+from sims.network._routes import RouteTable
+
 
 @dataclass(frozen=True)
 class Schedule:
-    """When transfers end.
+    """When flows end.
 
     Attributes:
         finish_s: float64 [flows].
@@ -32,23 +31,6 @@ class Schedule:
     bound_s: float
 
 
-def solve(capacity: np.ndarray, routes: np.ndarray) -> np.ndarray:
-    """Max-min fair rates, float64 [flows] in B/s, of flows over routes int32 [flows, width] padded with -1."""
-    table = Rows(capacity)
-    head = table.intern(routes)
-    fabric, tail, rate = table.fabric(), np.zeros(len(routes), np.int32), np.full(len(routes), -1.0)
-    fill(fabric, *flows_by_row(len(fabric.rows), head, tail), head, tail, rate, np.zeros(len(fabric.capacity)))
-    return rate
-
-
-def route_table(routes: Sequence[Sequence[int]]) -> np.ndarray:
-    """Routes of different lengths as int32 [flows, width], padded with -1."""
-    width = max(map(len, routes), default=0)
-    return np.asarray([[*route, *[-1] * (width - len(route))] for route in routes], np.int32).reshape(
-        len(routes), width
-    )
-
-
 def schedule(
     capacity: np.ndarray,
     routes: np.ndarray,
@@ -59,7 +41,7 @@ def schedule(
     window: float = 0.0,
     exact_flows: int = EXACT_FLOWS,
 ) -> Schedule:
-    """When transfers over shared links end.
+    """When flows over shared links end.
 
     Args:
         capacity: [links], B/s.
@@ -72,14 +54,14 @@ def schedule(
     Raises:
         InputError: a flow waits for itself through others.
     """
-    table = Rows(capacity)
+    table = RouteTable(capacity)
     head = table.intern(routes)
-    lanes = head, np.zeros(len(head), np.int32)
-    return schedule_lanes(table, *lanes, nbytes, start_s, latency_s, after, window, exact_flows)
+    segments = head, np.zeros(len(head), np.int32)
+    return schedule_by_segments(table, *segments, nbytes, start_s, latency_s, after, window, exact_flows)
 
 
-def schedule_lanes(
-    table: Rows,
+def schedule_by_segments(
+    table: RouteTable,
     head: np.ndarray,
     tail: np.ndarray,
     nbytes: np.ndarray,
@@ -89,7 +71,7 @@ def schedule_lanes(
     window: float = 0.0,
     exact_flows: int = EXACT_FLOWS,
 ) -> Schedule:
-    """`schedule` for routes given as two rows of a table each, int32 [flows]."""
+    """`schedule` for routes given by two segments of a table each, int32 [flows]."""
     size, start, latency = (
         np.array(np.broadcast_to(v, len(head)), np.float64) for v in (nbytes, start_s, latency_s)
     )  # fmt: skip
@@ -166,5 +148,5 @@ def run_flows(
     latency_s: np.ndarray | float = 0.0,
     after: Sequence[Sequence[int]] | None = None,
 ) -> np.ndarray:
-    """Exact finish times, float64 [flows], of transfers; arguments and errors as of `schedule`."""
+    """Exact finish times, float64 [flows], of flows; arguments and errors as of `schedule`."""
     return schedule(capacity, routes, nbytes, start_s, latency_s, after).finish_s
