@@ -191,11 +191,8 @@ def _activate(flows: FlowState, until: float) -> None:
     at, end = batch[first, 0], batch[first, 1]
     while at < end and latent.time[at] <= until:
         place = scalars.places
-        draining.head[place], draining.tail[place], draining.ids[place] = (
-            latent.head[at],
-            latent.tail[at],
-            latent.ids[at],
-        )
+        draining.head[place], draining.tail[place] = latent.head[at], latent.tail[at]
+        draining.ids[place] = latent.ids[at]
         draining.remaining[scalars.front, place], draining.rate[scalars.front, place] = latent.nbytes[at], 0.0
         draining.group[place, 0], draining.group[place, 1] = latent.group[at, 0], latent.group[at, 1]
         latent.by_segment[latent.head[at]] -= latent.nbytes[at]

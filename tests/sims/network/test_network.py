@@ -1,4 +1,4 @@
-"""The fluid network: reference scenarios, an exact solver to compare with, and the properties of max-min fairness."""
+"""The fluid network: small scenarios, a rational oracle to compare with, and the properties of max-min fairness."""
 
 from __future__ import annotations
 
@@ -15,48 +15,9 @@ from harness.errors import InputError
 from sims.network import FluidNetwork, RouteTable, call_late, fair_shares, route_table, run_flows
 from sims.network._completions import Progress, drain, plan
 from sims.network._fair_share import fill, flows_by_segment, refill
+from tests.support.exact_flows import ExactFlow, exact_finish
 
 GBIT = 125e6
-
-
-def exact_rates(capacity: list[Fraction], routes: list[list[int]]) -> list[Fraction]:
-    """Progressive filling in rational arithmetic, straight from the definition."""
-    rates: dict[int, Fraction] = {}
-    while len(rates) < len(routes):
-        share, link = min(
-            (
-                (capacity[l] - sum(rates[f] for f in rates if l in routes[f]))
-                / sum(1 for f in range(len(routes)) if f not in rates and l in routes[f]),
-                l,
-            )
-            for l in range(len(capacity))
-            if any(f not in rates and l in routes[f] for f in range(len(routes)))
-        )
-        for flow in range(len(routes)):
-            if flow not in rates and link in routes[flow]:
-                rates[flow] = share
-    return [rates[f] for f in range(len(routes))]
-
-
-def exact_finish(capacity: list[Fraction], flows: list[tuple[list[int], int, Fraction]]) -> list[Fraction]:
-    """Finish times of (route, bytes, activation time), event by event in rational arithmetic."""
-    left = [Fraction(nbytes) for _, nbytes, _ in flows]
-    finish: dict[int, Fraction] = {}
-    now = Fraction(0)
-    while len(finish) < len(flows):
-        active = [f for f in range(len(flows)) if f not in finish and flows[f][2] <= now]
-        for flow in [f for f in active if left[f] == 0]:
-            finish[flow] = now
-            active.remove(flow)
-        rates = exact_rates(capacity, [flows[f][0] for f in active]) if active else []
-        events = [now + left[f] / r for f, r in zip(active, rates, strict=True)]
-        events += [start for f, (_, _, start) in enumerate(flows) if f not in finish and start > now]
-        if events:
-            step = min(events) - now
-            now = min(events)
-            for flow, rate in zip(active, rates, strict=True):
-                left[flow] -= rate * step
-    return [finish[f] for f in range(len(flows))]
 
 
 @st.composite
@@ -71,6 +32,13 @@ def networks(draw: st.DrawFn) -> tuple[list[int], list[tuple[list[int], int, int
 Network = tuple[list[int], list[tuple[list[int], int, int]]]
 
 
+def exact_finish_of(network: Network) -> list[float]:
+    """By the oracle."""
+    capacity, flows = network
+    exact = [ExactFlow(route, Fraction(nbytes), Fraction(start)) for route, nbytes, start in flows]
+    return [float(time) for time in exact_finish([Fraction(c) for c in capacity], exact)]
+
+
 def finish_of(network: Network, scale: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
     capacity, flows = network
     routes = route_table([route for route, _, _ in flows])
@@ -81,9 +49,29 @@ def finish_of(network: Network, scale: float = 1.0, bandwidth: float = 1.0) -> n
 @settings(deadline=None, max_examples=50)
 @given(networks())
 def test_finish_times_are_exact(network: Network) -> None:
+    assert finish_of(network) == pytest.approx(exact_finish_of(network), rel=1e-9, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(networks(), st.data())
+def test_flows_that_follow_others_are_exact(network: Network, data: st.DataObject) -> None:
+    """Each after some of those before it, at its own start or later, with a latency; in any order."""
     capacity, flows = network
-    exact = exact_finish([Fraction(c) for c in capacity], [(r, b, Fraction(s)) for r, b, s in flows])
-    assert finish_of(network) == pytest.approx([float(t) for t in exact], rel=1e-9, abs=1e-12)
+    after = [sorted(data.draw(st.sets(st.integers(0, at - 1), max_size=3))) if at else [] for at in range(len(flows))]
+    latency = [data.draw(st.integers(0, 3)) for _ in flows]
+    exact = [
+        ExactFlow(route, Fraction(nbytes), Fraction(start), Fraction(late), before)
+        for (route, nbytes, start), late, before in zip(flows, latency, after, strict=True)
+    ]
+    expected = [float(time) for time in exact_finish([Fraction(c) for c in capacity], exact)]
+    order = data.draw(st.permutations(range(len(flows))))
+    place = {flow: at for at, flow in enumerate(order)}
+    nbytes, start = (np.asarray([flows[f][i] for f in order], float) for i in (1, 2))
+    found = run_flows(
+        np.asarray(capacity, float), route_table([flows[f][0] for f in order]), nbytes, start,
+        np.asarray([latency[f] for f in order], float), [[place[other] for other in after[f]] for f in order],
+    )  # fmt: skip
+    assert found == pytest.approx([expected[f] for f in order], rel=1e-9, abs=1e-12)
 
 
 @settings(deadline=None, max_examples=50)
@@ -120,7 +108,7 @@ def test_makespan_scale_and_order(network: Network, random: Any) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(networks(), st.booleans())
-def test_the_clocked_network_agrees_with_the_plain_one(network: Network, last: bool) -> None:
+def test_the_clocked_network_is_exact(network: Network, last: bool) -> None:
     """One group per flow, added when it starts; bytes per link are what the routes say.
 
     `last`: added behind all else of the instant, so that latencies may end without a wake.
@@ -146,7 +134,7 @@ def test_the_clocked_network_agrees_with_the_plain_one(network: Network, last: b
     for number, flow in enumerate(flows):
         env.process(sender(number, *flow))
     env.run()
-    assert finish == pytest.approx(finish_of(network), rel=1e-9)
+    assert finish == pytest.approx(exact_finish_of(network), rel=1e-9, abs=1e-12)
     for link in range(len(capacity)):
         assert fluid.link_bytes[link] == sum(b for route, b, _ in flows if link in route)
 
