@@ -69,7 +69,7 @@ class Placement:
         self._segment_capacity = np.where(self.segments >= 0, self.capacity[self.segments], np.inf).min(axis=1)
 
     def _where(self) -> Places:
-        """What tells how ranks are related; through host memory no link between devices counts."""
+        """What decides how ranks are related; through host memory no link between devices counts."""
         cluster, joined = self.cluster, () if self.staged else self.cluster.links
         mesh = (
             self.device // (cluster.devices // cluster.mesh_groups) if "mesh" in joined else np.full_like(self.host, -1)

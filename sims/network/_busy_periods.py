@@ -170,12 +170,14 @@ class BusyPeriod:
         journal: what has happened in it.
         followed: the remembered period that it has been so far, None where its flows are computed.
         passed: how many ends of `followed` are past.
+        late: groups found to have ended when the period was computed anew, some of whose ends were known.
     """
 
     def __init__(self, origin: float) -> None:
         self.origin, self.journal = origin, Journal()
         self.followed: Period | None = None
         self.passed = 0
+        self.late: list[int] = []
 
     def follow(self, period: Period | None) -> None:
         """Follow a period from its beginning, or none."""

@@ -21,7 +21,7 @@ from sims.network._completions import (
     look_ahead,
     lower_bound,
     plan,
-)  # fmt: skip
+)
 from sims.network._fair_share import FlowRoutes, index_flows
 from sims.network._flow_state import FlowState, Handle
 from sims.network._routes import Fabric, Floats, Ints

@@ -1,6 +1,6 @@
 """The state of the flows in flight: records of arrays with room for more, and one pointer to all of them.
 
-Compiled code takes these records; Python makes them longer (`with_room`, `with_groups`, `with_segments`).
+Compiled code takes these records; Python makes them longer (`with_...`). Step 6 of `docs/network.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups of flows: each counts its flows down and has the event of the last one's end."""
+"""Groups of flows: each counts its flows down and has the event of the last one's end (step 6 of `docs/network.md`)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class Groups:
         """The number of a new group of so many flows, and the event of its end."""
         if not self._free:
             size = len(self.pending)
-            self.pending, self._at_start = (
-                np.concatenate([array, np.zeros(size, np.int64)]) for array in (self.pending, self._at_start)
-            )  # fmt: skip
+            self.pending = np.concatenate([self.pending, np.zeros(size, np.int64)])
+            self._at_start = np.concatenate([self._at_start, np.zeros(size, np.int64)])
             self._free = list(range(2 * size - 1, size - 1, -1))
         number, event = self._free.pop(), self._env.event()
         self.pending[number] = self._at_start[number] = flows

@@ -5,7 +5,8 @@ of time: the simulation does not wake for a completion that nothing waits for. W
 those that end within a coalescing window are taken together (see `_completions.plan`), each with its own time of
 completion, and flows that begin within a quarter of a window begin together.
 
-The event loop itself is compiled (`_event_loop`); here it is seen to that its arrays (`_flow_state`) have room.
+The event loop itself is compiled (`_event_loop`); this class keeps room in its arrays (`_flow_state`). Step 6 of
+`docs/network.md`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sims.network._flow_state import (
     with_groups,
     with_latent,
     with_segments,
-)  # fmt: skip
+)
 from sims.network._routes import Fabric, RouteTable
 
 

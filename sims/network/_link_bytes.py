@@ -1,4 +1,4 @@
-"""Bytes that cross each link. A link carries the bytes of all flows whose routes have it."""
+"""Bytes that cross each link: those of all flows whose routes have it. Step 1 of `docs/network.md`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 One network object holds all flows in arrays and keeps one pending SimPy event, its next change; there is no process and
 no event per flow. How flows share is the business of `_in_flight`; the network knows links and segments of routes by
 number only (see `sims.cluster`). What it adds are groups of flows, whose ends the simulation waits for, and the memory
-of busy periods.
+of busy periods. Steps 6 and 7 of `docs/network.md`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class FluidNetwork:
         self._groups = Groups(env)
         self._flight = InFlight(self._table, self._groups.pending, window, exact_flows)
         self._memory, self._period = PeriodMemory(), BusyPeriod(env.now)
-        self._late: list[int] = []  # groups found to have ended while the period was computed anew
         self._alarm: tuple[float, simpy.Event | None] = np.inf, None  # the wake that counts, and when it is
 
     @property
@@ -173,7 +172,7 @@ class FluidNetwork:
         """Begin to count time anew: nothing is in flight."""
         self.report()
         self._groups.start_period()
-        self._period, self._late = BusyPeriod(self.env.now), []
+        self._period = BusyPeriod(self.env.now)
         self._flight.reset(recording=self.watch is not None)
 
     def _begin(self, now: float, batch: Batch, free: float) -> None:
@@ -207,7 +206,7 @@ class FluidNetwork:
             if period.followed is not None:
                 self._groups.count_ended(batch)
             else:
-                self._late += self._flight.run_to(time, slack, -np.inf)
+                period.late += self._flight.run_to(time, slack, -np.inf)
                 self._flight.add(time, -np.inf, slack, batch)
 
     def _next_time(self) -> float:
@@ -250,8 +249,9 @@ class FluidNetwork:
 
     def _run_to(self, now: float) -> list[int]:
         """Let time pass; returns groups that have ended, some of them again."""
-        late, self._late = self._late, []
-        if self._period.followed is not None:
-            return late + self._period.pass_to(now, self._slack())
+        period = self._period
+        late, period.late = period.late, []
+        if period.followed is not None:
+            return late + period.pass_to(now, self._slack())
         free = -np.inf if late else self._free_until()  # who waits for a group may begin something now
         return late + self._flight.run_to(now, self._slack(), free)

@@ -1,4 +1,7 @@
-"""Flows that are known beforehand, each of which may follow others: the event loop without SimPy's clock."""
+"""Flows that are known beforehand, each of which may follow others: the event loop without SimPy's clock.
+
+Step 6 of `docs/network.md`.
+"""
 
 from __future__ import annotations
 

@@ -59,10 +59,10 @@ class Transport:
         if size == 1 and not isinstance(effect, AllToAll):
             return
         if size > 1:
-            operation.owe(rank, self._operation_s[_kind(effect)])
+            operation.add_busy(rank, self._operation_s[_kind(effect)])
         staged = self._staged[rank]
         if staged and (nbytes := staged_bytes(effect, rank)):
-            yield from self.copy(rank, nbytes, to_host=True, after=operation.due(rank))
+            yield from self.copy(rank, nbytes, to_host=True, after=operation.take_busy(rank))
         if isinstance(effect, AllToAll):
             yield from self._all_to_all(operation, rank, effect)
         elif isinstance(effect, AllReduce):
@@ -109,7 +109,7 @@ class Transport:
         sends, unknown = effect.outgoing, effect.unknown
         # Several parts are laid out in one buffer, and cut apart again; the rows that stay are copied by the library.
         several = len(effect.parts) > 1
-        operation.owe(rank, self._copy_s(rank, effect.outgoing_bytes if several else int(sends[rank])))
+        operation.add_busy(rank, self._copy_s(rank, effect.outgoing_bytes if several else int(sends[rank])))
         if unknown:
             operation.announce(rank, sends)
             header = np.full(size, unknown * COUNT_BYTES, np.int64)

@@ -1,4 +1,4 @@
-"""Flows that share links max-min fairly, in rational arithmetic and straight from the definition: the network's oracle."""
+"""Flows that share links max-min fairly, in rational arithmetic, straight from the definition: the network's oracle."""
 
 from __future__ import annotations
 

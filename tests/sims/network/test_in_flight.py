@@ -36,7 +36,7 @@ def oracle(
 @pytest.mark.parametrize("apart", [0.0, 1e-3, 0.5])
 @pytest.mark.parametrize("batch", [1, 7])
 def test_many_that_begin_one_after_the_other_end_as_planned(apart: float, batch: int) -> None:
-    """One group counts all flows, so most completions are nobody's; the others tell the end of every tenth batch."""
+    """One group counts all flows, so most completions end no group; each tenth batch has a group of its own."""
     rng, count = np.random.default_rng(batch), 210
     capacity = rng.integers(1, 5, LINKS) * 1e6
     routes = np.stack([rng.permutation(LINKS)[:2] for _ in range(count)]).astype(np.int32)
