@@ -24,7 +24,7 @@ import simpy
 
 from sims.cluster import Placement, load_cluster, place
 from sims.network import FluidNetwork
-from sims.network._flows import WINDOW
+from sims.network._completions import WINDOW
 
 CLUSTER = """
 [hosts]
@@ -62,9 +62,9 @@ def exchange(network: FluidNetwork, placement: Placement, nbytes: np.ndarray) ->
     for first in range(0, placement.size, 64):  # in portions, as from ranks that arrive one after the other
         rank, peer = np.meshgrid(np.arange(first, min(first + 64, placement.size)), np.arange(placement.size))
         src, dst = rank[rank != peer].astype(np.int32), peer[rank != peer].astype(np.int32)
-        head, tail = placement.lanes(src, dst)
+        head, tail = placement.segments_of(src, dst)
         groups = np.stack([numbers[src], numbers[dst]], axis=1)
-        network.add_lanes(head, tail, nbytes[src, dst], placement.lane_latencies(head, tail), groups)
+        network.add_by_segments(head, tail, nbytes[src, dst], placement.route_latencies(head, tail), groups)
     env.run(until=env.all_of([event for _, event in ends]))
     return env.now - start
 
@@ -82,7 +82,7 @@ def measure(ranks: int, kind: str, repeat: int, window: float) -> tuple[float, f
     times = []
     for run in range(repeat + 1):
         run_placement, run_bytes = (placement, nbytes) if run else (placed(48), sizes_of("different", 48))
-        network = FluidNetwork(simpy.Environment(), run_placement.capacity, run_placement.halves, window)
+        network = FluidNetwork(simpy.Environment(), run_placement.capacity, run_placement.segments, window)
         start = time.process_time()
         modelled = exchange(network, run_placement, run_bytes)
         first = time.process_time()

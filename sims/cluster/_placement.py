@@ -1,8 +1,9 @@
 """Ranks on the hosts and devices of a cluster, the directed links there, and the links that each transfer crosses.
 
-Links are numbered from 0 in blocks by kind. A route is two half routes, the sender's and the receiver's; which ones
-depends only on how the two ranks are related (see `_relations`), so that a table of a few rows per rank holds all
-routes. Everything is computed for whole arrays of rank pairs at a time. How long a transfer takes is not decided here.
+Links are numbered from 0 in blocks by kind. A route is two segments: its head, which leaves the sender, and its tail,
+which arrives at the receiver. Which ones depends only on how the two ranks are related (see `_relations`), so that a
+table of a few segments per rank holds all routes. Everything is computed for whole arrays of rank pairs at a time. How
+long a transfer takes is not decided here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from harness.errors import InputError
 from sims.cluster._cluster import Cluster
-from sims.cluster._relations import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, lanes, relations, sums
+from sims.cluster._relations import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, relations, segments_of, sum_over
 
 Ints = np.ndarray  # int32 [n]
 
@@ -35,7 +36,7 @@ class Placement:
         capacity: float64 [links], bytes/s of every directed link.
         latency_s: float64 [links], seconds for crossing it.
         names: the links' names, such as "host0.nic.tx".
-        halves: int32 [rows, width], the half routes, padded with NO_LINK; row 0 is empty. See `lanes`.
+        segments: int32 [segments, width], links of each, padded with NO_LINK; segment 0 is empty. See `segments_of`.
         staged: messages start and end in host memory, away from the devices.
         ranks_on_host: int64 [hosts].
     """
@@ -63,12 +64,12 @@ class Placement:
         self._lay_links()
         self.capacity = np.asarray(self._capacity)
         self.latency_s = np.asarray(self._latency)
-        self.halves = self._half_routes()
-        self._half_latency = np.where(self.halves >= 0, self.latency_s[self.halves], 0.0).sum(axis=1)
-        self._half_capacity = np.where(self.halves >= 0, self.capacity[self.halves], np.inf).min(axis=1)
+        self.segments = self._lay_segments()
+        self._segment_latency = np.where(self.segments >= 0, self.latency_s[self.segments], 0.0).sum(axis=1)
+        self._segment_capacity = np.where(self.segments >= 0, self.capacity[self.segments], np.inf).min(axis=1)
 
     def _where(self) -> Places:
-        """What tells how ranks are related; through host memory no link between devices counts."""
+        """What decides how ranks are related; through host memory no link between devices counts."""
         cluster, joined = self.cluster, () if self.staged else self.cluster.links
         mesh = (
             self.device // (cluster.devices // cluster.mesh_groups) if "mesh" in joined else np.full_like(self.host, -1)
@@ -119,7 +120,7 @@ class Placement:
         return self._block(kind, out, of_rank), self._block(kind, back, of_rank)
 
     def _block(self, kind: str, names: list[str], of_rank: Ints) -> Ints:
-        """One directed link per name; answers the number of every rank's, or NO_LINK where the cluster has none."""
+        """One directed link per name; returns the number of every rank's, or NO_LINK where the cluster has none."""
         link = self.cluster.links.get(kind)
         if link is None:
             return np.full(self.size, NO_LINK, np.int32)
@@ -140,8 +141,8 @@ class Placement:
         self._latency += [latency] * len(names)
         return (of_rank + first).astype(np.int32)
 
-    def _half_routes(self) -> np.ndarray:
-        """The empty row; per relation every sender's row, then every receiver's; then a row per mesh pair."""
+    def _lay_segments(self) -> np.ndarray:
+        """The empty one; per relation every sender's head, then every receiver's tail; then a head per mesh pair."""
         (process_out, process_in), (bus_up, bus_down) = self._process, self._bus
         out, back = [self._nic[0]], [self._nic[1]]
         if not self.staged:
@@ -170,10 +171,10 @@ class Placement:
         found: np.ndarray = relations(self._places, src, dst)
         return found
 
-    def lanes(self, src: Ints, dst: Ints) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of `halves` that messages src[i] -> dst[i] cross, the sender's and the receiver's: two int32 [n]."""
+    def segments_of(self, src: Ints, dst: Ints) -> tuple[np.ndarray, np.ndarray]:
+        """Head and tail of the routes of messages src[i] -> dst[i], numbers of `segments`: two int32 [n]."""
         head, tail = np.empty(len(src), np.int32), np.empty(len(src), np.int32)
-        lanes(self._places, src, dst, head, tail)
+        segments_of(self._places, src, dst, head, tail)
         return head, tail
 
     def routes(self, src: Ints, dst: Ints) -> np.ndarray:
@@ -181,8 +182,8 @@ class Placement:
 
         A message of a rank to itself crosses none.
         """
-        head, tail = self.lanes(src, dst)
-        return np.concatenate([self.halves[head], self.halves[tail]], axis=1)
+        head, tail = self.segments_of(src, dst)
+        return np.concatenate([self.segments[head], self.segments[tail]], axis=1)
 
     def copy_routes(self, ranks: Ints, to_host: bool) -> np.ndarray:
         """Links that copies between devices and host memory cross, int32 [n, width]; all NO_LINK without bus."""
@@ -196,15 +197,15 @@ class Placement:
         total: np.ndarray = np.where(routes >= 0, self.latency_s[np.maximum(routes, 0)], 0.0).sum(axis=1)
         return total
 
-    def lane_latencies(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
-        """`latencies` of the routes of two arrays of lanes, float64 [n]."""
+    def route_latencies(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """`latencies` of routes given by their segments, float64 [n]."""
         total = np.empty(len(head))
-        sums(self._half_latency, head, tail, total)
+        sum_over(self._segment_latency, head, tail, total)
         return total
 
-    def lane_capacities(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
-        """Bytes/s of the slowest link of each route, float64 [n]; inf for a route without links."""
-        total: np.ndarray = np.minimum(self._half_capacity[head], self._half_capacity[tail])
+    def route_capacities(self, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        """Bytes/s of the slowest link of routes given by their segments, float64 [n]; inf for one without links."""
+        total: np.ndarray = np.minimum(self._segment_capacity[head], self._segment_capacity[tail])
         return total
 
     def route(self, src: int, dst: int) -> list[int]:

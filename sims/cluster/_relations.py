@@ -1,4 +1,4 @@
-"""Compiled: how pairs of ranks are related, and which half routes their messages cross (see `_placement`)."""
+"""Compiled: how pairs of ranks are related, and which segments make up the routes between them (see `_placement`)."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def relations(places: Places, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def lanes(places: Places, src: np.ndarray, dst: np.ndarray, head: np.ndarray, tail: np.ndarray) -> None:
-    """`Placement.lanes` of src[i] -> dst[i] into `head` and `tail`, int32 [n]."""
+def segments_of(places: Places, src: np.ndarray, dst: np.ndarray, head: np.ndarray, tail: np.ndarray) -> None:
+    """`Placement.segments_of` for src[i] -> dst[i] into `head` and `tail`, int32 [n]."""
     size = places.host.shape[0]
     for at in range(src.shape[0]):
         relation = _related(places, src[at], dst[at])
@@ -71,7 +71,7 @@ def lanes(places: Places, src: np.ndarray, dst: np.ndarray, head: np.ndarray, ta
 
 
 @njit(cache=True, nogil=True)
-def sums(values: np.ndarray, head: np.ndarray, tail: np.ndarray, total: np.ndarray) -> None:
-    """Values [rows] of the two rows of every lane, summed into `total` [n]."""
+def sum_over(values: np.ndarray, head: np.ndarray, tail: np.ndarray, total: np.ndarray) -> None:
+    """Values [segments] of the two segments of every route, summed into `total` [n]."""
     for at in range(head.shape[0]):
         total[at] = values[head[at]] + values[tail[at]]

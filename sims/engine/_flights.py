@@ -88,7 +88,7 @@ class Flights:
     ) -> None:
         self.env, self.profiles, self.clocks, self.memories = env, profiles, clocks, memories
         self.guard, self.on_span = guard, on_span
-        self.network = FluidNetwork(env, placement.capacity, placement.halves)
+        self.network = FluidNetwork(env, placement.capacity, placement.segments)
         self.transport = Transport(env, self.network, placement, profiles)
         self.rendezvous = Rendezvous(placement.size)
         self.sent = np.zeros((placement.size, placement.size), np.int64)

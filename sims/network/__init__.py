@@ -1,22 +1,24 @@
-"""The network: transfers that share directed links max-min fairly, on SimPy's clock.
+"""The network: flows that share directed links max-min fairly, on SimPy's clock.
 
-`FluidNetwork` is the door for simulations, `solve` and `schedule` for transfers that are known beforehand. How
+`FluidNetwork` is the door for simulations, `fair_shares` and `schedule` for flows that are known beforehand. How
 bandwidth becomes seconds stands in `docs/network.md`, with the file of each step.
 """
 
-from sims.network._flows import EXACT_FLOWS, Schedule, route_table, run_flows, schedule, schedule_lanes, solve
+from sims.network._completions import EXACT_FLOWS
+from sims.network._fair_share import fair_shares
 from sims.network._network import FluidNetwork, call_late
-from sims.network._rows import Rows
+from sims.network._routes import RouteTable, route_table
+from sims.network._schedule import Schedule, run_flows, schedule, schedule_by_segments
 
 __all__ = [
     "EXACT_FLOWS",
     "FluidNetwork",
-    "Rows",
+    "RouteTable",
     "Schedule",
     "call_late",
+    "fair_shares",
     "route_table",
     "run_flows",
     "schedule",
-    "schedule_lanes",
-    "solve",
+    "schedule_by_segments",
 ]

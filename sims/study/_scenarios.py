@@ -1,6 +1,6 @@
-"""Scenario files of raw transfers: read, checked, and run through the fluid network.
+"""Scenario files of raw flows: read, checked, and run through the fluid network.
 
-Format `flow-reference/1`, JSON. `scenarios` list named links and every transfer with its route, start, latency and what
+Format `flow-reference/1`, JSON. `scenarios` list named links and every flow with its route, start, latency and what
 it follows; `big_scenarios` are all-to-alls of GPUs in hosts with one adapter each, whose sizes are a formula of source
 `s` and destination `d`. Keys that say what a file expects or who made it are left alone; others are refused.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import InputError, unknown
-from sims.network import EXACT_FLOWS, Rows, Schedule, route_table, schedule, schedule_lanes
+from sims.network import EXACT_FLOWS, RouteTable, Schedule, route_table, schedule, schedule_by_segments
 
 FORMAT = "flow-reference/1"
 MOST_RANKS = 1024
@@ -44,7 +44,7 @@ _DEEPEST = 50
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a scenario comes to; `ids` name the transfers of the schedule."""
+    """What a scenario comes to; `ids` name the flows of the schedule."""
 
     name: str
     ids: list[str]
@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def makespan_s(self) -> float:
-        """When the last transfer ends."""
+        """When the last flow ends."""
         return float(self.schedule.finish_s.max(initial=0.0))
 
 
@@ -159,7 +159,7 @@ def _found(number: Mapping[str, int], name: object, what: str) -> int:
 
 
 def _run_big(scenario: _Object, window: float, exact_flows: int) -> Outcome:
-    """GPUs on a bus each way, hosts with one adapter each way; a transfer inside a host crosses the buses only."""
+    """GPUs on a bus each way, hosts with one adapter each way; a flow inside a host crosses the buses only."""
     nodes, each = scenario.count("nodes"), scenario.count("gpus_per_node")
     size = nodes * each
     if size > MOST_RANKS:
@@ -169,22 +169,22 @@ def _run_big(scenario: _Object, window: float, exact_flows: int) -> Outcome:
     bus, nic = (scenario.number(key, positive=True) for key in ("pcie_Bps", "nic_Bps"))
     gpu = np.arange(size)
     none = np.full(size, -1)
-    # Rows: none; out of a GPU within its host, and to others; into a GPU from its host, and from others.
+    # Segments: none; out of a GPU within its host, and to others; into a GPU from its host, and from others.
     out, back = [gpu, 2 * size + gpu // each], [2 * size + nodes + gpu // each, size + gpu]
     columns = ([gpu, none], out, [size + gpu, none], back)
-    rows = np.concatenate([np.full((1, 2), -1), *(np.stack(pair, axis=1) for pair in columns)])
-    fabric = Rows(np.repeat([bus, nic], [2 * size, 2 * nodes]), rows).fabric()
+    segments = np.concatenate([np.full((1, 2), -1), *(np.stack(pair, axis=1) for pair in columns)])
+    table = RouteTable(np.repeat([bus, nic], [2 * size, 2 * nodes]), segments)
     inside = src // each == dst // each
     head = np.where(inside, 1, 1 + size) + src
     tail = np.where(inside, 1 + 2 * size, 1 + 3 * size) + dst
     latency = np.where(inside, scenario.number("latency_intra_s", 0.0), scenario.number("latency_inter_s", 0.0))
-    found = schedule_lanes(fabric, head, tail, nbytes, 0.0, latency, None, window, exact_flows)
+    found = schedule_by_segments(table, head, tail, nbytes, 0.0, latency, None, window, exact_flows)
     ids = [f"{i}->{j}" for i, j in zip(src.tolist(), dst.tolist(), strict=True)]
     return Outcome(scenario.text("name"), ids, found)
 
 
 def sizes(formula: str, src: np.ndarray, dst: np.ndarray, where: str) -> np.ndarray:
-    """Bytes of every transfer, float64 [n], by a formula such as "bytes(s->d) = (1 + (7*s mod 17)) * 20000".
+    """Bytes of every flow, float64 [n], by a formula such as "bytes(s->d) = (1 + (7*s mod 17)) * 20000".
 
     Whole numbers and decimals, `s`, `d`, `+`, `-`, `*`, `mod` (or `%`) and brackets; words after the formula that
     begin with "for every ordered pair" are left out. Raises InputError for anything else, and for sizes below 0.

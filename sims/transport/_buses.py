@@ -1,8 +1,8 @@
 """A way between devices and host memory that is one link, on which nothing but copies move.
 
 Where messages start and end in host memory they never cross a device's bus, so that what goes on there concerns no
-other transfer. The fluid network is not asked; few copies are ever under way together there, and when each ends is told
-in closed form.
+other transfer. They stay out of the fluid network: few copies are ever under way together there, and their ends follow
+in closed form (step 5 of `docs/network.md`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Bus:
             self.network.watch.copied(begin, self.env.now, self.link, nbytes, latency)
 
     def _join(self, copy: _Copy, nbytes: int) -> _Copy:
-        """A copy more; when each ends is told anew."""
+        """Add a copy, and compute anew when each ends."""
         now = self.env.now
         if all(one.finish <= now for one in self._left):
             self._left = {copy: nbytes}

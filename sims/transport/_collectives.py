@@ -33,7 +33,7 @@ class Round:
         self._group = np.full(wire.size, -1, np.int64)
 
     def arrive(self, rank: int, transfers: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event:
-        """Rank `rank` is there with bytes for and from every rank, `transfers` in all; answers the end of its part."""
+        """Rank `rank` is there with bytes for and from every rank, `transfers` in all; returns the end of its part."""
         self._group[rank], done = self._wire.network.group(transfers)
         self._wire.begin(transfers, self._here, self._group, rank, outgoing, incoming)
         return done
@@ -56,7 +56,7 @@ def _begin(
     outgoing: Bytes, incoming: Bytes,
 ) -> int:  # fmt: skip
     """Rank `rank` arrives among those `here`: its transfers that begin are written behind those `taken`, sent ones
-    first. Answers how many are taken then.
+    first. Returns how many are taken then.
     """
     here[rank] = True
     for sends in (True, False):
@@ -78,15 +78,15 @@ class Operation:
         self.sends: np.ndarray | None = None  # int64 [from, to]; only where receivers do not know what they get
         self._arrived = 0
         self._everyone: simpy.Event | None = None
-        self._owed: dict[int, float] = {}
+        self._busy: dict[int, float] = {}
 
-    def owe(self, rank: int, seconds: float) -> None:
+    def add_busy(self, rank: int, seconds: float) -> None:
         """Rank `rank` has its processor busy for so long before its next transfers begin."""
-        self._owed[rank] = self._owed.get(rank, 0.0) + seconds
+        self._busy[rank] = self._busy.get(rank, 0.0) + seconds
 
-    def due(self, rank: int) -> float:
-        """What rank `rank` owes by now, which it pays at once."""
-        return self._owed.pop(rank, 0.0)
+    def take_busy(self, rank: int) -> float:
+        """Seconds added for rank `rank` since the last call, which it spends now."""
+        return self._busy.pop(rank, 0.0)
 
     def announce(self, rank: int, sends: Bytes) -> None:
         """Rank `rank` says how many bytes it sends to every rank."""
@@ -95,7 +95,7 @@ class Operation:
         self.sends[rank] = sends
 
     def announced(self, rank: int) -> Bytes:
-        """Bytes from every rank to this one, as far as they were announced; none where nobody had to."""
+        """Bytes from every rank to this one, as far as they were announced; none where receivers know them."""
         return np.zeros(0, np.int64) if self.sends is None else self.sends[:, rank].copy()
 
     def gather(self, wire: Wire) -> tuple[simpy.Event, bool]:
@@ -158,17 +158,17 @@ class Wire:
     def _add_begun(self, _: simpy.Event) -> None:
         src, dst, nbytes = self._pairs[:, : self._taken].copy()
         groups, self._taken = self._groups[: self._taken].copy(), 0
-        lanes = self.placement.lanes(src, dst)
-        latency = self.library.latency(src, dst, nbytes, *lanes)
-        self.network.add_lanes(*lanes, nbytes, latency, groups, last=True)
+        segments = self.placement.segments_of(src, dst)
+        latency = self.library.latency(src, dst, nbytes, *segments)
+        self.network.add_by_segments(*segments, nbytes, latency, groups, last=True)
 
     def round(
         self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes
     ) -> Waits:
-        """A rank's part of one round: what it owes and the software cost of its messages, then its transfers."""
+        """A rank's part of one round: its processor's busy time, the software cost of its messages, its transfers."""
         sends, receives = _transfers(rank, outgoing, incoming)
-        if owed := operation.due(rank) + sends * self.message_s:
-            yield self.env.timeout(owed)
+        if busy := operation.take_busy(rank) + sends * self.message_s:
+            yield self.env.timeout(busy)
         if sends + receives:
             if number not in operation.rounds:
                 operation.rounds[number] = Round(self)
@@ -176,8 +176,8 @@ class Wire:
 
     def together(self, operation: Operation, rank: int, flows: Callable[[], Flows]) -> Waits:
         """The last rank that arrives begins the flows; every rank is done when all of them are."""
-        if owed := operation.due(rank):
-            yield self.env.timeout(owed)
+        if busy := operation.take_busy(rank):
+            yield self.env.timeout(busy)
         everyone, last = operation.gather(self)
         if last:
             all_flows = flows()
@@ -204,9 +204,9 @@ class Library:
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """Seconds before the first byte of each transfer of a round arrives, float64 [n].
 
-        `head`, `tail`: lanes of the transfers (see `Placement.lanes`).
+        `head`, `tail`: segments of their routes (see `Placement.segments_of`).
         """
-        return self.wire.placement.lane_latencies(head, tail)
+        return self.wire.placement.route_latencies(head, tail)
 
     def exchange(self, operation: Operation, number: int, rank: int, outgoing: Bytes, incoming: Bytes) -> Waits:
         """An all-to-all of bytes: here all transfers at once."""

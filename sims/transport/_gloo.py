@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.effects import AllReduce
-from sims.network import solve
+from sims.network import fair_shares
 from sims.transport._collectives import Flows, Library, Operation, Waits
 
 SEGMENT_BYTES = 1 << 20
@@ -58,7 +58,7 @@ class Gloo(Library):
         width, ranks = effect.tensor.element_size(), np.arange(size)
         routes = wire.placement.routes(ranks, (ranks + 1) % size)
         hops = wire.placement.latencies(routes) + wire.message_s
-        pace = solve(wire.network.capacity, routes)
+        pace = fair_shares(wire.network.capacity, routes)
         segments = Segments.of(effect.tensor.numel() * width, width, size)
         latency = max(segments.latency(size, hop, rate) for hop, rate in zip(hops.tolist(), pace.tolist(), strict=True))
         return Flows(routes, np.asarray([effect.sent(r, size).sum() for r in range(size)]), latency)

@@ -19,7 +19,8 @@ class Grpc(Library):
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """There and back."""
         placement = self.wire.placement
-        both: np.ndarray = placement.lane_latencies(head, tail) + placement.lane_latencies(*placement.lanes(dst, src))
+        both: np.ndarray = placement.route_latencies(head, tail)
+        both += placement.route_latencies(*placement.segments_of(dst, src))
         return both
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:

@@ -99,8 +99,8 @@ def _factors(table: Table) -> dict[str, list[float]]:
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """The flows of one algorithm.
+class Algorithm:
+    """What one algorithm, a ring, a tree or a broadcast, puts on the network.
 
     Attributes:
         src, dst: int64 [flows], ranks.
@@ -129,7 +129,7 @@ class Nccl(Library):
         self._per_host = int(place.ranks_on_host.max())
         self._intra = "nvlink" if {"peer", "mesh"} & set(cluster.links) else "pci"
         self._channels = max(1, min(cluster.nics, self._per_host)) if self.hosts > 1 else 1
-        self._lanes: dict[str, Lanes] = {}
+        self._algorithms: dict[str, Algorithm] = {}
 
     # -- grouped sends and receives --------------------------------------------------------------------------------
 
@@ -142,8 +142,8 @@ class Nccl(Library):
         place, grouped, ring = self.wire.placement, self.tuning.grouped, self.tuning.seconds["ring"]
         near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
         seconds: np.ndarray = _grouped(
-            src, dst, nbytes, place.host, place.slot, place.lane_latencies(head, tail),
-            place.lane_capacities(head, tail), self.hosts, self._per_host,
+            src, dst, nbytes, place.host, place.slot, place.route_latencies(head, tail),
+            place.route_capacities(head, tail), self.hosts, self._per_host,
             int(grouped["peers"].value), ring[self._intra]["LL"].value, ring["network"]["LL"].value,
             grouped[near].value, grouped["chunk"].value,
         )  # fmt: skip
@@ -169,21 +169,21 @@ class Nccl(Library):
         ways = [(name, protocol) for name in algorithms for protocol in PROTOCOLS if self._offered(protocol)]
         times = [self.seconds(nbytes, *way) for way in ways]
         best = times.index(min(times, key=sum))
-        lanes, latency = self.lanes(ways[best][0]), times[best][0]
-        ideal = nbytes * lanes.seconds_per_byte
+        chosen, latency = self.algorithm(ways[best][0]), times[best][0]
+        ideal = nbytes * chosen.seconds_per_byte
         share = ideal / times[best][1] if ideal else 1.0
-        return Flows(lanes.routes, lanes.shares * nbytes, latency, share)
+        return Flows(chosen.routes, chosen.shares * nbytes, latency, share)
 
     def seconds(self, nbytes: int, algorithm: str, protocol: str) -> tuple[float, float]:
         """Latency, and what the bytes take after it, on an idle network.
 
         `algorithm`: "ring", "tree", or "from R", the broadcast of rank R.
         """
-        lanes, tuning = self.lanes(algorithm), self.tuning
+        flows, tuning = self.algorithm(algorithm), self.tuning
         kind = "tree" if algorithm == "tree" else "ring"
         constants = tuning.seconds[kind]
         latency = constants["base"][protocol].value + sum(
-            count * max(constants[hop][protocol].value, self._link_latency(hop)) for hop, count in lanes.hops.items()
+            count * max(constants[hop][protocol].value, self._link_latency(hop)) for hop, count in flows.hops.items()
         )
         share = tuning.efficiency[kind][protocol].value
         if kind == "tree":
@@ -195,10 +195,10 @@ class Nccl(Library):
         elif protocol == "Simple" and algorithm == "ring" and self.hosts > 1:
             per_rank = tuning.limits["plateau_from"].value
             latency *= tuning.limits["plateau"].value if nbytes >= per_rank * self.wire.size else 1.0
-        moved = nbytes * lanes.seconds_per_byte / share
+        moved = nbytes * flows.seconds_per_byte / share
         if protocol == "LL":
             limit = tuning.limits["LL" if self.hosts == 1 else "LL_network"].value
-            moved = max(moved, float(lanes.shares.max()) * self._channels * nbytes / limit)
+            moved = max(moved, float(flows.shares.max()) * self._channels * nbytes / limit)
         return latency, moved
 
     def _offered(self, protocol: str) -> bool:
@@ -207,21 +207,22 @@ class Nccl(Library):
 
     def _link_latency(self, hop: str) -> float:
         """Latency of the links between neighbours, for links that are slower than NCCL's constants allow for."""
-        place, ring = self.wire.placement, self.lanes("ring")
+        place, ring = self.wire.placement, self.algorithm("ring")
         across = place.host[ring.src] != place.host[ring.dst]
         chosen = across if hop == "network" else ~across
         return float(place.latencies(ring.routes[chosen]).max(initial=0.0))
 
     # -- who sends to whom -----------------------------------------------------------------------------------------
 
-    def lanes(self, algorithm: str) -> Lanes:
-        """The flows of an algorithm, made once."""
-        if algorithm not in self._lanes:
-            src, dst, shares = self._tree() if algorithm == "tree" else self._rings(algorithm)
+    def algorithm(self, name: str) -> Algorithm:
+        """What the algorithm of that name puts on the network, made once."""
+        if name not in self._algorithms:
+            src, dst, shares = self._tree() if name == "tree" else self._rings(name)
             routes = self.wire.placement.routes(src, dst)
             million = run_flows(self.wire.network.capacity, routes, shares * 1e6).max(initial=0.0)
-            self._lanes[algorithm] = Lanes(src, dst, shares, routes, float(million) / 1e6, self._hops(algorithm))
-        return self._lanes[algorithm]
+            hops = self._hops(name)
+            self._algorithms[name] = Algorithm(src, dst, shares, routes, float(million) / 1e6, hops)
+        return self._algorithms[name]
 
     def _hops(self, algorithm: str) -> dict[str, int]:
         size, hosts = self.wire.size, self.hosts

@@ -59,10 +59,10 @@ class Transport:
         if size == 1 and not isinstance(effect, AllToAll):
             return
         if size > 1:
-            operation.owe(rank, self._operation_s[_kind(effect)])
+            operation.add_busy(rank, self._operation_s[_kind(effect)])
         staged = self._staged[rank]
         if staged and (nbytes := staged_bytes(effect, rank)):
-            yield from self.copy(rank, nbytes, to_host=True, after=operation.due(rank))
+            yield from self.copy(rank, nbytes, to_host=True, after=operation.take_busy(rank))
         if isinstance(effect, AllToAll):
             yield from self._all_to_all(operation, rank, effect)
         elif isinstance(effect, AllReduce):
@@ -92,16 +92,16 @@ class Transport:
         routes, latencies = self._copies[to_host]
         latency, link = float(latencies[rank]) + self.profiles[rank].launch.value, int(routes[rank, 0])
         if not self.placement.staged or routes.shape[1] > 1 or link == NO_LINK:
-            return partial(self._copy_over_network, self.network.row(routes[[rank]]), np.asarray([latency]))
+            return partial(self._copy_over_network, self.network.segment(routes[[rank]]), np.asarray([latency]))
         if link not in self._buses:
             self._buses[link] = Bus(self.network, link)
         return partial(self._buses[link].copy, latency)
 
-    def _copy_over_network(self, row: np.ndarray, latency: np.ndarray, nbytes: int, after: float) -> Waits:
+    def _copy_over_network(self, route: np.ndarray, latency: np.ndarray, nbytes: int, after: float) -> Waits:
         if after:
             yield self.env.timeout(after)
         group, done = self.network.group(1)
-        self.network.add_lanes(row, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
+        self.network.add_by_segments(route, _NO_TAIL, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
         yield done
 
     def _all_to_all(self, operation: Operation, rank: int, effect: AllToAll) -> Waits:
@@ -109,7 +109,7 @@ class Transport:
         sends, unknown = effect.outgoing, effect.unknown
         # Several parts are laid out in one buffer, and cut apart again; the rows that stay are copied by the library.
         several = len(effect.parts) > 1
-        operation.owe(rank, self._copy_s(rank, effect.outgoing_bytes if several else int(sends[rank])))
+        operation.add_busy(rank, self._copy_s(rank, effect.outgoing_bytes if several else int(sends[rank])))
         if unknown:
             operation.announce(rank, sends)
             header = np.full(size, unknown * COUNT_BYTES, np.int64)

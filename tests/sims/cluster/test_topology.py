@@ -255,10 +255,12 @@ def test_lanes_are_the_halves_of_routes(tmp_path: Path) -> None:
     for text in (GPUS, RACKS, SWITCHES):
         placement = place(cluster(tmp_path, text), 6)
         src, dst = (axis.ravel() for axis in np.indices((6, 6)))
-        head, tail = placement.lanes(src, dst)
-        assert (np.concatenate([placement.halves[head], placement.halves[tail]], 1) == placement.routes(src, dst)).all()
-        assert placement.lane_latencies(head, tail) == pytest.approx(placement.latencies(placement.routes(src, dst)))
-        assert (placement.halves[0] == -1).all()
+        head, tail = placement.segments_of(src, dst)
+        assert (
+            np.concatenate([placement.segments[head], placement.segments[tail]], 1) == placement.routes(src, dst)
+        ).all()
+        assert placement.route_latencies(head, tail) == pytest.approx(placement.latencies(placement.routes(src, dst)))
+        assert (placement.segments[0] == -1).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Bytes by link and by row, counted in compiled code: the same as counting in numpy, whatever the number of flows."""
+"""Bytes by link and by segment, counted in compiled code: the same as in numpy, whatever the number of flows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sims.network import FluidNetwork, Rows
-from sims.network._fluid import count_rows
+from sims.network import FluidNetwork, RouteTable
+from sims.network._completions import count_by_segment
 
 LINKS = 5
 ROUTES = st.lists(st.lists(st.integers(0, LINKS - 1), unique=True, max_size=3), min_size=1, max_size=12)
@@ -37,17 +37,17 @@ def test_links_carry_the_bytes_of_their_flows(routes: list[list[int]], data: st.
 
 
 @given(ends=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), BYTES), max_size=12))
-def test_rows_wait_for_their_flows_and_then_for_none(ends: list[tuple[int, int, float]]) -> None:
+def test_segments_wait_for_their_flows_and_then_for_none(ends: list[tuple[int, int, float]]) -> None:
     head, tail = (np.asarray([end[at] for end in ends], np.int32) for at in (0, 1))
     nbytes = np.asarray([np.floor(end[2]) for end in ends])
-    by_row = np.zeros(7)
-    count_rows(head, tail, nbytes, 1.0, by_row)
-    assert (by_row == np.bincount(head, nbytes, 7) + np.bincount(tail, nbytes, 7)).all()
-    count_rows(head, tail, nbytes, -1.0, by_row)
-    assert not by_row.any()
+    by_segment = np.zeros(7)
+    count_by_segment(head, tail, nbytes, by_segment)
+    assert (by_segment == np.bincount(head, nbytes, 7) + np.bincount(tail, nbytes, 7)).all()
+    count_by_segment(head, tail, -nbytes, by_segment)
+    assert not by_segment.any()
 
 
-def test_rows_that_are_added_later_are_counted() -> None:
+def test_segments_that_are_added_later_are_counted() -> None:
     """A network learns routes as it goes; what waits on the old ones is not forgotten."""
     env = simpy.Environment()
     network = FluidNetwork(env, np.full(LINKS, 1e3), exact_flows=1)
@@ -56,4 +56,4 @@ def test_rows_that_are_added_later_are_counted() -> None:
         network.add(padded([[link]]), np.asarray([1000]), np.asarray([0.5]), np.asarray([[group, -1]]))
     env.run(done)
     assert env.now == 1.5 and network.link_bytes.tolist() == [1000, 1000, 1000, 0, 0]
-    assert isinstance(network._rows, Rows) and not network._flight._air.waiting.any()
+    assert isinstance(network._table, RouteTable) and not network._flight._state.latent.by_segment.any()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.cli import main
 from harness.errors import InputError
 from sims.network import route_table, run_flows
-from sims.network._flows import WINDOW
+from sims.network._completions import WINDOW
 from sims.study import run_file
 from sims.study._scenarios import sizes
 from tests.conftest import REPOSITORY

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from sims.cluster import Placement, load_cluster, place
 from sims.network import EXACT_FLOWS, FluidNetwork, route_table, schedule
-from sims.network import _memo as memo
-from sims.network._flows import WINDOW
+from sims.network import _busy_periods as busy_periods
+from sims.network._completions import WINDOW
 
 CLUSTER = """
 [hosts]
@@ -91,9 +91,9 @@ def all_to_all(placement: Placement, network: FluidNetwork, nbytes: np.ndarray, 
         before = order[: int(np.flatnonzero(order == own)[0])]
         src = np.concatenate([np.full(len(before), own), before])
         dst = np.concatenate([before, np.full(len(before), own)])
-        head, tail = placement.lanes(src, dst)
+        head, tail = placement.segments_of(src, dst)
         pairs = np.stack([numbers[src], numbers[dst]], axis=1)
-        network.add_lanes(head, tail, nbytes[src, dst], placement.lane_latencies(head, tail), pairs)
+        network.add_by_segments(head, tail, nbytes[src, dst], placement.route_latencies(head, tail), pairs)
         yield groups[own][1]
         done[own] = env.now - begin
 
@@ -131,7 +131,7 @@ def test_windows_move_no_rank_far(placement: Placement, kind: str, late: float) 
     exact = exact_all_to_all(placement, nbytes, arrival)
     done = np.maximum(exact.max(axis=0), exact.max(axis=1))
     for few, rel in ((10**6, 1e-9), (0, 0.03)):
-        network = FluidNetwork(simpy.Environment(), placement.capacity, placement.halves, exact_flows=few)
+        network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=few)
         found = all_to_all(placement, network, nbytes, arrival)
         assert found == pytest.approx(done, rel=rel)
         assert found.max() == pytest.approx(done.max(), rel=min(rel, 0.005))
@@ -157,7 +157,7 @@ def test_coalesced_schedule(placement: Placement, kind: str) -> None:
 def test_one_size_is_exact_and_quick_however_many_transfers(placement: Placement) -> None:
     nbytes = np.full((placement.size, placement.size), 64_000)
     nobody_late = np.zeros(placement.size)
-    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.halves, exact_flows=0)
+    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=0)
     found = all_to_all(placement, network, nbytes, nobody_late)
     exact = exact_all_to_all(placement, nbytes, nobody_late)
     assert found == pytest.approx(np.maximum(exact.max(axis=0), exact.max(axis=1)), rel=1e-9)
@@ -165,21 +165,21 @@ def test_one_size_is_exact_and_quick_however_many_transfers(placement: Placement
     assert placement.size * (placement.size - 1) < EXACT_FLOWS
 
 
-def test_bytes_are_counted_once_by_routes_lanes_and_account(placement: Placement) -> None:
+def test_bytes_are_counted_once_by_routes_segments_and_account(placement: Placement) -> None:
     src, dst = np.nonzero(~np.eye(placement.size, dtype=bool))
     routes, nbytes = placement.routes(src, dst), sizes("uniform", placement.size)[src, dst]
     counted = np.zeros(len(placement.capacity), np.int64)
     for route, each in zip(routes, nbytes, strict=True):
         counted[route[route >= 0]] += each
     nobody, still = np.full((len(src), 2), -1), np.zeros(len(src))
-    for use in ("add", "account", "add_lanes"):
-        network = FluidNetwork(simpy.Environment(), placement.capacity, placement.halves)
+    for use in ("add", "account", "add_by_segments"):
+        network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments)
         if use == "account":
             network.account(routes, nbytes)
         elif use == "add":
             network.add(routes, nbytes, still, nobody)
         else:
-            network.add_lanes(*placement.lanes(src, dst), nbytes, still, nobody)
+            network.add_by_segments(*placement.segments_of(src, dst), nbytes, still, nobody)
         assert network.link_bytes.tolist() == counted.tolist(), use
 
 
@@ -228,7 +228,7 @@ def test_the_second_epoch_is_remembered(placement: Placement, few: int) -> None:
     """Late ranks and all; a rank that comes at another time is seen, and what follows is computed."""
     nbytes = sizes("uniform", placement.size)
     arrival = np.random.default_rng(2).uniform(0, 5e-4, placement.size)
-    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.halves, exact_flows=few)
+    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=few)
     epochs, solves = [], []
     for late in (0.0, 0.0, 1e-4, 0.0, 1e-4):
         moved = arrival.copy()
@@ -247,7 +247,7 @@ def test_what_is_too_long_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     other: Plan = [(0, [[3]], [9])]
     fresh = [play(FluidNetwork(simpy.Environment(), CAPACITY), plan) for plan in (long, other)]
     for limit, room, again in (("MOST_FLOWS", 2, [True, False]), ("MOST_EVENTS", 8, [True, True])):
-        monkeypatch.setattr(memo, limit, room)
+        monkeypatch.setattr(busy_periods, limit, room)
         network, solved = FluidNetwork(simpy.Environment(), CAPACITY), []
         for plan, expected in zip([long, other, long, other], fresh * 2, strict=True):
             before = network.solves
@@ -272,7 +272,7 @@ def test_a_watched_network_tells_every_transfer(placement: Placement) -> None:
             self.seen.append(finish)
 
     nbytes, arrival = sizes("17 sizes", placement.size), np.zeros(placement.size)
-    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.halves)
+    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments)
     network.watch = watch = Watch()
     for epoch in (1, 2):
         start = network.env.now

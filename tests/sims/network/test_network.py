@@ -1,4 +1,4 @@
-"""The fluid network: reference scenarios, an exact solver to compare with, and the properties of max-min fairness."""
+"""The fluid network: small scenarios, a rational oracle to compare with, and the properties of max-min fairness."""
 
 from __future__ import annotations
 
@@ -12,51 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from sims.network import FluidNetwork, Rows, call_late, route_table, run_flows, solve
-from sims.network._fluid import drain, plan
-from sims.network._rates import fill, flows_by_row, refill
+from sims.network import FluidNetwork, RouteTable, call_late, fair_shares, route_table, run_flows
+from sims.network._completions import Progress, drain, plan
+from sims.network._fair_share import fill, flows_by_segment, refill
+from tests.support.exact_flows import ExactFlow, exact_finish
 
 GBIT = 125e6
-
-
-def exact_rates(capacity: list[Fraction], routes: list[list[int]]) -> list[Fraction]:
-    """Progressive filling in rational arithmetic, straight from the definition."""
-    rates: dict[int, Fraction] = {}
-    while len(rates) < len(routes):
-        share, link = min(
-            (
-                (capacity[l] - sum(rates[f] for f in rates if l in routes[f]))
-                / sum(1 for f in range(len(routes)) if f not in rates and l in routes[f]),
-                l,
-            )
-            for l in range(len(capacity))
-            if any(f not in rates and l in routes[f] for f in range(len(routes)))
-        )
-        for flow in range(len(routes)):
-            if flow not in rates and link in routes[flow]:
-                rates[flow] = share
-    return [rates[f] for f in range(len(routes))]
-
-
-def exact_finish(capacity: list[Fraction], flows: list[tuple[list[int], int, Fraction]]) -> list[Fraction]:
-    """Finish times of (route, bytes, activation time), event by event in rational arithmetic."""
-    left = [Fraction(nbytes) for _, nbytes, _ in flows]
-    finish: dict[int, Fraction] = {}
-    now = Fraction(0)
-    while len(finish) < len(flows):
-        active = [f for f in range(len(flows)) if f not in finish and flows[f][2] <= now]
-        for flow in [f for f in active if left[f] == 0]:
-            finish[flow] = now
-            active.remove(flow)
-        rates = exact_rates(capacity, [flows[f][0] for f in active]) if active else []
-        events = [now + left[f] / r for f, r in zip(active, rates, strict=True)]
-        events += [start for f, (_, _, start) in enumerate(flows) if f not in finish and start > now]
-        if events:
-            step = min(events) - now
-            now = min(events)
-            for flow, rate in zip(active, rates, strict=True):
-                left[flow] -= rate * step
-    return [finish[f] for f in range(len(flows))]
 
 
 @st.composite
@@ -71,6 +32,13 @@ def networks(draw: st.DrawFn) -> tuple[list[int], list[tuple[list[int], int, int
 Network = tuple[list[int], list[tuple[list[int], int, int]]]
 
 
+def exact_finish_of(network: Network) -> list[float]:
+    """By the oracle."""
+    capacity, flows = network
+    exact = [ExactFlow(route, Fraction(nbytes), Fraction(start)) for route, nbytes, start in flows]
+    return [float(time) for time in exact_finish([Fraction(c) for c in capacity], exact)]
+
+
 def finish_of(network: Network, scale: float = 1.0, bandwidth: float = 1.0) -> np.ndarray:
     capacity, flows = network
     routes = route_table([route for route, _, _ in flows])
@@ -81,9 +49,29 @@ def finish_of(network: Network, scale: float = 1.0, bandwidth: float = 1.0) -> n
 @settings(deadline=None, max_examples=50)
 @given(networks())
 def test_finish_times_are_exact(network: Network) -> None:
+    assert finish_of(network) == pytest.approx(exact_finish_of(network), rel=1e-9, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=50)
+@given(networks(), st.data())
+def test_flows_that_follow_others_are_exact(network: Network, data: st.DataObject) -> None:
+    """Each after some of those before it, at its own start or later, with a latency; in any order."""
     capacity, flows = network
-    exact = exact_finish([Fraction(c) for c in capacity], [(r, b, Fraction(s)) for r, b, s in flows])
-    assert finish_of(network) == pytest.approx([float(t) for t in exact], rel=1e-9, abs=1e-12)
+    after = [sorted(data.draw(st.sets(st.integers(0, at - 1), max_size=3))) if at else [] for at in range(len(flows))]
+    latency = [data.draw(st.integers(0, 3)) for _ in flows]
+    exact = [
+        ExactFlow(route, Fraction(nbytes), Fraction(start), Fraction(late), before)
+        for (route, nbytes, start), late, before in zip(flows, latency, after, strict=True)
+    ]
+    expected = [float(time) for time in exact_finish([Fraction(c) for c in capacity], exact)]
+    order = data.draw(st.permutations(range(len(flows))))
+    place = {flow: at for at, flow in enumerate(order)}
+    nbytes, start = (np.asarray([flows[f][i] for f in order], float) for i in (1, 2))
+    found = run_flows(
+        np.asarray(capacity, float), route_table([flows[f][0] for f in order]), nbytes, start,
+        np.asarray([latency[f] for f in order], float), [[place[other] for other in after[f]] for f in order],
+    )  # fmt: skip
+    assert found == pytest.approx([expected[f] for f in order], rel=1e-9, abs=1e-12)
 
 
 @settings(deadline=None, max_examples=50)
@@ -92,7 +80,7 @@ def test_rates_are_max_min_fair(network: Network) -> None:
     """No link carries more than it can; every flow has a full link on which no other is faster."""
     capacity, flows = network
     routes = [route for route, _, _ in flows]
-    rate = solve(np.asarray(capacity, float), route_table(routes))
+    rate = fair_shares(np.asarray(capacity, float), route_table(routes))
     load = [sum(r for r, route in zip(rate, routes, strict=True) if link in route) for link in range(len(capacity))]
     assert all(have <= can * (1 + 1e-9) for have, can in zip(load, capacity, strict=True))
     for flow, route in enumerate(routes):
@@ -120,7 +108,7 @@ def test_makespan_scale_and_order(network: Network, random: Any) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(networks(), st.booleans())
-def test_the_clocked_network_agrees_with_the_plain_one(network: Network, last: bool) -> None:
+def test_the_clocked_network_is_exact(network: Network, last: bool) -> None:
     """One group per flow, added when it starts; bytes per link are what the routes say.
 
     `last`: added behind all else of the instant, so that latencies may end without a wake.
@@ -135,18 +123,18 @@ def test_the_clocked_network_agrees_with_the_plain_one(network: Network, last: b
         yield env.timeout(start / 2)
         group, done = fluid.group(1)
         batch = np.asarray([nbytes]), np.asarray([start / 2]), np.asarray([[group, -1]])
-        row, no_tail = fluid.row(route_table([route])), np.zeros(1, np.int32)
+        row, no_tail = fluid.segment(route_table([route])), np.zeros(1, np.int32)
         if last:
-            call_late(env, lambda _: fluid.add_lanes(row, no_tail, *batch, last=True))
+            call_late(env, lambda _: fluid.add_by_segments(row, no_tail, *batch, last=True))
         else:
-            fluid.add_lanes(row, no_tail, *batch)
+            fluid.add_by_segments(row, no_tail, *batch)
         yield done
         finish[flow] = env.now
 
     for number, flow in enumerate(flows):
         env.process(sender(number, *flow))
     env.run()
-    assert finish == pytest.approx(finish_of(network), rel=1e-9)
+    assert finish == pytest.approx(exact_finish_of(network), rel=1e-9, abs=1e-12)
     for link in range(len(capacity)):
         assert fluid.link_bytes[link] == sum(b for route, b, _ in flows if link in route)
 
@@ -158,9 +146,9 @@ def test_latencies_that_nothing_meets_end_without_a_wake() -> None:
         env = simpy.Environment()
         fluid = FluidNetwork(env, np.asarray([10.0, 10.0]))
         group, done = fluid.group(2)
-        rows, groups = fluid.row(route_table([[0], [1]])), np.full((2, 2), [group, -1])
+        rows, groups = fluid.segment(route_table([[0], [1]])), np.full((2, 2), [group, -1])
         batch = rows, np.zeros(2, np.int32), np.asarray([10, 10]), waits, groups
-        call_late(env, lambda _, fluid=fluid, batch=batch: fluid.add_lanes(*batch, last=True))
+        call_late(env, lambda _, fluid=fluid, batch=batch: fluid.add_by_segments(*batch, last=True))
         if between is not None:
             env.timeout(between)
         woken = 0
@@ -179,8 +167,8 @@ def test_a_latency_that_ends_with_another_transfer_loses_nobody() -> None:
     fluid, ends = FluidNetwork(env, np.asarray([25139300.0, 25139300.0])), []
     groups, events = zip(*(fluid.group(1) for _ in range(2)), strict=True)
     batch = np.asarray([744413, 744413]), np.asarray([0.01330185595293265, 0.04291338053794496])
-    rows, pairs = fluid.row(route_table([[0], [1]])), np.asarray([[group, -1] for group in groups])
-    call_late(env, lambda _: fluid.add_lanes(rows, np.zeros(2, np.int32), *batch, pairs, last=True))
+    rows, pairs = fluid.segment(route_table([[0], [1]])), np.asarray([[group, -1] for group in groups])
+    call_late(env, lambda _: fluid.add_by_segments(rows, np.zeros(2, np.int32), *batch, pairs, last=True))
     for event in events:
         assert event.callbacks is not None
         event.callbacks.append(lambda _: ends.append(env.now))
@@ -193,17 +181,17 @@ def test_a_latency_that_ends_with_another_transfer_loses_nobody() -> None:
 def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, ended: int, random: Any) -> None:
     """Only flows as fast as the slowest of those that ended are shared out anew."""
     capacity, flows = network
-    table = Rows(np.asarray(capacity, float))
+    table = RouteTable(np.asarray(capacity, float))
     head = table.intern(route_table([route for route, _, _ in flows]))
-    fabric, tail = table.fabric(), np.zeros(len(flows), np.int32)
-    members, nothing = flows_by_row(len(fabric.rows), head, tail), np.zeros(len(capacity))
+    fabric, nothing = table.fabric(), np.zeros(len(capacity))
+    crossed = flows_by_segment(fabric, head, np.zeros(len(flows), np.int32))
     rate = np.full(len(flows), -1.0)
-    fill(fabric, *members, head, tail, rate, nothing)
+    fill(fabric, crossed, rate, nothing)
     gone = np.asarray(random.sample(range(len(flows)), min(1 + ended, len(flows))))
     scratch = np.where(np.isin(np.arange(len(flows)), gone), 0.0, -1.0)
-    fill(fabric, *members, head, tail, scratch, nothing)
+    fill(fabric, crossed, scratch, nothing)
     slowest, rate[gone] = rate[gone].min(), 0.0
-    refill(fabric, *members, head, tail, rate, slowest)
+    refill(fabric, crossed, rate, slowest)
     assert rate == pytest.approx(scratch, rel=1e-12)
 
 
@@ -212,14 +200,15 @@ def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, en
 def test_a_window_moves_no_more_than_its_links_can(network: Network, window: float, stale: bool) -> None:
     """Flows that end in it and flows that do not, together; and what ends in it is at most what was there."""
     capacity, flows = network
-    table = Rows(np.asarray(capacity, float))
+    table = RouteTable(np.asarray(capacity, float))
     head = table.intern(route_table([route for route, _, _ in flows]))
-    fabric, tail = table.fabric(), np.zeros(len(flows), np.int32)
-    remaining = np.asarray([nbytes for _, nbytes, _ in flows], float)
-    rate, members = np.full(len(flows), np.nan), flows_by_row(len(fabric.rows), head, tail)
+    fabric, remaining = table.fabric(), np.asarray([nbytes for _, nbytes, _ in flows], float)
+    crossed = flows_by_segment(fabric, head, np.zeros(len(flows), np.int32))
+    rate = np.full(len(flows), np.nan)
+    progress = Progress(remaining, rate)
     if stale:  # as the step before left it
-        plan(fabric, *members, head, tail, remaining, rate, 0.0, False)
-    step, coalesced, solves = plan(fabric, *members, head, tail, remaining, rate, window, stale)
+        plan(fabric, crossed, progress, 0.0, False)
+    step, coalesced, solves = plan(fabric, crossed, progress, window, stale)
     assert step <= window or not coalesced
     assert 1 <= solves <= 2
     moved = np.minimum(remaining, rate * step)
@@ -227,7 +216,7 @@ def test_a_window_moves_no_more_than_its_links_can(network: Network, window: flo
         load = sum(m for m, (route, _, _) in zip(moved, flows, strict=True) if link in route)
         assert load <= can * (window if coalesced else step) * (1 + 1e-9) + 1e-9
     before = remaining.copy()
-    ended, after = drain(remaining, rate, step, 0.0)
+    ended, after = drain(progress, step, 0.0)
     assert sorted(ended) == np.flatnonzero(remaining < 0).tolist() and (after <= step).all()
     kept = remaining >= 0
     assert (before - remaining)[kept] == pytest.approx(moved[kept])
@@ -246,15 +235,15 @@ def test_incast() -> None:
 
 
 def test_equal_routes_are_kept_once() -> None:
-    """Padding inside a route or after it makes no other row; an empty route is row 0; rows may be given before."""
-    table = Rows(np.ones(4), np.asarray([[-1, -1], [0, 1]]))
+    """Padding makes no other segment; an empty route is segment 0; segments may be given before."""
+    table = RouteTable(np.ones(4), np.asarray([[-1, -1], [0, 1]]))
     assert table.intern(np.asarray([[0, 1, -1], [-1, 2, 3], [2, -1, 3], [-1, -1, -1]])).tolist() == [2, 3, 3, 0]
     assert table.intern(np.asarray([[2, 3], [3, 2]])).tolist() == [3, 4]
-    assert [row[row >= 0].tolist() for row in table.fabric().rows] == [[], [0, 1], [0, 1], [2, 3], [3, 2]]
+    assert [links[links >= 0].tolist() for links in table.fabric().segments] == [[], [0, 1], [0, 1], [2, 3], [3, 2]]
     many = np.asarray([[a, b, c] for a in range(4) for b in range(4) for c in range(4)])
     numbers = table.intern(many)
     assert len(set(numbers.tolist())) == 64 and (table.intern(many) == numbers).all()
-    assert (table.fabric().rows[numbers] == many).all()
+    assert (table.fabric().segments[numbers] == many).all()
 
 
 def star(hosts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

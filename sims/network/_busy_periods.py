@@ -1,17 +1,19 @@
-"""Remembers busy periods of a network: what was begun when, and when each group ended.
+"""Busy periods of a network: what was begun when, and when each group ended. Step 7 of `docs/network.md`.
 
-Full-graph training moves the same bytes at the same offsets in every epoch. A period that begins as one before is
-replayed from memory for as long as the transfers that begin are the remembered ones; see `_network`.
+A busy period goes from the moment the network wakes until it is idle again. Full-graph training moves the same bytes at
+the same offsets in every epoch, so that periods come back: one that begins as one before is followed in memory, for as
+long as the flows that begin are the remembered ones; see `_network`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+
+from sims.network._in_flight import Batch
 
 SAME_OFFSET = 1e-9
 """Offsets this close, relative to their size, are the same."""
@@ -20,20 +22,10 @@ MOST_EVENTS = 2_000_000
 """Batches and ends that are kept, of all periods; the oldest period goes first."""
 
 MOST_FLOWS = 1 << 25
-"""Transfers of a period above which it is not remembered: some networks are never idle."""
+"""Flows of a period above which it is not remembered: some networks are never idle."""
 
 
 Digest = tuple[np.int64, np.int64]
-
-
-class Batch(NamedTuple):
-    """Transfers that begin together; see `_network.FluidNetwork.add_lanes`."""
-
-    head: np.ndarray
-    tail: np.ndarray
-    nbytes: np.ndarray
-    latency: np.ndarray
-    groups: np.ndarray
 
 
 @dataclass
@@ -45,7 +37,7 @@ class Journal:
         batches: the batches themselves.
         ended: time and label of every group that ended; groups are labelled as they appear.
         number_of: label -> number of the group.
-        flows: transfers begun; above MOST_FLOWS nothing is noted any more.
+        flows: flows begun; above MOST_FLOWS nothing is noted any more.
     """
 
     begun: list[tuple[float, Digest]] = field(default_factory=list)
@@ -56,7 +48,7 @@ class Journal:
     _label: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
 
     def begin(self, time: float, batch: Batch, pending: np.ndarray) -> None:
-        """Note a batch; `pending` [groups] are the transfers that each group waits for."""
+        """Note a batch; `pending` [groups] are the flows that each group waits for."""
         if len(self._label) < len(pending):
             more = np.full(len(pending) - len(self._label), -1, np.int32)
             self._label = np.concatenate([self._label, more])
@@ -168,8 +160,46 @@ def _within(time: float, slack: float) -> float:
     return time * SAME_OFFSET + slack
 
 
-class Memo:
-    """Periods by their first batch."""
+class BusyPeriod:
+    """The one that is going on.
+
+    Args:
+        origin: when it began; times of the journal and of `followed` count from then.
+
+    Attributes:
+        journal: what has happened in it.
+        followed: the remembered period that it has been so far, None where its flows are computed.
+        passed: how many ends of `followed` are past.
+        late: groups found to have ended when the period was computed anew, some of whose ends were known.
+    """
+
+    def __init__(self, origin: float) -> None:
+        self.origin, self.journal = origin, Journal()
+        self.followed: Period | None = None
+        self.passed = 0
+        self.late: list[int] = []
+
+    def follow(self, period: Period | None) -> None:
+        """Follow a period from its beginning, or none."""
+        self.followed, self.passed = period, 0
+
+    def as_followed(self, now: float, slack: float) -> bool:
+        """Whether what has begun until now is what is followed, if anything is; batches before the last are known."""
+        return self.followed is None or self.followed.fits(self.journal, now, slack, len(self.journal.begun) - 1)
+
+    def pass_to(self, now: float, slack: float) -> list[int]:
+        """Groups that have ended since the last call, by the period that is followed."""
+        assert self.followed is not None
+        ended, found = self.followed.ended, []
+        while self.passed < len(ended) and ended[self.passed][0] <= now + slack:
+            label = ended[self.passed][1]
+            found += [self.journal.number_of[label]] if label >= 0 else []
+            self.passed += 1
+        return found
+
+
+class PeriodMemory:
+    """Remembered periods by their first batch."""
 
     def __init__(self) -> None:
         self._periods: dict[Digest, list[Period]] = {}

@@ -1,14 +1,16 @@
-"""Transfers in flight, many and staggered: the memory that they stand in grows and is used anew while they drain."""
+"""Flows in flight, many and staggered: the arrays that they stand in grow and are used anew while they drain."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import simpy
 
-from sims.network import FluidNetwork, run_flows
+from sims.network import FluidNetwork
+from tests.support.exact_flows import ExactFlow, exact_finish
 
 LINKS = 6
 
@@ -22,16 +24,25 @@ def begin(env: simpy.Environment, network: FluidNetwork, starts: np.ndarray, add
     env.process(process())
 
 
+def oracle(
+    capacity: np.ndarray, routes: np.ndarray, nbytes: np.ndarray, start: np.ndarray, latency: np.ndarray
+) -> np.ndarray:
+    """When each flow ends, by rational arithmetic."""
+    columns = (array.tolist() for array in (routes, nbytes, start, latency))
+    flows = [ExactFlow(route, *map(Fraction, rest)) for route, *rest in zip(*columns, strict=True)]
+    return np.asarray([float(time) for time in exact_finish([Fraction(c) for c in capacity.tolist()], flows)])
+
+
 @pytest.mark.parametrize("apart", [0.0, 1e-3, 0.5])
 @pytest.mark.parametrize("batch", [1, 7])
 def test_many_that_begin_one_after_the_other_end_as_planned(apart: float, batch: int) -> None:
-    """One group counts all flows, so most completions are nobody's; the others tell the end of every tenth batch."""
+    """One group counts all flows, so most completions end no group; each tenth batch has a group of its own."""
     rng, count = np.random.default_rng(batch), 210
-    capacity = rng.uniform(1e6, 4e6, LINKS)
+    capacity = rng.integers(1, 5, LINKS) * 1e6
     routes = np.stack([rng.permutation(LINKS)[:2] for _ in range(count)]).astype(np.int32)
     nbytes, latency = rng.integers(1, 10**6, count).astype(float), rng.uniform(0, 1e-2, count)
     starts = np.sort(rng.uniform(0, apart, count // batch)) if apart else np.zeros(count // batch)
-    expected = run_flows(capacity, routes, nbytes, np.repeat(starts, batch), latency)
+    expected = oracle(capacity, routes, nbytes, np.repeat(starts, batch), latency)
     env = simpy.Environment()
     network = FluidNetwork(env, capacity, exact_flows=10**6)
     everyone, done = network.group(count)

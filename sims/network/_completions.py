@@ -1,0 +1,223 @@
+"""Completions: from fair shares to the time at which flows end. Steps 3 to 5 of `docs/network.md`.
+
+One step of the fluid model ends with the next completion (step 3), or with a coalescing window in which many
+completions are taken together (step 4); completions that no group of flows waits for are followed ahead (step 5).
+Compiled. A flow that has ended keeps its place, with ENDED bytes, until its owner compacts the arrays. Nothing here
+knows clocks of ranks, transports or where routes come from.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from sims.network._fair_share import RISING, FlowRoutes, fill, refill
+from sims.network._routes import Fabric, Floats, Ints, over_links
+
+EXACT_FLOWS = 2500
+"""Flows in flight up to which every completion is an instant of its own, unless asked otherwise."""
+
+WINDOW = 0.005
+"""Above that, completions within this share of the lower bound are taken together."""
+
+EARLY = 5.0
+"""The window is no wider than this times the share of the time that has passed: early flows keep their times."""
+
+MERGE = 0.25
+"""Flows that begin within this share of a window begin together."""
+
+SAME_TIME = 1e-12
+"""Completions this close, relative to the time, happen at once: more than the rounding of a thousand drains."""
+
+ENDED = -1.0
+"""Bytes that remain of a flow that has ended."""
+
+AHEAD = 32
+"""Completions followed ahead of time; a flow that begins meanwhile makes them worthless."""
+
+
+class Progress(NamedTuple):
+    """Where flows are: `remaining` bytes and `rate` in B/s, float64 [flows]."""
+
+    remaining: Floats
+    rate: Floats
+
+
+class Counts(NamedTuple):
+    """Groups that wait for flows.
+
+    Attributes:
+        group: int32 [flows, 2], the two groups that count a flow, -1 for none.
+        pending: int64 [groups], flows that each group waits for.
+    """
+
+    group: Ints
+    pending: Ints
+
+
+class Completions(NamedTuple):
+    """Which flows end, int64 [at least flows], and when, float64."""
+
+    flow: Ints
+    time: Floats
+
+
+@njit(cache=True, nogil=True)
+def count_by_segment(head: Ints, tail: Ints, nbytes: np.ndarray, by_segment: Floats) -> None:
+    """Add the bytes of flows to those of their segments."""
+    for flow in range(head.shape[0]):
+        by_segment[head[flow]] += nbytes[flow]
+        by_segment[tail[flow]] += nbytes[flow]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, others: Floats) -> float:
+    """Seconds that the most loaded link needs for what remains: no schedule is faster.
+
+    `others` [at most segments] are bytes by segment of flows that are not among those given.
+    """
+    by_segment = np.zeros(fabric.segments.shape[0])
+    by_segment[: others.shape[0]] = others
+    for flow in range(head.shape[0]):
+        if remaining[flow] > 0.0:
+            by_segment[head[flow]] += remaining[flow]
+            by_segment[tail[flow]] += remaining[flow]
+    return np.max(over_links(fabric, by_segment) / fabric.capacity) if fabric.capacity.shape[0] else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def plan(
+    fabric: Fabric, routes: FlowRoutes, progress: Progress, window: float, stale: bool
+) -> tuple[float, bool, int]:  # fmt: skip
+    """Rates for the next step.
+
+    The step ends with the first completion, exactly. When that comes within `window`, the step is the window: flows
+    that end in it keep their rate until then, and the others share what those leave free on average, so that every link
+    moves at most its capacity x window. Which end in it is told from `rate` when that is `stale`, the average of the
+    window before and 0 for flows that begin, and from fair shares otherwise.
+
+    Returns the step's seconds (inf when nothing flows), whether it is a window, and how often rates were computed.
+    """
+    remaining, rate = progress
+    solves = 0
+    first = _span(progress)[0] if stale else np.inf
+    if first >= window:
+        for flow in range(rate.shape[0]):
+            rate[flow] = RISING if remaining[flow] >= 0.0 else 0.0
+        fill(fabric, routes, rate, np.zeros(fabric.capacity.shape[0]))
+        first, solves = _span(progress)[0], 1
+        if first >= window:
+            return first, False, 1
+    by_segment = np.zeros(fabric.segments.shape[0])
+    for flow in range(rate.shape[0]):
+        if remaining[flow] > rate[flow] * window:
+            rate[flow] = RISING
+        elif remaining[flow] > 0.0:
+            by_segment[routes.head[flow]] += remaining[flow] / window
+            by_segment[routes.tail[flow]] += remaining[flow] / window
+    fill(fabric, routes, rate, over_links(fabric, by_segment))
+    return min(window, _span(progress)[1]), True, solves + 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def drain(progress: Progress, seconds: float, slack: float) -> tuple[Ints, Floats]:
+    """Take what `seconds` at `rate` move from the bytes that remain.
+
+    Returns the flows that end, within `slack` seconds after included, and after how many seconds each did.
+    """
+    remaining, rate = progress
+    ended, found = np.empty(remaining.shape[0], np.int64), 0
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] < 0.0:
+            continue
+        if remaining[flow] > 0.0 and remaining[flow] > rate[flow] * (seconds + slack):
+            remaining[flow] -= rate[flow] * seconds
+        else:
+            ended[found] = flow
+            found += 1
+    ended = ended[:found].copy()
+    after = np.empty(found)
+    for at in range(found):
+        flow = ended[at]
+        needs = remaining[flow] / rate[flow] if remaining[flow] > 0.0 else 0.0
+        after[at] = needs if needs < seconds - slack else seconds
+        remaining[flow] = ENDED
+    return ended, after
+
+
+@njit(cache=True, nogil=True)
+def count_down(counts: Counts, ended: Ints) -> Ints:
+    """Count ended flows in their two groups; returns the groups that reach zero."""
+    done, found = np.empty(2 * ended.shape[0], np.int64), 0
+    for flow in ended:
+        for end in range(2):
+            owner = counts.group[flow, end]
+            if owner >= 0:
+                counts.pending[owner] -= 1
+                if counts.pending[owner] == 0:
+                    done[found] = owner
+                    found += 1
+    return done[:found].copy()
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def look_ahead(
+    fabric: Fabric, routes: FlowRoutes, now: Progress, counts: Counts, later: Progress, completions: Completions,
+    time: float, limit: float, slack: float,
+) -> tuple[float, float, int, int]:  # fmt: skip
+    """Follow completions, one after the other, that end no group, leave some flow, and come before `limit`; at most
+    AHEAD of them.
+
+    `now` and `counts` stay as they are; where the flows will be is left in `later`, who ends in `completions`.
+
+    Returns when the last of them will be, when the next completion is, how many there are, and how many flows end.
+    """
+    remaining, rate = later
+    remaining[:], rate[:] = now.remaining, now.rate
+    left, ended = Counts(counts.group, counts.pending.copy()), completions.flow
+    flows, found, changes = remaining.shape[0], 0, 0
+    while True:
+        first, _, alive = _span(later)
+        begin, awaited = found, time + first + slack >= limit or changes == AHEAD
+        for flow in range(flows):
+            if awaited or remaining[flow] < 0.0:
+                continue
+            if not (remaining[flow] > 0.0 and remaining[flow] > rate[flow] * (first + slack)):
+                ended[found], completions.time[found] = flow, time + first
+                found += 1
+        awaited |= count_down(left, ended[begin:found]).shape[0] > 0
+        if awaited or found - begin == alive:
+            return time, time + first, changes, begin
+        slowest = _pass(later, first, ended[begin:found])
+        refill(fabric, routes, rate, slowest)
+        time += first
+        changes += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _span(progress: Progress) -> tuple[float, float, int]:
+    """Seconds to the first and to the last completion at these rates, inf and 0 without flows; how many flows."""
+    remaining, rate = progress
+    first, last, alive = np.inf, 0.0, 0
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] >= 0.0:
+            seconds = remaining[flow] / rate[flow]
+            first, last = min(first, seconds), max(last, seconds)
+            alive += 1
+    return first, last, alive
+
+
+@njit(cache=True, nogil=True)
+def _pass(progress: Progress, seconds: float, ended: Ints) -> float:
+    """Let so many seconds pass, at whose end some flows end; returns the lowest rate of these."""
+    remaining, rate = progress
+    slowest = np.inf
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] >= 0.0:
+            remaining[flow] -= rate[flow] * seconds
+    for flow in ended:
+        slowest = min(slowest, rate[flow])
+        remaining[flow], rate[flow] = ENDED, 0.0
+    return slowest

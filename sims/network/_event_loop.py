@@ -1,0 +1,268 @@
+"""The event loop of the fluid model, compiled: flows begin, flows end, and the next step is planned.
+
+Its changes are ends of latencies, completions, and ends of coalescing windows. A small network spends more on calls
+than on sums, so everything between two wakes of the simulation is one call. Step 6 of `docs/network.md`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from sims.network._completions import (
+    EARLY,
+    MERGE,
+    SAME_TIME,
+    Counts,
+    Progress,
+    count_by_segment,
+    count_down,
+    drain,
+    look_ahead,
+    lower_bound,
+    plan,
+)
+from sims.network._fair_share import FlowRoutes, index_flows
+from sims.network._flow_state import FlowState, Handle
+from sims.network._routes import Fabric, Floats, Ints
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def begin(
+    held: Handle, time: float, free: float, slack: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats,
+    group: Ints,
+) -> float:  # fmt: skip
+    """Begin flows at `time`, which then wait their latency; returns when something changes next, inf for never.
+
+    `free`, `slack`: see `_pass_latencies`. The flows are loose arrays, as a record costs 2 us more to pass from Python.
+    """
+    fabric, flows = held.fabric, held.state
+    scalars, latent, count = flows.scalars[0], flows.latent, head.shape[0]
+    order = np.arange(count)
+    for at in range(1, count):
+        if latency[at] < latency[at - 1]:
+            order = np.argsort(latency, kind="mergesort")
+            break
+    for at in range(count):
+        place, flow = scalars.pool + at, order[at]
+        latent.time[place], latent.nbytes[place] = time + latency[flow], nbytes[flow]
+        latent.head[place], latent.tail[place], latent.ids[place] = head[flow], tail[flow], scalars.begun + flow
+        latent.group[place, 0], latent.group[place, 1] = group[flow, 0], group[flow, 1]
+    latent.batch[scalars.batches, 0], latent.batch[scalars.batches, 1] = scalars.pool, scalars.pool + count
+    scalars.wakes = min(scalars.wakes, latent.time[scalars.pool])
+    scalars.batches += 1
+    scalars.pool += count
+    scalars.begun += count
+    scalars.asleep += count
+    count_by_segment(head, tail, nbytes, latent.by_segment)
+    if scalars.ahead > 0 and scalars.wakes <= scalars.ahead_time + scalars.ahead_slack:
+        _look_ahead(fabric, flows, scalars.ahead_slack)
+    _pass_latencies(fabric, flows, free, slack)
+    return _next_time(flows)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def run_to(held: Handle, time: float, slack: float, free: float) -> tuple[float, int]:
+    """Let time pass, by `slack` seconds more if something happens then, and up to `free` if no group has ended.
+
+    Returns when something changes next, and how many groups ended, which are in `ended`, some of them again.
+    """
+    fabric, flows = held.fabric, held.state
+    scalars, groups, found = flows.scalars[0], flows.groups, 0
+    upcoming = _next_time(flows)
+    while upcoming <= time + slack:
+        now = min(upcoming, time)
+        while scalars.ends > 0 and groups.time[scalars.ends - 1] <= now + slack:
+            scalars.ends -= 1
+            groups.ended[found] = groups.group[scalars.ends]
+            found += 1
+        if min(scalars.until, max(scalars.wakes, scalars.merge)) <= now + slack:
+            found = _change(fabric, flows, now, slack, found)
+        upcoming = _next_time(flows)
+    if found == 0:
+        _pass_latencies(fabric, flows, free, slack)
+        upcoming = _next_time(flows)
+    return upcoming, found
+
+
+@njit(cache=True, nogil=True)
+def close_gaps(flows: FlowState) -> None:
+    """Move the flows whose latency has not ended to the front."""
+    scalars, latent, kept = flows.scalars[0], flows.latent, 0
+    for number in range(scalars.batches):
+        first = kept
+        for at in range(latent.batch[number, 0], latent.batch[number, 1]):
+            latent.time[kept], latent.nbytes[kept] = latent.time[at], latent.nbytes[at]
+            latent.head[kept], latent.tail[kept], latent.ids[kept] = latent.head[at], latent.tail[at], latent.ids[at]
+            latent.group[kept, 0], latent.group[kept, 1] = latent.group[at, 0], latent.group[at, 1]
+            kept += 1
+        latent.batch[number, 0], latent.batch[number, 1] = first, kept
+    scalars.pool = kept
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _pass_latencies(fabric: Fabric, flows: FlowState, free: float, slack: float) -> None:
+    """Let latencies end before anything else happens, of few flows: the simulation need not wake for them.
+
+    Nothing begins before `free`, the time of the simulation's next event. What ends is kept clear of by more than
+    rounding: its group would be told too early.
+    """
+    scalars = flows.scalars[0]
+    while scalars.bound == 0.0 and scalars.wakes + slack < min(free, scalars.until * (1.0 - SAME_TIME)):
+        ended = _change(fabric, flows, scalars.wakes, slack, 0)
+        assert ended == 0
+
+
+@njit(cache=True, nogil=True)
+def _next_time(flows: FlowState) -> float:
+    scalars = flows.scalars[0]
+    change = flows.groups.time[scalars.ends - 1] if scalars.ends > 0 else scalars.until
+    upcoming: float = min(change, max(scalars.wakes, scalars.merge))
+    return upcoming
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _change(fabric: Fabric, flows: FlowState, now: float, slack: float, found: int) -> int:
+    """End and begin flows, and plan the next step; returns how many groups of `ended` are filled then."""
+    scalars = flows.scalars[0]
+    if scalars.ahead > 0:  # what was looked ahead is the present
+        scalars.front, scalars.began = 1 - scalars.front, scalars.ahead_time
+        scalars.solves += scalars.ahead
+    found = _settle(flows, now, slack, found)
+    begun = scalars.wakes <= now + slack
+    while scalars.wakes <= now + slack:
+        _activate(flows, now + slack)
+    scalars.began, scalars.ends = now, 0
+    _plan(fabric, flows, now, begun, slack)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _present(flows: FlowState) -> tuple[FlowRoutes, Progress]:
+    """The flows that drain as kernels take them, indexed by segment."""
+    scalars, draining = flows.scalars[0], flows.draining
+    places, front = scalars.places, scalars.front
+    routes = FlowRoutes(draining.head[:places], draining.tail[:places], draining.start, draining.member)
+    if not scalars.indexed:
+        index_flows(routes)
+        scalars.indexed = True
+    return routes, Progress(draining.remaining[front, :places], draining.rate[front, :places])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
+    """End what is through at `now`. Gaps are closed once they are a quarter of the places."""
+    scalars, draining = flows.scalars[0], flows.draining
+    places, ahead = scalars.places, flows.ahead.flow[: scalars.ahead_flows]
+    remaining, rate = draining.remaining[scalars.front], draining.rate[scalars.front]
+    counts = Counts(draining.group, flows.groups.pending)
+    count_down(counts, ahead)  # they end no group
+    ended, after = drain(Progress(remaining[:places], rate[:places]), now - scalars.began, slack)
+    if flows.finish.shape[0] > 0:
+        for at in range(ahead.shape[0]):
+            flows.finish[draining.ids[ahead[at]]] = flows.ahead.time[at]
+        for at in range(ended.shape[0]):
+            flows.finish[draining.ids[ended[at]]] = scalars.began + after[at]
+    for owner in count_down(counts, ended):
+        flows.groups.ended[found] = owner
+        found += 1
+    scalars.alive -= ahead.shape[0] + ended.shape[0]
+    scalars.ahead_flows = scalars.ahead = 0
+    if 4 * (places - scalars.alive) > places:
+        head, tail, ids, group, kept = draining.head, draining.tail, draining.ids, draining.group, 0
+        for flow in range(places):
+            if remaining[flow] >= 0.0:
+                head[kept], tail[kept], ids[kept] = head[flow], tail[flow], ids[flow]
+                remaining[kept], rate[kept] = remaining[flow], rate[flow]
+                group[kept, 0], group[kept, 1] = group[flow, 0], group[flow, 1]
+                kept += 1
+        scalars.places, scalars.indexed = kept, False
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _activate(flows: FlowState, until: float) -> None:
+    """Put the flows of the first batch to wake, those whose latency ends by `until`, behind the ones that drain."""
+    scalars, latent, draining, first = flows.scalars[0], flows.latent, flows.draining, 0
+    batch = latent.batch
+    for other in range(1, scalars.batches):
+        if latent.time[batch[other, 0]] < latent.time[batch[first, 0]]:
+            first = other
+    at, end = batch[first, 0], batch[first, 1]
+    while at < end and latent.time[at] <= until:
+        place = scalars.places
+        draining.head[place], draining.tail[place] = latent.head[at], latent.tail[at]
+        draining.ids[place] = latent.ids[at]
+        draining.remaining[scalars.front, place], draining.rate[scalars.front, place] = latent.nbytes[at], 0.0
+        draining.group[place, 0], draining.group[place, 1] = latent.group[at, 0], latent.group[at, 1]
+        latent.by_segment[latent.head[at]] -= latent.nbytes[at]
+        latent.by_segment[latent.tail[at]] -= latent.nbytes[at]
+        scalars.places += 1
+        at += 1
+    woken = at - batch[first, 0]
+    scalars.alive, scalars.asleep, scalars.indexed = scalars.alive + woken, scalars.asleep - woken, False
+    batch[first, 0] = at
+    if at == end:
+        batch[first : scalars.batches - 1] = batch[first + 1 : scalars.batches].copy()
+        scalars.batches -= 1
+    if scalars.batches == 0:
+        scalars.pool = 0
+    scalars.wakes = np.inf
+    for other in range(scalars.batches):
+        scalars.wakes = min(scalars.wakes, latent.time[batch[other, 0]])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: float) -> None:
+    """Rates for the step that begins now, and how long it is."""
+    scalars = flows.scalars[0]
+    routes, progress = _present(flows)
+    if begun:
+        crowded = scalars.share > 0.0 and scalars.alive + scalars.asleep > scalars.exact_flows
+        left = progress.remaining
+        scalars.bound = lower_bound(fabric, routes.head, routes.tail, left, flows.latent.by_segment) if crowded else 0.0
+    window = scalars.share * min(scalars.bound, EARLY * now)
+    step, stale, solves = plan(fabric, routes, progress, window, scalars.stale)
+    scalars.stale, scalars.until, scalars.merge = stale, now + step, now + MERGE * window
+    scalars.solves += solves
+    if stale:
+        if window > scalars.widest or (window == scalars.widest and scalars.bound > scalars.widest_bound):
+            scalars.widest, scalars.widest_bound = window, scalars.bound
+        _note_ends(flows, progress, step, now)
+    elif scalars.bound == 0.0:
+        _look_ahead(fabric, flows, slack)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _look_ahead(fabric: Fabric, flows: FlowState, slack: float) -> None:
+    """Follow what drains up to the next change that somebody waits for, or that something else begins at."""
+    scalars, draining, behind = flows.scalars[0], flows.draining, 1 - flows.scalars[0].front
+    routes, progress = _present(flows)
+    places = scalars.places
+    later = Progress(draining.remaining[behind, :places], draining.rate[behind, :places])
+    counts = Counts(draining.group, flows.groups.pending)
+    scalars.ahead_time, scalars.until, scalars.ahead, scalars.ahead_flows = look_ahead(
+        fabric, routes, progress, counts, later, flows.ahead, scalars.began, scalars.wakes, slack
+    )
+    scalars.ahead_slack = slack
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _note_ends(flows: FlowState, progress: Progress, step: float, now: float) -> None:
+    """Note the groups whose last flows end before the end of a window, the first one last."""
+    remaining, rate = progress
+    pending, group = flows.groups.pending, flows.draining.group
+    seen, last = np.zeros(pending.shape[0], np.int64), np.zeros(pending.shape[0])
+    for flow in range(remaining.shape[0]):
+        if remaining[flow] >= 0.0 and remaining[flow] < rate[flow] * step:
+            for end in range(2):
+                owner = group[flow, end]
+                if owner >= 0:
+                    seen[owner] += 1
+                    last[owner] = max(last[owner], remaining[flow] / rate[flow])
+    found = np.flatnonzero((seen > 0) & (seen == pending))
+    order = np.argsort(-last[found], kind="mergesort")
+    scalars = flows.scalars[0]
+    scalars.ends = found.shape[0]
+    for at in range(scalars.ends):
+        flows.groups.group[at], flows.groups.time[at] = found[order[at]], now + last[found[order[at]]]

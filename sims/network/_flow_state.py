@@ -1,0 +1,196 @@
+"""The state of the flows in flight: records of arrays with room for more, and one pointer to all of them.
+
+Compiled code takes these records; Python makes them longer (`with_...`). Step 6 of `docs/network.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numba.core import types
+from numba.experimental import structref
+
+from sims.network._completions import Completions
+from sims.network._routes import Fabric, Floats, Ints
+
+ROOM = 256
+"""Places for flows, and for batches of them, from the start."""
+
+SCALARS = np.dtype([
+    ("places", np.int64), ("alive", np.int64),  # of flows that drain: places taken, and flows there
+    ("pool", np.int64), ("batches", np.int64), ("asleep", np.int64),  # of latencies: places and batches taken, flows
+    ("begun", np.int64), ("solves", np.int64),  # flows so far, and how often rates were computed
+    ("front", np.int64),  # the row of `remaining` and `rate` that is true at `began`
+    ("ahead", np.int64), ("ahead_flows", np.int64),  # completions looked ahead, and flows that end in them
+    ("ends", np.int64),  # groups that end within the step, in `end_group`, the first one last
+    ("exact_flows", np.int64), ("indexed", np.bool_), ("stale", np.bool_),
+    ("share", np.float64), ("bound", np.float64),  # of the lower bound that a window is; the bound, 0 for exact steps
+    ("began", np.float64), ("until", np.float64), ("merge", np.float64),  # the step; when flows begin at the earliest
+    ("wakes", np.float64),  # when the next latency ends
+    ("ahead_time", np.float64), ("ahead_slack", np.float64),  # when the completions looked ahead are over
+    ("widest", np.float64), ("widest_bound", np.float64),  # longest window, and the lower bound that it is a share of
+])  # fmt: skip
+
+
+class Draining(NamedTuple):
+    """Flows that drain, in the first `places`; one that has ended leaves a gap for a while.
+
+    Attributes:
+        head, tail, ids: int32 [places], segments of the route, and numbers of the flows as they began.
+        group: int32 [places, 2], the groups that count a flow, -1 for none.
+        remaining, rate: float64 [2, places], now and after the completions looked ahead.
+        start, member: the flows by segment, where `indexed`; see `_fair_share.FlowRoutes`.
+    """
+
+    head: Ints
+    tail: Ints
+    ids: Ints
+    group: Ints
+    remaining: Floats
+    rate: Floats
+    start: Ints
+    member: Ints
+
+
+class Latent(NamedTuple):
+    """Flows whose latency has not ended, batch by batch, each batch by time.
+
+    Attributes:
+        time: float64 [pool], when the latency ends.
+        nbytes, head, tail, ids, group: [pool], as of `Draining`.
+        batch: int64 [batches, 2], where each begins and ends in the others.
+        by_segment: float64 [segments], bytes of these flows.
+    """
+
+    time: Floats
+    nbytes: Floats
+    head: Ints
+    tail: Ints
+    ids: Ints
+    group: Ints
+    batch: Ints
+    by_segment: Floats
+
+
+class GroupEnds(NamedTuple):
+    """Groups of flows, and those that end.
+
+    Attributes:
+        pending: int64 [groups], flows that each group waits for.
+        time, group: float64 and int64 [groups], those that end within a window.
+        ended: int64 [2 x groups], what `run_to` returns.
+    """
+
+    pending: Ints
+    time: Floats
+    group: Ints
+    ended: Ints
+
+
+class FlowState(NamedTuple):
+    """All flows in flight.
+
+    Attributes:
+        scalars: SCALARS [1].
+        ahead: [places], flows that end in completions looked ahead, and when.
+        finish: float64 [flows], when each ended; empty when not recorded.
+    """
+
+    scalars: np.ndarray
+    draining: Draining
+    latent: Latent
+    groups: GroupEnds
+    ahead: Completions
+    finish: Floats
+
+
+@structref.register
+class _HandleType(types.StructRef):  # type: ignore[misc]
+    """What compiled code takes a `Handle` for."""
+
+
+class Handle(structref.StructRefProxy):  # type: ignore[misc]
+    """A fabric and the flows over it behind one pointer: to pass their arrays takes longer than many a step."""
+
+    fabric: Fabric
+    state: FlowState
+
+
+structref.define_constructor(Handle, _HandleType, ["fabric", "state"])
+structref.define_boxing(_HandleType, Handle)
+
+
+@njit(cache=True)
+def handle(fabric: Fabric, state: FlowState) -> Handle:
+    """A handle of these arrays; those that replace them need another."""
+    return Handle(fabric, state)
+
+
+def empty() -> FlowState:
+    """No flows, no groups, room for none."""
+    ints, numbers, floats, pairs = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0), np.empty((0, 2), np.int32)
+    scalars = np.zeros(1, SCALARS)
+    scalars["until"] = scalars["wakes"] = np.inf
+    return FlowState(
+        scalars, Draining(ints, ints, ints, pairs, np.empty((2, 0)), np.empty((2, 0)), numbers, ints),
+        Latent(floats, floats, ints, ints, ints, pairs, np.empty((0, 2), np.int64), floats),
+        GroupEnds(numbers, floats, numbers, numbers), Completions(numbers, floats), floats,
+    )  # fmt: skip
+
+
+def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
+    """With groups counted down in `pending`, which begins as the array before it."""
+    _, time, group, ended = state.groups
+    size = len(pending)
+    groups = GroupEnds(pending, _longer(time, size), _longer(group, size), _longer(ended, 2 * size))
+    return state._replace(groups=groups)
+
+
+def with_segments(state: FlowState, segments: int) -> FlowState:
+    """For a table of so many segments, which has grown."""
+    state.scalars["indexed"] = False
+    draining = state.draining._replace(start=np.zeros(segments + 1, np.int64))
+    latent = state.latent._replace(by_segment=_longer(state.latent.by_segment, segments))
+    return state._replace(draining=draining, latent=latent)
+
+
+def with_draining(state: FlowState, flows: int) -> FlowState:
+    """With places for `flows` that drain, and half as many more."""
+    if flows <= len(state.draining.head):
+        return state
+    room, draining = flows + flows // 2 + ROOM, state.draining
+    grown: dict[str, Any] = {name: _longer(getattr(draining, name), room) for name in ("head", "tail", "ids", "group")}
+    grown |= {name: _longer(getattr(draining, name).T, room).T.copy() for name in ("remaining", "rate")}
+    state.scalars["indexed"] = False
+    return state._replace(
+        draining=draining._replace(member=np.empty(4 * room, np.int32), **grown),
+        ahead=Completions(*(_longer(array, room) for array in state.ahead)),
+    )  # fmt: skip
+
+
+def with_latent(state: FlowState, flows: int) -> FlowState:
+    """With twice the places for `flows` whose latency has not ended."""
+    names = ("time", "nbytes", "head", "tail", "ids", "group")
+    grown = {name: _longer(getattr(state.latent, name), 2 * flows + ROOM) for name in names}
+    return state._replace(latent=state.latent._replace(**grown))
+
+
+def with_batches(state: FlowState, batches: int) -> FlowState:
+    """With places for `batches` whose latency has not ended, twice as many when they are full."""
+    if batches <= len(state.latent.batch):
+        return state
+    return state._replace(latent=state.latent._replace(batch=_longer(state.latent.batch, 2 * batches + ROOM)))
+
+
+def with_finish(state: FlowState, flows: int) -> FlowState:
+    """With room for the times at which `flows` end, and twice as many when that is full; new ones are nan."""
+    if flows <= len(state.finish):
+        return state
+    return state._replace(finish=np.append(state.finish, np.full(2 * flows - len(state.finish), np.nan)))
+
+
+def _longer(array: np.ndarray, size: int) -> np.ndarray:
+    """The array with its first axis lengthened to `size`; what is new is zero."""
+    return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
