@@ -57,11 +57,10 @@ def main() -> None:
             record(replace(config, cluster=name))
             full = time.process_time() - start
             point = best(lambda r=replay, c=cluster: r.time(c), options.repeat)  # type: ignore[misc]
-            run = replay.run(cluster)
-            run.run()
-            print(
-                f"{method:<18}{name:<32}{full:>9.2f}s{1e3 * point:>8.1f}ms{run.flights.network.solves:>9}", flush=True
-            )
+            simulator = replay.simulator(cluster)
+            simulator.run()
+            solves = simulator.flights.network.solves
+            print(f"{method:<18}{name:<32}{full:>9.2f}s{1e3 * point:>8.1f}ms{solves:>9}", flush=True)
 
 
 if __name__ == "__main__":

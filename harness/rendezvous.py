@@ -48,10 +48,16 @@ class Meeting:
 
 
 class Rendezvous:
-    """Where the ranks of one run meet."""
+    """Where the ranks of one run meet.
 
-    def __init__(self, size: int) -> None:
+    Args:
+        attendance_only: only note who has arrived: what the ranks bring is not compared, and every answer is None. For
+            effects without numbers that were compared when they were recorded.
+    """
+
+    def __init__(self, size: int, *, attendance_only: bool = False) -> None:
         self.size = size
+        self._attendance_only = attendance_only
         self._meetings: deque[Meeting] = deque()
         self._first = 0  # sequence number of _meetings[0]
         self._issued = [0] * size
@@ -72,12 +78,9 @@ class Rendezvous:
         while sequence >= self._first + len(self._meetings):
             self._meetings.append(Meeting(self._everyone))
         meeting = self._meetings[sequence - self._first]
-        if meeting.effects:
-            other = next(iter(meeting.effects))
-            _agree(other, meeting.effects[other], rank, effect)
-        meeting.effects[rank] = effect
+        self._arrive(meeting, rank, effect)
         if meeting.complete:
-            meeting.answers = _answers(meeting)
+            meeting.answers = self._answers(meeting)
             while self._meetings and self._meetings[0].complete:
                 self._meetings.popleft()
                 self._first += 1
@@ -88,16 +91,23 @@ class Rendezvous:
         mine, theirs = (self._sends, self._recvs) if isinstance(effect, Send) else (self._recvs, self._sends)
         if theirs[pair]:
             meeting = theirs[pair].popleft()
-            other = next(iter(meeting.effects))
-            _agree(other, meeting.effects[other], rank, effect)
         else:
             meeting = Meeting(pair)
             mine[pair].append(meeting)
-        meeting.effects[rank] = effect
+        self._arrive(meeting, rank, effect)
         if meeting.complete:
-            send = next(e for e in meeting.effects.values() if isinstance(e, Send))
-            meeting.answers = {pair[0]: None, pair[1]: send.tensor.clone()}
+            meeting.answers = self._answers(meeting)
         return meeting
+
+    def _arrive(self, meeting: Meeting, rank: int, effect: Effect) -> None:
+        """Note a rank's effect, which must agree with those that are there."""
+        if meeting.effects and not self._attendance_only:
+            other = next(iter(meeting.effects))
+            _agree(other, meeting.effects[other], rank, effect)
+        meeting.effects[rank] = effect
+
+    def _answers(self, meeting: Meeting) -> dict[int, Any]:
+        return dict.fromkeys(meeting.expected) if self._attendance_only else _answers(meeting)
 
     def explain(self, finished: set[int]) -> str:
         """Why nothing moves: who waits for what, and who is missing."""
@@ -128,6 +138,8 @@ def _agree(rank_a: int, a: Effect, rank_b: int, b: Effect) -> None:
 def _answers(meeting: Meeting) -> dict[int, Any]:
     effects = [meeting.effects[rank] for rank in meeting.expected]
     first = effects[0]
+    if isinstance(first, Send):
+        return dict(zip(meeting.expected, (None, first.tensor.clone()), strict=True))
     if isinstance(first, AllToAll):
         return dict(enumerate(deal(cast("list[AllToAll]", effects))))
     if isinstance(first, AllReduce):

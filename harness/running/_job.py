@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from harness.config import RunConfig
 from harness.errors import InputError
 from harness.graphs import Totals
 from harness.methods.base import Method
+from harness.rank import Rank
 from harness.running._rates import Rates
 from harness.running.results import RankEpoch
 
@@ -49,6 +50,14 @@ class Spare(Protocol):
         Raises:
             HaloscopeError: the process ended, or `deadline` (of `time.monotonic`) has passed.
         """
+        ...
+
+
+class Epochs(Protocol):
+    """Who may stand in for the epochs of a method that repeats itself (`Facts.repeats`), where there are no numbers."""
+
+    async def epoch(self, rank: Rank, compute: Callable[[], Coroutine[Any, Any, Tensor]]) -> Tensor:
+        """The loss of one epoch, which `compute` runs."""
         ...
 
 
@@ -91,6 +100,7 @@ class Job:
     parts: PartSource
     progress: Progress | None = None  # called on rank 0 after every epoch
     rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
+    epochs: Epochs | None = None  # runs the method's epochs; None is the method itself
     spare: Spare | None = None  # rank 0's process that evaluates, where the config asks for one
     checkpoints: Checkpoints | None = None  # where to keep them, if they are kept
     data: str = ""  # key of graph and partition, by which a checkpoint knows its own

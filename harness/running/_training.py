@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,7 +44,8 @@ async def train(rank: Rank, job: Job) -> RankResult:
         rank.traffic.take()
         rank.clock.begin_epoch()
         model.train()
-        loss = await method.epoch(rank, part, model, run.state, carried.memory, carried.optimizer)
+        compute = partial(method.epoch, rank, part, model, run.state, carried.memory, carried.optimizer)
+        loss = await (compute() if job.epochs is None else job.epochs.epoch(rank, compute))
         seconds = rank.clock.end_epoch()
         record = _record(rank, epoch, loss, part, seconds)
         if run.judge is not None and evaluation.due(epoch, config):

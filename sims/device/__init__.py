@@ -8,7 +8,7 @@ from sims.device._memory import Fullest, LiveMemory, fullest
 from sims.device._operators import Operator
 from sims.device._profile import CLASSES, STRENGTH, DeviceProfile, load_device, save_device
 from sims.device._shapes import Call, ShapeMemory, tensors_of
-from sims.device._work import Work
+from sims.device._work import UNKNOWN, Work
 
 __all__ = [
     "CLASSES",
@@ -20,6 +20,7 @@ __all__ = [
     "OperatorCost",
     "STRENGTH",
     "ShapeMemory",
+    "UNKNOWN",
     "Work",
     "fit",
     "fullest",

@@ -52,13 +52,13 @@ class LiveMemory:
         peak: most bytes so far.
         at_peak: contributor -> bytes when the peak was reached.
         setup_peak: most bytes before the first epoch.
-        known: the rank does what it did before, or did elsewhere, and has no tensors for it: no peak is looked for.
+        played: what the rank does is played from a recording, without tensors: no peak is looked for.
     """
 
     def __init__(self) -> None:
         self.live = self.peak = self.setup_peak = 0
         self.at_peak = dict.fromkeys(CONTRIBUTORS, 0)
-        self.known = False
+        self.played = False
         self._phase = "features"  # what floating-point tensors that are made now count under
         self._by_label = dict.fromkeys(CONTRIBUTORS, 0)
         self._known: dict[int, _Watch] = {}
@@ -134,7 +134,7 @@ class LiveMemory:
         return "optimizer" if of_state and not inside and self._phase == "gradients" else self._phase
 
     def _mark(self, tensors: Iterable[Tensor], label: str) -> None:
-        if self.known:
+        if self.played:
             return
         for tensor in tensors:
             storage = tensor.untyped_storage()
@@ -159,7 +159,7 @@ class LiveMemory:
     def _add(self, label: str, nbytes: int) -> None:
         self.live += nbytes
         self._by_label[label] += nbytes
-        if self.live > self.peak and not self.known:
+        if self.live > self.peak and not self.played:
             self.peak = self.live
             self.at_peak = self._by_label.copy()
 

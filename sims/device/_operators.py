@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, strided
 from torch._ops import OpOverload
 
-from sims.device._work import FREE, Work
+from sims.device._work import FREE, UNKNOWN, Work
 
 
 def _names(text: str) -> frozenset[str]:
@@ -111,7 +111,7 @@ class Operator:
         arguments = [a.name for a in schema.arguments]
         self._bits = arguments.index("bits") if "bits" in arguments and self.name in CODECS else None
         self.kind = self._kind(func, "foreach" in schema.name)
-        self.known = self.kind != "unknown"
+        self.known = self.kind != UNKNOWN
 
     def _kind(self, func: OpOverload, foreach: bool) -> str:
         tables = (
@@ -122,7 +122,7 @@ class Operator:
         for table, kind in tables:
             if self.name in table:
                 return kind
-        return "elementwise" if foreach or torch.Tag.pointwise in func.tags else "unknown"
+        return "elementwise" if foreach or torch.Tag.pointwise in func.tags else UNKNOWN
 
     def bits(self, args: Any) -> int:
         """Bits per element of a codec call, 0 for everything else."""
@@ -160,8 +160,6 @@ class Operator:
                 return Work("reduction", read * levels + wrote, fresh=fresh)
             case "write":
                 return Work("elementwise", wrote, fresh=fresh)
-            case "unknown":
-                return Work("elementwise", read + wrote, fresh=fresh)
             case kind:
                 return Work(kind, read + wrote, fresh=fresh)
 

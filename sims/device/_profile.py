@@ -16,7 +16,7 @@ from harness.errors import InputError
 from sims import units
 from sims.device._costs import OperatorCost, read_costs
 from sims.device._work import FREE as FREE
-from sims.device._work import Work as Work
+from sims.device._work import UNKNOWN, Work
 from sims.units import Quantity, Table
 
 DEVICES = Path(__file__).with_name("presets")
@@ -114,7 +114,8 @@ class DeviceProfile:
             return total + work.entries * self.spmm_cost(work.width) + work.nbytes / self.bandwidth["elementwise"].value
         if work.kind == "codec":
             return total + work.nbytes / self.codec_rate(work.bits)
-        return total + work.nbytes / self.bandwidth[work.kind].value
+        kind = "elementwise" if work.kind == UNKNOWN else work.kind
+        return total + work.nbytes / self.bandwidth[kind].value
 
     def spmm_cost(self, width: int) -> float:
         """Seconds per stored entry and column at this width."""

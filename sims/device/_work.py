@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UNKNOWN = "unknown"
+"""The kind of an operator that is in no table; it is priced by its bytes, as elementwise."""
+
 
 @dataclass(frozen=True)
 class Work:
     """How much one operator does.
 
     Attributes:
-        kind: a member of `_profile.CLASSES`, or "free": a view or an empty tensor.
+        kind: a member of `_profile.CLASSES`, "free" (a view or an empty tensor), or UNKNOWN.
         nbytes: bytes read and written; for codec those of the uncoded rows, for spmm those written.
         flops: multiplications and additions (gemm).
         entries: stored entries times columns (spmm).

@@ -4,14 +4,16 @@ Knows clusters, devices, network and transports; who wants to look on implements
 """
 
 from sims.engine._clock import SimClock
-from sims.engine._driver import Run, Simulation, simulate
+from sims.engine._driver import Simulation, Simulator, simulate
 from sims.engine._ledger import Ledger, Prices
+from sims.engine._observer import Observer
 
 __all__ = [
     "Ledger",
+    "Observer",
     "Prices",
-    "Run",
     "SimClock",
     "Simulation",
+    "Simulator",
     "simulate",
 ]

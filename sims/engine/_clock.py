@@ -8,9 +8,9 @@ the driver when it is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 
@@ -18,9 +18,6 @@ from harness.errors import ProgramError
 from harness.rank import COMPONENTS
 from sims.device import LiveMemory
 from sims.engine._cores import Cores
-
-if TYPE_CHECKING:
-    from sims.replay import Track
 
 NEGLIGIBLE = 1e-12
 """A share of a stretch that may be left over by rounding."""
@@ -32,13 +29,13 @@ class SimClock:
     Args:
         launch_s: host seconds of every operator, beside the device's; 0 where the device launches for itself.
         overlap: how much longer compute takes while an effect of this rank is in flight.
-        pace: answers the factor on the next stretch of compute (see `sims.cluster`); None is always 1.
+        pace: returns the factor on the next stretch of compute (see `sims.cluster`); None is always 1.
         cores: what the rank shares with others; None where it has its own.
+        epoch_began, epoch_ended: the rank's listeners to those hooks (see `Observer`).
 
     Attributes:
         paused: nothing is booked (evaluation).
         kind: the component that compute is booked under now.
-        track: notes where epochs begin and end; None where nothing is recorded.
     """
 
     def __init__(
@@ -50,10 +47,13 @@ class SimClock:
         overlap: float = 1.0,
         pace: Callable[[], float] | None = None,
         cores: Cores | None = None,
+        epoch_began: Sequence[Callable[[float], None]] = (),
+        epoch_ended: Sequence[Callable[[dict[str, float]], None]] = (),
     ) -> None:
         self.env, self.memory = env, memory
         self.paused, self.kind = False, "compute"
         self._launch_s, self._overlap, self._pace, self._cores = launch_s, overlap, pace, cores
+        self._epoch_began, self._epoch_ended = epoch_began, epoch_ended
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden = 0.0
         self._device: dict[str, float] = {}  # of the open stretch: component -> seconds of the device
@@ -64,15 +64,14 @@ class SimClock:
         self._busy_since: float | None = None
         self._in_flight = 0
         self._landed: simpy.Event | None = None
-        self.track: Track | None = None
 
     # -- for programs ----------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
         """Start an epoch at zero. Compute that was charged before still passes, outside the epoch."""
         self._close_stretch()
-        if self.track is not None:
-            self.track.begin_epoch()
+        for tell in self._epoch_began:
+            tell(self.env.now)
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden = 0.0
         self.memory.begin_epoch()
@@ -80,9 +79,10 @@ class SimClock:
     def end_epoch(self) -> dict[str, float]:
         """Seconds by component since `begin_epoch`, their sum `epoch`, and `hidden` beside it."""
         self._close_stretch()
-        if self.track is not None:
-            self.track.end_epoch()
-        return {**self._booked, "hidden": self._hidden, "epoch": sum(self._booked.values())}
+        seconds = {**self._booked, "hidden": self._hidden, "epoch": sum(self._booked.values())}
+        for tell in self._epoch_ended:
+            tell(seconds)
+        return seconds
 
     @contextmanager
     def span(self, kind: str) -> Iterator[None]:
@@ -126,7 +126,7 @@ class SimClock:
         return pending
 
     def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, float]:
-        """Let compute pass; answers by what factor effects in flight or busy cores slowed it, and books that."""
+        """Let compute pass; returns by what factor effects in flight or busy cores slowed it, and books that."""
         begin = self._busy_since = self.env.now
         total = left = sum(pending.values())
         if self._in_flight and self._overlap > 1:
@@ -153,12 +153,12 @@ class SimClock:
         return self.env.timeout(seconds) if self._cores is None else self._cores.job(seconds)
 
     def take_off(self) -> float:
-        """An effect of this rank begins its flight; answers `busy`."""
+        """An effect of this rank begins its flight; returns `busy`."""
         self._in_flight += 1
         return self.busy()
 
     def land(self) -> float:
-        """An effect of this rank has ended its flight; answers `busy`."""
+        """An effect of this rank has ended its flight; returns `busy`."""
         self._in_flight -= 1
         if not self._in_flight and self._landed is not None:
             self._landed.succeed()

@@ -37,7 +37,7 @@ class Cores:
         return event
 
     def leave(self, event: simpy.Event) -> float:
-        """Take a job away before its end; answers the seconds of work that it had left."""
+        """Take a job away before its end; returns the seconds of work that it had left."""
         self._advance()
         at = next(at for at, (*_, other) in enumerate(self._ends) if other is event)
         end = self._ends.pop(at)[0]

@@ -8,10 +8,10 @@ driver, times from `sims.transport`; neither depends on the other.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import simpy
@@ -20,21 +20,20 @@ from simpy.core import EmptySchedule
 from harness.effects import Effect, Handle, HostCopy, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
+from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
 from sims.cluster import Cluster, Placement, Stragglers, place
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores
-from sims.engine._flights import Flights, OnSpan, Waits
+from sims.engine._flights import Flights, Waits
 from sims.engine._ledger import Ledger, Prices
-
-if TYPE_CHECKING:
-    from sims.replay import Recorder, Repeats, Track
+from sims.engine._observer import Observer, listeners, listeners_of
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulated run answers.
+    """What a simulated run returns.
 
     Attributes:
         results: the programs' return values in rank order.
@@ -77,9 +76,7 @@ def simulate(
     debug: bool = True,
     shapes_only: bool = False,
     stragglers: Stragglers | None = None,
-    on_span: OnSpan | None = None,
-    recorder: Recorder | None = None,
-    repeats: Repeats | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Simulation:
     """Run `program` on `size` ranks of a modelled cluster.
 
@@ -87,9 +84,7 @@ def simulate(
         seed, deterministic, debug: as for `harness.rank.Rank`.
         shapes_only: ranks live on the meta device.
         stragglers: instead of the cluster's own; jitter is drawn from `seed`.
-        on_span: called with every stretch of compute and every exchange; see `_flights.OnSpan`.
-        recorder: collects what the ranks do, for `sims.replay`.
-        repeats: whose method `program` runs, where its epochs repeat.
+        observers: who looks on.
 
     Raises:
         InputError: more ranks than the cluster takes, a bad device profile, or stragglers that are not there.
@@ -98,23 +93,20 @@ def simulate(
     """
     placement, slow = place(cluster, size), stragglers or cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
-    run = Run(placement, on_span, shapes_only)
+    simulator = Simulator(placement, shapes_only=shapes_only, observers=observers)
     device = "meta" if shapes_only else "cpu"
     for index in range(size):
-        clock = run.add_clock(slow.pace(index, int(placement.host[index]), random_key(seed, index, 0, -1, "jitter")))
+        jitter = random_key(seed, index, 0, -1, "jitter")
+        clock = simulator.add_clock(slow.pace(index, int(placement.host[index]), jitter))
         rank = Rank(
             index, size, seed=seed, device=device, clock=clock, deterministic=deterministic, debug=debug
         )  # fmt: skip
-        run.steppers.append(Stepper(rank, program))
-        if repeats is not None:
-            repeats.add(run.ledgers[index], clock)
-        if recorder is not None:
-            run.record(index, recorder.tracks[index])
-    return run.run()
+        simulator.steppers.append(Stepper(rank, program))
+    return simulator.run()
 
 
-class Steps(Protocol):
-    """What a run steps: a program (`harness.trampoline.Stepper`), or a recording of one."""
+class Steppable(Protocol):
+    """What stands for a rank: a program (`harness.trampoline.Stepper`), or a recording of one."""
 
     def step(self, answer: Any = None) -> Effect | Finished:
         """Go on with `answer` to the next effect, or to the end."""
@@ -125,51 +117,65 @@ class Steps(Protocol):
         ...
 
 
-class Run:
-    """All ranks of one simulation. `simulate` fills it with programs, `sims.replay` with what programs once did."""
+class Simulator:
+    """All ranks of one simulation. `simulate` fills it with programs, `sims.replay` with what programs once did.
+
+    Args:
+        shapes_only: ranks live on the meta device.
+        device: loads a device's profile by name.
+        rendezvous: matches the ranks' effects; None is one that computes what they receive.
+        observers: who looks on.
+    """
 
     def __init__(
         self,
         placement: Placement,
-        on_span: OnSpan | None,
-        shapes_only: bool,
+        *,
+        shapes_only: bool = False,
         device: Callable[[str], DeviceProfile] = load_device,
+        rendezvous: Rendezvous | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
-        self.placement, self.on_span = placement, on_span
+        self.placement, self.observers = placement, observers
         loaded = {name: device(name) for name in dict.fromkeys(placement.profile_of)}
         self.profiles = [loaded[name] for name in placement.profile_of]
         self.env = simpy.Environment()
-        self.steppers: list[Steps] = []
-        self.tracks: dict[int, Track] = {}
+        self.steppers: list[Steppable] = []
         self.clocks: list[SimClock] = []
         self.memories: list[LiveMemory] = []
         self.ledgers: list[Ledger] = []
         self.flights = Flights(
-            self.env, placement, self.profiles, self.clocks, self.memories, self._guarded, on_span
+            self.env, placement, self.profiles, self.clocks, self.memories, self._guarded,
+            rendezvous or Rendezvous(placement.size), observers,
         )  # fmt: skip
         self.results: dict[int, Any] = {}
         self.failure: BaseException | None = None
         self._prices: dict[str, Prices] = {}
         self._cores: dict[int, Cores] = {}
         self._shapes = ShapeMemory() if shapes_only else None
+        self._issued = listeners(observers, Observer.issued)
+        self._computed = listeners(observers, Observer.computed)
 
     def add_clock(self, pace: Callable[[], float] | None) -> SimClock:
         """Clock, memory and ledger of the next rank."""
         memory, rank = LiveMemory(), len(self.clocks)
         profile = self.profiles[rank]
         overlap, cores = profile.slowdown("compute"), self._cores_of(rank)
-        clock = SimClock(self.env, memory, launch_s=profile.host_launch, overlap=overlap, pace=pace, cores=cores)
+        clock = SimClock(
+            self.env, memory, launch_s=profile.host_launch, overlap=overlap, pace=pace, cores=cores,
+            epoch_began=listeners_of(rank, self.observers, Observer.epoch_began),
+            epoch_ended=listeners_of(rank, self.observers, Observer.epoch_ended),
+        )  # fmt: skip
         key = self.placement.profile_of[rank]
         if key not in self._prices:
             self._prices[key] = Prices(profile)
         self.clocks.append(clock)
         self.memories.append(memory)
-        self.ledgers.append(Ledger(self._prices[key], clock, memory, self._shapes))
+        charged = listeners_of(rank, self.observers, Observer.charged)
+        self.ledgers.append(Ledger(self._prices[key], clock, memory, self._shapes, charged))
+        for observer in self.observers:
+            observer.rank_added(rank, clock, self.ledgers[rank])
         return clock
-
-    def record(self, rank: int, track: Track) -> None:
-        """Have all that a rank does noted in `track`."""
-        self.tracks[rank] = self.clocks[rank].track = self.ledgers[rank].track = track
 
     def _cores_of(self, rank: int) -> Cores | None:
         """What the CPU ranks of a host (of a lab: of all hosts) share where they want more cores than there are."""
@@ -200,6 +206,7 @@ class Run:
             raise self.failure
         if len(self.results) < len(self.steppers):
             raise ProgramError(f"deadlock: {self.flights.rendezvous.explain(set(self.results))}")
+        self.flights.network.report()
         return self._simulation()
 
     def _guarded(self, process: Waits) -> Waits:
@@ -221,16 +228,16 @@ class Run:
             if not isinstance(effect, Finished) and self.profiles[rank].effect.value:
                 self.clocks[rank].charge_host(self.profiles[rank].effect.value)
             yield from self._work(rank)
-            if self.tracks and not isinstance(effect, Finished):
-                self.tracks[rank].effect(effect, self.clocks[rank].paused)
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
+            for tell in self._issued:
+                tell(rank, effect, self.clocks[rank].paused)
             answer = yield from self._carry_out(rank, effect)
 
     def _step(self, rank: int, answer: Any) -> Effect | Finished:
         """Run the program to its next effect, under its ledger where it has tensors."""
-        if self.clocks[rank].memory.known:
+        if self.clocks[rank].memory.played:
             return self.steppers[rank].step(answer)
         with self.ledgers[rank]:
             return self.steppers[rank].step(answer)
@@ -240,13 +247,14 @@ class Run:
         pending, start, slower = self.clocks[rank].take_pending(), self.env.now, 1.0
         if any(pending.values()):
             slower = yield from self.clocks[rank].work(pending)
-        if self.on_span is not None:
+        if self._computed:
             for component, seconds in pending.items():
-                self.on_span(rank, component, component, start, start + seconds * slower, 0)
+                for tell in self._computed:
+                    tell(rank, component, start, start + seconds * slower)
                 start += seconds * slower
 
     def _carry_out(self, rank: int, effect: Effect) -> Waits:
-        """Interpret one effect; returns its answer when its time is over."""
+        """Interpret one effect; returns its result when its time is over."""
         if isinstance(effect, Start):
             handle = Handle(effect.effect)
             handle.driver_state = flight = self.flights.begin(rank, effect.effect)

@@ -1,4 +1,4 @@
-"""Effects under way: matched by the rendezvous, timed by the transport, answered when both are through.
+"""Effects under way: matched by the rendezvous, timed by the transport, over when both are through.
 
 It knows when an effect begins and ends; what a rank does meanwhile, and where its blocked time is booked, is the
 driver's business. On devices that cannot compute and communicate at full speed at once, a flight lasts longer by what
@@ -23,14 +23,11 @@ from harness.rendezvous import Meeting, Rendezvous
 from sims.cluster import Placement
 from sims.device import DeviceProfile, LiveMemory
 from sims.engine._clock import NEGLIGIBLE, SimClock
+from sims.engine._observer import Observer, TransferHooks, listeners
 from sims.network import FluidNetwork
 from sims.transport import Operation, Transport, incoming_bytes
 
 Waits = Generator[simpy.Event, Any, Any]
-
-OnSpan = Callable[[int, str, str, float, float, int], None]
-"""(rank, component, label, start_s, end_s, bytes sent). Compute spans have their component as label. Exchanges span
-their whole flight, so that started ones lie beside the compute that hides them."""
 
 
 @dataclass(eq=False)
@@ -38,8 +35,8 @@ class Flight:
     """One effect of one rank under way.
 
     Attributes:
-        course: what there is to wait for until the answer; whoever runs it gets that.
-        held: bytes counted for what the effect will answer.
+        course: what there is to wait for until the result; whoever runs it gets that.
+        held: bytes counted for the effect's result.
         busy_at_start, busy_at_end: the rank's compute seconds when the effect began and ended.
         finish: the process that runs the course of a started effect; a rank that blocks runs it itself.
     """
@@ -71,6 +68,7 @@ class Flights:
         profiles: the ranks' devices.
         clocks, memories: of the ranks, in rank order; filled while ranks are added.
         guard: wraps a process so that what it raises is kept.
+        rendezvous: matches the ranks' effects and computes what each receives.
 
     Attributes:
         sent: int64 [ranks, ranks], bytes from and to, off-the-clock effects left out.
@@ -84,13 +82,16 @@ class Flights:
         clocks: list[SimClock],
         memories: list[LiveMemory],
         guard: Callable[[Waits], Waits],
-        on_span: OnSpan | None,
+        rendezvous: Rendezvous,
+        observers: Sequence[Observer],
     ) -> None:
         self.env, self.profiles, self.clocks, self.memories = env, profiles, clocks, memories
-        self.guard, self.on_span = guard, on_span
+        self.guard, self.rendezvous = guard, rendezvous
+        self._carried_out = listeners(observers, Observer.carried_out)
         self.network = FluidNetwork(env, placement.capacity, placement.segments)
+        transfers = TransferHooks(observers)
+        self.network.watch = transfers if transfers.wanted else None
         self.transport = Transport(env, self.network, placement, profiles)
-        self.rendezvous = Rendezvous(placement.size)
         self.sent = np.zeros((placement.size, placement.size), np.int64)
 
     def begin(self, rank: int, effect: Effect) -> Flight:
@@ -114,7 +115,7 @@ class Flights:
         flight.finish = self.env.process(self.guard(flight.course))
 
     def land(self, rank: int, flight: Flight, answer: Any) -> None:
-        """Hand the answer's memory over to its tensors."""
+        """Hand the memory held for a result over to its tensors."""
         effect, memory = flight.effect, self.memories[rank]
         memory.release(flight.held)
         if not (isinstance(effect, HostCopy) and effect.to_host):
@@ -122,7 +123,7 @@ class Flights:
             memory.received(t for t in tensors if isinstance(t, Tensor))
 
     def _fly(self, rank: int, flight: Flight, carry: Waits, paused: bool) -> Waits:
-        """See an effect through; notes when it ended and reports its span."""
+        """See an effect through, note when it ended, and tell who looks on."""
         effect, start = flight.effect, self.env.now
         if not paused:
             self.sent[rank] += effect.sent(rank, len(self.sent))
@@ -130,10 +131,11 @@ class Flights:
         if not paused:
             yield from self._make_up(rank, flight)
         flight.busy_at_end = self.clocks[rank].land()
-        if self.on_span is not None and not paused:
+        if self._carried_out and not paused:
             to = effect.sent(rank, len(self.sent))
             sent = effect.copied_bytes if isinstance(effect, HostCopy) else int(to.sum())
-            self.on_span(rank, flight.component, effect.tag.label, start, self.env.now, sent)
+            for tell in self._carried_out:
+                tell(rank, flight.component, effect, start, self.env.now, sent)
         return answer
 
     def _make_up(self, rank: int, flight: Flight) -> Waits:

@@ -4,27 +4,24 @@ It works on real and on meta tensors, forwards and backwards, because it reads s
 comes from `sims.device`, how long that takes from the device profile; both are remembered per operator and shapes.
 
 Every rank is really run, also where shapes repeat: a program may look at its rank, its epoch and its own state, so one
-rank's operators cannot stand for another's. What repeats is remembered call by call instead, and epoch by epoch where a
-method promises that it may be (`sims.replay`).
+rank's operators cannot stand for another's. What repeats is remembered call by call instead; whole epochs are repeated
+where a method promises that they may be (`sims.replay`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from torch import Tensor, strided
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sims.device import Call, DeviceProfile, LiveMemory, Operator, ShapeMemory, Work, tensors_of
+from sims.device import UNKNOWN, Call, DeviceProfile, LiveMemory, Operator, ShapeMemory, Work, tensors_of
 
-if TYPE_CHECKING:
-    from sims.replay import Track
-
-Price = tuple[str, float, Work]
-"""Operator class, seconds, and the work that they were computed from."""
-
+Price = tuple[float, Work]
+"""Seconds, and the work that they were computed from."""
 
 _MANY = (list, tuple)  # what operators with several results return
 
@@ -42,14 +39,6 @@ class Meter(Protocol):
 
     def charge(self, seconds: float) -> None:
         """Book compute seconds."""
-        ...
-
-
-class Script(Protocol):
-    """What notes an epoch (`sims.replay.Script`)."""
-
-    def charged(self, component: str, kind: str, seconds: float, unknown: str) -> None:
-        """An operator of a class was charged; `unknown` is its name if that is in no table."""
         ...
 
 
@@ -76,7 +65,7 @@ class Prices:
     def price(
         self, func: OpOverload, args: Any, inputs: list[Tensor], outputs: list[Tensor], call: Call | None = None
     ) -> Price:
-        """The price of one call that is not free; the class of an operator that is not known is "unknown".
+        """The price of one call that is not free.
 
         `call` is the same call as `ShapeMemory` knows it: its price is kept with it.
         """
@@ -88,12 +77,10 @@ class Prices:
         found = self._prices.get(key)
         if found is None:
             work = operator.work(args, inputs, outputs)
-            found = (work.kind if operator.known else "unknown", self.seconds(work), work)
+            found = (self.seconds(work), work)
             if call is None:
                 self._prices[key] = found
-        if not operator.known:
-            self.unknown[operator.name] += 1
-        elif call is not None:
+        if call is not None:
             call.prices[self] = found
         return found
 
@@ -106,20 +93,24 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The mode under which one rank's program runs.
 
     Args:
-        shapes: answers operators on meta tensors from memory; None where tensors hold numbers.
+        shapes: returns the results of operators on meta tensors from memory; None where tensors hold numbers.
+        charged: the rank's listeners to that hook (see `Observer`).
 
     Attributes:
-        seconds: operator class -> seconds charged so far, off-the-clock work left out.
-        track: notes every operator that is charged; None where nothing is recorded.
-        script: the same, of an epoch that will be told again.
+        seconds: operator class, or UNKNOWN -> seconds charged so far, off-the-clock work left out.
     """
 
-    def __init__(self, prices: Prices, meter: Meter, memory: LiveMemory, shapes: ShapeMemory | None = None) -> None:
+    def __init__(
+        self,
+        prices: Prices,
+        meter: Meter,
+        memory: LiveMemory,
+        shapes: ShapeMemory | None = None,
+        charged: Sequence[Callable[[str, Work, float], None]] = (),
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.prices, self.meter, self.memory, self._shapes = prices, meter, memory, shapes
+        self.prices, self.meter, self.memory, self._shapes, self._charged = prices, meter, memory, shapes, charged
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.track: Track | None = None
-        self.script: Script | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -141,14 +132,18 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outputs = [result] if type(result) is Tensor else tensors_of(result if type(result) in _MANY else (result,))
         self.memory.touch(inputs, outputs, meter.kind == "codec")
         if not meter.paused and not operator.free:
-            kind, seconds, work = self.prices.price(func, args, inputs, outputs, call)
+            seconds, work = self.prices.price(func, args, inputs, outputs, call)
             meter.charge(seconds)
-            self.seconds[kind] += seconds
-            if self.track is not None:
-                self.track.work(meter.kind, work)
-            if self.script is not None:
-                self.script.charged(meter.kind, kind, seconds, "" if operator.known else operator.name)
+            self.count(meter.kind, work, seconds)
         return result
+
+    def count(self, component: str, work: Work, seconds: float) -> None:
+        """Count an operator that is charged to the clock: under its class, and by name if it is in no table."""
+        self.seconds[work.kind] += seconds
+        if work.kind == UNKNOWN:
+            self.prices.unknown[work.name] += 1
+        for tell in self._charged:
+            tell(component, work, seconds)
 
 
 def _signature(tensor: Tensor) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """What ranks did, without the numbers: recorded, played again on other clusters, repeated, drawn as a timeline."""
 
-from sims.replay._recording import FORMAT, Recorder, Track, load
+from sims.replay._recording import FORMAT, Recorder, Recording, load
 from sims.replay._repeats import Repeats
 from sims.replay._replay import Replay, record, refusal
 from sims.replay._timeline import traced
@@ -8,9 +8,9 @@ from sims.replay._timeline import traced
 __all__ = [
     "FORMAT",
     "Recorder",
+    "Recording",
     "Repeats",
     "Replay",
-    "Track",
     "load",
     "record",
     "refusal",

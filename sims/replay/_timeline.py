@@ -8,75 +8,78 @@ from typing import Any
 
 import numpy as np
 
+from harness.effects import Effect, HostCopy
 from harness.running.trace import Message, Span, Steps, Stream, Trace
 from sims.cluster import Cluster, Placement
-from sims.replay._recording import Recording
-from sims.replay._replay import Player, Replay
+from sims.engine import Observer
+from sims.replay._replay import Replay
 
 MOST_RANKS = 128  # with more, transfers are not told apart: their number grows with the square
 
 
 def traced(replay: Replay, cluster: Cluster) -> Trace:
     """Time the run on a cluster and keep what happened when. Raises InputError as `Replay.time`."""
-    run = replay.run(cluster)
-    placement, players = run.placement, [stepper for stepper in run.steppers if isinstance(stepper, Player)]
-    tags = _tags(replay.recording)
+    timeline = Timeline()
+    simulator = replay.simulator(cluster, observers=[timeline])
+    simulator.run()
+    placement = simulator.placement
     trace = Trace(placement.host.tolist())
-
-    def on_span(rank: int, component: str, label: str, start: float, end: float, nbytes: int) -> None:
-        if end > start:
-            details = {"epoch": bisect.bisect_right(players[rank].begun, start) - 1, **tags.get(label, {})}
-            trace.spans.append(Span(rank, _stream(component, label), component, label, start, end, nbytes, details))
-
-    run.on_span = run.flights.on_span = on_span
-    transfers = run.flights.network.watch = Transfers()
-    run.run()
-    run.flights.network.report()
-    trace.messages = transfers.messages(placement)
-    trace.links = transfers.links(placement)
+    trace.spans = timeline.spans
+    trace.messages = timeline.messages(placement)
+    trace.links = timeline.links(placement)
     return trace
 
 
-def _tags(recording: Recording) -> dict[str, dict[str, Any]]:
-    """Label of an exchange -> what every exchange of that label is."""
-    found: dict[str, dict[str, Any]] = {}
-    for exchange in recording.exchanges:
-        tag = exchange.tag
-        details = {"kind": exchange.kind, "direction": tag.direction, "layer": tag.layer}
-        same = found.setdefault(tag.label, details)
-        found[tag.label] = {key: value for key, value in same.items() if details[key] == value}
-    return found
+class Timeline(Observer):
+    """Spans of compute and of effects, rank by rank, and every transfer of the network.
 
-
-def _stream(component: str, label: str) -> Stream:
-    """Compute spans have their component as label; see `sims.engine.OnSpan`."""
-    if label == component and component in ("compute", "codec", "sample"):
-        return "compute"
-    return "copy" if component == "swap" else "communication"
-
-
-class Transfers:
-    """Every transfer of a network; a `sims.network.Watch`."""
+    Attributes:
+        spans: in the order in which they ended; those that took no time are left out.
+    """
 
     def __init__(self) -> None:
-        self.routes: list[np.ndarray] = []
-        self.nbytes, self.start, self.latency, self.finish = ([np.empty(0)] for _ in range(4))  # of many at a time
-        self.copies: list[tuple[float, float, int, int, float]] = []
+        self.spans: list[Span] = []
+        self._begun: defaultdict[int, list[float]] = defaultdict(list)  # rank -> when its epochs began
+        self._routes: list[np.ndarray] = []
+        self._nbytes, self._start, self._latency, self._finish = ([np.empty(0)] for _ in range(4))  # of many at a time
+        self._copies: list[tuple[float, float, int, int, float]] = []
+
+    def epoch_began(self, rank: int, now: float) -> None:
+        """See `Observer`."""
+        self._begun[rank].append(now)
+
+    def computed(self, rank: int, component: str, start: float, end: float) -> None:
+        """See `Observer`."""
+        self._span(rank, "copy" if component == "swap" else "compute", component, component, start, end, 0, {})
+
+    def carried_out(self, rank: int, component: str, effect: Effect, start: float, end: float, nbytes: int) -> None:
+        """See `Observer`."""
+        stream: Stream = "copy" if isinstance(effect, HostCopy) else "communication"
+        details = {"kind": effect.kind, "direction": effect.tag.direction, "layer": effect.tag.layer}
+        self._span(rank, stream, component, effect.tag.label, start, end, nbytes, details)
+
+    def _span(
+        self, rank: int, stream: Stream, component: str, label: str, start: float, end: float, nbytes: int,
+        details: dict[str, Any],
+    ) -> None:  # fmt: skip
+        if end > start:
+            epoch = bisect.bisect_right(self._begun[rank], start) - 1
+            self.spans.append(Span(rank, stream, component, label, start, end, nbytes, {"epoch": epoch, **details}))
 
     def copied(self, start: float, finish: float, link: int, nbytes: int, latency: float) -> None:
-        """Note a copy that has ended."""
-        self.copies.append((start, finish, link, nbytes, latency))
+        """See `Observer`."""
+        self._copies.append((start, finish, link, nbytes, latency))
 
-    def begun(self, now: float, routes: np.ndarray, nbytes: np.ndarray, latency: np.ndarray) -> None:
-        """Note transfers that begin."""
-        self.routes.append(routes)
-        self.nbytes.append(np.asarray(nbytes, np.float64))
-        self.start.append(np.full(len(routes), now))
-        self.latency.append(np.broadcast_to(np.asarray(latency, np.float64), len(routes)))
+    def transfers_began(self, now: float, links: np.ndarray, nbytes: np.ndarray, latency: np.ndarray) -> None:
+        """See `Observer`."""
+        self._routes.append(links)
+        self._nbytes.append(np.asarray(nbytes, np.float64))
+        self._start.append(np.full(len(links), now))
+        self._latency.append(np.broadcast_to(np.asarray(latency, np.float64), len(links)))
 
-    def ended(self, finish: np.ndarray) -> None:
-        """Note when those noted since the last call ended."""
-        self.finish.append(finish.copy())
+    def transfers_ended(self, finish: np.ndarray) -> None:
+        """See `Observer`."""
+        self._finish.append(finish.copy())
 
     def messages(self, placement: Placement) -> list[Message]:
         """Transfers from rank to rank; those whose links do not tell the ranks, and copies, are left out."""
@@ -84,8 +87,8 @@ class Transfers:
             return []
         pairs = _pairs(placement)
         found = []
-        finish = np.concatenate(self.finish)
-        flat = zip(self.routes, self.nbytes[1:], self.start[1:], strict=True)
+        finish = np.concatenate(self._finish)
+        flat = zip(self._routes, self._nbytes[1:], self._start[1:], strict=True)
         rows = ((route, size, begin) for table in flat for route, size, begin in zip(*table, strict=True))
         for (route, size, begin), end in zip(rows, finish, strict=True):
             pair = pairs.get(tuple(route[route >= 0].tolist()))
@@ -96,15 +99,15 @@ class Transfers:
     def links(self, placement: Placement) -> dict[str, Steps]:
         """Share of capacity in use over time, by link: every transfer's bytes spread evenly over its draining."""
         changes: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        finish, begin = np.concatenate(self.finish), np.concatenate(self.start) + np.concatenate(self.latency)
-        rate = np.concatenate(self.nbytes) / np.maximum(finish - begin, 1e-12)
+        finish, begin = np.concatenate(self._finish), np.concatenate(self._start) + np.concatenate(self._latency)
+        rate = np.concatenate(self._nbytes) / np.maximum(finish - begin, 1e-12)
         first = 0
-        for routes in self.routes:
+        for routes in self._routes:
             flow, hop = np.nonzero(routes >= 0)
             for at, link in zip((flow + first).tolist(), routes[flow, hop].tolist(), strict=True):
                 changes[link] += ((float(begin[at]), rate[at]), (float(finish[at]), -rate[at]))
             first += len(routes)
-        for start, end, link, nbytes, latency in self.copies:
+        for start, end, link, nbytes, latency in self._copies:
             pace = nbytes / max(end - start - latency, 1e-12)
             changes[link] += ((start + latency, pace), (end, -pace))
         return {

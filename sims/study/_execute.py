@@ -41,18 +41,16 @@ def execute(job: Job) -> Execution:
     config = job.config
     cluster = load_cluster(config.cluster)
     placement = place(cluster, config.parts)
-    repeats = Repeats(job.method) if config.shapes_only and job.method.facts.repeats else None
-    if repeats is not None:
-        job = replace(job, method=repeats.method)
+    repeats = Repeats() if config.shapes_only and job.method.facts.repeats else None
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(
-            program(job),
+            program(replace(job, epochs=repeats)),
             config.parts,
             cluster=cluster,
             seed=config.seed,
             deterministic=config.deterministic,
             shapes_only=config.shapes_only,
-            repeats=repeats,
+            observers=[] if repeats is None else [repeats],
         )
     tiers, tier_of = placement.tier_matrix()
     notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)

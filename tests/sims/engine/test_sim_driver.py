@@ -18,6 +18,7 @@ from harness.errors import ProgramError
 from harness.rank import COMPONENTS, Rank
 from sims.cluster import load_cluster
 from sims.engine import simulate
+from tests.support.observers import Spans
 from tests.support.simulated import each, everyone_sends, plain, seconds_of, timed, work
 
 
@@ -57,7 +58,7 @@ def test_components_sum_to_the_epoch(name: str) -> None:
 
 
 def test_spans_tile_the_epoch_of_a_rank_that_blocks(tmp_path: Path) -> None:
-    spans: list[tuple[int, str, str, float, float, int]] = []
+    spans = Spans()
 
     async def program(rank: Rank) -> None:
         for layer in range(2):
@@ -69,8 +70,8 @@ def test_spans_tile_the_epoch_of_a_rank_that_blocks(tmp_path: Path) -> None:
         with rank.off_the_clock():
             await rank.all_reduce(torch.empty(10, device="meta"), label="evaluation")
 
-    simulation = timed(program, 2, plain(tmp_path), shapes_only=True, on_span=lambda *span: spans.append(span))
-    mine = sorted((s for s in spans if s[0] == 0), key=lambda s: s[3])
+    simulation = timed(program, 2, plain(tmp_path), shapes_only=True, observers=[spans])
+    mine = sorted((s for s in spans.found if s[0] == 0), key=lambda s: s[3])
     assert [(s[1], s[2], s[5]) for s in mine] == [
         ("compute", "compute", 0), ("codec", "codec", 0), ("halo", "h0", 1000),
         ("compute", "compute", 0), ("codec", "codec", 0), ("halo", "h1", 1000), ("reduce", "g", 40),

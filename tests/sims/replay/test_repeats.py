@@ -1,17 +1,17 @@
-"""Epochs told again equal epochs computed, to the last bit; a promise that is not kept is found."""
+"""Epochs played equal epochs computed, to the last bit; a promise that is not kept is found."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 
 from harness.effects import Rows
 from harness.errors import ProgramError
-from harness.methods.base import Method
 from harness.methods.registry import METHODS, parse_method
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
@@ -19,10 +19,12 @@ from harness.running import run
 from harness.running.results import Result
 from sims.cluster import load_cluster
 from sims.engine import Simulation, simulate
-from sims.replay import Repeats
-from sims.replay._repeats import Repeater, Step
+from sims.replay import Recorder, Repeats
+from sims.replay._replay import needed
+from sims.study import _execute
 from tests.conformance.test_drivers import config
 from tests.sims.engine.test_scale import recorded
+from tests.support.observers import Spans
 from tests.support.settings import label, rows
 from tests.support.simulated import each
 
@@ -36,35 +38,50 @@ def promise(monkeypatch: pytest.MonkeyPatch, method: str, repeats: bool) -> None
     monkeypatch.setattr(cls, "facts", replace(cls.facts, repeats=repeats))
 
 
+class Kept:
+    """Keeps every `Repeats` that runs make."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[Repeats] = []
+        monkeypatch.setattr(_execute, "Repeats", self)
+
+    def __call__(self) -> Repeats:
+        self.made.append(Repeats())
+        return self.made[-1]
+
+    @property
+    def played(self) -> list[list[int]]:
+        """Epochs that were played in the last run, by rank; none where nothing repeats."""
+        return self.made[-1].played if self.made else []
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    return Kept(monkeypatch)
+
+
 def shapes(row: dict[str, Any], **values: Any) -> Result:
     return run(config(**{"mode": "sim", "shapes_only": True, "epochs": EPOCHS, "eval_every": -1, **row, **values}))
 
 
 @pytest.mark.parametrize("row", REPEATING, ids=label)
 def test_every_method_that_says_so_repeats(
-    row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Kept
 ) -> None:
-    cluster, told = "sylvie-2x8:stragglers.jitter=0.2", 0
-    again = Step.again
-
-    def counted(self: Step, *args: Any) -> Any:
-        nonlocal told
-        told += 1
-        return again(self, *args)
-
-    monkeypatch.setattr(Step, "again", counted)
+    cluster = "sylvie-2x8:stragglers.jitter=0.2"
     rates = str(recorded(tmp_path, [{"kept nodes": 0.4}] * 2, row["method"])) if "sampling" in row["method"] else ""
     found = shapes(row, cluster=cluster, rates=rates)
-    exchanges, told = told, 0
+    assert kept.played == [[3, 4, 5], *[[2, 3, 4, 5]] * (len(kept.played) - 1)], "the first rank checks"
+    kept.made.clear()
     promise(monkeypatch, row["method"], False)
     computed = shapes(row, cluster=cluster, rates=rates)
-    assert told == 0 and (exchanges > 0 or row["method"] == "bns-gcn:p=0.0" or row.get("parts") == 1)
+    assert not kept.made, "all epochs are computed"
     assert found.epochs == computed.epochs
     assert found.facts == computed.facts and found.state == computed.state
 
 
 class Everything:
-    """What `Repeats` needs of a method; its epoch has every kind of effect, and exchanges that compute hides."""
+    """A method's epoch with every kind of effect, exchanges that compute hides, and one off the clock."""
 
     async def epoch(self, rank: Rank) -> torch.Tensor:
         x = torch.empty(40 + 7 * rank.index, 8, device=rank.device)
@@ -79,76 +96,135 @@ class Everything:
         elif rank.index == 1:
             y = y + (await rank.recv(y[:4], source=0, label="pair")).sum()
         y = await rank.broadcast(y, root=2, label="b")
+        with rank.off_the_clock():
+            await rank.all_reduce(y.exp(), label="off")
+        torch.linalg.qr(torch.outer(y, y))  # in no table of operators
         await rank.wait(late)
         return (await rank.all_reduce(y.exp(), label="g", direction="reduce")).sum()
 
 
 def everything(cluster: str, repeats: Repeats | None) -> tuple[Simulation, list[Any]]:
     """Six epochs of it on three ranks, and the spans."""
-    method = cast(Any, Everything() if repeats is None else repeats.method)
+    method = Everything()
 
     async def program(rank: Rank) -> list[Any]:
         epochs = []
         for rank.epoch in range(EPOCHS):
             rank.traffic.take()
             rank.clock.begin_epoch()
-            loss = await method.epoch(rank)
+            compute = partial(method.epoch, rank)
+            loss = await (compute() if repeats is None else repeats.epoch(rank, compute))
             seconds = rank.clock.end_epoch()
             sent, peak = rank.traffic.take().to.tolist(), rank.clock.peak_memory()
             epochs.append((loss.shape, seconds, sent, peak, rank.take_observed()))
         return epochs
 
-    spans: list[Any] = []
-    simulation = simulate(
-        program, 3, cluster=load_cluster(cluster), shapes_only=True, repeats=repeats,
-        on_span=lambda *span: spans.append(span),
-    )  # fmt: skip
-    return simulation, spans
+    spans = Spans()
+    observers = [spans] if repeats is None else [spans, repeats]
+    simulation = simulate(program, 3, cluster=load_cluster(cluster), shapes_only=True, observers=observers)
+    return simulation, spans.found
 
 
 @pytest.mark.parametrize("cluster", ["sylvie-2x8", "cdfgnn-2x8a800:stragglers.jitter=0.1", "ec-graph"])
 def test_every_effect(cluster: str) -> None:
-    """Seconds, spans, bytes, memory, prices: all of what a simulation answers."""
-    repeats = Repeats(cast(Method, Everything()))
+    """Seconds, spans, bytes, memory, prices: all of what a simulation returns."""
+    repeats = Repeats()
     found, computed = everything(cluster, repeats), everything(cluster, None)
     assert found == computed
-    assert [repeater.memory.known for repeater in repeats.ranks] == [True] * 3, "all have repeated"
+    assert repeats.played == [[4, 5], [3, 4, 5], [3, 4, 5]], "the loss that the program keeps of epoch 0 is memory"
+    assert computed[0].unknown_ops == {"linalg_qr": 3 * EPOCHS}
 
 
-def test_a_method_that_breaks_its_promise_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    epoch = Vanilla.epoch
+@dataclass(frozen=True, kw_only=True)
+class Growing(Vanilla):
+    """Promises that its epochs repeat, and computes more in each."""
 
-    async def growing(self: Vanilla, rank: Rank, *given: Any) -> torch.Tensor:
+    name = "growing"
+
+    async def epoch(self, rank: Rank, *given: Any) -> torch.Tensor:
         for _ in range(rank.epoch):
             torch.empty(5, device=rank.device).exp()
-        return await epoch(self, rank, *given)
+        return await Vanilla.epoch(self, rank, *given)
 
-    monkeypatch.setattr(Vanilla, "epoch", growing)
+
+@dataclass(frozen=True, kw_only=True)
+class Widening(Vanilla):
+    """Promises that its epochs repeat, and copies more in each; what it computes stays the same."""
+
+    name = "widening"
+
+    async def epoch(self, rank: Rank, *given: Any) -> torch.Tensor:
+        await rank.host_copy(torch.empty(5 + rank.epoch, device=rank.device), to_host=True, label="wider")
+        return await Vanilla.epoch(self, rank, *given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drifting(Vanilla):
+    """Promises that its epochs repeat, and observes something else in each."""
+
+    name = "drifting"
+
+    async def epoch(self, rank: Rank, *given: Any) -> torch.Tensor:
+        rank.observe("rows", rank.epoch)
+        return await Vanilla.epoch(self, rank, *given)
+
+
+@pytest.mark.parametrize("method", [Growing, Widening, Drifting])
+def test_a_method_that_breaks_its_promise_is_named(method: type[Vanilla], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, method.name, method)
     with pytest.raises(ProgramError, match="rank 0: epoch 2 does not repeat the one before"):
-        shapes({"method": "vanilla"}, cluster="ethernet-1g")
+        shapes({"method": method.name}, cluster="ethernet-1g")
 
 
 def test_an_exchange_that_spans_epochs_does_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     promise(monkeypatch, "sylvie-a", True)
-    with pytest.raises(ProgramError, match="was started in another epoch"):
+    with pytest.raises(ProgramError, match="was started in another epoch") as caught:
         shapes({"method": "sylvie-a"}, cluster="ethernet-1g")
+    assert any("rank" in note for note in caught.value.__notes__)
 
 
-def test_epochs_are_computed_until_they_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something that an epoch leaves behind is more memory at the beginning of the next."""
-    kept: list[torch.Tensor] = []
-    epoch = Vanilla.epoch
+LEFT: list[torch.Tensor] = []
+"""What `Leaving` leaves behind."""
 
-    async def leaving(self: Vanilla, rank: Rank, *given: Any) -> torch.Tensor:
+
+@dataclass(frozen=True, kw_only=True)
+class Leaving(Vanilla):
+    """Keeps more memory from epoch to epoch, up to the fourth."""
+
+    name = "leaving"
+
+    async def epoch(self, rank: Rank, *given: Any) -> torch.Tensor:
         if rank.epoch < 4:
-            kept.append(torch.empty(7, device=rank.device).exp())
-        return await epoch(self, rank, *given)
+            LEFT.append(torch.empty(7, device=rank.device).exp())
+        return await Vanilla.epoch(self, rank, *given)
 
-    told: list[int] = []
-    monkeypatch.setattr(Vanilla, "epoch", leaving)
-    tell = Repeater._told
-    monkeypatch.setattr(
-        Repeater, "_told", lambda self, script, number: told.append(number) or tell(self, script, number)
-    )
-    shapes({"method": "vanilla"}, cluster="ethernet-1g", epochs=8)
-    assert told and min(told) == 5
+
+def test_epochs_are_computed_until_they_begin_alike(monkeypatch: pytest.MonkeyPatch, kept: Kept) -> None:
+    """Something that an epoch leaves behind is more memory at the beginning of the next."""
+    monkeypatch.setitem(METHODS, Leaving.name, Leaving)
+    try:
+        shapes({"method": Leaving.name}, cluster="ethernet-1g", epochs=8)
+    finally:
+        LEFT.clear()
+    assert kept.played[0] and min(min(epochs) for epochs in kept.played) == 5
+
+
+def test_a_recording_of_played_epochs_is_that_of_computed_ones() -> None:
+    """Other observers are told of played epochs as of computed ones."""
+    recordings = []
+    for repeats in (None, Repeats()):
+        recorder = Recorder(3)
+        method = Everything()
+
+        async def program(rank: Rank, repeats: Repeats | None = repeats, method: Everything = method) -> None:
+            for rank.epoch in range(EPOCHS):
+                rank.take_observed()
+                rank.clock.begin_epoch()
+                compute = partial(method.epoch, rank)
+                await (compute() if repeats is None else repeats.epoch(rank, compute))
+                rank.clock.end_epoch()
+
+        observers = [recorder] if repeats is None else [recorder, repeats]
+        simulation = simulate(program, 3, cluster=load_cluster("ec-graph"), shapes_only=True, observers=observers)
+        recordings.append(recorder.recording({}, {}, {}, needed(simulation)))
+    assert recordings[0] == recordings[1]

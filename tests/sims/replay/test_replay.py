@@ -24,8 +24,7 @@ from harness.rank import Rank
 from harness.running import run
 from sims.cluster import Cluster, load_cluster, varied
 from sims.engine import Simulation, simulate
-from sims.replay import Recorder, Replay, load, record
-from sims.replay._recording import Recording
+from sims.replay import Recorder, Recording, Replay, load, record
 from sims.replay._replay import needed
 from tests.conformance.test_drivers import config
 from tests.support.settings import SETTINGS
@@ -79,7 +78,7 @@ def recorded(
     program: Callable[[Rank], Any], size: int, cluster: Cluster, **options: Any
 ) -> tuple[Simulation, Recording]:
     recorder = Recorder(size)
-    simulation = simulate(program, size, cluster=cluster, recorder=recorder, **options)
+    simulation = simulate(program, size, cluster=cluster, observers=[recorder], **options)
     return simulation, recorder.recording(
         {"layers": 1, "seed": options.get("seed", 0), "method": "busy"}, {}, {}, needed(simulation)
     )
@@ -172,12 +171,12 @@ def test_recording_changes_nothing() -> None:
     assert full.makespan_s == simulate(busy, 3, cluster=cluster).makespan_s
 
 
-def test_pieces_and_operators_are_kept_once() -> None:
-    """Equal epochs of equal shapes share their pieces: ten epochs take little more than two."""
+def test_stretches_operators_and_effects_are_kept_once() -> None:
+    """Equal epochs of equal shapes share what they are made of: ten epochs take little more than two."""
     sizes = {}
     for epochs in (2, 10):
         made = record(RunConfig(dataset="synthetic:nodes=120", mode="sim", epochs=epochs, parts=2, eval_every=-1))
-        sizes[epochs] = (len(made.works), len(made.pieces), len(made.counts))
+        sizes[epochs] = (len(made.works), len(made.stretches), len(made.counts), len(made.effects))
     assert sizes[2] == sizes[10]
 
 

@@ -1,0 +1,243 @@
+"""The one notation for what a rank did, without the numbers: operators by their work, effects by their shapes.
+
+It knows no device, no link and no time. A rank's deeds are a list of actions about numbered values; all ranks share the
+tables of those. Recordings are files of it, `_player` plays it, and two epochs are the same when their actions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.effects import (
+    AllReduce,
+    AllToAll,
+    Broadcast,
+    Direction,
+    Effect,
+    HostCopy,
+    Recv,
+    Rows,
+    Send,
+    Start,
+    Tag,
+    Wait,
+)
+from harness.errors import InputError, ProgramError
+from harness.rank import COMPONENTS
+from sims.device import Work
+
+COMPUTE, BEGIN, END, DO, START, WAIT = range(6)
+"""Codes of actions: let a stretch of compute pass, begin or end an epoch, carry out or start an effect, wait for the
+n-th effect that was started."""
+
+Action = tuple[int, int, bool]
+"""A code, the number of what it is about, and whether the rank is off the clock."""
+
+_TYPES = {
+    str(each).removeprefix("torch."): each
+    for each in (
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+        torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+
+_COMPONENT = {name: number for number, name in enumerate(COMPONENTS)}
+
+T = TypeVar("T", bound=Hashable)
+
+
+class RowsShape(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of an all-to-all.
+
+    Attributes:
+        row: shape of one row.
+        dtype: of its elements, such as "float32".
+        send, recv: numbers of its counts; `recv` is -1 where only senders know.
+    """
+
+    row: tuple[int, ...]
+    dtype: str
+    send: int
+    recv: int
+
+
+class EffectShape(msgspec.Struct, frozen=True, array_like=True):
+    """One effect of one rank without its numbers and its epoch, which the place among the actions tells.
+
+    Attributes:
+        kind: name of the effect's class.
+        rows: of an all-to-all; any other effect has a tensor of `shape` and `dtype`.
+        peer: root, destination or source.
+        flag: deterministic (AllReduce), to the host (HostCopy).
+    """
+
+    kind: str
+    label: str
+    direction: Direction
+    layer: int
+    rows: tuple[RowsShape, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    peer: int = -1
+    flag: bool = False
+
+    def effect(self, counts: Sequence[np.ndarray], epoch: int = 0) -> Effect:
+        """The effect on tensors of the meta device. Raises InputError for a kind or type that is not known."""
+        tag = Tag(self.label, self.direction, self.layer, epoch)
+        if self.kind == "AllToAll":
+            return AllToAll(tag=tag, parts=tuple(_rows(rows, counts) for rows in self.rows))
+        tensor = _empty(self.shape, self.dtype)
+        match self.kind:
+            case "AllReduce":
+                return AllReduce(tag=tag, tensor=tensor, deterministic=self.flag)
+            case "HostCopy":
+                return HostCopy(tag=tag, tensor=tensor, to_host=self.flag)
+            case "Broadcast":
+                return Broadcast(tag=tag, tensor=tensor, root=self.peer)
+            case "Send":
+                return Send(tag=tag, tensor=tensor, to=self.peer)
+            case "Recv":
+                return Recv(tag=tag, like=tensor, source=self.peer)
+        raise InputError(f"recording: unknown effect {self.kind!r}")
+
+
+class Numbered(Generic[T]):
+    """Distinct values in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._numbers: dict[T, int] = {}
+
+    def number(self, value: T) -> int:
+        """The value's place in `values`, where it is added if it is new."""
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return number
+
+
+class Tables:
+    """What actions are about, shared by all ranks.
+
+    Attributes:
+        works: distinct operators.
+        stretches: compute between two effects: int32 pairs of component and work, in the order of execution.
+        counts: int64 counts per rank.
+        effects: distinct effects.
+    """
+
+    def __init__(self) -> None:
+        self.works: Numbered[Work] = Numbered()
+        self.stretches: Numbered[bytes] = Numbered()
+        self.counts: Numbered[bytes] = Numbered()
+        self.effects: Numbered[EffectShape] = Numbered()
+
+    def shape(self, effect: Effect) -> EffectShape:
+        """An effect that goes over the wire, without its numbers."""
+        named = (effect.kind, effect.tag.label, effect.tag.direction, effect.tag.layer)
+        if isinstance(effect, AllToAll):
+            return EffectShape(*named, rows=tuple(self._rows(part) for part in effect.parts))
+        tensor = effect.like if isinstance(effect, Recv) else effect.tensors()[0]
+        whole: dict[str, Any] = {"shape": tuple(tensor.shape), "dtype": _type_name(tensor)}
+        if isinstance(effect, AllReduce):
+            return EffectShape(*named, **whole, flag=effect.deterministic)
+        if isinstance(effect, HostCopy):
+            return EffectShape(*named, **whole, flag=effect.to_host)
+        if isinstance(effect, Broadcast):
+            return EffectShape(*named, **whole, peer=effect.root)
+        assert isinstance(effect, Send | Recv)
+        return EffectShape(*named, **whole, peer=effect.to if isinstance(effect, Send) else effect.source)
+
+    def _rows(self, rows: Rows) -> RowsShape:
+        recv = -1 if rows.recv is None else self._count(rows.recv)
+        return RowsShape(tuple(rows.tensor.shape[1:]), _type_name(rows.tensor), self._count(rows.send), recv)
+
+    def _count(self, counts: np.ndarray) -> int:
+        return self.counts.number(np.ascontiguousarray(counts, np.int64).tobytes())
+
+
+class Track:
+    """What one rank does, in order. It keeps no tensor alive."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._actions: list[Action] = []
+        self._open: list[int] = []  # component and work, of the stretch of compute that is not closed yet
+        self._started: WeakKeyDictionary[Effect, int] = WeakKeyDictionary()
+        self._starts = 0
+
+    def operator(self, component: str, work: Work) -> None:
+        """An operator was charged."""
+        self._open += (_COMPONENT[component], self.tables.works.number(work))
+
+    def epoch(self, code: int) -> None:
+        """An epoch begins or ends (BEGIN, END)."""
+        self._add(code)
+
+    def effect(self, effect: Effect, paused: bool) -> None:
+        """An effect was issued, off the clock if `paused`.
+
+        Raises:
+            ProgramError: a wait for what was started before this track began.
+        """
+        if isinstance(effect, Wait):
+            number = self._started.get(effect.handle.effect)
+            if number is None:
+                raise ProgramError(f"{effect} was started in another epoch: such epochs do not repeat")
+            self._add(WAIT, number, paused)
+            return
+        wire = effect.effect if isinstance(effect, Start) else effect
+        number = self.tables.effects.number(self.tables.shape(wire))
+        if isinstance(effect, Start):
+            self._started[wire] = self._starts
+            self._starts += 1
+        self._add(START if isinstance(effect, Start) else DO, number, paused)
+
+    def close(self) -> list[Action]:
+        """Everything so far, compute after the last effect included."""
+        self._pass()
+        return self._actions
+
+    def _add(self, code: int, about: int = 0, paused: bool = False) -> None:
+        self._pass()
+        self._actions.append((code, about, paused))
+
+    def _pass(self) -> None:
+        if self._open:
+            stretch, self._open = np.asarray(self._open, np.int32).tobytes(), []
+            self._actions.append((COMPUTE, self.tables.stretches.number(stretch), False))
+
+
+def in_epoch(effect: Effect, epoch: int) -> Effect:
+    """The same effect in another epoch."""
+    return replace(effect, tag=effect.tag._replace(epoch=epoch))
+
+
+def counts_of(raw: Sequence[bytes]) -> list[np.ndarray]:
+    """Tables' counts as arrays, int64 [ranks]."""
+    return [np.frombuffer(each, np.int64) for each in raw]
+
+
+def _type_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _empty(shape: tuple[int, ...], dtype: str) -> Tensor:
+    if dtype not in _TYPES:
+        raise InputError(f"recording: no such type of elements: {dtype!r}")
+    return torch.empty(shape, dtype=_TYPES[dtype], device="meta")
+
+
+def _rows(rows: RowsShape, counts: Sequence[np.ndarray]) -> Rows:
+    send = counts[rows.send]
+    tensor = _empty((int(send.sum()), *rows.row), rows.dtype)
+    return Rows(tensor, send, None if rows.recv < 0 else counts[rows.recv])

@@ -1,0 +1,98 @@
+"""Plays what a rank did on its clock: whole runs for `_replay`, single epochs for `_repeats`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import numpy as np
+
+from harness.effects import Effect, Handle, Start, Wait
+from harness.rank import COMPONENTS
+from harness.trampoline import Finished
+from sims.engine import SimClock
+from sims.replay._notation import BEGIN, COMPUTE, END, START, WAIT, Action
+
+Stretch = list[tuple[str, float, int]]
+"""Component, device seconds, operators; in order of first charge."""
+
+Performance = Generator[Effect, Any, list[dict[str, float]]]
+"""Yields effects, is sent their results, and returns the seconds of the epochs."""
+
+
+def play(
+    actions: Iterable[Action],
+    effect_of: Callable[[int], Effect],
+    charge: Callable[[int], None],
+    clock: SimClock,
+    pause: Callable[[bool], None],
+) -> Performance:
+    """Do again what a rank did.
+
+    Args:
+        effect_of: returns the effect of a number.
+        charge: charges the stretch of compute of a number.
+        pause: takes the rank off the clock, and back on it.
+    """
+    handles: list[Handle] = []
+    epochs: list[dict[str, float]] = []
+    for code, about, paused in actions:
+        if code == COMPUTE:
+            charge(about)
+        elif code == BEGIN:
+            clock.begin_epoch()
+        elif code == END:
+            epochs.append(clock.end_epoch())
+        else:
+            if paused:
+                pause(True)
+            if code == WAIT:
+                handle = handles[about]
+                yield Wait(tag=handle.effect.tag, handle=handle)
+            elif code == START:
+                effect = effect_of(about)
+                handles.append((yield Start(tag=effect.tag, effect=effect)))
+            else:
+                yield effect_of(about)
+            if paused:
+                pause(False)
+    return epochs
+
+
+def folded(stretch: bytes, seconds: np.ndarray) -> Stretch:
+    """A stretch's sums by component, added one after the other as a clock adds them.
+
+    Args:
+        seconds: float64 [works].
+    """
+    found = []
+    components, works = np.frombuffer(stretch, np.int32).reshape(-1, 2).T
+    for component in dict.fromkeys(components.tolist()):
+        mine = seconds[works[components == component]]
+        found.append((COMPONENTS[component], float(np.cumsum(mine)[-1]), len(mine)))
+    return found
+
+
+def charge(clock: SimClock, stretch: Stretch) -> None:
+    """Charge a stretch as its operators would be, one by one."""
+    for clock.kind, seconds, operators in stretch:
+        clock.charge(seconds, operators)
+    clock.kind = "compute"
+
+
+class Player:
+    """A performance in place of a rank's program; implements what `sims.engine.Simulator` steps."""
+
+    def __init__(self, performance: Performance) -> None:
+        self._performance = performance
+
+    def step(self, answer: Any = None) -> Effect | Finished:
+        """Go on to the next effect, or to the end."""
+        try:
+            return self._performance.send(answer)
+        except StopIteration as stop:
+            return Finished(stop.value)
+
+    def close(self) -> None:
+        """Stop here."""
+        self._performance.close()
