@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.codecs._stochastic import ROW_BITS
 from harness.errors import InputError
-from harness.kernels import linear
+from harness.kernels import linear, quantize  # noqa: F401  (registers the operators)
 from harness.kernels.packed import code_bytes
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
+from harness.kernels import quantize  # noqa: F401  (registers the operators)
 from harness.kernels.packed import code_bytes
 from harness.kernels.random import signed64
 
