@@ -11,14 +11,14 @@ import numpy as np
 from harness import datasets
 from harness.partition.edge import assign, quality
 from harness.workloads import Workload, load_workload
-from reports.bns_gcn._times import CLUSTER, boundary, reddit
+from reports.bns_gcn._times import CLUSTER, boundary, fitted_reddit
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit, Seconds
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import NAMES, PROFILE, RATES, bed_of, eq4, halo_of, sage, select, shape, value
-from reports.draw.charts import colours_of, curves, split, stacked
-from reports.draw.drawing import PUBLISHED, panels
+from reports.core.testbeds import PROFILE, RATES, TITLES, bed_of, eq4, halo_of, sage, select, shape, value
+from reports.draw.charts import colours_of, curves, paper_parts, stacked
+from reports.draw.drawing import AS_PRINTED, panels
 
 PARTS = 192  # of ogbn-papers100M
 STAND_IN, STAND_IN_ELSEWHERE = "coauthor_physics", "synthetic:nodes=20000,degree=14,features=4"
@@ -38,10 +38,10 @@ def boundary_at(name: str, parts: int) -> float:
     return float(few * (parts / low) ** (math.log(many / few) / math.log(high / low)))
 
 
-def epochs(context: Context, fit: Fit, name: str, parts: int) -> dict[str, Seconds]:
+def simulated(context: Context, fit: Fit, name: str, parts: int) -> dict[str, Seconds]:
     """Simulated epochs for the three rates."""
     bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
-    found = bed.all_seconds([(method, fit, None) for method in RATES.values()], f"{NAMES[name]}, {parts} parts")
+    found = bed.all_seconds([(method, fit, None) for method in RATES.values()], f"{TITLES[name]}, {parts} parts")
     return dict(zip(RATES, found, strict=True))
 
 
@@ -51,7 +51,7 @@ def saved_peaks(context: Context, fit: Fit, name: str, rate: str) -> list[float 
     found = list[float | None]()
     for parts in COUNTS[name]:
         bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
-        runs = context.runs([bed.config(RATES[r], fit) for r in ("p = 1", rate)], f"memory, {NAMES[name]}")
+        runs = context.runs([bed.config(RATES[r], fit) for r in ("p = 1", rate)], f"memory, {TITLES[name]}")
         whole, less = (max(demand(run)["epochs"][-1]["peak_memory"]) for run in runs)
         setup = any(run["facts"]["memory"]["setup"] for run in runs)
         found.append(None if setup else 100 * (1 - less / whole))
@@ -101,7 +101,7 @@ def figure3(context: Context) -> Plot:
     with panels(paths, 1) as (axes,):
         axes.hist(found, bins=24, color="#0072B2", edgecolor="white", linewidth=0.4, label="workload papers100m-192")
         axes.hist(cut_ratios(real), bins=24, histtype="step", color="#D55E00", label=f"{real}, METIS")
-        axes.scatter([most], [1], **PUBLISHED, label="printed maximum")
+        axes.scatter([most], [1], **AS_PRINTED, label="printed maximum")
         axes.set_xlabel("boundary nodes / inner nodes")
         axes.set_ylabel("parts")
     return Plot(
@@ -134,17 +134,17 @@ def printed_seconds(name: str, parts: int, rate: str) -> float | None:
 
 def figure4(context: Context) -> Plot:
     """Throughput against the number of parts."""
-    key, (_, fit) = "bns-gcn/figure4", reddit(context)
+    key, (_, fit) = "bns-gcn/figure4", fitted_reddit(context)
     paths, orderings = context.figure_paths(key), []
     with panels(paths, 3) as axes:
         for panel, (name, counts) in zip(axes, COUNTS.items(), strict=True):
-            found = {parts: epochs(context, fit, name, parts) for parts in counts}
+            found = {parts: simulated(context, fit, name, parts) for parts in counts}
             lines = {rate: (counts, [1 / found[parts][rate].epoch for parts in counts]) for rate in RATES}
             curves(panel, lines, colours_of(RATES), markers=True)
             known = [(parts, printed_seconds(name, parts, rate)) for parts in counts for rate in RATES]
             points = [(parts, 1 / seconds) for parts, seconds in known if seconds]
-            panel.scatter([x for x, _ in points], [y for _, y in points], **PUBLISHED, label="printed (Tables 9, 11)")
-            panel.set_title(NAMES[name], loc="left")
+            panel.scatter([x for x, _ in points], [y for _, y in points], **AS_PRINTED, label="printed (Tables 9, 11)")
+            panel.set_title(TITLES[name], loc="left")
             panel.set_xlabel("parts")
             panel.set_ylabel("epochs per second")
             panel.set_ylim(0)
@@ -152,11 +152,11 @@ def figure4(context: Context) -> Plot:
             few, many = found[counts[0]], found[counts[-1]]
             order = ("p = 0.01", "p = 0.1", "p = 1")
             orderings += [
-                Ordering(text=f"throughput, {NAMES[name]}, {counts[-1]} parts", expected=order,
+                Ordering(text=f"throughput, {TITLES[name]}, {counts[-1]} parts", expected=order,
                          ours=tuple(1 / many[r].epoch for r in order)),
-                Ordering(text=f"p = 0.1 scales, {NAMES[name]}", expected=("most parts", "fewest parts"),
+                Ordering(text=f"p = 0.1 scales, {TITLES[name]}", expected=("most parts", "fewest parts"),
                          ours=(1 / many["p = 0.1"].epoch, 1 / few["p = 0.1"].epoch)),
-                Ordering(text=f"gain from more parts, {NAMES[name]}", expected=("p = 0.1", "p = 1"),
+                Ordering(text=f"gain from more parts, {TITLES[name]}", expected=("p = 0.1", "p = 1"),
                          ours=tuple(few[r].epoch / many[r].epoch for r in ("p = 0.1", "p = 1"))),
             ]  # fmt: skip
     return Plot(
@@ -168,19 +168,19 @@ def figure4(context: Context) -> Plot:
 
 def figure5(context: Context) -> Plot:
     """Epochs in their parts, for three rates and numbers of parts."""
-    key, (_, fit) = "bns-gcn/figure5", reddit(context)
+    key, (_, fit) = "bns-gcn/figure5", fitted_reddit(context)
     paths, orderings, rows = context.figure_paths(key), [], list[Row]()
     with panels(paths, 2, columns=2, height=2.9) as axes:
         for panel, name in zip(axes, ("reddit", "ogbn-products"), strict=True):
-            found = {(n, rate): s for n in COUNTS[name] for rate, s in epochs(context, fit, name, n).items()}
-            stacked(panel, {f"{n}, {rate}": split(s) for (n, rate), s in found.items()})
+            found = {(n, rate): s for n in COUNTS[name] for rate, s in simulated(context, fit, name, n).items()}
+            stacked(panel, {f"{n}, {rate}": paper_parts(s) for (n, rate), s in found.items()})
             panel.tick_params(axis="x", labelrotation=60, labelsize=6.5)
-            panel.set_title(NAMES[name], loc="left")
+            panel.set_title(TITLES[name], loc="left")
             most = COUNTS[name][-1]
             comm = {rate: found[most, rate].comm for rate in RATES}
             rows += _communication(name, found)
             orderings.append(
-                Ordering(text=f"communication, {NAMES[name]}", expected=tuple(RATES), ours=tuple(comm.values()))
+                Ordering(text=f"communication, {TITLES[name]}", expected=tuple(RATES), ours=tuple(comm.values()))
             )
     return Plot(
         key=key, title="BNS-GCN Fig. 5: parts of the epoch", caption="Simulated.", paths=paths, rows=tuple(rows),
@@ -195,7 +195,14 @@ def _communication(name: str, found: Mapping[tuple[int, str], Seconds]) -> list[
     cut = [100 * (1 - found[n, "p = 0.01"].comm / found[n, "p = 1"].comm) for n in COUNTS[name]]
     reduced = select(text, metric="comm_time_reduction")
     return [
-        Row(label=f"{NAMES[name]}, {label}", quantity=quantity, unit="%", published=printed, ours=ours, how="simulated")
+        Row(
+            label=f"{TITLES[name]}, {label}", quantity=quantity, unit="%", how="simulated", published=printed, ours=ours,
+            quantity=quantity,
+            unit="%",
+            published=printed,
+            ours=ours,
+            how="simulated",
+        )  # fmt: skip
         for label, quantity, printed, ours in (
             ("p = 1", "largest share of communication", value(text, metric="comm_share_of_epoch"), max(share)),
             ("p = 0.01", "smallest cut of communication", value(reduced, bound="min"), min(cut)),
@@ -220,22 +227,22 @@ def figure6(context: Context) -> Plot:
             counts = COUNTS[name]
             curves(panel, {rate: (counts, saved[name, rate]) for rate in rates}, colours_of(rates), markers=True)
             printed = value(text, dataset=name, metric="memory_saving", setting="p=0.01")
-            panel.scatter([counts[-1]], [printed], **PUBLISHED, label="printed, p = 0.01")
-            panel.set_title(NAMES[name], loc="left")
+            panel.scatter([counts[-1]], [printed], **AS_PRINTED, label="printed, p = 0.01")
+            panel.set_title(TITLES[name], loc="left")
             panel.set_xlabel("parts")
             panel.set_ylabel("memory saved (%)")
             panel.set_xticks(counts)
     growing = [
-        Ordering(text=f"saving grows with parts, {NAMES[name]}", expected=("most parts", "fewest parts"),
+        Ordering(text=f"saving grows with parts, {TITLES[name]}", expected=("most parts", "fewest parts"),
                  ours=(saved[name, "p = 0.01"][-1], saved[name, "p = 0.01"][0]), basis="theory")
         for name in names
     ]  # fmt: skip
     dense = Ordering(
-        text="saving at p = 0.01, most parts", expected=tuple(NAMES[n] for n in names),
+        text="saving at p = 0.01, most parts", expected=tuple(TITLES[n] for n in names),
         ours=tuple(saved[n, "p = 0.01"][-1] for n in names), basis="theory",
     )  # fmt: skip
     rows = tuple(
-        Row(label=f"{NAMES[name]}, p = 0.01, {COUNTS[name][-1]} parts", quantity="memory saved", unit="%",
+        Row(label=f"{TITLES[name]}, p = 0.01, {COUNTS[name][-1]} parts", quantity="memory saved", unit="%",
             published=value(text, dataset=name, metric="memory_saving", setting="p=0.01"),
             ours=saved[name, "p = 0.01"][-1], how="closed form")
         for name in names

@@ -30,29 +30,29 @@ STREAMS = {
 }  # fmt: skip
 
 
-def model(context: Context) -> dict[str, Any]:
+def gcn_of(context: Context) -> dict[str, Any]:
     """The paper's model with `--full`, a narrower one otherwise."""
     return MODEL if context.full else SMALLER
 
 
-def trained(context: Context, dataset: str) -> Trained:
+def trained_variants(context: Context, dataset: str) -> Trained:
     """All variants, and one device, on a data set or its stand-in."""
     rows = {**VARIANTS, FULL: "single"}
-    return accuracies(context, dataset, rows, parts=SHOWN[dataset], model=model(context), seeds=1, share=0.8)
+    return accuracies(context, dataset, rows, parts=SHOWN[dataset], model=gcn_of(context), seeds=1, share=0.8)
 
 
-def watched(context: Context, variant: str) -> dict[str, Any]:
+def cache_run(context: Context, variant: str) -> dict[str, Any]:
     """The run that says what share of rows a variant with a cache sends."""
     name, _ = chosen_graph(context, "ogbn-products")
     return {
-        **model(context), **SETTINGS.get(name, {}), "dataset": name, "parts": SHOWN["ogbn-products"], "threads": 1,
+        **gcn_of(context), **SETTINGS.get(name, {}), "dataset": name, "parts": SHOWN["ogbn-products"], "threads": 1,
         "method": VARIANTS[variant], "epochs": 200 if context.full else WATCHED_EPOCHS, "eval_every": -1,
     }  # fmt: skip
 
 
 def observed(context: Context, variant: str) -> dict[str, float]:
     """Mean shares of rows sent over a training run of one variant; empty for one without a cache."""
-    record = demand(context.runs([watched(context, variant)], "shares of rows sent")[0])
+    record = demand(context.runs([cache_run(context, variant)], "shares of rows sent")[0])
     epochs = [epoch["observed"] for epoch in record["epochs"][1:]]
     names = sorted({name for seen in epochs for name in seen})
     return {name: fmean(seen[name] for seen in epochs if name in seen) for name in names}
@@ -63,7 +63,7 @@ def figure7(context: Context) -> Plot:
     paths = context.figure_paths("cdfgnn/figure7")
     runs = {
         dataset: accuracies(
-            context, dataset, {"Both": VARIANTS["Both"]}, parts=gpus, model=model(context), seeds=1, share=0.8
+            context, dataset, {"Both": VARIANTS["Both"]}, parts=gpus, model=gcn_of(context), seeds=1, share=0.8
         )
         for dataset, gpus in SHOWN.items()
     }
@@ -132,7 +132,7 @@ def _largest_between(name: str, thresholds: list[float]) -> list[Ordering]:
 def figure8(context: Context) -> Plot:
     """Accuracy by epoch of CDFGNN's variants and of one device; level is less than a point apart, either way."""
     paths = context.figure_paths("cdfgnn/figure8")
-    runs = {dataset: trained(context, dataset) for dataset in SHOWN}
+    runs = {dataset: trained_variants(context, dataset) for dataset in SHOWN}
     labels = [*VARIANTS, FULL]
     colours = method_colours((*VARIANTS.values(), "single"))
     with panels(paths, len(runs), columns=2, height=2.6) as axes:

@@ -210,7 +210,7 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Judged):
+class PaperTable(Judged):
     """A published table beside ours."""
 
     def csv(self) -> str:
@@ -249,7 +249,7 @@ class Plot(Judged):
     paths: tuple[Path, ...]
 
 
-Item = Table | Plot
+Item = PaperTable | Plot
 
 
 def verdict_line(item: Item) -> str:

@@ -21,7 +21,7 @@ from reports.core.predict import Seconds, Testbed, parts_of
 from reports.core.table import How, Row
 from reports.core.train import Trained
 
-NAMES = {
+TITLES = {
     "reddit": "Reddit",
     "yelp": "Yelp",
     "ogbn-products": "ogbn-products",
@@ -129,13 +129,15 @@ def work_of(setting: str) -> str:
     return WORKS[setting.split(";")[0].strip()]
 
 
-def timed(label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any) -> Row:
+def seconds_row(
+    label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any
+) -> Row:
     """A row in seconds."""
     how: How = "fitted" if fitted else "simulated"
     return Row(label=label, quantity=quantity, unit="s", published=printed, ours=ours, how=how, **more)
 
 
-def score(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
+def scored(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
     """An accuracy: only its place among the others is judged, unless the graph is the paper's."""
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
     return Row(
@@ -149,7 +151,7 @@ def ratio(slow: Seconds, fast: Seconds) -> float:
     return slow.epoch / fast.epoch
 
 
-def built(method: str) -> bool:
+def implemented(method: str) -> bool:
     """Whether haloscope has a method of this name (options are not looked at)."""
     return method.partition(":")[0] in known_methods()
 

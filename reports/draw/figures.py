@@ -61,7 +61,7 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "haloscope",
 }
-WIDTH = 7.2  # inches: two columns of a paper
+INCHES = 7.2  # inches: two columns of a paper
 CAPTION_COLUMNS = 150
 METHOD_LEGEND = "test accuracy at the best validation"
 SHADE = 0.35  # how much lighter each further variant of a method is drawn
@@ -81,7 +81,7 @@ def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Pa
         columns = 5 if max(map(len, names), default=0) <= 16 else 3
         rows = -(-(len(names) + 2) // columns)
         heights = (1.5 + 0.21 * max(len(timed), 5), 0.25, 0.3 + 0.17 * rows)  # inches: plots, two legends
-        figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+        figure = Figure(figsize=(INCHES, sum(heights)), layout="constrained")
         plots, upper, lower = figure.subfigures(3, 1, squeeze=False, height_ratios=heights)[:, 0]
         figure.suptitle(_caption(timed or records), x=0.01, ha="left", fontsize=7, color="#606060")
         left, right = plots.subplots(1, 2, width_ratios=(1.25, 1))

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from harness.console import time_unit
 from harness.rank import COMPONENTS
 from harness.running.trace import STREAMS, Span, Stream, Trace, lanes_of
-from reports.draw.figures import COMPONENT_COLOURS, STYLE, WIDTH
+from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE
 
 MOST_RANKS = 16  # drawn; more would be lines, not lanes
 LANE, GAP = 0.42, 0.2  # height of a lane, extra distance between ranks
@@ -36,7 +36,7 @@ def timeline(trace: Trace, path: Path, window: tuple[float, float] | None = None
     places = _places(placed)
     with matplotlib.rc_context(STYLE):
         bottom = max((low + LANE for low in places.values()), default=LANE)
-        figure = Figure(figsize=(1.4 * WIDTH, 0.55 * bottom + 1.2), layout="constrained")
+        figure = Figure(figsize=(1.4 * INCHES, 0.55 * bottom + 1.2), layout="constrained")
         axes = figure.subplots()
         boxes = _boxes(placed, places)
         _fill(axes, boxes, begin, factor)

@@ -27,7 +27,7 @@ BANDS = ((0.2, "#F0F0F0"), (0.1, "#DDDDDD"))
 """Relative errors that are shaded, widest first."""
 
 
-def publish(records: Sequence[Record], folder: Path) -> list[Path]:
+def write_validation(records: Sequence[Record], folder: Path) -> list[Path]:
     """Write `scatter.png`, `scatter.svg`, `table.md` and `table.csv` into `folder`; answers their paths.
 
     Raises:

@@ -9,11 +9,12 @@ from reports.core.context import Context
 from reports.core.load import text
 from reports.core.table import POINTS, Ordering, Plot
 from reports.core.train import Trained, accuracies, chosen_graph
-from reports.draw.drawing import DASHES, PUBLISHED, panels
+from reports.draw.drawing import AS_PRINTED, DASHES, panels
 from reports.draw.figures import METHOD_COLOURS, method_colours
-from reports.ec_graph._times import NAMES, NON_CP, PARTS, Machines, bits, counts, default_depth, model
+from reports.ec_graph._times import DATASETS, NON_CP, PARTS, Machines, bits, default_depth, gcn, published_counts
 
-GRAPHS = {"cora": 0.8, "reddit": 1.4}  # a sparse and a dense one; shares of a table's training: these have many curves
+# A sparse and a dense graph, each with its share of a table's training time: these figures have many curves.
+TRAIN_SHARES = {"cora": 0.8, "reddit": 1.4}
 WIDTHS = (1, 2, 8)  # bits
 SAME = 0.01  # speed-ups this close tie
 NEAR = 1.0  # points below Non-cp's best accuracy at which a run counts as converged
@@ -21,7 +22,7 @@ NEAR = 1.0  # points below Non-cp's best accuracy at which a run counts as conve
 
 def graphs(context: Context) -> dict[str, float]:
     """The data sets of the figures and their shares of the training: the paper's five with `--full`."""
-    return dict.fromkeys(NAMES, 1.0) if context.full else GRAPHS
+    return dict.fromkeys(DATASETS, 1.0) if context.full else TRAIN_SHARES
 
 
 def depth_of(context: Context, dataset: str) -> int:
@@ -33,9 +34,9 @@ def trained(context: Context, dataset: str, texts: Mapping[str, str], share: flo
     """Methods trained on a graph of the paper or its stand-in; narrow and of two layers unless `--full`."""
     _, stands_in = chosen_graph(context, dataset)
     widths = dataset if context.full else "cora"
-    settings = {**model(widths, depth_of(context, dataset)), "partitioner": "hash"}
+    settings = {**gcn(widths, depth_of(context, dataset)), "partitioner": "hash"}
     if not stands_in:
-        c = counts(dataset)
+        c = published_counts(dataset)
         settings["split"] = f"counts:{c['train']}/{c['val']}/{c['test']}"
     return accuracies(context, dataset, texts, parts=PARTS, model=settings, seeds=1, share=share)
 
@@ -68,7 +69,7 @@ def _curves(
     with panels(paths, 2 * len(runs), columns=2, height=2.2) as axes:
         for at, (dataset, name) in enumerate((d, n) for d in runs for n in names):
             found, panel = runs[dataset], axes[at]
-            panel.set_title(f"{found.data or NAMES[dataset]}: {name}", loc="left")
+            panel.set_title(f"{found.data or DATASETS[dataset]}: {name}", loc="left")
             panel.plot(*found.curve("Non-cp"), color="#595959", linewidth=1.6, alpha=0.6, label="Non-cp")
             for which, b in enumerate(WIDTHS):
                 style: Any = {"color": shades[which], "linestyle": DASHES[which], "linewidth": 1.1}
@@ -76,7 +77,7 @@ def _curves(
             if published_points and dataset == "reddit":
                 epochs, best = _printed(name)
                 last = found.curve("Non-cp")[0][-1]
-                panel.scatter([last], [best], **PUBLISHED, label="printed best (Reddit, 8 bits)")
+                panel.scatter([last], [best], **AS_PRINTED, label="printed best (Reddit, 8 bits)")
                 said = f"after {epochs:.0f}"
                 panel.annotate(said, (last, best), (-5, 4), textcoords="offset points", ha="right", fontsize=6.5)
             panel.set_xlabel("epoch")
@@ -148,7 +149,7 @@ def figure8(context: Context) -> Plot:
     with panels(paths, len(runs), columns=2) as axes:
         for panel, dataset in zip(axes, runs, strict=True):
             found, labels = runs[dataset], list(ablation(dataset))
-            panel.set_title(found.data or NAMES[dataset], loc="left")
+            panel.set_title(found.data or DATASETS[dataset], loc="left")
             bars = [speedups[dataset][label] or 0.0 for label in labels]
             panel.bar(range(len(labels)), bars, 0.6, color=METHOD_COLOURS["ec-graph"], label="speed-up to convergence")
             for at, (label, bar) in enumerate(zip(labels, bars, strict=True)):

@@ -11,22 +11,22 @@ from reports.core.context import SHAPES, Context
 from reports.core.load import text
 from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot
-from reports.draw.drawing import PUBLISHED, panels
+from reports.draw.drawing import AS_PRINTED, panels
 from reports.draw.figures import METHOD_COLOURS, method_colours
 from reports.ec_graph._table4 import printed_fanouts
 from reports.ec_graph._times import (
+    DATASETS,
     DELAYED,
     LAYERS,
-    NAMES,
     NON_CP,
     PERIOD,
-    SPREAD,
+    SPREADS,
     Machines,
     cell,
-    counts,
     ec_graph,
-    model,
+    gcn,
     on_disk,
+    published_counts,
 )
 
 PRODUCTS, PAPERS = "ogbn-products", "ogbn-papers100m"
@@ -51,7 +51,7 @@ def figure9(context: Context) -> Plot:
             ratios = [seconds[n] / ours[n] for n in LAYERS]
             panel.bar(list(map(str, LAYERS)), ratios, 0.55, **shown)
             for value in _printed(system):
-                panel.scatter([-0.55], [value], **PUBLISHED, label="printed ends of the range, end to end")
+                panel.scatter([-0.55], [value], **AS_PRINTED, label="printed ends of the range, end to end")
             panel.axhline(1.0, color="#808080", linewidth=0.6)
             panel.set_title(f"over {system}", loc="left")
             panel.set_xlabel("layers")
@@ -98,7 +98,7 @@ def figure10(context: Context) -> Plot:
     with panels(paths, 1, height=2.8) as (panel,):
         _stack(panel, clocks)
         printed = {n: cell(PAPERS, n, "EC-Graph") or 0.0 for n in LAYERS}
-        panel.scatter([at * 3 + 1 for at in range(len(LAYERS))], [printed[n] for n in LAYERS], **PUBLISHED,
+        panel.scatter([at * 3 + 1 for at in range(len(LAYERS))], [printed[n] for n in LAYERS], **AS_PRINTED,
                       label="printed (Table IV)")  # fmt: skip
         panel.set_ylim(0)
         panel.set_ylabel("epoch (s)")
@@ -188,21 +188,21 @@ def by_machines(context: Context) -> tuple[dict[str, dict[int, float]], list[dic
 
 def scaled(context: Context, machines: int, cut: str) -> dict[str, Any]:
     """EC-Graph on ogbn-products with any number of machines."""
-    bed, c = Machines(context, PRODUCTS, 3, machines), counts(PRODUCTS)
+    bed, c = Machines(context, PRODUCTS, 3, machines), published_counts(PRODUCTS)
     method = ec_graph(PRODUCTS)
     config = bed.config(method)
     if cut == "hash":
         return config
     from harness.workloads import Degrees, hash_boundary
 
-    degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREAD[PRODUCTS])
+    degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[PRODUCTS])
     share = metis_share(SAMPLE if on_disk(SAMPLE) else SAMPLE_ELSEWHERE, machines)
     boundary = share * hash_boundary(c["vertices"], degrees, machines)
     graph = {"nodes": c["vertices"], "edges": c["edges"], "train": c["train"]}
     graph |= {"features": c["features"], "classes": c["classes"]}
     parts = {"boundary": round(boundary)}
-    path = context.workload({"name": f"{NAMES[PRODUCTS]}, METIS", "graph": graph, "parts": parts})
-    return {**SHAPES, **model(PRODUCTS, 3), **config, "dataset": path, "epochs": PERIOD + 2}
+    path = context.workload({"name": f"{DATASETS[PRODUCTS]}, METIS", "graph": graph, "parts": parts})
+    return {**SHAPES, **gcn(PRODUCTS, 3), **config, "dataset": path, "epochs": PERIOD + 2}
 
 
 @cache

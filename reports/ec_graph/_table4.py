@@ -8,13 +8,13 @@ from harness.methods.registry import known_methods
 from reports.core.context import Context
 from reports.core.load import published, setup
 from reports.core.predict import Seconds
-from reports.core.table import How, Ordering, Row, Table
+from reports.core.table import How, Ordering, PaperTable, Row
 from reports.ec_graph._times import (
     ALONE,
+    DATASETS,
     DELAYED,
     LAYERS,
-    METHODS,
-    NAMES,
+    METHOD_OF,
     OTHERS,
     Machines,
     alone_seconds,
@@ -42,14 +42,14 @@ SAME = 0.01
 """Times this close, as a share of the longer one, tie."""
 
 
-def table4(context: Context) -> Table:
+def table4(context: Context) -> PaperTable:
     """Average time of an epoch."""
     frame = published("ec-graph-table4")
     frame = frame[frame["value"].notna()]
     rows = [_row(context, line) for _, line in frame.iterrows()]
-    beds = [Machines(context, dataset, LAYERS[0]) for dataset in NAMES if cell(dataset, LAYERS[0], "DistGNN")]
-    said = ", ".join(f"{NAMES[bed.dataset]} {bed.overhead():.3g} s" for bed in beds)
-    return Table(
+    beds = [Machines(context, dataset, LAYERS[0]) for dataset in DATASETS if cell(dataset, LAYERS[0], "DistGNN")]
+    said = ", ".join(f"{DATASETS[bed.dataset]} {bed.overhead():.3g} s" for bed in beds)
+    return PaperTable(
         key="ec-graph/table4",
         title="EC-Graph, Table IV: average time of an epoch (s)",
         rows=tuple(rows),
@@ -100,7 +100,7 @@ def _row(context: Context, line: pd.Series) -> Row:
     if dataset == "ogbn-products" and system in ("DistGNN", "EC-Graph"):
         notes.append(STEPS.get(layers, ""))
     return Row(
-        label=f"{NAMES[dataset]}, {layers} layers, {system}", quantity="epoch time", unit="s",
+        label=f"{DATASETS[dataset]}, {layers} layers, {system}", quantity="epoch time", unit="s",
         published=float(line["value"]), ours=ours, how=how, note="; ".join(filter(None, notes)),
         conflict="EC6" if (dataset, system) == (PAPERS, "EC-Graph") else "",
         judge="none" if _unsampled(system, setting) else "error",
@@ -109,7 +109,7 @@ def _row(context: Context, line: pd.Series) -> Row:
 
 def _predicted(bed: Machines, system: str, setting: str) -> tuple[float | None, How, str]:
     """Our seconds, where they are from, and a note."""
-    method = METHODS[system]
+    method = METHOD_OF[system]
     fitted: How = "fitted" if bed.layers == LAYERS[0] else "simulated"
     if system == "DistGNN":
         seconds, note = bed.distgnn(), "" if method in known_methods() else "not built; modelled from Non-cp"
@@ -146,7 +146,7 @@ def _orderings(rows: list[Row]) -> tuple[Ordering, ...]:
         return Ordering(text=said, expected=tuple(ranked), ours=ours, tolerance=same, ties="not judged")
 
     found = []
-    for dataset, name in NAMES.items():
+    for dataset, name in DATASETS.items():
         for layers in LAYERS:
             for own, other in PAIRS:
                 pair = [f"{name}, {layers} layers, {system}" for system in (other, own)]

@@ -8,22 +8,22 @@ from typing import Any, Literal
 from harness.methods.registry import known_methods
 from reports.core.context import Context
 from reports.core.load import GIB, published, text
-from reports.core.table import POINTS, How, Ordering, Plot, Row, Table
+from reports.core.table import POINTS, How, Ordering, PaperTable, Plot, Row
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.ec_graph._accuracy import figure6, figure7, figure8
 from reports.ec_graph._figures import figure9, figure10, figure11
 from reports.ec_graph._table4 import printed_fanouts, table4
 from reports.ec_graph._times import (
     ALONE,
-    METHODS,
-    NAMES,
+    DATASETS,
+    METHOD_OF,
     TOPOLOGIES,
     bits,
-    counts,
     default_depth,
     ec_graph,
-    model,
+    gcn,
     on_disk,
+    published_counts,
 )
 
 BYTES = 4  # of a float
@@ -31,7 +31,7 @@ SHARES = {"cora": 0.4, "pubmed": 0.15, "reddit": 0.45}  # of the table's trainin
 SMALL = 0.5  # points within which printed accuracies are level
 
 
-def table2(context: Context) -> Table:
+def table2(context: Context) -> PaperTable:
     """Cost per target vertex, in orders of magnitude: evaluated for ogbn-products, and the worked example of Sec. I."""
     costs = _costs()
     rows = [
@@ -60,7 +60,7 @@ def table2(context: Context) -> Table:
         )
         for kind, metric in (("memory", "memory_cost"), ("communication", "communication_cost"))
     )  # fmt: skip
-    return Table(
+    return PaperTable(
         key="ec-graph/table2", title="EC-Graph, Table II: costs of graph-centred and ML-centred systems",
         rows=tuple(rows), orderings=orderings,
         assumptions=(
@@ -72,7 +72,7 @@ def table2(context: Context) -> Table:
 
 def _costs() -> dict[tuple[str, str], float]:
     """The six formulas of Table II for ogbn-products with the default model."""
-    graph, each = counts("ogbn-products"), model("ogbn-products", 3)
+    graph, each = published_counts("ogbn-products"), gcn("ogbn-products", 3)
     g, d, d0, depth = graph["avg_degree"], each["hidden"], graph["features"], each["layers"]
     remote = g * 5 / 6
     return {
@@ -85,7 +85,7 @@ def _costs() -> dict[tuple[str, str], float]:
     }
 
 
-def table3(context: Context) -> Table:
+def table3(context: Context) -> PaperTable:
     """Data sets: what is printed, beside what is counted in the graphs on disk."""
     measured = {dataset: _measured(name) for dataset, name in TOPOLOGIES.items() if on_disk(name)}
     rows = []
@@ -95,11 +95,11 @@ def table3(context: Context) -> Table:
         how: How = "quoted" if ours is None else "measured"
         rows.append(
             Row(
-                label=NAMES[dataset], quantity=metric.replace("_", " "), unit=line["unit"],
+                label=DATASETS[dataset], quantity=metric.replace("_", " "), unit=line["unit"],
                 published=float(line["value"]), ours=ours, how=how, note=line["note"], judge="none",
             )
         )  # fmt: skip
-    return Table(
+    return PaperTable(
         key="ec-graph/table3", title="EC-Graph, Table III: data sets", rows=tuple(rows),
         assumptions=(
             "inputs: what is counted on disk is no prediction and is not judged",
@@ -120,23 +120,23 @@ def _measured(name: str) -> dict[str, float]:
     return {**found, "features": graph.num_features} if graph.num_features > 1 else found
 
 
-def table5(context: Context) -> Table:
+def table5(context: Context) -> PaperTable:
     """Test accuracy."""
     frame = published("ec-graph-table5")
     rows, orderings = list[Row](), list[Ordering]()
     said, commands = list[str](), list[str]()
-    for dataset in NAMES:
+    for dataset in DATASETS:
         mine = frame[(frame["dataset"] == dataset) & frame["value"].notna()]
         printed = dict(zip(mine["method"], map(float, mine["value"]), strict=True))
         if dataset not in SHARES and chosen_graph(context, dataset)[1] and not context.full:
             rows += [_untrained(dataset, system, value) for system, value in printed.items()]
             continue
         trained = _trained(context, dataset, SHARES.get(dataset, 1.0))
-        said.append(f"{NAMES[dataset]}: {trained.said}")
+        said.append(f"{DATASETS[dataset]}: {trained.said}")
         commands += trained.commands
         rows += [_accuracy(dataset, system, value, trained) for system, value in printed.items()]
         orderings += _level(printed, trained)
-    return Table(
+    return PaperTable(
         key="ec-graph/table5", title="EC-Graph, Table V: test accuracy (%)", rows=tuple(rows),
         orderings=tuple(orderings), commands=tuple(dict.fromkeys(commands)),
         assumptions=(
@@ -156,13 +156,13 @@ def _trained(context: Context, dataset: str, share: float) -> Trained:
         "EC-Graph": ec_graph(dataset).replace("tune=false", "tune=true"),
         "EC-Graph-S": f"{ec_graph(dataset, 'ec-graph-s')}:fanouts={fanouts}".replace("tune=false", "tune=true"),
         **{
-            system: method for system, method in METHODS.items()
+            system: method for system, method in METHOD_OF.items()
             if method in known_methods() and system not in ("EC-Graph", "EC-Graph-S", "PyG")
         },
     }  # fmt: skip
     _, stands_in = chosen_graph(context, dataset)
-    c = counts(dataset)
-    settings: dict[str, Any] = {**model(dataset, depth), "partitioner": "hash"}
+    c = published_counts(dataset)
+    settings: dict[str, Any] = {**gcn(dataset, depth), "partitioner": "hash"}
     if stands_in:
         settings["hidden"] = 16  # those of the large graphs are too wide to be trained here
     else:
@@ -174,17 +174,17 @@ def _trained(context: Context, dataset: str, share: float) -> Trained:
 def _untrained(dataset: str, system: str, printed: float) -> Row:
     """An accuracy that no run of this budget speaks to."""
     return Row(
-        label=f"{NAMES[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed, ours=None,
-        how="needs data" if METHODS[system] in known_methods() else "not built",
+        label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed, ours=None,
+        how="needs data" if METHOD_OF[system] in known_methods() else "not built",
     )  # fmt: skip
 
 
 def _accuracy(dataset: str, system: str, printed: float, trained: Trained) -> Row:
     """One printed accuracy beside ours: in points on the paper's graph."""
-    built, again = METHODS[system] in known_methods(), system == ALONE[1]
+    built, again = METHOD_OF[system] in known_methods(), system == ALONE[1]
     judge: Literal["points", "order", "none"] = "none" if again else "order" if trained.data else "points"
     return Row(
-        label=f"{NAMES[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed,
+        label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed,
         ours=trained.mean(ALONE[0] if again else system) if built else None, how="trained" if built else "not built",
         data=trained.data, judge=judge, note="the run of DGL again" if again else "",
         conflict="EC9" if (dataset, system) == ("reddit", "EC-Graph") else "",
@@ -206,7 +206,7 @@ def _level(printed: dict[str, float], trained: Trained) -> list[Ordering]:
     return found
 
 
-TABLES: dict[str, Callable[[Context], Table]] = {
+TABLES: dict[str, Callable[[Context], PaperTable]] = {
     "table2": table2, "table3": table3, "table4": table4, "table5": table5,
 }  # fmt: skip
 FIGURES: dict[str, Callable[[Context], Plot]] = {

@@ -22,7 +22,7 @@ from reports.core.load import entry, published, text
 from reports.core.predict import Seconds
 from reports.ec_graph._sampled import expected_shares
 
-NAMES = {
+DATASETS = {
     "cora": "Cora", "pubmed": "Pubmed", "reddit": "Reddit", "ogbn-products": "ogbn-products",
     "ogbn-papers100m": "ogbn-papers100M",
 }  # fmt: skip
@@ -31,7 +31,7 @@ PARTS = 6
 PERIOD = 10  # epochs from one exact exchange to the next; an epoch's time is the mean over them
 TOPOLOGIES = {"cora": "cora", "pubmed": "pubmed_nofeat"}  # real ones, where they are on disk
 # Coefficient of variation of the degrees: nothing is printed, and none moves the boundary of dense graphs by over 8 %.
-SPREAD = {"cora": 1.3, "pubmed": 1.7, "reddit": 1.6, "ogbn-products": 1.9, "ogbn-papers100m": 2.0}
+SPREADS = {"cora": 1.3, "pubmed": 1.7, "reddit": 1.6, "ogbn-products": 1.9, "ogbn-papers100m": 2.0}
 # Which graph's training says how many rows are predicted, and so not sent.
 WATCHED = {"cora": "cora", "pubmed": "cora"}
 OTHERS = "amazon_computers"
@@ -39,7 +39,7 @@ ELSEWHERE = "synthetic:nodes=2000,degree=8,features=64"  # where a graph is not 
 NON_CP = "ec-graph:fp=exact:bp=exact"
 DELAYED = float(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
 # Published systems and the method that would stand for them; names that the registry lacks are "not built".
-METHODS = {
+METHOD_OF = {
     "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn",
     "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",
 }  # fmt: skip
@@ -59,7 +59,7 @@ def ec_graph(dataset: str, name: str = "ec-graph") -> str:
     return f"{name}:bits={each['ReqEC']}:backward_bits={each['ResEC']}:tune=false"
 
 
-def model(dataset: str, layers: int) -> dict[str, Any]:
+def gcn(dataset: str, layers: int) -> dict[str, Any]:
     """Settings of the paper's GCN on a data set."""
     hidden = entry("ec-graph", "model", dataset=dataset)["hidden"]
     return {"model": "gcn", "layers": layers, "hidden": hidden, "order": "auto"}
@@ -70,7 +70,7 @@ def default_depth(dataset: str) -> int:
     return int(entry("ec-graph", "model", dataset=dataset)["layers_default"])
 
 
-def counts(dataset: str) -> dict[str, Any]:
+def published_counts(dataset: str) -> dict[str, Any]:
     """Table III and the split of one data set."""
     return entry("ec-graph", "dataset", name=dataset)
 
@@ -84,14 +84,14 @@ def on_disk(name: str) -> bool:
 
 def workload(context: Context, dataset: str) -> str:
     """A hash partition of a data set: of the real topology where it is on disk, otherwise in expectation."""
-    c = counts(dataset)
+    c = published_counts(dataset)
     sizes = {"features": c["features"], "classes": c["classes"], "train": c["train"]}
     if on_disk(TOPOLOGIES.get(dataset, "")):
         graph, parts = {"dataset": TOPOLOGIES[dataset], **sizes}, {"partitioner": "hash"}
-        return context.workload({"name": NAMES[dataset], "graph": graph, "parts": parts})
+        return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": parts})
     graph = {"nodes": c["vertices"], "edges": c["edges"], **sizes}
-    degrees = {"spread": SPREAD[dataset]}
-    return context.workload({"name": NAMES[dataset], "graph": graph, "parts": {"cut": "hash", "degrees": degrees}})
+    degrees = {"spread": SPREADS[dataset]}
+    return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": {"cut": "hash", "degrees": degrees}})
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Machines:
     def clock(self, method: str, *, alone: bool = False, faster: float = 1.0) -> Seconds:
         """One epoch of a method; `alone` on one machine; `faster` multiplies the network's bandwidths."""
         config = self.config(method, alone=alone, faster=faster)
-        return Seconds.mean(self.context.runs([config], NAMES[self.dataset])[0])
+        return Seconds.mean(self.context.runs([config], DATASETS[self.dataset])[0])
 
     def config(self, method: str, *, alone: bool = False, faster: float = 1.0) -> dict[str, Any]:
         """The run of a method."""
@@ -122,7 +122,7 @@ class Machines:
         rates = {"rates": self.context.rates("ec-graph", self._predicted(method))} if watched else {}
         run = {"dataset": workload(self.context, self.dataset), "method": method, "cluster": cluster, **rates}
         return {
-            **SHAPES, **model(self.dataset, self.layers), **run,
+            **SHAPES, **gcn(self.dataset, self.layers), **run,
             "parts": 1 if alone else self.parts, "epochs": 2 + (PERIOD if watched else 2),
         }  # fmt: skip
 
@@ -137,15 +137,15 @@ class Machines:
         """The training run that says how many rows are predicted."""
         name = WATCHED.get(self.dataset, OTHERS)
         return {
-            **model("cora", self.layers), "dataset": name if on_disk(name) else ELSEWHERE, "method": method,
+            **gcn("cora", self.layers), "dataset": name if on_disk(name) else ELSEWHERE, "method": method,
             "parts": PARTS, "partitioner": "hash", "epochs": 30, "eval_every": -1, "threads": 1,
             "features": "raw" if name == "cora" else "standard",
         }  # fmt: skip
 
     def distgnn(self) -> Seconds:
         """An epoch of DistGNN: its own where it is built, otherwise Non-cp's with a share of the traffic."""
-        if METHODS["DistGNN"] in known_methods():
-            return self.clock(METHODS["DistGNN"])
+        if METHOD_OF["DistGNN"] in known_methods():
+            return self.clock(METHOD_OF["DistGNN"])
         return self.clock(NON_CP, faster=DELAYED)
 
     def overhead(self) -> float:
@@ -160,7 +160,7 @@ class Machines:
         left = printed - replace(self, layers=LAYERS[0], parts=PARTS).distgnn().epoch
         if left <= 0:
             said = f"what is not fitted takes longer than the printed {printed:.3g} s"
-            raise InputError(f"{said} (DistGNN, {NAMES[self.dataset]}, {LAYERS[0]} layers)")
+            raise InputError(f"{said} (DistGNN, {DATASETS[self.dataset]}, {LAYERS[0]} layers)")
         return left / LAYERS[0]
 
     def software(self, shares: Sequence[float] = ()) -> float:
@@ -195,9 +195,9 @@ class Machines:
 
     def sampled_config(self, fanouts: str) -> dict[str, Any]:
         """EC-Graph-S: sampled from Cora where it is on disk; otherwise by expected shares, from counts."""
-        c = counts(self.dataset)
+        c = published_counts(self.dataset)
         run = {
-            **model(self.dataset, self.layers), "cluster": self.cluster, "parts": self.parts, "epochs": PERIOD + 2,
+            **gcn(self.dataset, self.layers), "cluster": self.cluster, "parts": self.parts, "epochs": PERIOD + 2,
             "method": f"{ec_graph(self.dataset, 'ec-graph-s')}:fanouts={fanouts}",
         }  # fmt: skip
         if self._drawn():
@@ -214,8 +214,8 @@ class Machines:
 
     def _shares(self, fanouts: str) -> dict[str, float]:
         """What a sample has of edges and rows, in expectation."""
-        c = counts(self.dataset)
-        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREAD[self.dataset])
+        c = published_counts(self.dataset)
+        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[self.dataset])
         return expected_shares(degrees, c["train"] / c["vertices"], list(map(int, fanouts.split("/"))), self.parts)
 
 

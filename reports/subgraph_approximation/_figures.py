@@ -12,7 +12,7 @@ from reports.core.table import POINTS, Ordering, Plot
 from reports.core.train import Trained, accuracies
 from reports.draw.drawing import panels
 from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, method_colours
-from reports.subgraph_approximation._training import GNNS, LABELS, SINGLE, orderings, settings, trained
+from reports.subgraph_approximation._training import GNNS, LABELS, SINGLE, gnn_settings, orderings, overlap_runs
 from reports.subgraph_approximation._workers import PAPER
 
 Colour = str | tuple[float, float, float]
@@ -26,7 +26,7 @@ AXES = "the paper's picture was not available: axes are those that its caption a
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One curve: x, and accuracy in per cent."""
 
     label: str
@@ -36,7 +36,7 @@ class Line:
 
 
 def _drawn(
-    context: Context, key: str, lines: Sequence[Line], xlabel: str, title: str, said: Sequence[str], **more: Any
+    context: Context, key: str, lines: Sequence[Curve], xlabel: str, title: str, said: Sequence[str], **more: Any
 ) -> Plot:
     """Draw lines into a one-column figure. `more` goes to the `Plot`: caption, orderings, commands."""
     key = f"{PAPER}/{key}"
@@ -50,14 +50,14 @@ def _drawn(
     return Plot(key=key, title=f"Subgraph approximation, {title}", paths=paths, assumptions=(*said, AXES), **more)
 
 
-def _curves(run: Trained, labels: Sequence[str], clock: bool = False) -> list[Line]:
+def _curves(run: Trained, labels: Sequence[str], clock: bool = False) -> list[Curve]:
     """Accuracy of the first seed against epochs, or against modelled seconds of the run."""
     lines = []
     for label in labels:
         epochs, scores = run.curve(label)
         ends = list(accumulate(e["seconds"]["epoch"] for e in run.records[label][0]["epochs"])) if clock else []
         x = [ends[epoch - 1] for epoch in epochs] if clock else epochs
-        lines.append(Line("1 machine" if label == SINGLE else label, x, scores, COLOURS[label]))
+        lines.append(Curve("1 machine" if label == SINGLE else label, x, scores, COLOURS[label]))
     return lines
 
 
@@ -67,7 +67,7 @@ def figure3(context: Context) -> Plot:
     shares = [100 * share for share in REMOVED]
     colours = (OTHER_COLOURS[0], OTHER_COLOURS[1])
     means = {gnn: [run[gnn].mean(_removed(share)) or float("nan") for share in REMOVED] for gnn in GNNS}
-    lines = [Line(gnn, shares, means[gnn], colour) for gnn, colour in zip(GNNS, colours, strict=True)]
+    lines = [Curve(gnn, shares, means[gnn], colour) for gnn, colour in zip(GNNS, colours, strict=True)]
     ends = {f"{100 * share:.0f} %": _removed(share) for share in (REMOVED[0], REMOVED[-1])}
     found = [
         run[gnn].ordering(f"{run[gnn].where}; {gnn}: removing 90 % of the training vertices costs accuracy", ends)
@@ -100,7 +100,7 @@ def _removed(share: float) -> str:
 
 def _removal(context: Context, gnn: str) -> Trained:
     """Full-batch training without the removed vertices: the inductive protocol on a smaller training split."""
-    model: Mapping[str, Any] = {**settings(context, "reddit", gnn), "protocol": "inductive", "mode": "loopback"}
+    model: Mapping[str, Any] = {**gnn_settings(context, "reddit", gnn), "protocol": "inductive", "mode": "loopback"}
     rate = {"lr": 0.02} if gnn == "KW-GCN" else {"lr": 0.01}
     rows = {
         _removed(share): {"method": "single", "split": f"random:{0.7 * (1 - share):g}/0.2/0.1"} for share in REMOVED
@@ -110,13 +110,13 @@ def _removal(context: Context, gnn: str) -> Trained:
 
 def figure4(context: Context) -> Plot:
     """Figure 4: GraphSAGE on 3 and 5 isolated parts."""
-    three, five = trained(context, "reddit", "GraphSAGE", 3), trained(context, "reddit", "GraphSAGE", 5)
+    three, five = overlap_runs(context, "reddit", "GraphSAGE", 3), overlap_runs(context, "reddit", "GraphSAGE", 5)
     zero = LABELS[0.0]
     (single,) = _curves(three, [SINGLE])
     lines = [single]
     for name, run, colour in (("3 workers", three, METHOD_COLOURS[PAPER]), ("5 workers", five, COLOURS[zero])):
         (line,) = _curves(run, [zero])
-        lines.append(Line(name, line.x, line.y, colour))
+        lines.append(Curve(name, line.x, line.y, colour))
     found = Ordering(
         text=f"{three.data or 'Reddit'}: accuracy falls with the number of isolated parts",
         expected=("1 machine", "3 workers", "5 workers"),
@@ -131,7 +131,7 @@ def figure4(context: Context) -> Plot:
 
 def figure5(context: Context) -> Plot:
     """Figure 5: GraphSAGE on 5 workers with overlap."""
-    run = trained(context, "reddit", "GraphSAGE", 5)  # its other claims are Table 2's
+    run = overlap_runs(context, "reddit", "GraphSAGE", 5)  # its other claims are Table 2's
     said = f"{run.where}: 10 % overlap reaches one machine"
     early: dict[str, float | None] = {LABELS[overlap]: run.early(LABELS[overlap]) for overlap in (0.50, 0.10, 0.0)}
     claims = (
@@ -154,7 +154,7 @@ def figure5(context: Context) -> Plot:
 
 def figure6(context: Context) -> Plot:
     """Figure 6: GraphSAGE on Amazon2M, 20 workers, by epoch."""
-    run = trained(context, "amazon2m", "GraphSAGE", 20, single=False)
+    run = overlap_runs(context, "amazon2m", "GraphSAGE", 20, single=False)
     return _drawn(
         context, "figure6", _curves(run, list(LABELS.values())), "epoch", "Figure 6: 20 workers, Amazon2M",
         [run.said], caption="Test accuracy by epoch and overlap.",
@@ -173,7 +173,7 @@ def figure8(context: Context) -> Plot:
 
 
 def _against_time(context: Context, key: str, layers: int) -> Plot:
-    run = {depth: trained(context, "reddit", "GraphSAGE", 5, layers=depth) for depth in (1, 2)}
+    run = {depth: overlap_runs(context, "reddit", "GraphSAGE", 5, layers=depth) for depth in (1, 2)}
     gains = tuple(_difference(run[depth], LABELS[0.10], LABELS[0.0]) for depth in (2, 1))
     losses = tuple(_difference(run[depth], SINGLE, LABELS[0.0]) for depth in (2, 1))
     found = (

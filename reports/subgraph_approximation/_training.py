@@ -18,7 +18,7 @@ BATCH = 256
 SPLIT = "random:0.7/0.2/0.1"
 
 
-def settings(context: Context, name: str, gnn: str, layers: int = 2) -> dict[str, Any]:
+def gnn_settings(context: Context, name: str, gnn: str, layers: int = 2) -> dict[str, Any]:
     """Settings of `RunConfig` that all rows of a GNN share; smaller widths and fan-outs where a stand-in is trained."""
     real = context.full or not chosen_graph(context, name)[1]
     common = {"layers": layers, "hidden": 128 if real else 32, "split": SPLIT, "mode": "sim", "cluster": CLUSTER}
@@ -39,7 +39,7 @@ def options(context: Context, name: str, gnn: str, layers: int = 2) -> str:
     return f":batch={BATCH}:fanouts={'/'.join(map(str, fanouts[:layers]))}"
 
 
-def trained(context: Context, name: str, gnn: str, parts: int, *, single: bool = True, layers: int = 2) -> Trained:
+def overlap_runs(context: Context, name: str, gnn: str, parts: int, *, single: bool = True, layers: int = 2) -> Trained:
     """One machine and every overlap on `parts` workers. One machine runs the same mini-batches, without parts."""
     extra = options(context, name, gnn, layers)
     rows: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def trained(context: Context, name: str, gnn: str, parts: int, *, single: bool =
     rows |= {label: f"{PAPER}:overlap={overlap:g}{extra}" for overlap, label in LABELS.items()}
     share = 0.5 if gnn == "KW-GCN" else 0.06  # a mini-batch epoch costs several times the estimate
     epochs = 200 if gnn == "KW-GCN" else 80
-    shared = settings(context, name, gnn, layers)
+    shared = gnn_settings(context, name, gnn, layers)
     return accuracies(context, name, rows, parts=parts, model=shared, seeds=3, epochs=epochs, share=share)
 
 

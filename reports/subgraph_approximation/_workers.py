@@ -29,7 +29,7 @@ ASSUMED = (
 
 
 @dataclass(frozen=True)
-class Counts:
+class WorkerCounts:
     """What one worker holds. Edges are directed."""
 
     nodes: float
@@ -55,17 +55,18 @@ def cut_share() -> float:
     return cut / float(dataset("reddit")["edges"]) / (1 - 1 / 5)
 
 
-def counts(name: str, parts: int, overlap: float = 0.0, scale: float = 1.0) -> Counts:
+def worker_counts(name: str, parts: int, overlap: float = 0.0, scale: float = 1.0) -> WorkerCounts:
     """A worker's share of a graph; `scale` is its size over that of the mean worker."""
     graph = dataset(name)
     own, edges = graph["vertices"] / parts, 2 * graph["edges"] / parts
     cut = cut_share() * (1 - 1 / parts) * edges
     foreign = cut / EDGES_PER_BOUNDARY_NODE
     brought = 2 * cut * min(1.0, overlap * own / foreign) if overlap and parts > 1 else 0.0
-    return Counts(scale * own * (1 + overlap), scale * (edges - cut + brought), graph["features"], graph["classes"])
+    nodes = scale * own * (1 + overlap)
+    return WorkerCounts(nodes, scale * (edges - cut + brought), graph["features"], graph["classes"])
 
 
-def gcn_config(context: Context, worker: Counts) -> dict[str, Any]:
+def gcn_config(context: Context, worker: WorkerCounts) -> dict[str, Any]:
     """An epoch of the paper's KW-GCN on one worker's graph, by counts."""
     graph = {
         "nodes": round(worker.nodes),
@@ -82,18 +83,18 @@ def gcn_config(context: Context, worker: Counts) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Epoch:
+class WorkerEpoch:
     """One worker's epoch: seconds on the modelled device, and the bytes that it holds at most."""
 
     seconds: float
     peak_bytes: float
 
 
-def gcn_epochs(context: Context, workers: list[Counts]) -> list[Epoch]:
-    """An `Epoch` per worker, from shapes-only runs. Raises InputError where one fails."""
+def gcn_epochs(context: Context, workers: list[WorkerCounts]) -> list[WorkerEpoch]:
+    """A `WorkerEpoch` per worker, from shapes-only runs. Raises InputError where one fails."""
     records = context.runs([gcn_config(context, worker) for worker in workers], "workers of KW-GCN")
     summaries = [demand(record)["summary"] for record in records]
-    return [Epoch(summary["epoch_seconds"], summary["peak_memory"]) for summary in summaries]
+    return [WorkerEpoch(summary["epoch_seconds"], summary["peak_memory"]) for summary in summaries]
 
 
 def average_config(name: str, parts: int) -> dict[str, Any]:
@@ -125,7 +126,7 @@ class Gcn:
         notes: what was fitted on which rows.
     """
 
-    workers: dict[tuple[int, float, str], Epoch]
+    workers: dict[tuple[int, float, str], WorkerEpoch]
     slow: float
     epochs: float
     average_s: dict[int, float]
@@ -157,7 +158,7 @@ def _printed_value(table: str, gnn: str, metric: str, parts: int, overlap: float
 def gcn_on_reddit(context: Context) -> Gcn:
     """Fitted on the single machine (compute) and on 3 workers without overlap (the average)."""
     workers, notes = _workers(context, "table2", "reddit", (3, 5))
-    (single,) = gcn_epochs(context, [counts("reddit", 1)])
+    (single,) = gcn_epochs(context, [worker_counts("reddit", 1)])
     epochs = _printed_value("table2", "KW-GCN", "training_time", 1, None) / EPOCH_S
     slow = EPOCH_S / single.seconds
     isolated = _printed_value("table2", "KW-GCN", "training_time", 3, 0.0) / epochs
@@ -189,14 +190,14 @@ def gcn_on_amazon(context: Context) -> Gcn:
 
 def _workers(
     context: Context, table: str, name: str, parts: tuple[int, ...]
-) -> tuple[dict[tuple[int, float, str], Epoch], list[str]]:
+) -> tuple[dict[tuple[int, float, str], WorkerEpoch], list[str]]:
     """Epochs of the least and fullest workers of every row; how much they hold is fitted at 0 %."""
-    mean = dict(zip(parts, gcn_epochs(context, [counts(name, count) for count in parts]), strict=True))
-    wanted, notes = dict[tuple[int, float, str], Counts](), []
+    mean = dict(zip(parts, gcn_epochs(context, [worker_counts(name, count) for count in parts]), strict=True))
+    wanted, notes = dict[tuple[int, float, str], WorkerCounts](), []
     for count in parts:
         cells = printed(table, "KW-GCN", "gpu_memory_allocated", count, 0.0)
         scales = dict(zip(cells["bound"], load.GB * cells["value"] / mean[count].peak_bytes, strict=True))
-        wanted |= {(count, o, bound): counts(name, count, o, s) for o in OVERLAPS for bound, s in scales.items()}
+        wanted |= {(count, o, bound): worker_counts(name, count, o, s) for o in OVERLAPS for bound, s in scales.items()}
         said = " and ".join(f"{scale:.2f}" for scale in scales.values())
         notes.append(
             f"{name}, {count} workers: least and fullest hold {said} of the mean, by the memory printed without overlap"
@@ -212,17 +213,17 @@ def sage_bytes(name: str, parts: int, overlap: float, bound: str = "") -> float:
     rows without overlap of as many workers; "" is the mean worker, or the only number printed.
     """
     memory = "gpu_memory_allocated"
-    one, three = counts("reddit", 1).nbytes, counts("reddit", 3).nbytes
+    one, three = worker_counts("reddit", 1).nbytes, worker_counts("reddit", 3).nbytes
     drop = _printed_value("table2", "GraphSAGE", memory, 1, None) - _printed_value(
         "table2", "GraphSAGE", memory, 3, 0.0
     )
     slope = load.GB * drop / (one - three)
     table, base = ("table2", 3) if name == "reddit" else ("table4", 20)
     fitted = load.GB * _printed_value(table, "GraphSAGE", memory, base, 0.0)
-    constant = fitted - slope * counts(name, base).nbytes
+    constant = fitted - slope * worker_counts(name, base).nbytes
     scale = 1.0
     if bound:
         cells = printed(table, "GraphSAGE", memory, parts, 0.0)
         isolated = load.GB * float(cells.loc[cells["bound"] == bound, "value"].iloc[0])
-        scale = (isolated - constant) / (slope * counts(name, parts).nbytes)
-    return constant + scale * slope * counts(name, parts, overlap).nbytes
+        scale = (isolated - constant) / (slope * worker_counts(name, parts).nbytes)
+    return constant + scale * slope * worker_counts(name, parts, overlap).nbytes

@@ -8,9 +8,9 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import SMALL_SAID, epochs_of, select, timed, value
+from reports.core.testbeds import SMALL_SAID, epochs_of, seconds_row, select, value
 from reports.core.train import accuracies
-from reports.draw.charts import colours_of, curves, grouped, split, stacked
+from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
 from reports.sylvie._figures import BOUNDARY, single, single_fit
 from reports.sylvie._scores import parts_of_training, settings
@@ -67,7 +67,7 @@ def figure9(context: Context) -> Plot:
         context, "yelp", BITS, parts=8, model=settings(context, "yelp", "GraphSAGE"), epochs=epochs_of("yelp"), seeds=1
     )
     with panels(paths, 2, columns=2) as (left, right):
-        stacked(left, {name: split(seconds) for name, seconds in times.items()}, printed)
+        stacked(left, {name: paper_parts(seconds) for name, seconds in times.items()}, printed)
         left.tick_params(axis="x", labelrotation=30)
         scores = {"test score": [run.mean(name) for name in BITS]}
         grouped(right, list(BITS), scores, {"test score": (0.35, 0.35, 0.35)})
@@ -94,10 +94,10 @@ def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
     half = 100 * (1 - times["16 bits"].comm / times["FP32"].comm)
     note = "the device profile's compute and quantisation are too quick: 0.09 s are printed outside communication"
     return (
-        timed("Yelp, FP32", "epoch time", whole, times["FP32"].epoch, fitted=True),
-        timed("Yelp, FP32", "communication", comm, times["FP32"].comm, conflict="SY6"),
-        timed("Yelp, 1 bit", "epoch time", whole * (1 - cut / 100), times["1 bit"].epoch, note=note),
-        timed("Yelp, 1 bit", "communication", comm * (1 - less / 100), times["1 bit"].comm, note=note),
+        seconds_row("Yelp, FP32", "epoch time", whole, times["FP32"].epoch, fitted=True),
+        seconds_row("Yelp, FP32", "communication", comm, times["FP32"].comm, conflict="SY6"),
+        seconds_row("Yelp, 1 bit", "epoch time", whole * (1 - cut / 100), times["1 bit"].epoch, note=note),
+        seconds_row("Yelp, 1 bit", "communication", comm * (1 - less / 100), times["1 bit"].comm, note=note),
         Row(label="Yelp, FP16", quantity="communication saved", unit="%", how="simulated", ours=half,
             published=value(text, setting="fp16", metric="comm_time_reduction"), note="printed: almost by half"),
     )  # fmt: skip

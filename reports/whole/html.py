@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.console import DASH
-from reports.core.table import Item, Ordering, Table, shown_number, verdict_line
+from reports.core.table import Item, Ordering, PaperTable, shown_number, verdict_line
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 from reports.whole.verdicts import paper_rows, uncounted_orderings, unjudged, worst_rows, wrong_orderings
@@ -140,7 +140,7 @@ def _section(entry: Entry) -> str:
     if item is None:
         return head + _p(f"{entry.key} could not be made: {entry.message}", "off")
     parts = [head, _p(f"{entry.key}: {verdict_line(item)}", "verdict")]
-    if not isinstance(item, Table):
+    if not isinstance(item, PaperTable):
         picture = next((path for path in item.paths if path.suffix == ".svg"), item.paths[0])
         parts.append(
             f'<figure><img alt="{escape(item.title)}" src="{_inlined(picture)}">'

@@ -27,7 +27,7 @@ from harness.machine import Died, cache_root, code_version, each
 from harness.running.results import write_atomically
 from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
-from reports.core.table import Item, Plot, Table, shared_stand_ins
+from reports.core.table import Item, PaperTable, Plot, shared_stand_ins
 from reports.whole.papers import PAPERS, everything
 
 FORMAT = 1
@@ -100,7 +100,7 @@ def _source(module: str) -> Path:
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
-def find(key: str, context: Context) -> Entry | None:
+def finished_item(key: str, context: Context) -> Entry | None:
     """The finished item of a key where it is there, whole and still true."""
     kept = _kept(_place(key, context))
     if kept is None or kept.kind == "failed" or kept.made_of != made_of(key, context):
@@ -125,7 +125,7 @@ def produce(
 
     `begin` is called with the number of items that have to be made, before any is.
     """
-    found = {} if force else {key: entry for key in keys if (entry := find(key, context)) is not None}
+    found = {} if force else {key: entry for key in keys if (entry := finished_item(key, context)) is not None}
     todo = [key for key in keys if key not in found]
     begin(len(todo))
     yield from found.values()
@@ -166,12 +166,12 @@ def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:
         assumptions=(*item.assumptions, *shared),
     )
     _place(key, context).parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(item, Table):
+    if isinstance(item, PaperTable):
         for suffix, text in zip(TABLE_SUFFIXES, (item.markdown(), item.csv(), item.latex()), strict=True):
             write_atomically(_beside(key, context, suffix), text.encode())
     else:
         item = replace(item, paths=tuple(path.absolute().relative_to(context.out) for path in item.paths))
-    _write(key, context, stamp, "table" if isinstance(item, Table) else "plot", item, time.monotonic() - begin)
+    _write(key, context, stamp, "table" if isinstance(item, PaperTable) else "plot", item, time.monotonic() - begin)
     return ""
 
 
@@ -221,7 +221,7 @@ def _plain(value: Any) -> Any:
 
 def _decoded(kept: Kept, out: Path) -> Item:
     if kept.kind == "table":
-        return msgspec.json.decode(kept.item, type=Table)
+        return msgspec.json.decode(kept.item, type=PaperTable)
     plot = msgspec.json.decode(kept.item, type=Plot, dec_hook=lambda kind, value: kind(value))
     return replace(plot, paths=tuple(out / path for path in plot.paths))
 

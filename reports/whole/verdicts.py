@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from reports.core.table import CLOSE, DECIDED, POINTS, Item, Table, finite, judged_errors, orderings_right
+from reports.core.table import CLOSE, DECIDED, POINTS, Item, PaperTable, finite, judged_errors, orderings_right
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 
@@ -26,7 +26,7 @@ def paper_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 def _line(title: str, entries: Sequence[Entry]) -> dict[str, Any]:
     items = _items(entries)
-    tables = [item for item in items if isinstance(item, Table)]
+    tables = [item for item in items if isinstance(item, PaperTable)]
     errors = {of_time: [e for item in items for e in item.errors(of_time)] for of_time in (True, False)}
     medians = [error for table in tables if (error := table.median_error(of_time=True)) is not None]
     points = [abs(row.points) for item in items for row in item.rows if row.points is not None]
