@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "sims", "real", "reports")
-ALLOWED: dict[str, str] = {}
+PER_PAPER = re.compile(r"CLUSTER|DATASETS|FIGURES|METHOD_OF|TABLES|figure\d+|table\d+")
+"""What every folder of `reports` for one paper may have under the same name: the paper says whose it is."""
+
+PER_BACKEND = {"codes_of", "decode", "encode", "half_floor", "quantize_linear", "row_words", "unpack", "values_of"}
+"""One operation written once per backend (numba, torch, Triton); its operator is the name that callers use."""
+
+SAME: dict[str, str] = {
+    "main": "the entry of a command line",
+    "check": "the protocol of a driver: refuse a config",
+    "reads": "the protocol of a driver: what a result depends on",
+    "execute": "the protocol of a driver: run a job",
+    "run": "run a program (loopback, real) or a config (`harness.running`), each the one verb of its room",
+    "load": "a named thing as an object: a data set, a result, a recording; each the one verb of its room",
+    "each": "the same contract: calls on processes of this machine, or as submitted jobs",
+}
+"""Names that mean the same wherever they are defined, each with its reason."""
+
+TO_RENAME: dict[str, str] = {
+    "COMPONENTS": "harness/running/validation.py: those that are validated",
+    "Call": "harness/commands/sweep.py: what runs a cell",
+    "Cell": "harness/commands/cells.py: a finished run",
+    "Counts": "harness/partition/_cutting.py: quality of a cut",
+    "Exchange": "sims/replay/_recording.py: a recorded effect",
+    "FORMAT": "harness/running/_checkpoint_files.py, sims/replay/_recording.py: versions of two formats",
+    "Handle": "sims/network/_air.py: a pointer to arrays",
+    "METHODS": "harness/running/validation.py: those that are validated",
+    "Operation": "sims/replay/_recording.py, sims/transport/_collectives.py",
+    "Outcome": "harness/commands/sweep.py, sims/study/_scenarios.py",
+    "Part": "sims/replay/_recording.py: recorded rows",
+    "Rows": "sims/network/_rows.py: a table of rows of links",
+    "Run": "sims/engine/_driver.py, sims/study/_remarks.py",
+    "Script": "sims/engine/_ledger.py, sims/replay/_repeats.py",
+    "Steps": "harness/running/trace.py, sims/engine/_driver.py",
+    "Waits": "sims/engine/_flights.py, sims/transport/_collectives.py: annotations differ",
+    "comparison": "harness/commands/crossings.py, harness/running/summary.py",
+    "fit": "harness/workloads/_margins.py, sims/device/_costs.py",
+    "notes": "harness/commands/tables.py, sims/study/_remarks.py",
+    "parse": "harness/commands/arguments.py, sims/units.py",
+    "prepare": "harness/running/_evaluation.py, harness/running/_prepare.py",
+    "read": "harness/running/sweep.py, harness/workloads/_description.py",
+    "record": "harness/running/validation.py, sims/replay/_replay.py",
+    "refusal": "harness/running/_checkpoint_files.py, sims/replay/_replay.py",
+    "report": "harness/commands/clusters.py, harness/commands/run.py",
+    "shares": "harness/workloads/_closed_form.py, sims/study/_remarks.py",
+    "split": "harness/commands/cluster_arguments.py, sims/cluster/_overrides.py",
+    "verdict": "harness/commands/crossings.py, harness/running/validation.py",
+}
+"""Names that still have two meanings, and whose second place should get another; this list only ever shrinks."""
 
 
 def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -68,3 +116,41 @@ def twice(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
             if not name.startswith("_") and not local:
                 places[name][text or path].add(path)
     return {name: sorted(set().union(*kinds.values())) for name, kinds in places.items() if len(kinds) > 1}
+
+
+def allowed(name: str, paths: list[str]) -> bool:
+    """Whether these places may share a name: one per paper, one per backend, or a name in `SAME`."""
+    if PER_PAPER.fullmatch(name):
+        folders = [path.split("/")[1] for path in paths if path.startswith("reports/")]
+        return len(set(folders)) == len(paths) and not {"core", "draw", "whole"} & set(folders)
+    if name in PER_BACKEND:
+        return all(path.startswith("harness/kernels/") for path in paths)
+    return name in SAME
+
+
+def test_the_check_sees_what_it_looks_for() -> None:
+    sources = {
+        "harness/a.py": "Rows = list[int]\nLEAST = 1\nMOST = 2\nclass Part: ...\ndef load(): ...\n_x = 1\n",
+        "sims/b.py": "Rows = dict[str, int]\nLEAST = 3\nMOST = 2\nPart: TypeAlias = int\n_x = 2\n",
+        "sims/c.py": "from harness import a\nfrom sims.b import LEAST\nprint(a.LEAST)\ndef f(): load = 1\n",
+        "sims/__init__.py": "from sims.b import Part, Rows\n",
+    }
+    modules = {path: ast.parse(text) for path, text in sources.items()}
+    assert twice(modules) == {name: ["harness/a.py", "sims/b.py"] for name in ("Rows", "LEAST", "Part")}
+    del modules["sims/c.py"]  # without it nobody else uses either LEAST
+    assert set(twice(modules)) == {"Rows", "Part"}
+
+
+def test_what_may_share_a_name() -> None:
+    assert allowed("table1", ["reports/sylvie/_scores.py", "reports/cdfgnn/_tables.py"])
+    assert not allowed("table1", ["reports/sylvie/_scores.py", "reports/sylvie/_times.py"])
+    assert not allowed("CLUSTER", ["reports/sylvie/_times.py", "reports/core/testbeds.py"])
+    assert not allowed("unpack", ["harness/kernels/_bucket_cpu.py", "sims/units.py"])
+    assert not allowed("Part", ["harness/a.py", "sims/b.py"])
+
+
+def test_a_public_name_has_one_meaning() -> None:
+    shared = twice(trees())
+    assert not {name: paths for name, paths in shared.items() if name not in TO_RENAME and not allowed(name, paths)}
+    assert not sorted(TO_RENAME.keys() - shared.keys()), "renamed: take it off the list"
+    assert not sorted((SAME.keys() | PER_BACKEND) - shared.keys()), "no longer shared: take it off the list"

@@ -18,7 +18,7 @@ from harness.codecs import Codec
 from harness.effects import Counts, Rows
 from harness.exchanges._gather_scatter import Leg, Replicas
 from harness.exchanges._memory import Memory
-from harness.exchanges._push_pull import Diverged, encode
+from harness.exchanges._push_pull import Diverged, encode_rows
 from harness.kernels import changed
 from harness.rank import Rank
 
@@ -90,7 +90,7 @@ class Wires(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class CachedLink:
+class CachedSync:
     """Sums over replicas in which only rows that moved are sent (Alg. 2); one for all layers of one epoch.
 
     Row by row, z being the partial row and c its cached value: where max |z - c| > threshold * max |c|, the difference
@@ -211,7 +211,7 @@ class CachedLink:
         if self.codec is None:
             return (rows,), rows
         label = f"{leg.name}{leg.layer}/{phase}"
-        payload = encode(rank, rows - before, self.codec, label=label, direction=leg.direction, layer=leg.layer)
+        payload = encode_rows(rank, rows - before, self.codec, label=label, direction=leg.direction, layer=leg.layer)
         return payload, self._arrived(payload, before)
 
     def _arrived(self, payload: tuple[Tensor, ...], before: Tensor) -> Tensor:

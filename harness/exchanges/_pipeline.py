@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.codecs import Codec
 from harness.effects import Counts, Direction, Handle, Received, Rows
 from harness.exchanges._memory import Memory
-from harness.exchanges._push_pull import encode
+from harness.exchanges._push_pull import encode_rows
 from harness.rank import Rank
 
 
@@ -47,7 +47,7 @@ class Late:
     ) -> Tensor:
         """As `push_pull.ship`: [sum(recv), d], of this epoch or the last. Raises Diverged as it does."""
         arrived = await _arrived(rank, self.memory, label)
-        payload = encode(rank, rows, codec, label=label, direction=direction, layer=layer)
+        payload = encode_rows(rank, rows, codec, label=label, direction=direction, layer=layer)
         parts = [Rows(part, send, recv) for part in payload]
         effect = rank.all_to_all(parts, label=label, direction=direction, layer=layer)
         if self.synchronous:
@@ -61,7 +61,7 @@ class Late:
             return codec.decode(arrived, rows.shape[1], rows.dtype)
 
 
-async def drain(rank: Rank, memory: Memory) -> None:
+async def drain_pipeline(rank: Rank, memory: Memory) -> None:
     """Wait for every message in flight; their payloads take their places in the memory."""
     for label in list(memory):
         if isinstance(memory[label], Handle):

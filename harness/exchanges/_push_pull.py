@@ -33,7 +33,7 @@ async def ship(
     Raises:
         Diverged: the codec met nan or inf; the message names rank, layer and epoch.
     """
-    payload = encode(rank, rows, codec, label=label, direction=direction, layer=layer)
+    payload = encode_rows(rank, rows, codec, label=label, direction=direction, layer=layer)
     parts = [Rows(part, send, recv) for part in payload]
     received = await rank.all_to_all(parts, label=label, direction=direction, layer=layer)
     with rank.span("codec"):
@@ -44,7 +44,7 @@ Ship = Callable[..., Awaitable[Tensor]]
 """A function with the arguments and the answer of `ship`."""
 
 
-def encode(
+def encode_rows(
     rank: Rank, rows: Tensor, codec: Codec, *, label: str, direction: Direction, layer: int
 ) -> tuple[Tensor, ...]:
     """The payload of `rows`. Raises Diverged, naming rank, layer and epoch, where the codec met nan or inf."""

@@ -22,7 +22,7 @@ from harness.kernels.edge_drop import drop_edges as _drop_edges
 from harness.kernels.random import signed64
 
 
-def index_dtype(nnz: int) -> torch.dtype:
+def position_dtype(nnz: int) -> torch.dtype:
     """int32 while every position in a block of `nnz` entries fits, int64 beyond."""
     return torch.int32 if nnz < 2**31 else torch.int64
 
@@ -66,7 +66,7 @@ class Block(OnDevice):
     def meta(cls, num_rows: int, num_cols: int, nnz: int) -> Block:
         """A block of shapes only."""
         sizes = (num_rows + 1, nnz, num_cols + 1, nnz)
-        return cls(*(torch.empty(size, dtype=index_dtype(nnz), device="meta") for size in sizes))
+        return cls(*(torch.empty(size, dtype=position_dtype(nnz), device="meta") for size in sizes))
 
     @property
     def num_rows(self) -> int:

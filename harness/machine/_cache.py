@@ -42,14 +42,14 @@ def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, ob
             np.save(made / f"{name}.npy", array, allow_pickle=False)
         listing = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
         (made / _META).write_text(json.dumps({"arrays": listing, "meta": meta}, sort_keys=True))
-        publish(made, folder)
+        publish_folder(made, folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def publish(folder_tmp: Path, folder_final: Path) -> None:
+def publish_folder(folder_tmp: Path, folder_final: Path) -> None:
     """Rename `folder_tmp` to `folder_final` (same file system); drop it where the final folder is already there."""
     os.chmod(folder_tmp, 0o755)  # mkdtemp makes it private; a cache root may be shared by a group of users
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-VARIABLE = "HALOSCOPE_CORES"
+CORES_VARIABLE = "HALOSCOPE_CORES"
 """Set by our launcher for ranks, which it keeps to some cores each: the cores of all of them, separated by commas."""
 
 
 def usable_cores() -> list[int]:
     """Numbers of the cores that the ranks of this machine may use together, ascending."""
-    if told := os.environ.get(VARIABLE):
+    if told := os.environ.get(CORES_VARIABLE):
         return [int(core) for core in told.split(",")]
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))

@@ -78,7 +78,7 @@ class Lab:
         return located(local, neighbours, host, INTERFACE)
 
 
-def check(spec: LabSpec, parts: int, device: str, backend: str) -> None:
+def check_lab(spec: LabSpec, parts: int, device: str, backend: str) -> None:
     """Raise InputError where a run of `parts` ranks does not fit the lab, or this user cannot build one."""
     if parts > spec.ranks:
         raise InputError(

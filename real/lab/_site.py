@@ -8,7 +8,7 @@ from typing import Protocol
 LOOPBACK = "127.0.0.1"
 
 
-class Site(Protocol):
+class HostSetup(Protocol):
     """Hosts that ranks are started on.
 
     Attributes:

@@ -4,7 +4,7 @@ from real.launch._child import ERROR_PREFIX
 from real.launch._execute import Asked, run_rank, torchrun_config
 from real.launch._launcher import launch
 from real.launch._slurm import SlurmJob, script
-from real.launch._timeline import traced
+from real.launch._timeline import measured_timeline
 
 __all__ = [
     "Asked",
@@ -14,5 +14,5 @@ __all__ = [
     "run_rank",
     "script",
     "torchrun_config",
-    "traced",
+    "measured_timeline",
 ]

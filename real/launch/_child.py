@@ -16,7 +16,7 @@ from typing import NamedTuple
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from real.rank import place
-from real.rank.health import Words, read, write
+from real.rank.health import Words, leave_words, read_words
 
 ERROR_PREFIX = "haloscope: error: "
 """Begins the one line that a failing rank leaves on stderr; the launcher raises it instead of passing it on."""
@@ -71,18 +71,18 @@ class Child:
         code = self.process.poll()
         if code is not None:
             self.ended_at = time.monotonic()
-            if code and (code < 0 or read(store, self.rank) is None):
-                write(store, Words(self.rank, "killed", self.fate(), at=time.time()))
+            if code and (code < 0 or read_words(store, self.rank) is None):
+                leave_words(store, Words(self.rank, "killed", self.fate(), at=time.time()))
         elif self.stopped != (now := _stopped(self.process.pid)):
             self.stopped = now
             if now:
-                write(store, Words(self.rank, "stopped", self.fate(), at=time.time()))
+                leave_words(store, Words(self.rank, "stopped", self.fate(), at=time.time()))
             else:
                 store.delete_key(f"last-words/{self.rank}")
 
     def fate(self) -> str:
         """What became of it and where, after "rank 1"."""
-        where, code = place.read(self.place), self.process.returncode
+        where, code = place.read_activity(self.place), self.process.returncode
         if self.ended_at is None:
             return f"is stopped by a signal {where}" if self.stopped else f"had not ended {where}"
         return f"was killed by {_name(-code)} {where}" if code < 0 else f"ended with exit code {code} {where}"
@@ -94,7 +94,7 @@ class Child:
 
     def last_words(self, store: Store) -> str:
         """One sentence on a rank that ended because of another one."""
-        words = read(store, self.rank)
+        words = read_words(store, self.rank)
         if words is not None and words.state in ("lost", "failed"):
             return str(words)
         line = self.last_line()

@@ -39,14 +39,14 @@ from harness.running import (
 from harness.running.results import RankEpoch, RankResult
 from harness.trampoline import Program
 from real import lab
-from real.lab import Site, ThisMachine
+from real.lab import HostSetup, ThisMachine
 from real.launch._launcher import RankFailed, launch
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
 from real.rank import connection, overhead, run
 
 
-class Outcome(msgspec.Struct):
+class LaunchOutcome(msgspec.Struct):
     """What rank 0 knows at the end: every rank's record, every rank's machine, and how they talked."""
 
     ranks: list[RankResult]
@@ -67,7 +67,7 @@ def check(config: RunConfig) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
     if is_lab(config.cluster):
-        lab.check(parse_lab(config.cluster), config.parts, config.device, config.backend)
+        lab.check_lab(parse_lab(config.cluster), config.parts, config.device, config.backend)
 
 
 def reads(config: RunConfig) -> dict[str, str]:
@@ -108,7 +108,7 @@ def execute(job: Job) -> Execution:
             if failure.kind == Diverged.__name__:
                 raise Diverged(str(failure)) from None
             raise
-        execution = msgspec.msgpack.decode(answer.read_bytes(), type=Outcome).execution()
+        execution = msgspec.msgpack.decode(answer.read_bytes(), type=LaunchOutcome).execution()
         return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
 
 
@@ -144,7 +144,7 @@ def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Call
 
 
 @contextmanager
-def _site(config: RunConfig) -> Iterator[Site]:
+def _site(config: RunConfig) -> Iterator[HostSetup]:
     """The hosts that the launcher's ranks run on: this machine, or the lab that the config names."""
     if not is_lab(config.cluster):
         yield ThisMachine()
@@ -164,7 +164,7 @@ def run_rank(
     config: RunConfig,
     progress: Callable[[RankEpoch], None] | None = None,
     checkpoints: Checkpoints | None = None,
-) -> tuple[Outcome, Prepared] | None:
+) -> tuple[LaunchOutcome, Prepared] | None:
     """This process's rank of a run; rank 0 answers the outcome and the data it was computed on.
 
     Raises:
@@ -177,21 +177,21 @@ def run_rank(
         timeout_s=config.timeout,
         startup_s=config.startup_timeout,
         prepare_s=config.prepare_timeout,
-    ) as link:
-        if link.size != config.parts:
+    ) as connected:
+        if connected.size != config.parts:
             raise InputError(
-                f"{config.parts} parts need {config.parts} ranks, but this run has {link.size}: "
+                f"{config.parts} parts need {config.parts} ranks, but this run has {connected.size}: "
                 f"use torchrun --nproc-per-node {config.parts}, or haloscope run --mode real"
             )
-        with link.host_by_host():
+        with connected.host_by_host():
             job, prepared = make_job(config, progress, checkpoints)
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
         alone = is_lab(config.cluster)  # its hosts share the cores of this machine
         neighbours = config.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
-        with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, link.rank) as spare:
+        with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
             found = run(
-                _gathered(program(replace(job, spare=spare)), link.host),
-                link,
+                _gathered(program(replace(job, spare=spare)), connected.host),
+                connected,
                 seed=config.seed,
                 deterministic=config.deterministic,
                 debug=debug,
@@ -199,7 +199,7 @@ def run_rank(
     if found is None:
         return None
     ranks, hosts = zip(*found, strict=True)
-    return Outcome(list(ranks), list(hosts), link.backend, str(link.device)), prepared
+    return LaunchOutcome(list(ranks), list(hosts), connected.backend, str(connected.device)), prepared
 
 
 @contextmanager

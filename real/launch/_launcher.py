@@ -23,12 +23,12 @@ from typing import TextIO
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from harness.errors import HaloscopeError, InputError
-from harness.machine import VARIABLE as CORES_VARIABLE
+from harness.machine import CORES_VARIABLE as CORES_VARIABLE
 from harness.machine import core_count, usable_cores
-from real.lab import LOOPBACK, Site, ThisMachine
+from real.lab import LOOPBACK, HostSetup, ThisMachine
 from real.launch._child import ERROR_PREFIX, Child, Exit
 from real.rank import place
-from real.rank.health import LAUNCHER_VARIABLE, read
+from real.rank.health import LAUNCHER_VARIABLE, read_words
 
 GRACE_S = 5.0
 """How long the other ranks may go on once one has failed. With KILL_S, all are gone within ten seconds."""
@@ -84,7 +84,7 @@ def launch(
     env: Mapping[str, str] | None = None,
     echo: TextIO | None = None,
     poll: Callable[[], None] = lambda: None,
-    site: Site | None = None,
+    site: HostSetup | None = None,
 ) -> None:
     """Run `python ARGUMENTS` on `parts` ranks and wait until all have ended well.
 
@@ -121,7 +121,7 @@ def launch(
 
 
 @contextmanager
-def _host_store(site: Site) -> Iterator[tuple[Store, int]]:
+def _host_store(site: HostSetup) -> Iterator[tuple[Store, int]]:
     """A key-value store that listens where the site says, and its port."""
     limit = timedelta(seconds=10)
     with site.inside(None):
@@ -139,7 +139,7 @@ def _spawn(
     threads: int,
     env: Mapping[str, str],
     folder: Path,
-    site: Site,
+    site: HostSetup,
 ) -> Child:
     threads = threads or max(1, core_count() // parts)
     log, where = folder / f"rank{rank}.log", folder / f"rank{rank}.place"
@@ -242,7 +242,7 @@ def _raise_failure(children: list[Child], store: Store) -> None:
             said.append(f"last line of rank {culprit.rank}: {line}")
         said += [c.last_words(store) for c in children if c is not culprit and c.ended_at is not None]
         raise RankFailed(culprit.rank, "; ".join(said), exits=exits)
-    words = [w for w in (read(store, c.rank) for c in failed) if w is not None]
+    words = [w for w in (read_words(store, c.rank) for c in failed) if w is not None]
     spoken = min((w for w in words if w.state == "failed"), key=lambda w: w.at, default=None)
     culprit = children[spoken.rank] if spoken is not None else failed[0]
     line, kind = culprit.last_line() or culprit.fate(), spoken.kind if spoken is not None else ""

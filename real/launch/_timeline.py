@@ -14,26 +14,26 @@ from harness.errors import InputError
 from harness.running import Progress, make_job
 from harness.running.trace import Trace
 from real.launch._execute import execute
-from real.rank.spans import VARIABLE, RankSpans
+from real.rank.spans import TRACE_VARIABLE, RankSpans
 
 
-def traced(config: RunConfig, progress: Progress | None = None) -> Trace:
+def measured_timeline(config: RunConfig, progress: Progress | None = None) -> Trace:
     """Run a config on this machine and answer what its ranks did; time begins with the first of them.
 
     Raises:
         InputError, HaloscopeError: as `harness.running.run`.
     """
     job, _ = make_job(config, progress)
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(TRACE_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="haloscope-trace-") as folder:
-        os.environ[VARIABLE] = folder
+        os.environ[TRACE_VARIABLE] = folder
         try:
             execute(job)
         finally:
             if before is None:
-                del os.environ[VARIABLE]
+                del os.environ[TRACE_VARIABLE]
             else:
-                os.environ[VARIABLE] = before
+                os.environ[TRACE_VARIABLE] = before
         return gathered(Path(folder))
 
 

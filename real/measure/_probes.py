@@ -65,7 +65,7 @@ def bench(device: str, budget_s: float) -> Bench:
     return Bench(torch.device(device), budget_s, 16384 if cpu else 262_144, 384 if cpu else 8192)
 
 
-def measure(budget_s: float, device: str = "cpu") -> dict[str, float]:
+def measure_device(budget_s: float, device: str = "cpu") -> dict[str, float]:
     """Every number of a device file, by its key there; `budget_s` is about how long one operator is timed."""
     torch.manual_seed(0)
     on = bench(device, budget_s)

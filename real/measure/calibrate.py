@@ -28,11 +28,11 @@ from harness.machine import core_count
 from harness.rank import Rank
 from harness.running.results import write_atomically
 from real import lab
-from real.lab import Site, ThisMachine
+from real.lab import HostSetup, ThisMachine
 from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
-from real.measure._probes import bench, jitter, measure
+from real.measure._probes import bench, jitter, measure_device
 from real.measure.link_probes import Line, lines
 from real.rank import run
 from real.rank.connection import connect
@@ -93,7 +93,7 @@ def calibrate_gpu(quick: bool = True) -> dict[str, Any]:
         provenance: GPU, how many of them, versions, date, seconds it took.
     """
     begin, budget_s = time.perf_counter(), 0.05 if quick else 0.5
-    on, found = bench("cuda", budget_s), measure(budget_s, "cuda")
+    on, found = bench("cuda", budget_s), measure_device(budget_s, "cuda")
     about = torch.cuda.get_device_properties(0)
     return {
         "device": found | {"memory": about.total_memory} | gpu_probes.overlap(on),
@@ -126,7 +126,7 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
         RankFailed: a rank failed.
     """
 
-    def measured(size: int, site: Site) -> dict[str, Line]:
+    def measured(size: int, site: HostSetup) -> dict[str, Line]:
         budget = ["0.04" if quick else "0.5"]
         kind = dict[str, list[tuple[float, float, float]]]
         return lines(_ranks_say("real.measure.link_probes", size, 1, budget, site, kind))
@@ -137,7 +137,7 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
         return {size: measured(size, site) for size in ranks}
 
 
-def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: Site, kind: Any) -> Any:
+def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
     """What rank 0 of `python -m MODULE FILE ARGUMENTS` wrote into the file."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         found = Path(folder, "found.json")
@@ -201,7 +201,7 @@ def _machine() -> str:
 async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
     """Operators on all ranks at once; rank 0's figures count."""
     await rank.all_reduce(torch.zeros(1), label="begin together")
-    numbers = measure(0.02 if quick else 0.3)
+    numbers = measure_device(0.02 if quick else 0.3)
     numbers["jitter"] = jitter(1.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
     return numbers

@@ -56,7 +56,7 @@ class Line(msgspec.Struct, frozen=True):
     points: list[tuple[float, float, float]]
 
 
-def fit(points: list[tuple[float, float, float]]) -> Line:
+def fit_line(points: list[tuple[float, float, float]]) -> Line:
     """The line through points (bytes, seconds, spread): least squares of the relative error, neither cost negative."""
     nbytes, seconds, _ = np.asarray(points, np.float64).T
     design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
@@ -74,7 +74,7 @@ def sent(kind: str, nbytes: int, size: int) -> int:
     return 2 * nbytes * (size - 1) // size if kind in ("all_reduce", "ring") else nbytes
 
 
-def typical(times: torch.Tensor) -> float:
+def trimmed_mean(times: torch.Tensor) -> float:
     """Mean of all but the fastest and the slowest tenth.
 
     Not the median: an exchange that has to wait for a core takes milliseconds, one that does not much less, and of the
@@ -99,7 +99,7 @@ async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, floa
             times = torch.tensor(await _timed(rank, kind, nbytes, budget_s, work), dtype=torch.float64)
             times = await rank.all_reduce(times, label="times") / rank.size
             low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
-            found.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), typical(times), high - low))
+            found.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low))
     rank.clock.end_epoch()
     return found
 
@@ -166,7 +166,7 @@ def _reduce(rank: Rank, tensor: torch.Tensor, kind: str) -> Effect:
 
 def lines(found: dict[str, list[tuple[float, float, float]]]) -> dict[str, Line]:
     """The fitted lines by kind."""
-    return {kind: fit(points) for kind, points in found.items()}
+    return {kind: fit_line(points) for kind, points in found.items()}
 
 
 def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:

@@ -20,8 +20,8 @@ from harness.trampoline import Finished, Program, Stepper
 from real.rank import spans as tracing
 from real.rank._agreement import Agreement
 from real.rank._clocks import CudaClock, HostClock, Mark
-from real.rank._exchanges import begin
-from real.rank._transport import Link, Pending, Silence
+from real.rank._exchanges import start_exchange
+from real.rank._transport import Endpoint, Pending, Silence
 from real.rank.connection import Connection
 from real.rank.health import raised_at, refuse_sigterm
 
@@ -133,8 +133,8 @@ class _Network:
     def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
         self.words = connection.words
         self.words.withdraw()
-        self.link = Link(connection, clock)
-        self.agreement = Agreement(self.link, rank)
+        self.endpoint = Endpoint(connection, clock)
+        self.agreement = Agreement(self.endpoint, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
 
     def enter(self) -> None:
@@ -150,7 +150,7 @@ class _Network:
         self.unfinished.advance()
         if isinstance(effect, AllToAll | AllReduce | Broadcast):
             self.agreement.collective(effect)
-        pending = begin(self.link, effect)
+        pending = start_exchange(self.endpoint, effect)
         if isinstance(effect, AllReduce):
             self.unfinished = pending
         return pending

@@ -37,7 +37,7 @@ class Header(NamedTuple):
 
     def pack(self) -> Tensor:
         """As uint8 [HEADER_BYTES] on the host."""
-        texts = (fit(self.text, 288), fit(self.signature, 192))
+        texts = (shortened(self.text, 288), shortened(self.signature, 192))
         return torch.frombuffer(bytearray(_LAYOUT.pack(*self[:6], *texts)), dtype=torch.uint8)
 
     @classmethod
@@ -75,7 +75,7 @@ def digest(*parts: bytes) -> bytes:
     return hashlib.blake2b(b"\0".join(parts), digest_size=8).digest()
 
 
-def fit(text: str, size: int) -> bytes:
+def shortened(text: str, size: int) -> bytes:
     """At most `size` bytes; of a longer text the middle goes, since the label is in front and the line at the end."""
     data = text.encode()
     if len(data) <= size:

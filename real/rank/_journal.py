@@ -19,7 +19,7 @@ _SEED = 20260101
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class CollectiveStep:
     """One collective of this rank, or its return.
 
     Attributes:
@@ -35,7 +35,7 @@ class Step:
     counts: list[tuple[Counts, Counts]]
 
 
-class Journal:
+class CollectiveJournal:
     """The steps of one rank since the last comparison.
 
     Attributes:
@@ -47,16 +47,16 @@ class Journal:
         weights = np.random.default_rng(_SEED).integers(0, 1 << 62, (size, size))
         self._out, self._in = weights[rank].copy(), weights[:, rank].copy()
         self.path, self.begun = b"", 0
-        self.steps: list[Step] = []
+        self.steps: list[CollectiveStep] = []
         self.balance = 0
 
-    def add(self, effect: Effect) -> Step:
+    def add(self, effect: Effect) -> CollectiveStep:
         """Note a collective that is about to begin; answers it, its header with the path before it."""
         counts = known_counts(effect) if isinstance(effect, AllToAll) else []
         header = Header.of(effect, self.path, len(self.steps), self.balance)
         return self._add(header, digest(self.path, header.what, header.shape), counts)
 
-    def end(self) -> Step:
+    def end(self) -> CollectiveStep:
         """Note that the program returned."""
         header = Header(RETURNED, b"", b"", self.path, len(self.steps), self.balance, "", "")
         return self._add(header, digest(self.path, b"returned"), [])
@@ -67,11 +67,11 @@ class Journal:
         del self.steps[:-1]
         self.balance = self.steps[0].balance
 
-    def _add(self, header: Header, path: bytes, counts: list[tuple[Counts, Counts]]) -> Step:
+    def _add(self, header: Header, path: bytes, counts: list[tuple[Counts, Counts]]) -> CollectiveStep:
         factor, own = 2 * (self.begun + len(self.steps)) + 1, 0
         for part, (send, recv) in enumerate(counts):  # products of int64 wrap; what matters is that they cancel
             own += (int(send @ self._out) - int(recv @ self._in)) * (factor + 2 * part * _SEED)
-        step = Step(path, own % _MODULUS, header, counts)
+        step = CollectiveStep(path, own % _MODULUS, header, counts)
         self.steps.append(step)
         self.path, self.balance = path, (self.balance + own) % _MODULUS
         return step

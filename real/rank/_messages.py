@@ -17,7 +17,7 @@ from torch import Tensor
 
 from harness.effects import Effect
 from harness.errors import ProgramError
-from real.rank._headers import HEADER_BYTES, Header, agree, digest, fit
+from real.rank._headers import HEADER_BYTES, Header, agree, digest, shortened
 
 _TRAIL_BYTES = 512
 NOTE_BYTES = HEADER_BYTES + _TRAIL_BYTES
@@ -110,7 +110,7 @@ def _row(way: Way) -> np.ndarray:
 
 
 def _packed(text: str) -> Tensor:
-    return torch.frombuffer(bytearray(fit(text, _TRAIL_BYTES).ljust(_TRAIL_BYTES, b"\0")), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(shortened(text, _TRAIL_BYTES).ljust(_TRAIL_BYTES, b"\0")), dtype=torch.uint8)
 
 
 def _unpacked(row: Tensor) -> str:

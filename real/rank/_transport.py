@@ -112,7 +112,7 @@ class _Together:
             work.wait(self._limit)
 
 
-class Link:
+class Endpoint:
     """One rank's end of the process group.
 
     Args:

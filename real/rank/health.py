@@ -80,7 +80,7 @@ class LastWords:
 
     def leave(self, state: State, text: str, kind: str = "") -> None:
         """Write this rank's last words; never raises, and takes two seconds at most."""
-        self._ask(lambda store: write(store, Words(self.rank, state, " ".join(text.split()), kind, time.time())))
+        self._ask(lambda store: leave_words(store, Words(self.rank, state, " ".join(text.split()), kind, time.time())))
 
     def withdraw(self) -> None:
         """Take back what this rank said at the end of an earlier program: it begins another."""
@@ -98,13 +98,13 @@ class LastWords:
 
     def failure(self) -> Words | None:
         """The first failure of the run, where it is another rank's; asks once and does not wait for one."""
-        words = self._ask(lambda store: read(store, "failed"))
+        words = self._ask(lambda store: read_words(store, "failed"))
         return words if words is not None and words.rank != self.rank else None
 
     def heard(self) -> dict[int, Words]:
         """The last words of every other rank that has left some."""
         others = [r for r in range(self.size) if r != self.rank]
-        found = self._ask(lambda store: [read(store, r) for r in others]) or []
+        found = self._ask(lambda store: [read_words(store, r) for r in others]) or []
         return {words.rank: words for words in found if words is not None}
 
     def explain(self, reason: str) -> RankLost:
@@ -153,7 +153,7 @@ class LastWords:
         return answers[0] if answers else None
 
 
-def write(store: Store, words: Words) -> None:
+def leave_words(store: Store, words: Words) -> None:
     """Leave words for their rank; those of the first death also where everyone looks while waiting."""
     line = msgspec.json.encode(words).decode()
     store.set(_key(words.rank), line)
@@ -161,7 +161,7 @@ def write(store: Store, words: Words) -> None:
         store.compare_set(_key("failed"), "", line)
 
 
-def read(store: Store, who: int | str) -> Words | None:
+def read_words(store: Store, who: int | str) -> Words | None:
     """The last words of rank `who`, or of whoever failed first (`"failed"`); None when there are none."""
     key = _key(who)
     return msgspec.json.decode(store.get(key), type=Words) if store.check([key]) else None

@@ -92,7 +92,7 @@ def create(path: Path) -> None:
     path.write_bytes(bytes(SIZE))
 
 
-def read(path: Path) -> Place:
+def read_activity(path: Path) -> Place:
     """What the word in a file says now."""
     data = path.read_bytes()
     epoch, inside, component, stage, length = _HEAD.unpack_from(data)

@@ -21,7 +21,7 @@ from harness.running.trace import Span, Stream
 from harness.trampoline import Stepper
 from real.rank._clocks import CudaClock, HostClock, Mark, _Clock, make_clock
 
-VARIABLE = "HALOSCOPE_TRACE"
+TRACE_VARIABLE = "HALOSCOPE_TRACE"
 SHORTEST_S = 1e-6  # of a span that is kept
 
 
@@ -35,7 +35,7 @@ class RankSpans(msgspec.Struct):
 
 def clock_of(device: torch.device, rank: int, size: int) -> HostClock | CudaClock:
     """The clock of a rank: one that keeps its spans where a trace is asked for."""
-    if VARIABLE not in os.environ:
+    if TRACE_VARIABLE not in os.environ:
         return make_clock(device)
     clock: _TracedHost | _TracedCuda = _TracedCuda(device) if device.type == "cuda" else _TracedHost()
     clock.rank, clock.size = rank, size
@@ -52,7 +52,7 @@ def leave(clock: HostClock | CudaClock, host: int) -> None:
     """Write what a traced clock kept; nothing for any other clock."""
     if isinstance(clock, _Traced):
         content = msgspec.json.encode(RankSpans(clock.rank, host, clock.spans))
-        write_atomically(Path(os.environ[VARIABLE], f"rank-{clock.rank}.json"), content)
+        write_atomically(Path(os.environ[TRACE_VARIABLE], f"rank-{clock.rank}.json"), content)
 
 
 class _Traced(_Clock[Any]):

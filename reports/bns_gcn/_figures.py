@@ -82,7 +82,7 @@ def memory_of(found: np.ndarray) -> dict[str, np.ndarray]:
 
 def papers_stand_in() -> str:
     """The graph that is cut in ogbn-papers100M's place: one of papers' authors, or a synthetic one."""
-    there = {name for name, _, here in datasets.known() if here}
+    there = {name for name, _, here in datasets.known_datasets() if here}
     return STAND_IN if STAND_IN in there else STAND_IN_ELSEWHERE
 
 
@@ -196,12 +196,12 @@ def _communication(name: str, found: Mapping[tuple[int, str], Seconds]) -> list[
     reduced = select(text, metric="comm_time_reduction")
     return [
         Row(
-            label=f"{TITLES[name]}, {label}", quantity=quantity, unit="%", how="simulated", published=printed, ours=ours,
+            label=f"{TITLES[name]}, {label}",
             quantity=quantity,
             unit="%",
+            how="simulated",
             published=printed,
             ours=ours,
-            how="simulated",
         )  # fmt: skip
         for label, quantity, printed, ours in (
             ("p = 1", "largest share of communication", value(text, metric="comm_share_of_epoch"), max(share)),

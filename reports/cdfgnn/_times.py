@@ -99,9 +99,9 @@ def printed_sizes(dataset: str) -> dict[str, Any]:
 
 def stand_in(dataset: str) -> str:
     """The graph that is cut in a data set's place."""
-    from harness.datasets import known
+    from harness.datasets import known_datasets
 
-    there = {name for name, _, here in known() if here}
+    there = {name for name, _, here in known_datasets() if here}
     return STAND_INS[dataset] if STAND_INS[dataset] in there else ELSEWHERE
 
 

@@ -180,10 +180,10 @@ def accuracies(
 
 def caveats(graph: str, name: str) -> str:
     """What to say where features are projected, or a more similar stand-in is there, but takes more than the budget."""
-    from harness.datasets import known
+    from harness.datasets import known_datasets
 
     first = GRAPHS[graph][2][0]
-    there = {known_name for known_name, _, here in known() if here}
+    there = {known_name for known_name, _, here in known_datasets() if here}
     nearer = name in GRAPHS[graph][2][1:] and first in there
     narrow = "; features projected to 256 columns" * (SETTINGS.get(name, {}).get("features") == "projected")
     return narrow + f"; {first} is more similar and takes a larger budget" * nearer
@@ -206,12 +206,12 @@ def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
     Raises:
         InputError: a name that is not in `GRAPHS`.
     """
-    from harness.datasets import known
+    from harness.datasets import known_datasets
 
     if graph not in GRAPHS:
         raise unknown("published graph", graph, GRAPHS)
     real, edges, others = GRAPHS[graph]
-    there = {name for name, _, here in known() if here}
+    there = {name for name, _, here in known_datasets() if here}
     if context.full or edges <= EDGES_PER_SECOND * context.seconds:
         for name in real:
             if name in there:

@@ -77,9 +77,9 @@ def published_counts(dataset: str) -> dict[str, Any]:
 
 def on_disk(name: str) -> bool:
     """Whether a graph can be loaded here."""
-    from harness.datasets import known
+    from harness.datasets import known_datasets
 
-    return any(known_name == name and here for known_name, _, here in known())
+    return any(known_name == name and here for known_name, _, here in known_datasets())
 
 
 def workload(context: Context, dataset: str) -> str:

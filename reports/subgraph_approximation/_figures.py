@@ -26,7 +26,7 @@ AXES = "the paper's picture was not available: axes are those that its caption a
 
 
 @dataclass(frozen=True)
-class Curve:
+class AccuracyCurve:
     """One curve: x, and accuracy in per cent."""
 
     label: str
@@ -36,7 +36,13 @@ class Curve:
 
 
 def _drawn(
-    context: Context, key: str, lines: Sequence[Curve], xlabel: str, title: str, said: Sequence[str], **more: Any
+    context: Context,
+    key: str,
+    lines: Sequence[AccuracyCurve],
+    xlabel: str,
+    title: str,
+    said: Sequence[str],
+    **more: Any,
 ) -> Plot:
     """Draw lines into a one-column figure. `more` goes to the `Plot`: caption, orderings, commands."""
     key = f"{PAPER}/{key}"
@@ -50,14 +56,14 @@ def _drawn(
     return Plot(key=key, title=f"Subgraph approximation, {title}", paths=paths, assumptions=(*said, AXES), **more)
 
 
-def _curves(run: Trained, labels: Sequence[str], clock: bool = False) -> list[Curve]:
+def _curves(run: Trained, labels: Sequence[str], clock: bool = False) -> list[AccuracyCurve]:
     """Accuracy of the first seed against epochs, or against modelled seconds of the run."""
     lines = []
     for label in labels:
         epochs, scores = run.curve(label)
         ends = list(accumulate(e["seconds"]["epoch"] for e in run.records[label][0]["epochs"])) if clock else []
         x = [ends[epoch - 1] for epoch in epochs] if clock else epochs
-        lines.append(Curve("1 machine" if label == SINGLE else label, x, scores, COLOURS[label]))
+        lines.append(AccuracyCurve("1 machine" if label == SINGLE else label, x, scores, COLOURS[label]))
     return lines
 
 
@@ -67,7 +73,7 @@ def figure3(context: Context) -> Plot:
     shares = [100 * share for share in REMOVED]
     colours = (OTHER_COLOURS[0], OTHER_COLOURS[1])
     means = {gnn: [run[gnn].mean(_removed(share)) or float("nan") for share in REMOVED] for gnn in GNNS}
-    lines = [Curve(gnn, shares, means[gnn], colour) for gnn, colour in zip(GNNS, colours, strict=True)]
+    lines = [AccuracyCurve(gnn, shares, means[gnn], colour) for gnn, colour in zip(GNNS, colours, strict=True)]
     ends = {f"{100 * share:.0f} %": _removed(share) for share in (REMOVED[0], REMOVED[-1])}
     found = [
         run[gnn].ordering(f"{run[gnn].where}; {gnn}: removing 90 % of the training vertices costs accuracy", ends)
@@ -116,7 +122,7 @@ def figure4(context: Context) -> Plot:
     lines = [single]
     for name, run, colour in (("3 workers", three, METHOD_COLOURS[PAPER]), ("5 workers", five, COLOURS[zero])):
         (line,) = _curves(run, [zero])
-        lines.append(Curve(name, line.x, line.y, colour))
+        lines.append(AccuracyCurve(name, line.x, line.y, colour))
     found = Ordering(
         text=f"{three.data or 'Reddit'}: accuracy falls with the number of isolated parts",
         expected=("1 machine", "3 workers", "5 workers"),

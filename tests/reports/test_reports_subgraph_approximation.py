@@ -11,7 +11,7 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.train import Trained
 from reports.subgraph_approximation import _tables as tables
-from reports.subgraph_approximation._figures import Curve, _drawn
+from reports.subgraph_approximation._figures import AccuracyCurve, _drawn
 from reports.subgraph_approximation._training import (
     GNNS,
     LABELS,
@@ -154,7 +154,9 @@ def test_claims_as_orderings(context: Context) -> None:
 
 
 def test_a_figure_is_drawn_twice(context: Context) -> None:
-    lines = [Curve(label, [1, 2, 3], [50.0, 60.0, 70.0 + at], "#0072B2") for at, label in enumerate(LABELS.values())]
+    lines = [
+        AccuracyCurve(label, [1, 2, 3], [50.0, 60.0, 70.0 + at], "#0072B2") for at, label in enumerate(LABELS.values())
+    ]
     plot = _drawn(context, "figure5", lines, "epoch", "Figure 5", ["said"], caption="c")
     assert [path.suffix for path in plot.paths] == [".png", ".svg"] and all(path.stat().st_size for path in plot.paths)
     assert "50 % overlap" in plot.paths[1].read_text() and plot.assumptions[0] == "said"

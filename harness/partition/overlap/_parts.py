@@ -33,7 +33,7 @@ from harness.partition.edge import (
 from harness.partition.overlap._quality import overlap_quality
 from harness.rank import random_key
 
-Degrees = Literal["local", "full"]
+DegreeRule = Literal["local", "full"]
 Loss = Literal["own", "all"]
 
 
@@ -45,7 +45,7 @@ def overlapped(
     renumber: Renumber = "auto",
     *,
     overlap: float,
-    degrees: Degrees = "local",
+    degrees: DegreeRule = "local",
     loss: Loss = "own",
 ) -> PartitionFolder:
     """The overlapping parts of `graph` by the edge-cut partitioner `name`, from the cache or made now.
