@@ -1,4 +1,4 @@
-"""Starting ranks: on this machine, in a lab, or by Slurm; watching them, starting them again, leaving none behind."""
+"""Starts ranks on this machine, in a lab, or by Slurm; watches them, restarts them after failures, ends all of them."""
 
 from real.launch._child import ERROR_PREFIX
 from real.launch._execute import Asked, run_rank, torchrun_config

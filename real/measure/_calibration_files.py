@@ -1,4 +1,4 @@
-"""The files of a calibration: measured numbers as a device file and a cluster file, in the model's plain TOML."""
+"""The files of a calibration: measured numbers as a device file and a cluster file, in the model's TOML format."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def cluster_toml(measured: dict[str, Any]) -> str:
 
 
 def gpu_cluster_toml(measured: dict[str, Any]) -> str:
-    """The text of a cluster file of this host and its GPUs, joined by nothing but the bus that their copies take."""
+    """The text of a cluster file of this host and its GPUs, connected only by the bus that their copies take."""
     about, copies = measured["provenance"], measured["copies"]
     slower = min(copies["to_host"], copies["from_host"])
     there, back = copies["to_host"] / 1e9, copies["from_host"] / 1e9

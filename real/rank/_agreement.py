@@ -1,11 +1,11 @@
-"""Checks that all ranks are in the same exchange, so that a slip in a rank program is a message and not a hang.
+"""Checks that all ranks are in the same exchange, so that an error in a rank program is reported instead of hanging.
 
-Before a collective every rank shows the others a header: what it is about to do, in words and hashed, or that it has
+Before a collective every rank sends the others a header: what it is about to do, as text and as hashes, or that it has
 returned. Until the first epoch has ended, and always in debug mode, this is done for every collective; after that for
-the first one of every epoch, together with the hash and the balance of all steps since (`_journal`), so that a
-slip is found within an epoch. Messages between two ranks are compared as often (`_messages`). If a slip makes the
-ranks wait for each other sooner, they compare through the store after a second. Headers are the price of checking: they
-are never booked as traffic.
+the first one of every epoch, together with the hash and the balance of all steps since (`_journal`), so that an
+error is found within an epoch. Messages between two ranks are compared as often (`_messages`). If an error makes the
+ranks wait for each other sooner, they compare through the store after a second. Headers are the cost of checking: they
+are never counted as traffic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COMPLAINT_BYTES = 1400
 
 
 class _Position(msgspec.Struct):
-    """Where a rank has been stuck for a while: in its `number`-th collective, which makes its path `path`."""
+    """Where a rank has been blocked for a while: in its `number`-th collective, with the rolling hash `path`."""
 
     number: int
     path: bytes
@@ -46,11 +46,11 @@ class Agreement:
 
     Args:
         endpoint: how headers travel; it calls `stuck` when a wait takes long.
-        rank: whose debug mode and epoch decide how often.
+        rank: its debug mode and epoch decide how often to check.
 
     Attributes:
         patience_s, startup_s: seconds that an exchange may take, in an epoch and where one rank may keep the others
-            waiting: before the first epoch (the endpoint sees to that), and while checkpoints are written.
+            waiting: before the first epoch (which the endpoint handles), and while checkpoints are written.
     """
 
     def __init__(self, endpoint: Endpoint, rank: Rank) -> None:
@@ -59,22 +59,23 @@ class Agreement:
         self.messages, self.receives = Ways.none(), Receives()
         self.epoch: int | None = None  # the last epoch with a header
         self.patience_s, self.startup_s = endpoint.patience_s, endpoint.startup_s
-        self._since = time.monotonic()  # when the program came to the effect that it is in
+        self._since = time.monotonic()  # when the program reached its current effect
         endpoint.stuck = self.stuck
 
     def enter(self) -> None:
-        """The program has come to another effect: from here on its time counts."""
+        """The program has reached its next effect: measure the waiting time from now on."""
         self._since = time.monotonic()
         self.endpoint.patience_s = self.startup_s if self.rank.stage == UNHURRIED else self.patience_s
 
     def collective(self, effect: Effect) -> None:
-        """Check one collective before it begins, if its turn has come.
+        """Check one collective before it begins, if a check is due.
 
         Raises:
-            ProgramError: another rank is in something else, has returned, took another path, or counts other rows.
+            ProgramError: another rank is in another effect, has returned, executed other collectives before, or
+                has different row counts.
         """
         step = self.journal.add(effect)
-        # Beside a slow disk the ranks meet on the host first, where the endpoint keeps the deadline and not NCCL.
+        # While a checkpoint is written, ranks synchronise on the host first: the deadline there is ours, not NCCL's.
         if self._thorough or self.rank.epoch != self.epoch or self.rank.stage == UNHURRIED:
             self.epoch = self.rank.epoch
             self._compare(step)
@@ -93,7 +94,7 @@ class Agreement:
                 raise ProgramError(said)  # on all ranks alike
 
     def send(self, effect: Send) -> Pending:
-        """Send a message, after its note where its turn has come."""
+        """Send a message, preceded by its note where a check is due."""
         note = self.messages.sent[effect.to].add(effect, self._thorough)
         if note is None:
             return start_exchange(self.endpoint, effect)
@@ -101,11 +102,11 @@ class Agreement:
         return start_exchange(self.endpoint, effect).then(lambda _: header.result())
 
     def recv(self, effect: Recv, started: bool) -> Pending:
-        """Receive a message, once it is known to be the one that was sent, where its turn has come.
+        """Receive a message; where a check is due, only after its note has shown that it is the one that was sent.
 
         Raises:
-            ProgramError: the receiver expects something else than was sent, or did before; of a started one, at the
-                wait.
+            ProgramError: the receiver expects another message than was sent, or did so earlier; of a started receive,
+                raised at its wait.
         """
         source, mine = effect.source, self.messages.received[effect.source].add(effect, self._thorough)
         note = self.endpoint.recv(NOTE_BYTES, source, _NOTES) if mine is not None else None
@@ -124,13 +125,13 @@ class Agreement:
         return start_exchange(self.endpoint, effect)
 
     def stuck(self) -> None:
-        """Compare positions with two other ranks through the store; called about every second of a long wait.
+        """Compare positions with two other ranks through the store; called about once a second during a long wait.
 
         The next rank and rank 0 are enough: if any two ranks disagree, two of these do.
 
         Raises:
-            ProgramError: another rank is in a collective where this one was in something else.
-            Silence: another rank is frozen, and has been waited for as long as an exchange in an epoch may take.
+            ProgramError: another rank is in a collective where this one was in another effect.
+            Silence: another rank is frozen, and the time that an exchange in an epoch may take is over.
         """
         late = time.monotonic() - self._since > self.patience_s
         if late and any(said.state == "stopped" for said in self.endpoint.words.heard().values()):
@@ -142,8 +143,8 @@ class Agreement:
         words, text = self.endpoint.words, last.effect.text or "its return"
         words.post(msgspec.json.encode(_Position(number, last.path, text)))
         for peer in {0, (self.endpoint.rank + 1) % self.endpoint.size} - {self.endpoint.rank}:
-            found = words.posted(peer)
-            theirs = msgspec.json.decode(found, type=_Position) if found is not None else None
+            posted = words.posted(peer)
+            theirs = msgspec.json.decode(posted, type=_Position) if posted is not None else None
             at = theirs.number - self.journal.begun if theirs is not None else -1
             if theirs is not None and 0 <= at < len(self.journal.steps) and self.journal.steps[at].path != theirs.path:
                 mine = self.journal.steps[at].effect.text or "its return"
@@ -167,24 +168,24 @@ class Agreement:
         self.journal.compared()
 
     def _name_step(self, headers: list[Header]) -> None:
-        """Raise for the first step at which the paths parted; all ranks come here together."""
+        """Raise for the first step at which the ranks' paths differ; called by all ranks together."""
         longest = max(header.length for header in headers) + 1  # with the step that is being compared
         paths = np.zeros((longest, 8), np.uint8)
         for at, step in enumerate(self.journal.steps):
             paths[at] = np.frombuffer(step.path, np.uint8)
         table = torch.stack(self.endpoint.gather_host(torch.from_numpy(paths))).numpy()
         at = int(np.flatnonzero((table != table[0]).any(axis=(0, 2)))[0])
-        found = [Header.unpack(row) for row in self.endpoint.gather_host(self.journal.steps[at].effect.pack())]
+        headers = [Header.unpack(row) for row in self.endpoint.gather_host(self.journal.steps[at].effect.pack())]
         rank = next(r for r in range(self.endpoint.size) if (table[r, at] != table[0, at]).any())
-        shapes = found[0].what == found[rank].what
-        told = []
+        shapes = headers[0].what == headers[rank].what
+        positions = []
         for r in (0, rank):
-            seen = f"was in {found[r].text}" if found[r].state != RETURNED else "had returned"
-            told.append(f"rank {r} {seen}" + (f" with {found[r].signature}" if shapes else ""))
-        raise ProgramError(f"ranks took different paths before epoch {self.rank.epoch}: {', '.join(told)}")
+            position = f"was in {headers[r].text}" if headers[r].state != RETURNED else "had returned"
+            positions.append(f"rank {r} {position}" + (f" with {headers[r].signature}" if shapes else ""))
+        raise ProgramError(f"ranks took different paths before epoch {self.rank.epoch}: {', '.join(positions)}")
 
     def _name_counts(self, length: int) -> None:
-        """Raise for the first step in which a rank expected other rows than were sent; all ranks come here together."""
+        """Raise for the first step in which a rank expected other rows than were sent; called by all ranks together."""
         own = np.asarray([step.balance for step in self.journal.steps[:length]], np.uint64).view(np.int64)
         table = torch.stack(self.endpoint.gather_host(torch.from_numpy(own.copy()))).numpy()
         at = int(np.flatnonzero(table.sum(axis=0))[0])
@@ -192,7 +193,7 @@ class Agreement:
         self._compare_counts(step.counts, step.effect.text)
 
     def _compare_counts(self, counts: list[tuple[Counts, Counts]], what: object) -> None:
-        """All ranks see all counts, so that all of them fail with the same words."""
+        """All ranks see all counts, so that all of them fail with the same message."""
         if not counts:
             return
         rows = torch.from_numpy(np.asarray(counts, np.int64))

@@ -1,8 +1,8 @@
-"""Turns communication effects into byte exchanges of an endpoint, and the bytes back into their answers.
+"""Turns communication effects into byte exchanges of an endpoint, and the bytes back into the effects' results.
 
 An all-to-all of any number of parts is one uneven all-to-all of bytes: a single part travels in the tensor's own
 memory; several parts are laid out peer by peer, part by part, and cut apart by the receiver. The bytes per peer are
-held against what the effect says it sends. Nothing here checks that the ranks agree.
+compared with what the effect declares. Nothing here checks that the ranks agree.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from real.rank._transport import Endpoint, Pending, flat_bytes, from_bytes
 
 
 class _RankOrderSum:
-    """A deterministic all-reduce in flight: its chunks travel first, and their sums once they are added.
+    """A deterministic all-reduce in flight: its chunks are sent first, then their sums.
 
-    `advance()` must happen before the rank enters another collective, on all ranks alike; `finish()` does it if
-    nothing did before. So the two halves stay neighbours in every rank's order of collectives, whoever waits when.
+    `advance()` must be called before the rank enters another collective, on all ranks alike; `finish()` calls it if
+    that has not happened. So the two halves are adjacent in every rank's order of collectives, whenever a rank waits.
     """
 
     def __init__(self, endpoint: Endpoint, effect: AllReduce) -> None:
@@ -37,7 +37,7 @@ class _RankOrderSum:
         self.watched = False
 
     def advance(self) -> None:
-        """Add the chunks, once they are here, and send their sum on its way."""
+        """Add the chunks once they have arrived, and start to send their sum."""
         if self.second is None:
             rows = from_bytes(self.first.result(), self.tensor.dtype, (self.endpoint.size, self.chunk))
             total = flat_bytes(add_in_rank_order(list(rows)))
@@ -46,7 +46,7 @@ class _RankOrderSum:
                 self.second.watch()
 
     def watch(self) -> None:
-        """Note when the halves complete."""
+        """Record when the halves complete."""
         self.watched = True
         self.first.watch()
 
@@ -62,10 +62,10 @@ class _RankOrderSum:
 
 
 def start_exchange(endpoint: Endpoint, effect: Effect) -> Pending:
-    """Start the exchange of one effect; its `result()` is the effect's answer.
+    """Start the exchange of one effect; its `result()` is the effect's result.
 
     Raises:
-        ProgramError: the effect is no exchange, or books other bytes than it sends.
+        ProgramError: the effect is not an exchange, or declares other bytes than it sends.
         Silence: the process group is broken.
     """
     if isinstance(effect, AllToAll):
@@ -117,7 +117,7 @@ def _unpack(effect: AllToAll, counts: list[np.ndarray], received: list[np.ndarra
 
 
 def _receive_counts(endpoint: Endpoint, effect: AllToAll) -> list[np.ndarray]:
-    """Rows from every rank, per part; what only the sender knows travels first, 8 bytes per pair and part."""
+    """Rows from every rank, per part; counts that only the sender has are sent first, 8 bytes per pair and part."""
     unknown = [k for k, part in enumerate(effect.parts) if part.recv is None]
     counts = [np.asarray(part.recv if part.recv is not None else part.send, np.int64) for part in effect.parts]
     if unknown:
@@ -156,7 +156,7 @@ def _pair(endpoint: Endpoint, effect: Send | Recv) -> Pending:
 
 
 def _check_booked(effect: Effect, endpoint: Endpoint, sent: np.ndarray) -> None:
-    """Raise ProgramError unless the bytes per peer are those the effect says it sends."""
+    """Raise ProgramError unless the bytes per peer are those that the effect declares."""
     booked = effect.sent(endpoint.rank, endpoint.size)
     differs = booked != sent
     differs[endpoint.rank] = False

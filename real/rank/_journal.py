@@ -1,8 +1,9 @@
 """What a rank did since the ranks last compared: a rolling hash of its collectives, and the balance of their rows.
 
-The hash covers kind, tag and shape of every collective. The balance adds what every all-to-all sends and subtracts
-what it is to receive, each pair of ranks with a weight of its own: over all ranks it is 0 when they count the same.
-Both cost microseconds and no message; the steps are kept until the next comparison, to name the first that differs.
+The hash covers kind, tag and shape of every collective. The balance adds the rows that every all-to-all sends and
+subtracts those it expects, with a different weight for each pair of ranks: summed over all ranks it is 0 when their
+counts agree. Both cost microseconds and no message; the steps are kept until the next comparison, to name the first
+that differs.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class CollectiveStep:
     """One collective of this rank, or its return.
 
     Attributes:
-        path: the rolling hash with it.
+        path: the rolling hash up to and including it.
         balance: its own contribution to the balance, mod 2^64.
-        effect: how it is shown to the others.
-        counts: rows to and from every rank, int64 [size] each, of the parts whose receiver knows them.
+        effect: its header.
+        counts: rows to and from every rank, int64 [size] each, of the parts whose counts the receiver passed.
     """
 
     path: bytes
@@ -40,7 +41,7 @@ class CollectiveJournal:
 
     Attributes:
         path: rolling hash of all steps ever.
-        begun: how many steps came before `steps[0]`.
+        begun: number of steps before `steps[0]`.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -51,18 +52,18 @@ class CollectiveJournal:
         self.balance = 0
 
     def add(self, effect: Effect) -> CollectiveStep:
-        """Note a collective that is about to begin; answers it, its header with the path before it."""
+        """Add a collective that is about to begin and return its step, whose header has the path before it."""
         counts = known_counts(effect) if isinstance(effect, AllToAll) else []
         header = Header.of(effect, self.path, len(self.steps), self.balance)
         return self._add(header, digest(self.path, header.what, header.shape), counts)
 
     def end(self) -> CollectiveStep:
-        """Note that the program returned."""
+        """Add that the program has returned."""
         header = Header(RETURNED, b"", b"", self.path, len(self.steps), self.balance, "", "")
         return self._add(header, digest(self.path, b"returned"), [])
 
     def compared(self) -> None:
-        """Forget the steps before the latest one: all ranks have agreed on them."""
+        """Drop the steps before the latest one: all ranks have agreed on them."""
         self.begun += len(self.steps) - 1
         del self.steps[:-1]
         self.balance = self.steps[0].balance
@@ -78,10 +79,10 @@ class CollectiveJournal:
 
 
 def known_counts(effect: AllToAll) -> list[tuple[Counts, Counts]]:
-    """Rows to and from every rank, of the parts whose receiver knows them."""
+    """Rows to and from every rank, of the parts whose counts the receiver passed."""
     return [(part.send, np.asarray(part.recv, np.int64)) for part in effect.parts if part.recv is not None]
 
 
 def unbalanced(balances: list[int]) -> bool:
-    """Whether the balances of all ranks say that somebody expects other rows than are sent."""
+    """Whether the balances of all ranks show that some rank expects other rows than are sent."""
     return sum(balances) % _MODULUS != 0

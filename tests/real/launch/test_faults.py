@@ -109,10 +109,10 @@ class TestPlace:
         place.create(file)
         assert str(place.read_activity(file)) == "in start-up"
         rank, clock = Rank(0, 2), HostClock()
-        word = clock.word = place.Word(file)
-        word.before("preparation of the data")
+        activity = clock.activity = place.Activity(file)
+        activity.before("preparation of the data")
         assert str(place.read_activity(file)) == "in preparation of the data"
-        word.follow(rank)
+        activity.follow(rank)
         rank.clock, rank.epoch = clock, 4
         clock.begin_epoch()
         with clock.span("codec"):
@@ -120,7 +120,7 @@ class TestPlace:
         effect = rank.all_reduce(_ones(3), label="gradients")
         line = r"AllReduce 'gradients' (reduce, epoch 4) at " + str(effect.site)
         with clock.blocked("reduce"):
-            word.effect(effect, "reduce")
+            activity.effect(effect, "reduce")
             assert str(place.read_activity(file)) == f"in epoch 4, reduce, in {line}"
         assert str(place.read_activity(file)) == f"in epoch 4, compute, after {line}"
         clock.end_epoch()
@@ -132,22 +132,22 @@ class TestPlace:
         """Labels of any script and paths of any length: cut, never refused."""
         file = tmp_path / "place"
         place.create(file)
-        word, rank = place.Word(file), Rank(0, 2)
-        word.follow(rank)
+        activity, rank = place.Activity(file), Rank(0, 2)
+        activity.follow(rank)
         with rank.off_the_clock("a stage with far too long a name"):
             effect = AllReduce(tag=Tag("λ" * 500, "reduce", -1, 0), site=Site("x" * 500, 1), tensor=_ones(1))
-            word.effect(effect, "reduce")
+            activity.effect(effect, "reduce")
         found = place.read_activity(file)
         assert found.effect.startswith("AllReduce 'λλλ") and len(found.effect.encode()) <= 403
         assert found.stage == "a stage with far too lon"
 
     def test_without_a_launcher_nothing_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
-        word = place.Word(None)
-        word.before("anything")
-        word.follow(Rank(0, 1))
-        word.component("codec")
-        word.effect(Rank(0, 1).all_reduce(_ones(1), label="x"), "reduce")
+        activity = place.Activity(None)
+        activity.before("anything")
+        activity.follow(Rank(0, 1))
+        activity.component("codec")
+        activity.effect(Rank(0, 1).all_reduce(_ones(1), label="x"), "reduce")
         assert not list(tmp_path.iterdir())
 
 
@@ -188,8 +188,8 @@ class TestChild:
 
 def test_data_are_waited_for_as_long_as_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
-    words, word, cpu = LastWords(store, 1, 2), place.Word(None), torch.device("cpu")
-    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, word, store, None, 0)
+    words, activity, cpu = LastWords(store, 1, 2), place.Activity(None), torch.device("cpu")
+    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, activity, store, None, 0)
     begun = time.monotonic()
     with pytest.raises(RankLost, match=r"not ready within 0.2 s; raise --prepare-timeout"), second.host_by_host():
         raise AssertionError
