@@ -57,7 +57,7 @@ def table1(context: Context) -> PaperTable:
 
 
 def stand_in_config(context: Context, parts: int) -> tuple[dict[str, object], str]:
-    """The config that partitions Reddit's stand-in with METIS' volume objective, and what it stands for."""
+    """The config that partitions Reddit's stand-in with METIS' volume objective, and the stand-in's description."""
     name, data = chosen_graph(context, "reddit")
     return {"dataset": name, "parts": parts, "partitioner": "metis"}, data
 
@@ -70,7 +70,7 @@ def part_counts(config: dict[str, object]) -> list[tuple[int, int]]:
 
 
 def table2(context: Context) -> PaperTable:
-    """Formulas of the variance of sampled features, and the sets that they differ in."""
+    """Formulas of the variance of sampled features, and the set sizes in which they differ."""
     frame = load.published("bns-gcn-table2")
     rows = [
         Row(label=str(line.method), quantity="variance", unit="", published=None, ours=None, how="quoted",
@@ -179,8 +179,8 @@ def _memory(label: str, printed: float, ours: float) -> Row:
 
 
 def _ledger(label: str, printed: float, peaks: Sequence[float], setup: bool) -> Row:
-    """The simulated peak beside the same printed number, which Eq. 4 is judged by. Where sampling leaves the set-up as
-    the peak, it says nothing of training."""
+    """The simulated peak beside the printed number that Eq. 4 is judged by. Where the peak under sampling is in the
+    set-up, it is not the memory of training."""
     note = "the peak at p = 0.1 is the set-up's, when the input layer is summed over all boundary nodes"
     return Row(
         label=label, quantity="memory, simulated peak", unit="ratio", published=printed, ours=peaks[1] / peaks[0],

@@ -13,8 +13,8 @@ from reports.core.context import Context
 from reports.core.table import How, Ordering, PaperTable, Row
 from reports.core.testbeds import (
     PROFILE,
+    SMALL_NOTE,
     SMALL_PARTS,
-    SMALL_SAID,
     SYSTEMS,
     TITLES,
     bed_of,
@@ -49,7 +49,7 @@ def trained_on(
     few: int = SMALL_PARTS,
     **changes: Any,
 ) -> Trained:
-    """Methods on a graph, or without `--full` on its stand-in in `few` parts, each under its own text as label."""
+    """Train methods on a graph, or without `--full` on its stand-in in `few` parts; each label is the method's text."""
     rows: Mapping[str, str | Mapping[str, Any]] = {method: method for method in methods}
     model = trainable(context, name, **changes)
     parts = parts if context.full else few
@@ -57,7 +57,7 @@ def trained_on(
 
 
 def method_of(line: Any) -> str:
-    """The method of a published line: a rate of BNS-GCN, or what another system would be here."""
+    """The method of a published line: a rate of BNS-GCN, or the method that corresponds to another system."""
     return work_of(line.setting) if line.method == "BNS-GCN" else SYSTEMS[line.method]
 
 
@@ -70,20 +70,20 @@ def table4(context: Context) -> PaperTable:
     """Accuracies of sampling-based methods and of BNS-GCN for four rates."""
     frame = load.published("bns-gcn-table4")
     rows: list[Row] = []
-    orderings, said = [], [SMALL_SAID]
+    orderings, notes = [], [SMALL_NOTE]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         numbers = sorted({int(n) for n in select(mine, method="BNS-GCN")["partitions"]})
         runs = {
             n: trained_on(context, name, methods_of(mine), n, 0.75) for n in (numbers if context.full else numbers[-1:])
         }
-        said += [run.said for run in runs.values()]
+        notes += [run.summary for run in runs.values()]
         rows += [_of_table4(line, runs) for line in mine.itertuples()]
         orderings += [_worst(n, select(mine, method="BNS-GCN"), run) for n, run in runs.items()]
-    said.append("p = 1 is exact: one training stands for every number of parts, and its rows are not independent")
+    notes.append("p = 1 is exact: one training stands for every number of parts, and its rows are not independent")
     return PaperTable(
         key="bns-gcn/table4", title="BNS-GCN Table 4: accuracies", rows=tuple(rows), orderings=tuple(orderings),
-        assumptions=tuple(said),
+        assumptions=tuple(notes),
     )  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def table5(context: Context) -> PaperTable:
         orderings=(
             Ordering(text="training time", expected=tuple(settings), ours=tuple(times[work_of(s)] for s in settings)),
         ),
-        assumptions=(PROFILE, fit.text(), f"{epochs} epochs in 10 METIS parts of Table 8", run.said, SMALL_SAID),
+        assumptions=(PROFILE, fit.text(), f"{epochs} epochs in 10 METIS parts of Table 8", run.summary, SMALL_NOTE),
     )
 
 
@@ -157,14 +157,14 @@ def table7(context: Context) -> PaperTable:
     """Random partitions: accuracy, and what is lost against METIS."""
     frame = load.published("bns-gcn-table7")
     rows: list[Row] = []
-    orderings, said = [], [SMALL_SAID]
+    orderings, assumptions = [], [SMALL_NOTE]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
         methods = [work_of(s) for s in dict.fromkeys(mine["setting"])]
         random = trained_on(context, name, methods, parts, 0.4, partitioner="hash")
         metis = trained_on(context, name, methods, parts, 0.4)
-        said.append(random.said)
+        assumptions.append(random.summary)
         for line in mine.itertuples():
             label, method = f"{TITLES[name]}, {line.setting}", work_of(line.setting)
             if line.metric in SCORES:
@@ -179,7 +179,7 @@ def table7(context: Context) -> PaperTable:
         orderings.append(random.ordering(f"random partitions need sampled rows, {random.where}", pair))
     return PaperTable(
         key="bns-gcn/table7", title="BNS-GCN Table 7: random partitions", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
 
 
@@ -188,19 +188,19 @@ def table9(context: Context) -> PaperTable:
     _, fit = fitted_reddit(context)
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said = [PROFILE, fit.text() + "; the same machine for all graphs", SMALL_SAID]
+    assumptions = [PROFILE, fit.text() + "; the same machine for all graphs", SMALL_NOTE]
     for name in GRAPHS:
         made, judged, run = _edges(context, name, fit)
         rows += made
         orderings += judged
-        said.append(run.said)
-    said.append(
+        assumptions.append(run.summary)
+    assumptions.append(
         "boundary nodes follow from the volume of BNS-GCN (BN10); times take the shares of them that BES and DropEdge "
         "still send from their printed volumes; the volumes shown are of the shares that the trained graphs kept"
     )
     return PaperTable(
         key="bns-gcn/table9", title="BNS-GCN Table 9: sampling nodes against sampling edges", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
 
 
@@ -247,13 +247,13 @@ def table13(context: Context) -> PaperTable:
     """Accuracy for p from 0.1 to 1."""
     frame = load.published("bns-gcn-table13")
     rows: list[Row] = []
-    orderings, said = [], [SMALL_SAID]
+    orderings, assumptions = [], [SMALL_NOTE]
     for name in ("reddit", "ogbn-products"):
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
         methods = {s: f"bns-gcn:{s.partition(';')[0]}" for s in mine["setting"]}
         run = trained_on(context, name, list(methods.values()), parts, 1.2)
-        said.append(run.said)
+        assumptions.append(run.summary)
         for line in mine.itertuples():
             label = f"{TITLES[name]}, {line.setting}, {parts} parts"
             rows.append(scored(label, line.value, run, methods[line.setting]))
@@ -261,5 +261,5 @@ def table13(context: Context) -> PaperTable:
         orderings.append(run.ordering(f"p = 0.1 is no worse than p = 1, {run.where}", pair, "right"))
     return PaperTable(
         key="bns-gcn/table13", title="BNS-GCN Table 13: accuracy and p", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip

@@ -29,14 +29,14 @@ from reports.core.testbeds import (
 CLUSTER = "bns-10x2080ti"
 PAPERS = "bns-32x6v100"
 SAMPLED = ("p=0.1", "p=0.01")
-ROUNDS = 6  # of fitting latency and bandwidth in turns
+ROUNDS = 6  # of fitting latency and bandwidth alternately
 NEAR = 0.01  # relative distance from the printed all-reduce, which has one digit
 WAITING = "printed computation falls ninefold with p although no inner node's work does; here waiting is communication"
 GAT = {"model": "gat", "layers": 2, "hidden": 128, "heads": 1, "dropout": 0.5, "layer0": "cache"}
 
 
 def fitted_reddit(context: Context) -> tuple[Testbed, Fit]:
-    """Reddit in 8 METIS parts, and the machine's bandwidth as Table 11's p = 1 row has it."""
+    """Reddit in 8 METIS parts, and the machine's bandwidth, fitted on Table 11's p = 1 row."""
     epoch = value(load.published("bns-gcn-table11"), setting="p=1.0; METIS", metric="epoch_time")
     bed = bed_of(context, CLUSTER, "reddit", 8, halo=boundary("reddit"))
     return bed, bed.fitted("vanilla", epoch, source="Table 11, p = 1 (Reddit, 8 METIS parts of Table 8)")
@@ -79,7 +79,7 @@ def table6(context: Context) -> PaperTable:
 
 
 def papers(context: Context) -> tuple[Testbed, Fit, float]:
-    """ogbn-papers100M on 192 GPUs with bandwidth and host latency (s) as Table 6's p = 1 row has them, both at once.
+    """ogbn-papers100M on 192 GPUs, with bandwidth and host latency (s) fitted together on Table 6's p = 1 row.
 
     Raises:
         InputError: no such pair was found.
@@ -134,7 +134,7 @@ def table10(context: Context) -> PaperTable:
     """Gains on GAT, 10 parts."""
     frame = load.published("bns-gcn-table10")
     _, machine = fitted_reddit(context)
-    rows, orderings, said = [], [], [f"bandwidth of the machine: {machine.text()}"]
+    rows, orderings, notes = [], [], [f"bandwidth of the machine: {machine.text()}"]
     settings = ("p=0.0", "p=0.01", "p=0.1", "p=1.0")
     for name in ("reddit", "ogbn-products", "yelp"):
         printed = select(frame, dataset=name)
@@ -143,7 +143,7 @@ def table10(context: Context) -> PaperTable:
         bed = bed_of(context, CLUSTER, name, 10, halo=halo, model=GAT)
         source = f"the epoch of p = 1 on {TITLES[name]}"
         fit = bed.fitted("vanilla", epoch, free="compute", source=source, start=machine)
-        said.append(f"compute x {fit.compute:.3g}, fitted on {source}")
+        notes.append(f"compute x {fit.compute:.3g}, fitted on {source}")
         ours = {s: bed.seconds(work_of(s), fit) for s in settings}
         rows.append(seconds_row(f"{TITLES[name]}, p=1.0", "epoch time", epoch, ours["p=1.0"].epoch, fitted=True))
         for setting in settings[:3]:
@@ -156,10 +156,10 @@ def table10(context: Context) -> PaperTable:
             )  # fmt: skip
         gains = tuple(ratio(ours["p=1.0"], ours[s]) for s in settings)
         orderings.append(Ordering(text=f"speed-up on GAT, {TITLES[name]}", expected=settings, ours=gains))
-    said.append("hidden width 128, one head, input features kept beside their owners' rows: none of it is printed")
+    notes.append("hidden width 128, one head, input features kept beside their owners' rows: none of it is printed")
     return PaperTable(
         key="bns-gcn/table10", title="BNS-GCN Table 10: speed-ups on GAT, 10 parts", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(notes),
     )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def table11(context: Context) -> PaperTable:
 
 
 def table12(context: Context) -> PaperTable:
-    """What sampling costs, in per cent of the epoch, on Reddit in 2, 4 and 8 parts."""
+    """Cost of sampling in per cent of the epoch, on Reddit in 2, 4 and 8 parts."""
     frame = load.published("bns-gcn-table12")
     _, fit = fitted_reddit(context)
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""CDFGNN: Tables 1 to 3; its figures are in `cdfgnn_times` and `cdfgnn_accuracy`."""
+"""CDFGNN: Tables 1 to 3; its figures are in `_times` and `_accuracy`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CD2_METRICS = ("inner_connections_max", "outer_connections_max", "replication_fa
 
 
 def table1(context: Context) -> PaperTable:
-    """Data sets: inputs. Those on disk elsewhere in this report have other versions of these graphs."""
+    """Data sets: inputs. Graphs on disk that are used elsewhere in this report are other versions of these."""
     rows = tuple(
         Row(
             label=DATASETS[line["dataset"]], quantity=line["metric"], unit=line["unit"], published=float(line["value"]),
@@ -48,7 +48,7 @@ def table1(context: Context) -> PaperTable:
 
 
 def table2(context: Context) -> PaperTable:
-    """Bandwidths: peer to peer is what the cluster file takes over; broadcasts are no part of the method."""
+    """Bandwidths: those between peers are in the cluster file; broadcasts are not used by the method."""
     taken = {"PCIe": link_bandwidth(CLUSTER, "bus"), "InfiniBand": link_bandwidth(CLUSTER, "nic")}
     rows = tuple(
         Row(
@@ -65,24 +65,24 @@ def table2(context: Context) -> PaperTable:
 
 
 def table3(context: Context) -> PaperTable:
-    """Vertex cuts: real graphs are cut as the paper cuts its own; the paper's own counts against theory."""
+    """Vertex cuts: real graphs are cut with the paper's partitioners; printed counts are compared with theory."""
     rows, orderings = list[Row](), list[Ordering]()
     frame = published("cdfgnn-table3")
     for dataset in DATASETS:
         mine = frame[frame["dataset"] == dataset]
-        found = {method: measured(dataset, method, PRINTED_GPUS[dataset]) for method in CUTS}
+        qualities = {method: measured(dataset, method, PRINTED_GPUS[dataset]) for method in CUTS}
         data = f"{stand_in(dataset)} stands in for {dataset}"
         rows += [
             Row(
                 label=f"{DATASETS[dataset]}, {line['method']}", quantity=line["metric"].replace("_", " "),
                 unit=line["unit"], published=float(line["value"]),
-                ours=found[line["method"]][QUANTITIES[line["metric"]]], how="partitioned", data=data, judge="order",
+                ours=qualities[line["method"]][QUANTITIES[line["metric"]]], how="partitioned", data=data, judge="order",
                 conflict=_conflict(dataset, line["method"]) if line["metric"] in CD2_METRICS else "",
             )
             for _, line in mine.iterrows()
         ]  # fmt: skip
         rows += [theory(dataset, method) for method in CUTS]
-        orderings += _orderings(dataset, found)
+        orderings += _orderings(dataset, qualities)
     return PaperTable(
         key="cdfgnn/table3", title="CDFGNN, Table 3: vertex cuts", rows=tuple(rows), orderings=tuple(orderings),
         assumptions=(
@@ -116,18 +116,18 @@ def _conflict(dataset: str, method: str) -> str:
     return "CD2" if (dataset, method) == ("reddit", EBV1) else ""
 
 
-def _orderings(dataset: str, found: Mapping[str, Mapping[str, float]]) -> list[Ordering]:
-    """What Table 3 and Sec. 7.3 say of one data set."""
+def _orderings(dataset: str, qualities: Mapping[str, Mapping[str, float]]) -> list[Ordering]:
+    """The claims of Table 3 and Sec. 7.3 on one data set."""
     data, gpus = stand_in(dataset), PRINTED_GPUS[dataset]
     name = f"{data} for {DATASETS[dataset]}, {gpus} GPUs"
 
     def ordering(what: str, key: str, labels: tuple[str, ...]) -> Ordering:
-        values = tuple(found[label][key] for label in labels)
+        values = tuple(qualities[label][key] for label in labels)
         return Ordering(text=f"{name}, {what}: {' > '.join(labels)}", expected=labels, ours=values)
 
-    both = {method: counts["max_inner"] + counts["max_outer"] for method, counts in found.items()}
-    unbalanced = min(found["HEP"]["edge_balance"], found["DNE"]["edge_balance"])
-    balanced = max(found[EBV0]["edge_balance"], found[EBV1]["edge_balance"])
+    both = {method: counts["max_inner"] + counts["max_outer"] for method, counts in qualities.items()}
+    unbalanced = min(qualities["HEP"]["edge_balance"], qualities["DNE"]["edge_balance"])
+    balanced = max(qualities[EBV0]["edge_balance"], qualities[EBV1]["edge_balance"])
     return [
         ordering("replication factor", "replication", (EBV1, EBV0, "DNE", "HEP")),
         ordering("outer connections", "max_outer", (EBV0, EBV1)),

@@ -1,7 +1,7 @@
 """CDFGNN, Fig. 5 and 6: seconds of an epoch on two hosts of eight A800, from the printed vertex cuts.
 
 No time is printed, so nothing is fitted: orderings are judged. Replication and the share of messages between hosts are
-those of Table 3 at the number of GPUs it has; at other numbers they grow as they do on a real graph that is cut the
+those of Table 3 at its number of GPUs; at other numbers they are scaled as they change on a real graph that is cut the
 same way.
 """
 
@@ -62,7 +62,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Cut:
-    """What the simulation is told of a cut: replication, the share of messages that leave a host, edge imbalance."""
+    """Parameters of a cut in the simulation: replication, the share of messages that leave a host, edge imbalance."""
 
     replication: float
     outside: float
@@ -98,7 +98,7 @@ def printed_sizes(dataset: str) -> dict[str, Any]:
 
 
 def stand_in(dataset: str) -> str:
-    """The graph that is cut in a data set's place."""
+    """The graph that is cut in place of a data set."""
     from harness.datasets import known_datasets
 
     there = {name for name, _, here in known_datasets() if here}
@@ -116,17 +116,17 @@ def _measured(name: str, partitioner: str, gpus: int) -> dict[str, float]:
     from harness.partition.vertex import assign_edges, vertex_quality
 
     graph = datasets.load(name)
-    found: dict[str, float] = vertex_quality(
+    cut_quality: dict[str, float] = vertex_quality(
         graph, assign_edges(graph, partitioner, gpus, 0, HOSTS), gpus, HOSTS
     ).summary()
-    return found
+    return cut_quality
 
 
 def config(context: Context, dataset: str, method: str, gpus: int, variant: str) -> dict[str, Any]:
     """The run of one variant of CDFGNN on one cut.
 
-    Counts say nothing of pairs, so every pair of GPUs exchanges as much; the adapter between the hosts is made faster
-    by as much as the cut sends less through it. Edge imbalance slows the first host.
+    Only counts per GPU are known, so every pair of GPUs exchanges equally much; the bandwidth of the adapter between
+    the hosts is raised by the factor by which the cut sends less through it. Edge imbalance slows down the first host.
     """
     cut, s = Cut.of(dataset, method, gpus), printed_sizes(dataset)
     even = gpus / HOSTS / (gpus - 1)
@@ -154,9 +154,9 @@ def figure5(context: Context) -> Plot:
     cases = [(dataset, method, gpus) for dataset in DATASETS for method in CUTS for gpus in shown(dataset)]
     configs = [config(context, *case, "Both") for case in cases]
     records = context.runs(configs, "epoch times")
-    found = dict(zip(cases, map(timed_record, records), strict=True))
-    seconds = {case: float(record["summary"]["seconds"]["epoch"]) for case, record in found.items()}
-    full = [case for case, record in found.items() if record["state"] == "out_of_memory"]
+    by_case = dict(zip(cases, map(timed_record, records), strict=True))
+    seconds = {case: float(record["summary"]["seconds"]["epoch"]) for case, record in by_case.items()}
+    full = [case for case, record in by_case.items() if record["state"] == "out_of_memory"]
     with panels(paths, len(DATASETS), columns=4, height=2.1) as axes:
         for panel, dataset in zip(axes, DATASETS, strict=True):
             for at, method in enumerate(CUTS):
@@ -200,8 +200,8 @@ def timed_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _faster(seconds: Mapping[tuple[str, str, int], float]) -> list[Ordering]:
-    """What Sec. 7.2 says of the partitioners."""
-    found = []
+    """The claims of Sec. 7.2 on the partitioners."""
+    orderings = []
     for dataset, name in DATASETS.items():
         gpus = PRINTED_GPUS[dataset]
         for slower in ("EBV_gamma=0.0", "HEP", "DNE"):
@@ -209,10 +209,10 @@ def _faster(seconds: Mapping[tuple[str, str, int], float]) -> list[Ordering]:
                 continue  # where HEP is said to do well
             labels = (slower, "EBV_gamma=0.1")
             values = tuple(seconds[dataset, label, gpus] for label in labels)
-            said = f"{name}, {gpus} GPUs: {slower} takes longer than EBV_gamma=0.1"
-            said += " (CD3: it sends fewer messages)" if slower == "HEP" else ""
-            found.append(Ordering(text=said, expected=labels, ours=values))
-    return found
+            claim = f"{name}, {gpus} GPUs: {slower} takes longer than EBV_gamma=0.1"
+            claim += " (CD3: it sends fewer messages)" if slower == "HEP" else ""
+            orderings.append(Ordering(text=claim, expected=labels, ours=values))
+    return orderings
 
 
 def figure6(context: Context) -> Plot:
@@ -238,7 +238,7 @@ def figure6(context: Context) -> Plot:
     return Plot(
         key="cdfgnn/figure6", title="CDFGNN, Fig. 6: computation and communication", paths=paths,
         caption="Simulated means over GPUs. Cache, Quantify and Baseline are on EBV, gamma 0.1.",
-        orderings=tuple(_communication({case: found[1] for case, found in times.items()}, graphs)),
+        orderings=tuple(_communication({case: parts[1] for case, parts in times.items()}, graphs)),
         assumptions=("as Fig. 5", "the paper prints no time"),
         commands=context.texts_of([*(cache_run(context, variant) for variant in ("Both", "Cache")), *configs]),
     )  # fmt: skip
@@ -251,8 +251,8 @@ def _split(record: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _communication(comm: Mapping[tuple[str, str], float], graphs: tuple[str, ...]) -> list[Ordering]:
-    """What Sec. 7.3 says of communication time."""
-    found = []
+    """The claims of Sec. 7.3 on communication time."""
+    claims = []
     pairs = [
         ("EBV_gamma=0.0", "EBV_gamma=0.1"), ("Baseline", "Cache"), ("Baseline", "Quantify"),
         ("Cache", "EBV_gamma=0.1"), ("Quantify", "EBV_gamma=0.1"),
@@ -260,6 +260,8 @@ def _communication(comm: Mapping[tuple[str, str], float], graphs: tuple[str, ...
     for dataset in graphs:
         last = ("Cache", "Quantify") if dataset == "reddit" else ("Quantify", "Cache")
         for labels in (*pairs, last):
-            said = f"{DATASETS[dataset]}: {labels[0]} communicates longer than {labels[1]}"
-            found.append(Ordering(text=said, expected=labels, ours=tuple(comm[dataset, label] for label in labels)))
-    return found
+            claim = f"{DATASETS[dataset]}: {labels[0]} communicates longer than {labels[1]}"
+            claims.append(
+                Ordering(text=claim, expected=labels, ours=tuple(comm[dataset, label] for label in labels))
+            )
+    return claims

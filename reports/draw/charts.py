@@ -24,12 +24,12 @@ def colours_of(methods: Mapping[str, str]) -> dict[str, RGB]:
 
     The variant with the fewest options has the method's own colour, in whatever order they come.
     """
-    found = method_colours(sorted(methods.values(), key=lambda method: method.count(":")))
-    return {name: to_rgb(found[method]) for name, method in methods.items()}
+    colours = method_colours(sorted(methods.values(), key=lambda method: method.count(":")))
+    return {name: to_rgb(colours[method]) for name, method in methods.items()}
 
 
 def paper_parts(seconds: Seconds) -> dict[str, float]:
-    """An epoch in the parts that the papers draw."""
+    """An epoch divided into the parts that the papers draw."""
     compute = seconds.compute - seconds.codec
     return dict(zip(PARTS, (seconds.comm, seconds.reduce, compute, seconds.codec), strict=True))
 
@@ -41,7 +41,7 @@ def grouped(
     colours: Mapping[str, RGB],
     printed: Mapping[str, Sequence[float | None]] | None = None,
 ) -> None:
-    """A group of bars per name in `groups`, a bar per series; what is not there leaves a gap."""
+    """A group of bars per name in `groups`, a bar per series; a missing value leaves a gap."""
     width = 0.8 / len(series)
     for at, (name, values) in enumerate(series.items()):
         places = [group - 0.4 + width * (at + 0.5) for group in range(len(groups))]
@@ -82,7 +82,7 @@ def curves(
     *,
     markers: bool = False,
 ) -> None:
-    """A line per name, told apart by colour and by dashes or markers."""
+    """A line per name, distinguished by colour and by dashes or markers."""
     for at, (name, (x, y)) in enumerate(lines.items()):
         style: dict[str, Any] = {"marker": MARKERS[at % len(MARKERS)], "markersize": 3.5} if markers else {}
         dashes = DASHES[at % len(DASHES)]

@@ -24,7 +24,7 @@ def panels(paths: tuple[Path, Path], count: int, *, height: float = 2.6, columns
 
     Series that have a label stand in one legend under all panels.
     """
-    with matplotlib.rc_context({**STYLE, "svg.fonttype": "path"}):  # an image in a page finds no fonts of its reader
+    with matplotlib.rc_context({**STYLE, "svg.fonttype": "path"}):  # an embedded image cannot use the reader's fonts
         columns = min(columns, count)
         rows = -(-count // columns)
         figure = Figure(figsize=(INCHES if count > 1 else INCHES * 0.6, height * rows + 0.3), layout="constrained")

@@ -95,7 +95,7 @@ def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Pa
 
 
 def _caption(records: Sequence[Record]) -> str:
-    """What all runs have in common, and the notes of their graph (a stand-in says so in every output)."""
+    """Settings common to all runs, and the notes of their graph (a stand-in is named in every output)."""
     config, graph = records[0]["config"], records[0]["graph"]
     ranks = " or ".join(dict.fromkeys(str(record["config"]["parts"]) for record in records))
     inputs = " or ".join(dict.fromkeys(str(record["facts"].get("layer0")) for record in records))
@@ -124,7 +124,7 @@ def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, floa
 
 
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
-    """Horizontal stacked bars, the modes of one method next to each other; answers the legend."""
+    """Draw horizontal stacked bars, the modes of one method next to each other; returns the legend's entries."""
     axes.set_title("Where an epoch's time goes", loc="left")
     if not records:
         _empty(axes, "no run has a clock")
@@ -156,7 +156,7 @@ def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
 
 
 def _places(records: Sequence[Record]) -> list[float]:
-    """Where the bars stand: a wider gap between methods than between the modes of one."""
+    """Positions of the bars: a wider gap between methods than between the modes of one."""
     places, place = [], 0.0
     for at, record in enumerate(records):
         if at:
@@ -173,7 +173,7 @@ def _bar_label(records: Sequence[Record], at: int) -> str:
 
 
 def _accuracy(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
-    """Test accuracy against the training seconds that led to it; answers the legend."""
+    """Draw test accuracy against the training seconds that led to it; returns the legend's entries."""
     axes.set_title("What the time buys", loc="left")
     curves = [(record, *_curve(record)) for record in records]
     curves = [curve for curve in curves if curve[1]]

@@ -1,4 +1,4 @@
-"""How busy every link of a simulated run was over time, and when its transfers were done."""
+"""Draws the use of every link of a simulated run over time, and the completion times of its transfers."""
 
 from __future__ import annotations
 

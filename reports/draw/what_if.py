@@ -18,7 +18,7 @@ from reports.draw.figures import INCHES, MARKERS, STYLE, method_colours
 Record = dict[str, Any]
 CAPTION_COLUMNS = 140
 MUCH = 4  # longest over shortest epoch from which times are drawn on a log scale
-PLACES = 3  # of the knob, along which the bits are drawn: both ends and what the cluster has
+PLACES = 3  # values of the knob at which curves along the bits are drawn: both ends and the cluster's own
 STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))  # of variants of the cluster
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
@@ -70,7 +70,7 @@ def what_if(
 
 
 def _along_knob(pair: Sequence[Axes], rows: Sequence[Record], factor: float) -> list[Line2D]:
-    """Both upper panels; answers the legend."""
+    """Draw both upper panels; returns the legend's entries."""
     labels = list(dict.fromkeys(map(_label, rows)))
     colours, variants = method_colours([row["method"] for row in rows]), _variants(rows)
     handles = []
@@ -109,7 +109,7 @@ def _along_bits(
     written: Callable[[float], str],
     nominal: float,
 ) -> None:
-    """Both lower panels, of the first variant: methods with bits as curves, the others as levels; dashes by place."""
+    """Draw both lower panels, of the first variant: methods with bits as curves, others as levels; dashes by value."""
     places = sorted({row["value"] for row in rows})
     chosen = list(dict.fromkeys([places[0], nominal, places[-1]]))[:PLACES]
     colours = method_colours([row["method"] for row in rows])

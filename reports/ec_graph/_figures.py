@@ -32,7 +32,7 @@ from reports.ec_graph._times import (
 PRODUCTS, PAPERS = "ogbn-products", "ogbn-papers100m"
 MACHINES = (2, 4, 6, 9, 12)
 HASH, METIS, SAMPLED = "EC-Graph, Hash", "EC-Graph, METIS", "EC-Graph-S, Hash"
-SAMPLE = "amazon_computers"  # where METIS is measured against hash
+SAMPLE = "amazon_computers"  # the graph on which METIS is compared with hash
 SAMPLE_ELSEWHERE = "synthetic:nodes=4000,degree=30"
 
 
@@ -84,13 +84,15 @@ def figure9(context: Context) -> Plot:
 
 def _printed(system: str) -> list[float]:
     """Ends of the printed range of EC-Graph's end-to-end speed-up on ogbn-products."""
-    found = text("ec-graph")
-    mine = found[(found["dataset"] == PRODUCTS) & (found["baseline"] == system) & (found["metric"] == "speedup")]
+    frame = text("ec-graph")
+    mine = frame[
+        (frame["dataset"] == PRODUCTS) & (frame["baseline"] == system) & (frame["metric"] == "speedup")
+    ]
     return [float(value) for value in mine[mine["setting"].str.startswith("end to end")]["value"]]
 
 
 def figure10(context: Context) -> Plot:
-    """Epochs of ogbn-papers100M on the second cluster, of which the parts of an epoch are shown."""
+    """Epochs of ogbn-papers100M on the second cluster, divided into their parts."""
     paths = context.figure_paths("ec-graph/figure10")
     methods = {"Non-cp": NON_CP, "EC-Graph": ec_graph(PAPERS)}
     beds = {layers: Machines(context, PAPERS, layers) for layers in LAYERS}
@@ -131,9 +133,9 @@ def _stack(panel: Any, clocks: Mapping[str, Mapping[int, Seconds]]) -> None:
 
 
 def _shortages(beds: Mapping[int, Machines], methods: Mapping[str, str]) -> list[str]:
-    """What would not fit the machines."""
-    found = {f"{n} layers, {name}": bed.shortage(m) for n, bed in beds.items() for name, m in methods.items()}
-    return [f"{what}: {said}" for what, said in found.items() if said]
+    """Notes on methods that do not fit the machines' memory."""
+    shortages = {f"{n} layers, {name}": bed.shortage(m) for n, bed in beds.items() for name, m in methods.items()}
+    return [f"{what}: {said}" for what, said in shortages.items() if said]
 
 
 def figure11(context: Context) -> Plot:

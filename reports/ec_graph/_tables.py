@@ -1,4 +1,4 @@
-"""EC-Graph: Tables II to V; its figures are in `ec_graph_accuracy` and `ec_graph_figures`."""
+"""EC-Graph: Tables II, III and V; Table IV is in `_table4`, the figures in `_accuracy` and `_figures`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def table2(context: Context) -> PaperTable:
         )
         for _, line in published("ec-graph-table2").iterrows()
     ]  # fmt: skip
-    found = text("ec-graph").set_index("metric")["value"]
+    printed = text("ec-graph").set_index("metric")["value"]
     layer = 1e9 * 0.1 * 128 * BYTES / GIB
     rows += [
-        Row(label=f"worked example of Sec. I-A, {what}", quantity="volume", unit="GiB", published=float(found[metric]),
+        Row(label=f"worked example of Sec. I-A, {what}", quantity="volume", unit="GiB", published=float(printed[metric]),
             ours=ours, how="closed form", judge="none",
             note="1 B edges, a tenth remote, 128 floats each; printed as GB, in powers of 1024 (EC1, EC2)")
         for what, metric, ours in (
@@ -86,7 +86,7 @@ def _costs() -> dict[tuple[str, str], float]:
 
 
 def table3(context: Context) -> PaperTable:
-    """Data sets: what is printed, beside what is counted in the graphs on disk."""
+    """Data sets: printed counts beside those of the graphs on disk."""
     measured = {dataset: _measured(name) for dataset, name in TOPOLOGIES.items() if on_disk(name)}
     rows = []
     for _, line in published("ec-graph-table3").iterrows():
@@ -113,18 +113,18 @@ def _measured(name: str) -> dict[str, float]:
     from harness import datasets
 
     graph = datasets.load(name)
-    found: dict[str, float] = {
+    counts: dict[str, float] = {
         "vertices": graph.num_nodes, "edges": graph.num_edges, "avg_degree": graph.num_edges / graph.num_nodes,
         "classes": graph.num_classes,
     }  # fmt: skip
-    return {**found, "features": graph.num_features} if graph.num_features > 1 else found
+    return {**counts, "features": graph.num_features} if graph.num_features > 1 else counts
 
 
 def table5(context: Context) -> PaperTable:
     """Test accuracy."""
     frame = published("ec-graph-table5")
     rows, orderings = list[Row](), list[Ordering]()
-    said, commands = list[str](), list[str]()
+    notes, commands = list[str](), list[str]()
     for dataset in DATASETS:
         mine = frame[(frame["dataset"] == dataset) & frame["value"].notna()]
         printed = dict(zip(mine["method"], map(float, mine["value"]), strict=True))
@@ -132,7 +132,7 @@ def table5(context: Context) -> PaperTable:
             rows += [_untrained(dataset, system, value) for system, value in printed.items()]
             continue
         trained = _trained(context, dataset, SHARES.get(dataset, 1.0))
-        said.append(f"{DATASETS[dataset]}: {trained.said}")
+        notes.append(f"{DATASETS[dataset]}: {trained.summary}")
         commands += trained.commands
         rows += [_accuracy(dataset, system, value, trained) for system, value in printed.items()]
         orderings += _level(printed, trained)
@@ -140,7 +140,7 @@ def table5(context: Context) -> PaperTable:
         key="ec-graph/table5", title="EC-Graph, Table V: test accuracy (%)", rows=tuple(rows),
         orderings=tuple(orderings), commands=tuple(dict.fromkeys(commands)),
         assumptions=(
-            *said, "one single-device implementation stands for DGL and PyG",
+            *notes, "one single-device implementation stands for DGL and PyG",
             "learning rate 0.01, no dropout: not published; EC-Graph with its Bit-Tuner, from the bits of Fig. 8",
             f"methods whose printed accuracies differ by less than {SMALL} points are level: ours must be less "
             f"than {POINTS:g} point apart; where one is ahead in print, as close ones say nothing",
@@ -172,7 +172,7 @@ def _trained(context: Context, dataset: str, share: float) -> Trained:
 
 
 def _untrained(dataset: str, system: str, printed: float) -> Row:
-    """An accuracy that no run of this budget speaks to."""
+    """The row of an accuracy for which no run of this budget exists."""
     return Row(
         label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed, ours=None,
         how="needs data" if METHOD_OF[system] in known_methods() else "not built",
@@ -193,17 +193,17 @@ def _accuracy(dataset: str, system: str, printed: float, trained: Trained) -> Ro
 
 def _level(printed: dict[str, float], trained: Trained) -> list[Ordering]:
     """EC-Graph and EC-Graph-S against DGL: level where the printed values are, otherwise in their order."""
-    found = []
+    orderings = []
     for system in ("EC-Graph", "EC-Graph-S"):
         if system not in printed or "DGL" not in printed:
             continue
         labels = sorted(("DGL", system), key=lambda label: -printed[label])
         expected = {label: label for label in labels}
-        if abs(printed["DGL"] - printed[system]) < SMALL:  # whoever is ahead
-            found.append(trained.ordering(f"{trained.where}: {system} is level with DGL", expected, "demanded"))
+        if abs(printed["DGL"] - printed[system]) < SMALL:  # whichever is ahead
+            orderings.append(trained.ordering(f"{trained.where}: {system} is level with DGL", expected, "demanded"))
         else:
-            found.append(trained.ordering(f"{trained.where}: {' > '.join(labels)} in accuracy", expected))
-    return found
+            orderings.append(trained.ordering(f"{trained.where}: {' > '.join(labels)} in accuracy", expected))
+    return orderings
 
 
 TABLES: dict[str, Callable[[Context], PaperTable]] = {

@@ -1,7 +1,7 @@
-"""Workers of subgraph approximation as counts: what they hold, how long an epoch takes, what its average costs.
+"""Workers of subgraph approximation as counts: their memory, the time of an epoch, the cost of averaging parameters.
 
-A worker reads nobody's rows, so it is one device with a graph of its own: the part's nodes, copies of `overlap` times
-as many, and the edges among them. Parts themselves are not published; what is assumed of them is in `ASSUMED`.
+A worker exchanges no rows, so it is one device with a graph of its own: the part's nodes, copies of `overlap` times
+as many, and the edges among them. Parts themselves are not published; the assumptions on them are in `ASSUMED`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class WorkerCounts:
-    """What one worker holds. Edges are directed."""
+    """Nodes and edges of one worker. Edges are directed."""
 
     nodes: float
     edges: float
@@ -98,7 +98,7 @@ def gcn_epochs(context: Context, workers: list[WorkerCounts]) -> list[WorkerEpoc
 
 
 def average_config(name: str, parts: int) -> dict[str, Any]:
-    """A run of the method itself whose only use is what the parameter average takes: a tiny graph, the real widths."""
+    """A run of the method itself to time the parameter average: a tiny graph, the real widths."""
     graph = dataset(name)
     described = f"synthetic:nodes=400,degree=4,features={graph['features']},classes={graph['classes']}"
     return {
@@ -123,7 +123,7 @@ class Gcn:
         slow: seconds of the paper's machine per modelled second of the device.
         epochs: to convergence, in every row.
         average_s: parts -> seconds of one parameter average.
-        notes: what was fitted on which rows.
+        notes: the fitted constants and the rows they were fitted on.
     """
 
     workers: dict[tuple[int, float, str], WorkerEpoch]
@@ -164,14 +164,14 @@ def gcn_on_reddit(context: Context) -> Gcn:
     isolated = _printed_value("table2", "KW-GCN", "training_time", 3, 0.0) / epochs
     modelled = {parts: average_seconds(context, "reddit", parts) for parts in (3, 5)}
     factor = (isolated - slow * workers[3, 0.0, "max"].seconds) / modelled[3]
-    said = (
+    fitted = (
         f"KW-GCN takes {epochs:.0f} epochs in every row ({EPOCH_S:.0f} s an epoch on one machine, Sec. 1); "
         f"modelled compute x {slow:.3g}, fitted on the single machine",
         f"the parameter average takes {factor:.3g} times what the modelled link needs, fitted on 3 workers at 0 %",
         "KW-GCN's memory is the ledger's, with no constant; the fullest worker is the slowest",
     )
     averages = {parts: factor * value for parts, value in modelled.items()}
-    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*said, *notes))
+    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*fitted, *notes))
 
 
 def gcn_on_amazon(context: Context) -> Gcn:
@@ -182,25 +182,25 @@ def gcn_on_amazon(context: Context) -> Gcn:
     average = factor * average_seconds(context, "amazon2m", 5)
     epoch = reddit.slow * workers[5, 0.0, "max"].seconds + average
     epochs = _printed_value("table3", "KW-GCN", "training_time", 5, 0.0) / epoch
-    said = (
+    fitted = (
         f"{epochs:.0f} epochs in every row, fitted on the row without overlap; machine and average as fitted on Reddit"
     )
-    return Gcn(workers, reddit.slow, epochs, {5: average}, (said, *reddit.notes[:2], *notes))
+    return Gcn(workers, reddit.slow, epochs, {5: average}, (fitted, *reddit.notes[:2], *notes))
 
 
 def _workers(
     context: Context, table: str, name: str, parts: tuple[int, ...]
 ) -> tuple[dict[tuple[int, float, str], WorkerEpoch], list[str]]:
-    """Epochs of the least and fullest workers of every row; how much they hold is fitted at 0 %."""
+    """Epochs of the least and fullest workers of every row; their sizes are fitted on the rows at 0 %."""
     mean = dict(zip(parts, gcn_epochs(context, [worker_counts(name, count) for count in parts]), strict=True))
     wanted, notes = dict[tuple[int, float, str], WorkerCounts](), []
     for count in parts:
         cells = printed(table, "KW-GCN", "gpu_memory_allocated", count, 0.0)
         scales = dict(zip(cells["bound"], load.GB * cells["value"] / mean[count].peak_bytes, strict=True))
         wanted |= {(count, o, bound): worker_counts(name, count, o, s) for o in OVERLAPS for bound, s in scales.items()}
-        said = " and ".join(f"{scale:.2f}" for scale in scales.values())
+        held = " and ".join(f"{scale:.2f}" for scale in scales.values())
         notes.append(
-            f"{name}, {count} workers: least and fullest hold {said} of the mean, by the memory printed without overlap"
+            f"{name}, {count} workers: least and fullest hold {held} of the mean, by the memory printed without overlap"
         )
     return dict(zip(wanted, gcn_epochs(context, list(wanted.values())), strict=True)), notes
 
@@ -209,7 +209,7 @@ def sage_bytes(name: str, parts: int, overlap: float, bound: str = "") -> float:
     """Memory of a GraphSAGE worker: a constant of the graph, and a slope on the bytes of features and edges.
 
     The slope is fitted on Reddit's single machine and 3 workers without overlap, the constant on 3 (Reddit) or 20
-    (Amazon2M) workers without overlap. How much the least ("min") and the fullest ("max") worker hold is fitted on the
+    (Amazon2M) workers without overlap. The sizes of the least ("min") and the fullest ("max") worker are fitted on the
     rows without overlap of as many workers; "" is the mean worker, or the only number printed.
     """
     memory = "gpu_memory_allocated"

@@ -8,7 +8,7 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import SMALL_SAID, epochs_of, seconds_row, select, value
+from reports.core.testbeds import SMALL_NOTE, epochs_of, seconds_row, select, value
 from reports.core.train import accuracies
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
@@ -52,7 +52,8 @@ def figure8(context: Context) -> Plot:
     return Plot(
         key=key, title="Sylvie Fig. 8: convergence with bounded staleness, Reddit",
         caption=f"Test accuracy during training; {run.data or 'the real graph'}.", paths=paths,
-        orderings=tuple(orderings), assumptions=(run.said, SMALL_SAID, "early: mean over the first half of the epochs"),
+        orderings=tuple(orderings),
+        assumptions=(run.summary, SMALL_NOTE, "early: mean over the first half of the epochs"),
     )  # fmt: skip
 
 
@@ -82,12 +83,12 @@ def figure9(context: Context) -> Plot:
             Ordering(text="communication falls with the bits", expected=order,
                      ours=tuple(times[n].comm for n in order)),
         ),
-        assumptions=(fit.text(), BOUNDARY, run.said, SMALL_SAID),
+        assumptions=(fit.text(), BOUNDARY, run.summary, SMALL_NOTE),
     )  # fmt: skip
 
 
 def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
-    """What Sec. 4.3 prints of Yelp's epoch on one server; that of 1 bit follows from printed reductions."""
+    """Sec. 4.3's numbers on Yelp's epoch on one server; those of 1 bit follow from printed reductions."""
     text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", partitions=8.0)
     whole, comm = (value(text, setting="fp32", metric=m) for m in ("epoch_time", "epoch_time_comm"))
     cut, less = (value(text, setting="1-bit", metric=f"{m}_time_reduction") for m in ("epoch", "comm"))

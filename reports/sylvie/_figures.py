@@ -34,7 +34,7 @@ def single_fit(context: Context) -> Fit:
 
 
 def figure1(context: Context) -> Plot:
-    """GCN on two servers: epochs in their parts, and accuracy. Who is faster is judged in Table 2, by the same runs."""
+    """GCN on two servers: epochs in their parts, and accuracy. Times are judged in Table 2, by the same runs."""
     key, names = "sylvie/figure1", ("ogbn-products", "reddit")
     paths = context.figure_paths(key)
     printed = select(load.published("sylvie-table2"), model="GCN", metric="test_accuracy")
@@ -57,7 +57,7 @@ def figure1(context: Context) -> Plot:
             theirs = {system: [value(printed, dataset=name, method=system)] for system in SYSTEMS}
             grouped(axes[2 * at + 1], [run.data or name], ours, colours, theirs)
             axes[2 * at + 1].set_ylabel("test accuracy (%)")
-            fits += [made.fit.text(), run.said]
+            fits += [made.fit.text(), run.summary]
     return Plot(
         key=key, title="Sylvie Fig. 1: epoch time and accuracy, GCN on 2 x 8 GPUs",
         caption="Simulated epochs in their parts, and accuracy of stand-ins beside the printed one.",
@@ -119,10 +119,10 @@ def figure5(context: Context) -> Plot:
     everything = dict[tuple[str, str], dict[str, float | None]]()
     with panels(paths, len(MODEL_OF), columns=3) as axes:
         for panel, model in zip(axes, MODEL_OF, strict=True):
-            found = {made.name: speed_ups(made, names, model) for made in cases}
-            everything |= {(model, graph): ours for graph, ours in found.items()}
+            gains = {made.name: speed_ups(made, names, model) for made in cases}
+            everything |= {(model, graph): ours for graph, ours in gains.items()}
             theirs = select(printed, model=model, metric="throughput_normalised")
-            series = {name: [found[made.name][name] for made in cases] for name in names}
+            series = {name: [gains[made.name][name] for made in cases] for name in names}
             marks = {n: [value(theirs, dataset=made.name, method=n) for made in cases] for n in names}
             grouped(panel, [TITLES[made.name].replace("ogbn-", "") for made in cases], series,
                     colours_of({n: METHOD_OF[n] for n in names}), marks)  # fmt: skip
@@ -139,14 +139,14 @@ def figure5(context: Context) -> Plot:
 
 def _best_of_all(cases: Collection[Mapping[str, float | None]]) -> list[Ordering]:
     """Sec. 4.1 over all models and graphs: Sylvie beats every other system (DGL where no other is built)."""
-    found = []
+    orderings = []
     others = [max((v for name, v in case.items() if v and name not in SYSTEMS), default=1.0) for case in cases]
     for system in ("Sylvie-S", "Sylvie-A"):
         leads = [ours / best for case, best in zip(cases, others, strict=True) if (ours := case[system])]
         text = f"{system} beats all other systems in all {len(cases)} cases"
         labels = ("its least lead (x)", "a tie (x)")
-        found.append(Ordering(text=text, expected=labels, ours=(min(leads, default=None), 1.0)))
-    return found
+        orderings.append(Ordering(text=text, expected=labels, ours=(min(leads, default=None), 1.0)))
+    return orderings
 
 
 def figure6(context: Context) -> Plot:
@@ -155,23 +155,23 @@ def figure6(context: Context) -> Plot:
     names = [name for name in METHOD_OF if name != "DGL" and implemented(METHOD_OF[name])]
     halo = made.halo * (24 / 16) ** 0.5
     three = bed_of(context, "sylvie-3x8", "amazon", 24, halo=halo, model=made.bed.model)
-    paths, found = context.figure_paths(key), {}
+    paths, gains = context.figure_paths(key), {}
     for servers, bed in (("2 servers", made.bed), ("3 servers", three)):
         base = bed.seconds("vanilla", made.fit)
-        found[servers] = {name: ratio(base, bed.seconds(METHOD_OF[name], made.fit)) for name in names}
+        gains[servers] = {name: ratio(base, bed.seconds(METHOD_OF[name], made.fit)) for name in names}
     with panels(paths, 1) as (axes,):
-        series = {name: [found[servers][name] for servers in found] for name in names}
-        grouped(axes, list(found), series, colours_of({n: METHOD_OF[n] for n in names}))
+        series = {name: [gains[servers][name] for servers in gains] for name in names}
+        grouped(axes, list(gains), series, colours_of({n: METHOD_OF[n] for n in names}))
         axes.set_ylabel("throughput over DGL")
     more = [
         Ordering(text=f"gain of {name} over DGL", expected=("3 servers", "2 servers"),
-                 ours=(found["3 servers"][name], found["2 servers"][name]))
+                 ours=(gains["3 servers"][name], gains["2 servers"][name]))
         for name in ("Sylvie-S", "Sylvie-A")
     ]  # fmt: skip
     best = [
         Ordering(text=f"throughput, {servers}", expected=("Sylvie-A", "Sylvie-S", "BNS-GCN"),
                  ours=tuple(ours[n] for n in ("Sylvie-A", "Sylvie-S", "BNS-GCN")))
-        for servers, ours in found.items()
+        for servers, ours in gains.items()
     ]  # fmt: skip
     return Plot(
         key=key, title="Sylvie Fig. 6: Amazon on two and three servers",
@@ -184,28 +184,28 @@ def figure7(context: Context) -> Plot:
     """Throughput over DGL on one server."""
     key, fit = "sylvie/figure7", single_fit(context)
     names = [name for name in METHOD_OF if name != "DGL" and implemented(METHOD_OF[name])]
-    graphs, found, orderings = ("reddit", "yelp", "ogbn-products"), {}, []
+    graphs, gains, orderings = ("reddit", "yelp", "ogbn-products"), {}, []
     paths = context.figure_paths(key)
     for name in graphs:
         bed = single(context, name)
         seconds = bed.all_seconds([(METHOD_OF[n], fit, None) for n in ("DGL", *names)], TITLES[name])
-        found[name] = {n: ratio(seconds[0], s) for n, s in zip(names, seconds[1:], strict=True)}
+        gains[name] = {n: ratio(seconds[0], s) for n, s in zip(names, seconds[1:], strict=True)}
         two = case(context, name)
         both = speed_ups(two, names)
-        ours = tuple(found[name][n] for n in ("Sylvie-A", "Sylvie-S", "BNS-GCN"))
+        ours = tuple(gains[name][n] for n in ("Sylvie-A", "Sylvie-S", "BNS-GCN"))
         orderings += [
             Ordering(text=f"throughput, {TITLES[name]}", expected=("Sylvie-A", "Sylvie-S", "BNS-GCN"), ours=ours),
             Ordering(text=f"gain of Sylvie-S, {TITLES[name]}", expected=("2 servers", "1 server"),
-                     ours=(both["Sylvie-S"], found[name]["Sylvie-S"])),
+                     ours=(both["Sylvie-S"], gains[name]["Sylvie-S"])),
         ]  # fmt: skip
     best = value(load.text("sylvie"), dataset="ogbn-products", metric="speedup")
     row = Row(
         label="ogbn-products, the better of Sylvie-S and Sylvie-A", quantity="speed-up over DGL", unit="x",
-        published=best, ours=max(found["ogbn-products"][n] for n in ("Sylvie-S", "Sylvie-A")), how="simulated",
+        published=best, ours=max(gains["ogbn-products"][n] for n in ("Sylvie-S", "Sylvie-A")), how="simulated",
         conflict="SY10", note="where little is sent the device profile's compute and quantisation are too quick",
     )  # fmt: skip
     with panels(paths, 1) as (axes,):
-        series = {n: [found[name][n] for name in graphs] for n in names}
+        series = {n: [gains[name][n] for name in graphs] for n in names}
         marks = {"Sylvie-A": [None, None, best]}
         grouped(axes, [TITLES[n] for n in graphs], series, colours_of({n: METHOD_OF[n] for n in names}), marks)
         axes.set_ylabel("throughput over DGL")

@@ -8,8 +8,8 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.table import POINTS, Ordering, PaperTable, Row
 from reports.core.testbeds import (
+    SMALL_NOTE,
     SMALL_PARTS,
-    SMALL_SAID,
     SYSTEMS,
     TITLES,
     epochs_of,
@@ -52,7 +52,7 @@ def table1(context: Context) -> PaperTable:
     claim = run.ordering(f"sampling loses accuracy, {run.where}", {row.label: row.label for row in best})
     return PaperTable(
         key="sylvie/table1", title="Sylvie Table 1: sampling neighbours loses accuracy", rows=tuple(rows),
-        orderings=(claim,), assumptions=(run.said, SMALL_SAID),
+        orderings=(claim,), assumptions=(run.summary, SMALL_NOTE),
     )  # fmt: skip
 
 
@@ -67,41 +67,41 @@ def table2(context: Context) -> PaperTable:
     frame = load.published("sylvie-table2")
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said = [FITTED, SETTING, SMALL_SAID]
+    assumptions = [FITTED, SETTING, SMALL_NOTE]
     for name in GRAPHS:
         made = case(context, name)
-        said.append(made.fit.text())
+        assumptions.append(made.fit.text())
         for model in MODEL_OF:
             mine = select(frame, dataset=name, model=model)
             throughput, ahead = _throughput(made, model, select(mine, metric="throughput_normalised"))
             scores, judged = _scores(context, name, model, select(mine, metric=lambda m: m != "throughput_normalised"))
             rows += [*throughput, *scores]
             orderings += [ahead, *judged]
-    said.append(
+    assumptions.append(
         "GCN and GAT run on GraphSAGE's fitted bandwidth, width and boundary; GAT has one head and keeps the input "
         "features of boundary nodes: none of it is printed"
     )
     return PaperTable(
         key="sylvie/table2", title="Sylvie Table 2: throughput and accuracy on 2 x 8 GPUs", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
 
 
 def _throughput(made: Case, model: str, frame: Any) -> tuple[list[Row], Ordering]:
     """Speed-ups over DGL of one graph and model, and who is ahead of whom."""
     names = [name for name in dict.fromkeys(frame["method"]) if name != "DGL"]
-    found = speed_ups(made, names, model)
+    gains = speed_ups(made, names, model)
     repeated = {name for name in names if (name, model) == ("Sylvie-S", "GraphSAGE")}
     rows = [
         Row(label=f"{TITLES[made.name]}, {model}, {name}", quantity="throughput over DGL", unit="x",
-            published=value(frame, method=name), ours=found[name],
+            published=value(frame, method=name), ours=gains[name],
             how="simulated" if implemented(METHOD_OF[name]) else "not built",
             judge="none" if name in repeated else "error", note=REPEATED if name in repeated else SHRINKS,
             conflict="SY8" if name in ("PipeGCN", "BNS-GCN") and _bounded(made.name, model, name) else "")
         for name in names
     ]  # fmt: skip
     order = sorted([*names, "DGL"], key=lambda name: -value(frame, method=name))
-    ours = tuple(1.0 if name == "DGL" else found[name] for name in order)
+    ours = tuple(1.0 if name == "DGL" else gains[name] for name in order)
     text = f"throughput, {TITLES[made.name]}, {model}"
     return rows, Ordering(text=text, expected=tuple(order), ours=ours)
 
@@ -147,7 +147,7 @@ def table4(context: Context) -> PaperTable:
     frame = load.published("sylvie-table4")
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said = [SMALL_SAID]
+    assumptions = [SMALL_NOTE]
     methods = {"Sylvie-S": METHOD_OF["Sylvie-S"], "quantize all": ALL}
     for name in dict.fromkeys(frame["dataset"]):
         for model in MODEL_OF:
@@ -160,8 +160,8 @@ def table4(context: Context) -> PaperTable:
             rows += [scored(f"{label}, {line.method}", line.value, run, line.method) for line in mine.itertuples()]
             text = f"quantising everything loses accuracy, {model}, {run.where}"
             orderings.append(run.ordering(text, {m: m for m in methods}))
-            said.append(f"{model}: {run.said}")
+            assumptions.append(f"{model}: {run.summary}")
     return PaperTable(
         key="sylvie/table4", title="Sylvie Table 4: quantising everything", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(dict.fromkeys(said)),
+        orderings=tuple(orderings), assumptions=tuple(dict.fromkeys(assumptions)),
     )  # fmt: skip

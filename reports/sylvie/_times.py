@@ -10,7 +10,7 @@ from reports.core.context import Context
 from reports.core.predict import Fit, Testbed
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    INDUCTIVE_SAID,
+    INDUCTIVE_NOTE,
     PROFILE,
     TITLES,
     bed_of,
@@ -42,7 +42,7 @@ FITTED = (
     "the epoch is fitted, not its printed communication: Table 3's DGL remainder cannot be compute, as it shrinks with "
     "the bits (SY5)"
 )
-SETTING = "widths, depths and graphs are BNS-GCN's (X5); " + INDUCTIVE_SAID
+SETTING = "widths, depths and graphs are BNS-GCN's (X5); " + INDUCTIVE_NOTE
 
 
 @dataclass(frozen=True)
@@ -80,21 +80,21 @@ def speed_ups(case: Case, methods: Sequence[str], model: str = "GraphSAGE") -> d
     bed = bed_with(case, model)
     there = [name for name in methods if implemented(METHOD_OF[name])]
     seconds = bed.all_seconds([(METHOD_OF[name], case.fit, None) for name in ["DGL", *there]], TITLES[case.name])
-    found = {name: seconds[0].epoch / s.epoch for name, s in zip(there, seconds[1:], strict=True)}
-    return {name: found.get(name) for name in methods}
+    gains = {name: seconds[0].epoch / s.epoch for name, s in zip(there, seconds[1:], strict=True)}
+    return {name: gains.get(name) for name in methods}
 
 
 def table3(context: Context) -> PaperTable:
     """Volumes and seconds of an epoch, DGL against one bit."""
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said, found = [PROFILE, FITTED, SETTING], list[float]()
+    notes, factors = [PROFILE, FITTED, SETTING], list[float]()
     for name in GRAPHS:
         made = case(context, name)
         mine, epochs = _rows(made)
         rows += mine
-        said.append(made.fit.text())
-        found.append(made.fit.bandwidth)
+        notes.append(made.fit.text())
+        factors.append(made.fit.bandwidth)
         orderings.append(Ordering(text=f"epoch time, {TITLES[name]}", expected=("DGL", "Sylvie-S"), ours=epochs))
     frame = select(load.published("sylvie-table3"), method="Sylvie-S", metric="epoch_time")
     printed = sorted(GRAPHS, key=lambda name: -value(frame, dataset=name))
@@ -106,16 +106,16 @@ def table3(context: Context) -> PaperTable:
             ours=tuple(ours[f"{TITLES[name]}, Sylvie-S"] for name in printed),
         )
     )
-    said.append(
-        f"one network, yet its four fitted factors lie between {min(found):.3g} and {max(found):.3g}, "
-        f"{100 * (max(found) / min(found) - 1):.0f} % apart (SY4)"
+    notes.append(
+        f"one network, yet its four fitted factors lie between {min(factors):.3g} and {max(factors):.3g}, "
+        f"{100 * (max(factors) / min(factors) - 1):.0f} % apart (SY4)"
     )
     return PaperTable(
         key="sylvie/table3",
         title="Sylvie Table 3: volume and time of an epoch, GraphSAGE on 2 x 8 GPUs",
         rows=tuple(rows),
         orderings=tuple(orderings),
-        assumptions=(*said, f"{SIDE_BYTES} bytes of side information per row, read off the four printed scales (SY2)"),
+        assumptions=(*notes, f"{SIDE_BYTES} bytes of side information per row, read off the four printed scales (SY2)"),
     )
 
 
@@ -130,9 +130,9 @@ def _rows(case: Case) -> tuple[list[Row], tuple[float, float]]:
         first, label = printed == "DGL", f"{TITLES[case.name]}, {printed}"
         mine = select(frame, method=printed)
         main, side = (value(mine, metric=f"epoch_comm_volume_{kind}") for kind in ("main", "error_compensated"))
-        said = (rows_sent * width * 4 if first else rows_sent * width / 8) / load.MB
+        volume = (rows_sent * width * 4 if first else rows_sent * width / 8) / load.MB
         rows += [
-            Row(label=label, quantity="volume, main data", unit="MB", published=main, ours=said,
+            Row(label=label, quantity="volume, main data", unit="MB", published=main, ours=volume,
                 how="quoted" if first else "closed form", judge="none", note="" if first else IDENTITY),
             Row(label=label, quantity="volume, scales", unit="MB", published=side,
                 ours=0.0 if first else rows_sent * SIDE_BYTES / load.MB, how="quoted" if first else "fitted"),

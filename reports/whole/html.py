@@ -1,6 +1,6 @@
-"""A report as one HTML file that needs no network and no script: verdicts, tables, figures, what they rest on.
+"""A report as one HTML file that needs no network and no script: verdicts, tables, figures, assumptions.
 
-Every text is escaped; figures are images inside the page, so that nothing in them can act on it.
+Every text is escaped; figures are embedded as images, so that no script in them can run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ figure { margin: .6rem 0; } figcaption { color: var(--soft); font-size: .86rem; 
 
 
 def page(entries: Sequence[Entry], made: str) -> str:
-    """The whole page. `made` says by what it was made: the command and its settings."""
+    """The whole page. `made` is the command and the settings that it was made with."""
     keys = [entry.key for entry in entries]
     done = {entry.key: entry for entry in entries}
     papers = [(paper, [done[key] for key in mine]) for paper, mine in by_paper(keys)]
@@ -160,7 +160,7 @@ def _orderings(orderings: Sequence[Ordering]) -> str:
 
 
 def _basis(item: Item) -> str:
-    """Assumptions in sight, commands folded away."""
+    """Assumptions, and the commands in a collapsed element."""
     parts = []
     if item.assumptions:
         parts.append("<p><strong>Assumptions</strong></p>" + _list(item.assumptions))

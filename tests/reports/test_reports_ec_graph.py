@@ -250,7 +250,7 @@ def test_convergence_and_level_accuracies() -> None:
 def test_accuracies_are_judged_in_points_and_ties_not_at_all() -> None:
     def trained(data: str, ours: float) -> Trained:
         scores = {"DGL": (87.0, 0.0), "EC-Graph": (ours, 0.0)}
-        return Trained(scores=scores, records={}, data=data, said="", commands=())
+        return Trained(scores=scores, records={}, data=data, summary="", commands=())
 
     row = ec_graph._accuracy("cora", "EC-Graph", 87.1, trained("", 85.0))
     assert row.verdict == "off by -2.1 points" and not row.counts

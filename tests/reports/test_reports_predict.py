@@ -72,7 +72,7 @@ def test_a_fit_that_finds_nothing_is_refused(bed: Testbed, monkeypatch: pytest.M
 def test_commands_of_what_a_table_shows_are_kept(bed: Testbed) -> None:
     fit = bed.fitted("vanilla", 1.2 * bed.seconds("vanilla").epoch, source="a row")
     bed.seconds("sylvie-s:bits=1", fit)
-    shown = list(bed.context.asked)  # the trials of the fit are not among them
+    shown = list(bed.context.commands)  # the trials of the fit are not among them
     assert len(shown) == 2 and ["sylvie-s:bits=1" in command for command in shown] == [False, True]
 
 

@@ -50,7 +50,12 @@ def made_up(context: Context, name: str, gnn: str, parts: int, **options: Any) -
     scores |= {SINGLE: (95.0, 0.0)} if options.get("single", True) else {}
     records = {label: [{"run_id": f"{gnn} {label}", "epochs": learnt(score)}] for label, (score, _) in scores.items()}
     return Trained(
-        scores=scores, records=records, data="a stands in for b", said="made up", commands=(), where="a stands in for b"
+        scores=scores,
+        records=records,
+        data="a stands in for b",
+        summary="made up",
+        commands=(),
+        where="a stands in for b",
     )
 
 
@@ -117,7 +122,7 @@ def test_table2_judges_only_what_nothing_was_fitted_on(context: Context) -> None
     assert not any(row.counts for row in table.rows if row.quantity in ("speed-up", "accuracy"))
     unknown = [row for row in table.rows if row.how == "needs data"]
     assert unknown and all("not published" in row.note for row in unknown)
-    workers = [command for command in context.asked if "--shapes-only" in command]
+    workers = [command for command in context.commands if "--shapes-only" in command]
     assert len(workers) == 1 + 2 + 2 * 2 * len(LABELS)  # one machine, the mean workers, the least and the fullest
 
 
