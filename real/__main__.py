@@ -51,13 +51,13 @@ def _launched(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     config = from_mapping(msgspec.json.decode(args.config.read_bytes()))
     if args.checkpoints is None:
-        found = run_rank(config, _append_to(args.progress))
+        outcome = run_rank(config, _append_to(args.progress))
     else:
-        told = msgspec.json.decode(args.checkpoints.read_bytes(), type=Asked)
+        settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=Asked)
         with stopping.asked() as stop:
-            found = run_rank(config, _append_to(args.progress), told.options(stop))
-    if found is not None:
-        write_atomically(args.result, msgspec.msgpack.encode(found[0]))
+            outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
+    if outcome is not None:
+        write_atomically(args.result, msgspec.msgpack.encode(outcome[0]))
     return 0
 
 
@@ -81,10 +81,10 @@ def _torchrun(argv: Sequence[str]) -> int:
     if checkpoints is not None and _restarted():
         checkpoints = replace(checkpoints, resume=True)
     with stoppable(checkpoints) as options:
-        found = run_rank(config, checkpoints=options)
-    if found is None:
+        returned = run_rank(config, checkpoints=options)
+    if returned is None:
         return 0
-    outcome, prepared = found
+    outcome, prepared = returned
     path = replace(finish(config, prepared, outcome.execution()), inputs=inputs(config)).save(args.out)
     record = load(path)
     deliver(record, report(record, f"result: {path}"), args.json, args.quiet)

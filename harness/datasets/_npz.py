@@ -41,15 +41,15 @@ def read_graph(path: Path) -> Graph:
 
 def read_arrays(path: Path, wanted: frozenset[str], needed: frozenset[str] = frozenset()) -> dict[str, np.ndarray]:
     """Those of the `wanted` arrays that the npz file has; InputError when it is damaged or lacks a `needed` one."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     with _open(path) as archive:
         names = {name.removesuffix(".npy"): name for name in archive.namelist()}
         missing = sorted(needed - set(names))
         if missing:
             raise InputError(f"{path}: no array {missing[0]!r}; it has {', '.join(sorted(names)) or 'none'}")
         for key in sorted(wanted & set(names)):
-            found[key] = _read_array(path, key, archive, names[key])
-    return found
+            arrays[key] = _read_array(path, key, archive, names[key])
+    return arrays
 
 
 def _open(path: Path) -> zipfile.ZipFile:

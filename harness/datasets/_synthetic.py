@@ -65,10 +65,10 @@ def _key(recipe: Recipe) -> str:
 
 
 def _cached(name: str, folder: Path) -> Graph | None:
-    found = load_arrays(folder)
-    if found is None:
+    cached = load_arrays(folder)
+    if cached is None:
         return None
-    arrays, meta = found
+    arrays, meta = cached
     notes, classes = meta["notes"], meta["num_classes"]
     assert isinstance(notes, list) and isinstance(classes, int)
     train, val, test = (arrays.get(split) for split in ("train", "val", "test"))

@@ -1,7 +1,7 @@
-"""Exchanges of rows between ranks, each with its adjoint: what methods put between layers.
+"""Exchanges of rows between ranks, each with its adjoint, which methods put between layers.
 
-Owns push, pull, late and compensated exchanges of edge cuts, gather and scatter of vertex cuts, parameter servers, and
-the `Memory` that they leave for the next epoch. Knows effects, codecs and parts, and no method.
+Contains push, pull, late and compensated exchanges of edge cuts, gather and scatter of vertex cuts, parameter servers,
+and the `Memory` that they keep for the next epoch. Uses effects, codecs and parts; independent of methods.
 """
 
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache

@@ -21,7 +21,7 @@ from harness.rank import Rank
 
 
 class Leg(NamedTuple):
-    """One sum over replicas: what it is called, where its bytes are booked, and which of its phases run."""
+    """One sum over replicas: its name, where its bytes are counted, and which of its phases run."""
 
     name: str
     layer: int
@@ -74,7 +74,7 @@ class ReplicaSync(Protocol):
 class PlainSync:
     """Every partial row and every total is sent, in every leg, through one codec.
 
-    Every replica uses the total as the wire carries it, the master too, so replicas stay equal bit by bit.
+    Every replica uses the decoded total, the master too, so replicas stay equal bit by bit.
     """
 
     replicas: Replicas
@@ -94,15 +94,15 @@ class PlainSync:
         return await ship(rank, mirrors, *counts, self.codec, label=label, direction=leg.direction, layer=leg.layer)
 
     async def _scatter(self, rank: Rank, totals: Tensor, leg: Leg) -> tuple[Tensor, Tensor]:
-        """Totals of shared masters -> the same as all replicas see them, for shared masters and for mirrors."""
+        """Totals of shared masters -> the decoded totals, for shared masters and for mirrors."""
         plan, label = self.replicas.plan, f"{leg.name}{leg.layer}/scatter"
         payload = encode_rows(rank, totals, self.codec, label=label, direction=leg.direction, layer=leg.layer)
         with rank.span("codec"):
-            seen = self.codec.decode(payload, totals.shape[1], totals.dtype)
+            decoded = self.codec.decode(payload, totals.shape[1], totals.dtype)
         rows = [Rows(t.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts) for t in payload]
         received = await rank.all_to_all(rows, label=label, direction=leg.direction, layer=leg.layer)
         with rank.span("codec"):
-            return seen, self.codec.decode(received.tensors, totals.shape[1], totals.dtype)
+            return decoded, self.codec.decode(received.tensors, totals.shape[1], totals.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class ReplicaSum:
 
     Args:
         sync: how partial rows become totals.
-        layer: where its bytes are booked.
+        layer: where its bytes are counted.
         half: the totals are used on masters only (the last layer): gather forwards, scatter backwards. Mirrors' totals
             come out as 0.
         name: of the rows, in labels.

@@ -1,4 +1,4 @@
-"""What a process takes from its machine: cores, heap, the cache folder, worker processes, the state of the source."""
+"""Resources of the machine: cores, heap, the cache folder, worker processes, the version of the source code."""
 
 from harness.machine._allocator import huge_pages, keep_heap
 from harness.machine._cache import cache_root, load_arrays, store_arrays

@@ -100,12 +100,12 @@ class BNSGCN(EdgeCut):
         starts = np.cumsum(part.plan.recv_counts) - part.plan.recv_counts
         offsets = torch.from_numpy(np.repeat(starts, counts)).to(kept.device)
         wanted = (kept - offsets).to(torch.int32)
-        told = await rank.all_to_all([Rows(wanted, counts, None)], label="sample")
+        received = await rank.all_to_all([Rows(wanted, counts, None)], label="sample")
         with rank.span("sample"):
-            send_counts = told.counts[0]
+            send_counts = received.counts[0]
             starts = np.cumsum(part.plan.send_counts) - part.plan.send_counts
             first = torch.from_numpy(np.repeat(starts, send_counts)).to(kept.device)
-            rows = part.plan.send_rows[told.tensors[0].long() + first]
+            rows = part.plan.send_rows[received.tensors[0].long() + first]
             route = Route.of(HaloPlan(rows, send_counts, counts), graph.num_own)
             return BoundarySample(graph, route, self._scale(part.plan.send_counts, send_counts, rank))
 

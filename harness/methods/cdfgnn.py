@@ -120,8 +120,8 @@ class CDFGNN(VertexCut):
             if l > 0 or model.aggregation(l) is None or model.linear_first(l):  # raw input has no gradient
                 backward[str(l)] = empty_cache(state.replicas, part.x, width, gather=both)
         scalars = {"threshold": self.eps0, "mean-accuracy": float("nan")}
-        known = {name: torch.tensor(value, dtype=torch.float64) for name, value in scalars.items()}
-        return {"forward": forward, "backward": backward, **known}
+        observed = {name: torch.tensor(value, dtype=torch.float64) for name, value in scalars.items()}
+        return {"forward": forward, "backward": backward, **observed}
 
     def _width(self, l: int, model: GNN) -> int:
         layer = model.layers[l]

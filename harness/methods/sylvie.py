@@ -116,7 +116,7 @@ class QuantisedPush:
         parts = [Rows(part.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts) for part in payload]
         received = await rank.all_to_all(parts, label=label, direction="forward", layer=self.layer)
         with rank.span("codec"):
-            own, halo = (self.codec.decode(found, x.shape[1], x.dtype) for found in (payload, received.tensors))
+            own, halo = (self.codec.decode(rows, x.shape[1], x.dtype) for rows in (payload, received.tensors))
         return own, halo
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ def run_on_first(lab: Lab, command: Sequence[str]) -> int:
     Raises:
         InputError: there is no such command.
     """
-    told = {
+    variables = {
         "HALOSCOPE_LAB": lab.spec.name,
         "HALOSCOPE_LAB_HOSTS": " ".join(lab.hosts),
         "HALOSCOPE_LAB_ADDRESSES": " ".join(lab.addresses),
@@ -133,7 +133,7 @@ def run_on_first(lab: Lab, command: Sequence[str]) -> int:
     }
     try:
         with lab.inside(0):
-            process = subprocess.Popen(command, env={**os.environ, **told})
+            process = subprocess.Popen(command, env={**os.environ, **variables})
     except OSError as error:
         raise InputError(f"cannot run {command[0]}: {error.strerror}") from None
     with process:

@@ -107,8 +107,8 @@ def stale() -> list[str]:
     """Names of namespaces whose maker is dead."""
     if not FOLDER.is_dir():
         return []
-    found = [(entry.name, re.fullmatch(r"hs(\d+)-([0-9a-f]+)-\w+", entry.name)) for entry in FOLDER.iterdir()]
-    return sorted(name for name, made in found if made is not None and _started(made[1]) != made[2])
+    names = [(entry.name, re.fullmatch(r"hs(\d+)-([0-9a-f]+)-\w+", entry.name)) for entry in FOLDER.iterdir()]
+    return sorted(name for name, made in names if made is not None and _started(made[1]) != made[2])
 
 
 def remove(names: Iterable[str]) -> None:

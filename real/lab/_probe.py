@@ -62,9 +62,9 @@ def links(built: Lab) -> Iterator[Measured]:
     for source in range(count):
         for target in range(count):
             if source != target:
-                asked = _payload(built.spec.rate_between(source, target))
+                limit = _payload(built.spec.rate_between(source, target))
                 rate = throughput(built, [(source, target)], seconds)
-                yield Measured(source, target, asked, rate, round_trip(built, source, target))
+                yield Measured(source, target, limit, rate, round_trip(built, source, target))
     for target in range(count if count > 2 else 0):
         rate = throughput(built, [(host, target) for host in range(count) if host != target], seconds)
         yield Measured(None, target, _payload(_incast(built, target)), rate, None)

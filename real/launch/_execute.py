@@ -133,14 +133,16 @@ def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Call
     """
     if options is None:
         return [], lambda: None
-    stop, told = folder / "stop", folder / "checkpoints.json"
-    told.write_bytes(msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop))))
+    stop, settings = folder / "stop", folder / "checkpoints.json"
+    settings.write_bytes(
+        msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop)))
+    )
 
     def relay() -> None:
         if options.stop():
             stop.touch()
 
-    return ["--checkpoints", str(told)], relay
+    return ["--checkpoints", str(settings)], relay
 
 
 @contextmanager
@@ -249,17 +251,17 @@ def _gathered(inner: Program, host: int) -> Program:
 
 def _follow(file: Path, progress: Callable[[RankEpoch], None] | None) -> Callable[[], None]:
     """A function that reports the epochs that were appended to a file since it was last called."""
-    seen = 0
+    consumed = 0
 
     def poll() -> None:
         nonlocal seen
         if progress is None:
             return
         with file.open("rb") as stream:
-            stream.seek(seen)
+            stream.seek(consumed)
             data = stream.read()
         whole = data[: data.rfind(b"\n") + 1]
-        seen += len(whole)
+        consumed += len(whole)
         for line in whole.splitlines():
             progress(msgspec.json.decode(line, type=RankEpoch))
 

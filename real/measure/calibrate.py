@@ -93,10 +93,10 @@ def calibrate_gpu(quick: bool = True) -> dict[str, Any]:
         provenance: GPU, how many of them, versions, date, seconds it took.
     """
     begin, budget_s = time.perf_counter(), 0.05 if quick else 0.5
-    on, found = bench("cuda", budget_s), measure_device(budget_s, "cuda")
+    on, numbers = bench("cuda", budget_s), measure_device(budget_s, "cuda")
     about = torch.cuda.get_device_properties(0)
     return {
-        "device": found | {"memory": about.total_memory} | gpu_probes.overlap(on),
+        "device": numbers | {"memory": about.total_memory} | gpu_probes.overlap(on),
         "copies": gpu_probes.host_copies(on),
         "provenance": {
             "machine": about.name,

@@ -140,8 +140,8 @@ def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
     if kind in ("all_to_all", "counted", "started"):
         counts = np.full(rank.size, elements)
         counts[rank.index] = 0
-        known = None if kind == "counted" else counts
-        return [lambda: rank.all_to_all([Rows(torch.ones(int(counts.sum())), counts, known)], label=kind)]
+        receive_counts = None if kind == "counted" else counts
+        return [lambda: rank.all_to_all([Rows(torch.ones(int(counts.sum())), counts, receive_counts)], label=kind)]
     if kind in ("all_reduce", "ring"):
         return [lambda: _reduce(rank, torch.ones(elements), kind)]
     if kind == "broadcast":
@@ -177,9 +177,9 @@ def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:
 
 def _main(result: str, budget: str) -> None:
     with connect() as connection:
-        found: Any = run(lambda rank: probe(rank, float(budget)), connection)
+        points: Any = run(lambda rank: probe(rank, float(budget)), connection)
     if connection.rank == 0:
-        Path(result).write_bytes(msgspec.json.encode(found))
+        Path(result).write_bytes(msgspec.json.encode(points))
 
 
 if __name__ == "__main__":

@@ -261,7 +261,5 @@ def _communication(comm: Mapping[tuple[str, str], float], graphs: tuple[str, ...
         last = ("Cache", "Quantify") if dataset == "reddit" else ("Quantify", "Cache")
         for labels in (*pairs, last):
             claim = f"{DATASETS[dataset]}: {labels[0]} communicates longer than {labels[1]}"
-            claims.append(
-                Ordering(text=claim, expected=labels, ours=tuple(comm[dataset, label] for label in labels))
-            )
+            claims.append(Ordering(text=claim, expected=labels, ours=tuple(comm[dataset, label] for label in labels)))
     return claims

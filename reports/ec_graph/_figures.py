@@ -85,9 +85,7 @@ def figure9(context: Context) -> Plot:
 def _printed(system: str) -> list[float]:
     """Ends of the printed range of EC-Graph's end-to-end speed-up on ogbn-products."""
     frame = text("ec-graph")
-    mine = frame[
-        (frame["dataset"] == PRODUCTS) & (frame["baseline"] == system) & (frame["metric"] == "speedup")
-    ]
+    mine = frame[(frame["dataset"] == PRODUCTS) & (frame["baseline"] == system) & (frame["metric"] == "speedup")]
     return [float(value) for value in mine[mine["setting"].str.startswith("end to end")]["value"]]
 
 
