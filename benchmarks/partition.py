@@ -63,8 +63,8 @@ def main() -> None:
     options.add_argument("--partitioners", default="hash,metis-cut,metis")
     options.add_argument("--renumber", type=lambda text: "auto" if text == "auto" else int(text), default="auto")
     given = options.parse_args()
-    build_parts(synthetic.load("synthetic:nodes=300"), np.arange(300) % 2, 2, 2)  # compiles the kernels
-    graph = timed("load " + given.dataset, lambda: synthetic.load(given.dataset))
+    build_parts(synthetic.load_synthetic("synthetic:nodes=300"), np.arange(300) % 2, 2, 2)  # compiles the kernels
+    graph = timed("load " + given.dataset, lambda: synthetic.load_synthetic(given.dataset))
     print(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {given.parts} parts")
     timed("fingerprint", graph.fingerprint)
     timed("is_symmetric", graph.is_symmetric)

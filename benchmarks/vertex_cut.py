@@ -60,11 +60,11 @@ def main() -> None:
     options.add_argument("--hosts", type=int, default=2)
     options.add_argument("--partitioners", default="random,ebv:gamma=0,ebv,hep,hep:tau=10,hep:tau=1,dne,libra,hdrf")
     given = options.parse_args()
-    small = synthetic.load("synthetic:nodes=300")
+    small = synthetic.load_synthetic("synthetic:nodes=300")
     for name in EDGE_PARTITIONERS:  # compiles the kernels
         vertex_quality(small, assign_edges(small, name, given.parts, 0, given.hosts), given.parts, given.hosts)
     nodes = round(given.edges / (PRODUCTS.degree / 2))
-    graph = timed("graph", lambda: synthetic.load(f"synthetic:products-like,nodes={nodes},features=1"))
+    graph = timed("graph", lambda: synthetic.load_synthetic(f"synthetic:products-like,nodes={nodes},features=1"))
     u, _ = timed("pairs, symmetry checked", lambda: undirected_pairs(graph))
     print(f"{graph.num_nodes:,} nodes, {len(u):,} undirected edges, {given.parts} parts on {given.hosts} hosts")
     for name in given.partitioners.split(","):

@@ -1,4 +1,4 @@
-"""What the command shows: consoles, the progress bar, and numbers with their units. It decides nothing."""
+"""Output of the command line: consoles, the progress bar, and numbers with their units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.running.results import RankEpoch
 
 FILE_WIDTH = 140  # columns when the output is not a terminal
-LINE_EVERY_S = 30.0  # seconds between lines of progress then
+LINE_EVERY_S = 30.0  # seconds between lines of progress where the output is not a terminal
 DASH = "-"
 
 
@@ -24,7 +24,7 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """The console of everything that is not the result."""
+    """The console of all output other than results."""
     return _console(stderr=True)
 
 
@@ -39,9 +39,9 @@ def show(items: Sequence[RenderableType], console: Console) -> None:
 
 @contextmanager
 def progress_of(title: str, epochs: int, quiet: bool = False) -> Iterator[Callable[[RankEpoch], None] | None]:
-    """Shows a bar with epoch, loss and time left on stderr; yields what to call after every epoch.
+    """Shows a bar with epoch, loss and time left on stderr; yields a function to be called after every epoch.
 
-    Where stderr is no terminal there is a line after the first epoch, and one every half minute. `quiet` shows nothing
+    Where stderr is not a terminal, prints a line after the first epoch and one every half minute. `quiet` shows nothing
     and yields None.
     """
     console = stderr()
@@ -112,7 +112,7 @@ def significant(value: float | None, digits: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
+    """Seconds in a readable form: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{significant(seconds, 2)} s"
     minutes, rest = divmod(round(seconds), 60)

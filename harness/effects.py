@@ -1,6 +1,6 @@
-"""The closed set of things a rank program may ask of the world: the seam between methods and drivers.
+"""The closed set of operations that a rank program requests from its driver: the interface of methods and drivers.
 
-Every effect is a frozen value that knows its exact wire bytes per destination. A rank program awaits effects; a
+Every effect is a frozen value that has its exact wire bytes per destination. A rank program awaits effects; a
 driver (`harness.loopback`, `sims.engine`, `real.rank`) interprets them. Nothing here communicates, and compute is
 not an effect: tensor operators simply run.
 """
@@ -22,16 +22,16 @@ COUNT_BYTES = 8  # a row count on the wire, where only the sender knows how many
 
 
 class Tag(NamedTuple):
-    """What an exchange is called and where its bytes are booked; all ranks must agree on all of it."""
+    """The name of an exchange and where its bytes are counted; all ranks must agree on all fields."""
 
     label: str
     direction: Direction
-    layer: int  # -1 when the exchange belongs to no layer
+    layer: int  # -1 where the exchange belongs to no layer
     epoch: int
 
 
 class Site(NamedTuple):
-    """The line of the rank program that asked for an effect."""
+    """The line of the rank program that built an effect."""
 
     file: str
     line: int
@@ -42,13 +42,13 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A tensor whose rows are dealt to all ranks in rank order.
+    """A tensor whose rows are divided among all ranks, in rank order.
 
     Args:
         tensor: [sum(send), ...]; the first `send[0]` rows go to rank 0, and so on.
         send: int64 [size], rows for each rank.
-        recv: int64 [size], rows from each rank, or None when only the sender knows (then the counts travel first,
-            8 bytes per pair).
+        recv: int64 [size], rows from each rank, or None where only the sender has the counts (they are then sent
+            first, 8 bytes per pair).
     """
 
     tensor: Tensor
@@ -73,7 +73,7 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Effect:
-    """Base of all effects. Awaiting one suspends the rank program until its driver answers."""
+    """Base of all effects. Awaiting one suspends the rank program until its driver returns the result."""
 
     tag: Tag
     site: Site = field(default=Site("?", 0))
@@ -82,11 +82,11 @@ class Effect:
         return (yield self)
 
     def sent(self, rank: int, size: int) -> Counts:
-        """Bytes this rank puts on the wire for each destination, int64 [size]; its own entry is 0."""
+        """Bytes that this rank sends to each destination, int64 [size]; its own entry is 0."""
         return np.zeros(size, np.int64)
 
     def shape_signature(self) -> tuple[object, ...]:
-        """What, besides the tag, must be the same on every rank."""
+        """The properties that, besides the tag, must be equal on every rank."""
         return ()
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -105,22 +105,22 @@ class Effect:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AllToAll(Effect):
-    """Every rank sends rows to every rank. Answers `Received`."""
+    """Every rank sends rows to every rank. Returns `Received`."""
 
     parts: tuple[Rows, ...]
 
     @cached_property
     def outgoing(self) -> Counts:
-        """Bytes of rows for every rank, its own among them, int64 [size]; row counts that travel are not in it."""
+        """Bytes of rows for every rank, its own included, int64 [size]; row counts on the wire are not included."""
         return sum(
             (part.send * part.row_bytes for part in self.parts[1:]), self.parts[0].send * self.parts[0].row_bytes
         )
 
     @cached_property
     def incoming(self) -> Counts:
-        """Bytes of rows from every rank, int64 [size], of the parts of which this is known."""
-        known = (part.recv * part.row_bytes for part in self.parts if part.recv is not None)
-        return sum(known, np.zeros(len(self.parts[0].send), np.int64))
+        """Bytes of rows from every rank, int64 [size], of the parts whose receive counts are given."""
+        bytes_by_part = (part.recv * part.row_bytes for part in self.parts if part.recv is not None)
+        return sum(bytes_by_part, np.zeros(len(self.parts[0].send), np.int64))
 
     @cached_property
     def outgoing_bytes(self) -> int:
@@ -134,7 +134,7 @@ class AllToAll(Effect):
 
     @cached_property
     def unknown(self) -> int:
-        """Parts of which only the sender knows how many rows travel."""
+        """Number of parts whose row counts only the sender has."""
         return sum(part.recv is None for part in self.parts)
 
     def sent(self, rank: int, size: int) -> Counts:
@@ -151,7 +151,7 @@ class AllToAll(Effect):
 
 @lru_cache(maxsize=64)
 def chunk_sizes(elements: int, size: int) -> Counts:
-    """How an all-reduce of `elements` is cut into one contiguous chunk per rank, int64 [size], not to be written to."""
+    """Sizes of the contiguous chunks, one per rank, of an all-reduce of `elements`: int64 [size], read-only."""
     base, extra = divmod(elements, size)
     chunks: Counts = base + (np.arange(size) < extra).astype(np.int64)
     chunks.flags.writeable = False
@@ -160,7 +160,7 @@ def chunk_sizes(elements: int, size: int) -> Counts:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AllReduce(Effect):
-    """Sum over ranks; answers a new tensor.
+    """Sum over ranks; returns a new tensor.
 
     `deterministic` adds in rank order: chunk r of every rank goes to rank r, which adds them in rank order and sends
     the sum to all. Its bytes equal a ring's: 2 (size - 1) x payload over all ranks.
@@ -193,7 +193,7 @@ class AllReduce(Effect):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Broadcast(Effect):
-    """The root's tensor on every rank; the others pass a tensor of the same shape and type. Answers a new tensor."""
+    """The root's tensor on every rank; the others pass a tensor of the same shape and type. Returns a new tensor."""
 
     tensor: Tensor
     root: int
@@ -214,7 +214,7 @@ class Broadcast(Effect):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Send(Effect):
-    """A tensor to one rank, which must `Recv` it with the same label, shape and type. Answers None."""
+    """A tensor to one rank, which must `Recv` it with the same label, shape and type. Returns None."""
 
     tensor: Tensor
     to: int
@@ -234,7 +234,7 @@ class Send(Effect):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Recv(Effect):
-    """A tensor from one rank. `like` gives its shape, type and device. Answers a new tensor."""
+    """A tensor from one rank. `like` gives its shape, type and device. Returns a new tensor."""
 
     like: Tensor
     source: int
@@ -245,7 +245,7 @@ class Recv(Effect):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HostCopy(Effect):
-    """A copy between device and host memory; answers the copy. On a CPU rank it is the tensor itself."""
+    """A copy between device and host memory; returns the copy. On a CPU rank it is the tensor itself."""
 
     tensor: Tensor
     to_host: bool
@@ -277,13 +277,13 @@ class Handle:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Start(Effect):
-    """Begin an effect and go on. Answers its `Handle`. The effect's tensors must not change before the wait."""
+    """Start an effect without waiting. Returns its `Handle`. The effect's tensors must not change before the wait."""
 
     effect: Effect
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Wait(Effect):
-    """Suspend until a started effect is done. Answers what the effect answers."""
+    """Suspend until a started effect is done. Returns the effect's result."""
 
     handle: Handle

@@ -1,7 +1,7 @@
-"""The few kinds of failure a caller may want to tell apart; no behaviour lives here.
+"""The kinds of failure that callers distinguish; without behaviour.
 
-`InputError` is what a user can mend (a flag, a file, a name): the command line prints its one line and exits
-with code 2. `ProgramError` is a defect in a rank program (a deadlock, a mismatch, a forgotten await): its text
+`InputError` is bad input that a user can correct (a flag, a file, a name): the command line prints its one line and
+exits with code 2. `ProgramError` is a defect in a rank program (a deadlock, a mismatch, a forgotten await): its text
 names rank, file, line, label and epoch.
 """
 
@@ -16,11 +16,11 @@ class HaloscopeError(Exception):
 
 
 class InputError(HaloscopeError):
-    """Something the user gave is wrong; the message is one line and says what to do."""
+    """Bad input from the user; the message is one line and says what to do."""
 
 
 class ProgramError(HaloscopeError):
-    """A rank program broke the rules of the seam; the message says where."""
+    """A rank program broke a rule of the interface to its driver; the message says where."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

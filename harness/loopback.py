@@ -17,7 +17,7 @@ from harness.trampoline import Finished, Program, Stepper
 
 
 def run(program: Program, size: int, *, make_rank: Callable[[int], Rank] | None = None, seed: int = 0) -> list[Any]:
-    """Run `program` on `size` ranks; answers their return values in rank order.
+    """Run `program` on `size` ranks; returns their results in rank order.
 
     Raises:
         ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.

@@ -1,4 +1,4 @@
-"""A rank as its program sees it: who it is, how it talks, its clock, its traffic and its random keys.
+"""A rank as its program sees it: its index, its communication, its clock, its traffic and its random keys.
 
 Drivers make one `Rank` per rank and interpret the effects that its methods build. A rank holds no model and no graph.
 """
@@ -37,7 +37,7 @@ from harness.traffic import Traffic
 
 COMPONENTS = ("compute", "codec", "sample", "swap", "halo", "reduce", "wait")
 
-# Frames of these files are not the author's: a message names the first line outside them.
+# Frames of these files are not the method author's: messages name the innermost line outside them.
 _HERE = Path(__file__).parent
 _SEAM = frozenset(
     str(path)
@@ -51,20 +51,20 @@ E = TypeVar("E", bound=Effect)
 
 
 class Clock(Protocol):
-    """Time as a driver keeps it for one rank. Seconds."""
+    """One rank's time, as its driver measures or models it. Seconds."""
 
     def begin_epoch(self) -> None: ...
 
     def end_epoch(self) -> dict[str, float]:
-        """Seconds of this rank's epoch: COMPONENTS, `hidden` and `epoch`; empty when time means nothing."""
+        """Seconds of this rank's epoch: COMPONENTS, `hidden` and `epoch`; empty for a driver without time."""
         ...
 
     def span(self, kind: str) -> AbstractContextManager[None]:
-        """Book the compute inside under `kind` (codec, sample, swap) instead of compute."""
+        """Count the compute inside under `kind` (codec, sample, swap) instead of compute."""
         ...
 
     def pause(self, paused: bool) -> None:
-        """Nothing is booked while paused (evaluation)."""
+        """Nothing is counted while paused (evaluation)."""
         ...
 
     def peak_memory(self) -> int:
@@ -73,41 +73,41 @@ class Clock(Protocol):
 
 
 class NoClock:
-    """The clock of a driver in which time means nothing (loopback)."""
+    """The clock of a driver without time (loopback)."""
 
     def begin_epoch(self) -> None:
-        """Nothing to note."""
+        """Does nothing."""
 
     def end_epoch(self) -> dict[str, float]:
-        """No seconds."""
+        """Empty: there are no seconds."""
         return {}
 
     def span(self, kind: str) -> AbstractContextManager[None]:
-        """No booking."""
+        """Counts nothing."""
         return nullcontext()
 
     def pause(self, paused: bool) -> None:
-        """Nothing to pause."""
+        """Does nothing."""
 
     def peak_memory(self) -> int:
-        """Unknown."""
+        """0: unknown."""
         return 0
 
 
 class Rank:
-    """One rank of `size`. Builds effects (await them), derives random keys, books traffic and time.
+    """One rank of `size`. Builds effects (await them), derives random keys, counts traffic and time.
 
     Args:
         index, size: this rank's number, and how many there are.
         seed: root of every random stream.
-        device: where its tensors live; `meta` when only shapes are followed.
+        device: of its tensors; `meta` where they have shapes only.
         clock: the driver's clock for this rank.
         deterministic: all-reduce adds in rank order.
         debug: also check that started tensors are not written to.
 
     Attributes:
         rates: recorded ratios by name, for `rate`.
-        paused, stage: whether nothing is booked now, and what that stretch is called; empty in an epoch.
+        paused, stage: whether time and bytes are not counted now, and the name of that activity; empty in an epoch.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Rank:
         return self._build(HostCopy(tag=self._tag(label, "other", -1), site=_caller(), tensor=tensor, to_host=to_host))
 
     def start(self, effect: Effect) -> Start:
-        """Begin `effect` without waiting for it; `await` answers a handle for `wait`."""
+        """Start `effect` without waiting for it; `await` returns a handle for `wait`."""
         self._built = None
         return self._build(Start(tag=effect.tag, site=effect.site, effect=effect))
 
@@ -184,7 +184,7 @@ class Rank:
         return self._build(Wait(tag=handle.effect.tag, site=_caller(), handle=handle))
 
     def issued(self, effect: Effect) -> None:
-        """Called by the driver when an effect reaches it: books its bytes and checks started tensors."""
+        """Called by the driver when an effect reaches it: counts its bytes and checks started tensors."""
         self._built = None
         wire = effect.effect if isinstance(effect, Start) else effect
         if not self.paused:
@@ -223,12 +223,12 @@ class Rank:
     # -- time, traffic, randomness -----------------------------------------------------------------------------------
 
     def span(self, kind: str) -> AbstractContextManager[None]:
-        """Book the compute inside the `with` under `kind` (`codec`, `sample` or `swap`)."""
+        """Count the compute inside the `with` under `kind` (`codec`, `sample` or `swap`)."""
         return self.clock.span(kind)
 
     @contextmanager
     def off_the_clock(self, stage: str = "a pause") -> Iterator[None]:
-        """Neither time nor bytes are booked inside; `stage` (set-up, evaluation, checkpoint) names it in messages."""
+        """Neither time nor bytes are counted inside; `stage` (set-up, evaluation, checkpoint) names it in messages."""
         self.paused, self.stage = True, stage
         self.clock.pause(True)
         try:
@@ -238,7 +238,7 @@ class Rank:
             self.clock.pause(False)
 
     def observe(self, name: str, part: float, whole: float = 1.0, layer: int = -1) -> None:
-        """Record `part` of `whole` (rows sent of all, say); the epoch's record holds their ratio over all ranks."""
+        """Record `part` of `whole` (e.g. rows sent of all rows); the epoch's record has their ratio over all ranks."""
         if not self.paused:
             sums = self._observed.setdefault(_observed_name(name, layer), [0.0, 0.0])
             sums[0] += part
@@ -250,10 +250,10 @@ class Rank:
         return observed
 
     def rate(self, name: str, layer: int = -1) -> float:
-        """The ratio that a recorded run observed under this name: what a shapes-only run knows of the data.
+        """The ratio that a recorded run observed under this name, for shapes-only runs, which have no data.
 
         Raises:
-            InputError: no recorded run was given, or it observed no such thing.
+            InputError: no recorded run was given, or it has no such ratio.
         """
         key = _observed_name(name, layer)
         if key not in self.rates:
@@ -276,13 +276,13 @@ def _observed_name(name: str, layer: int) -> str:
 
 
 def random_key(seed: int, rank: int, epoch: int, layer: int, purpose: str) -> int:
-    """63 bits of BLAKE2b over the arguments: independent streams without any global generator."""
+    """63 bits of BLAKE2b over the arguments: independent streams without a global generator."""
     text = f"{seed}/{rank}/{epoch}/{layer}/{purpose}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
 
 def _caller() -> Site:
-    """The innermost line of the running program that is not part of the seam."""
+    """The innermost line of the running program outside the files in `_SEAM`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename in _SEAM:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Matches the effects of all ranks in one process and computes what each receives; it knows nothing of time.
+"""Matches the effects of all ranks in one process and computes what each receives, without regard to time.
 
 The loopback and the simulated driver share it. Collectives are matched by their order on each rank, as every
 communication library does; a mismatch is an error that names both sides.
@@ -22,8 +22,8 @@ class Meeting:
 
     Attributes:
         effects: rank -> effect of those that have arrived.
-        answers: rank -> answer, once everyone is there.
-        driver_state: whatever a driver keeps with it (arrival times, events).
+        answers: rank -> result of its effect, once all ranks have arrived; None before.
+        driver_state: data of the driver (arrival times, events).
     """
 
     __slots__ = ("answers", "driver_state", "effects", "expected")
@@ -36,7 +36,7 @@ class Meeting:
 
     @classmethod
     def alone(cls, rank: int, effect: Effect, answer: Any) -> Meeting:
-        """What one rank does by itself, answered at once."""
+        """The effect of a single rank, with its result."""
         meeting = cls((rank,))
         meeting.effects, meeting.answers = {rank: effect}, {rank: answer}
         return meeting
@@ -48,7 +48,7 @@ class Meeting:
 
 
 class Rendezvous:
-    """Where the ranks of one run meet.
+    """Matches the effects of the ranks of one run.
 
     Args:
         attendance_only: only note who has arrived: what the ranks bring is not compared, and every answer is None. For
@@ -66,10 +66,10 @@ class Rendezvous:
         self._everyone = tuple(range(size))
 
     def post(self, rank: int, effect: Effect) -> Meeting:
-        """Rank `rank` arrives with `effect`. Once the meeting is complete its answers are there.
+        """Rank `rank` arrives with `effect`. A complete meeting has its results in `answers`.
 
         Raises:
-            ProgramError: another rank arrived at the same point with something else.
+            ProgramError: another rank arrived at the same point with another effect.
         """
         if isinstance(effect, Send | Recv):
             return self._post_pair(rank, effect)
@@ -110,7 +110,7 @@ class Rendezvous:
         return dict.fromkeys(meeting.expected) if self._attendance_only else _answers(meeting)
 
     def explain(self, finished: set[int]) -> str:
-        """Why nothing moves: who waits for what, and who is missing."""
+        """Description of a deadlock: which rank waits for what, and which ranks are missing."""
         lines = []
         waiting = [*self._meetings, *(m for queue in (*self._sends.values(), *self._recvs.values()) for m in queue)]
         for meeting in waiting:
@@ -160,7 +160,7 @@ def add_in_rank_order(tensors: list[Tensor]) -> Tensor:
 
 
 def deal(effects: list[AllToAll]) -> list[Received]:
-    """What every rank receives in an all-to-all.
+    """The result of an all-to-all on every rank.
 
     Raises:
         ProgramError: a receiver expects another number of rows than its peer sends.

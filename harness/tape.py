@@ -1,6 +1,6 @@
 """The cut tape: a forward pass recorded as local autograd segments joined by exchanges, and its backward pass.
 
-At every exchange the autograd graph is cut: what goes in belongs to the segment before, what comes out are fresh
+At every exchange the autograd graph is cut: its inputs belong to the segment before it, its outputs are new
 leaves. `backward` differentiates segment by segment with `torch.autograd.grad` and runs each exchange's adjoint in
 between, so gradients can cross ranks although autograd itself never suspends.
 """
@@ -33,7 +33,7 @@ class Exchange(Protocol):
 @dataclass
 class _Cut:
     exchange: Exchange
-    sources: list[Tensor]  # what entered, still attached to the segment before: x, then the kept tensors
+    sources: list[Tensor]  # inputs, still attached to the segment before: x, then the kept tensors
     outputs: list[Tensor]  # leaves for the exchange's outputs
     kept: list[Tensor]  # leaves for tensors that crossed unchanged
 
@@ -46,8 +46,8 @@ class Tape:
     """Records one forward pass of one rank.
 
     Args:
-        rank: who runs it.
-        parameters: what gradients are wanted for; they accumulate into `.grad`.
+        rank: the rank that runs it.
+        parameters: tensors whose gradients are wanted; they accumulate into `.grad`.
     """
 
     def __init__(self, rank: Rank, parameters: Iterable[Tensor] = ()) -> None:
@@ -56,7 +56,7 @@ class Tape:
         self._cuts: list[_Cut] = []
 
     async def apply(self, exchange: Exchange, x: Tensor, *keep: Tensor) -> tuple[Tensor, ...]:
-        """Run `exchange` on `x`; answers its outputs and then the `keep` tensors, all on the far side of the cut.
+        """Run `exchange` on `x`; returns its outputs and then the `keep` tensors, all as leaves after the cut.
 
         A tensor of an earlier segment that is used later without being kept still gets its exact gradient; its
         segment is then traversed twice. When `x` needs no gradient the exchange is not recorded.
@@ -69,7 +69,7 @@ class Tape:
         return tuple(cut.leaves)
 
     async def backward(self, loss: Tensor) -> Tensor:
-        """Gradients of the summed `loss` into every parameter's `.grad`; answers the loss, detached.
+        """Add gradients of the summed `loss` to every parameter's `.grad`; returns the loss, detached.
 
         Pass the forward pass as an expression (`await tape.backward(loss_of(...))`): the last segment is then freed
         as soon as it has been differentiated.
@@ -88,7 +88,7 @@ class Tape:
     async def _cross(
         self, cut: _Cut, leaves: list[Tensor], gradients: dict[int, Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Run one exchange's adjoint; answers the outputs of the segment before it and their gradients."""
+        """Run one exchange's adjoint; returns the outputs of the segment before it and their gradients."""
         del leaves[len(leaves) - len(cut.leaves) :]
         grads = [gradients.pop(id(leaf), None) for leaf in cut.leaves]
         filled = [torch.zeros_like(t) if g is None else g for t, g in zip(cut.leaves, grads, strict=True)]
@@ -105,20 +105,20 @@ class Tape:
         wanted = [*leaves, *self.parameters]
         if not outputs[0].requires_grad or not wanted:
             return
-        # Where a tensor skipped a cut, its own segment is traversed again later, so its graph must last.
+        # Where a tensor skipped a cut, its own segment is traversed again later, so its graph must be kept.
         mine = _nodes(outputs)
         again = any(not mine.isdisjoint(_nodes(cut.sources)) for cut in self._cuts)
-        found = torch.autograd.grad(outputs, wanted, seeds, allow_unused=True, retain_graph=again)
+        grads = torch.autograd.grad(outputs, wanted, seeds, allow_unused=True, retain_graph=again)
         del mine
         outputs.clear()
-        for tensor, gradient in zip(wanted, found, strict=True):
+        for tensor, gradient in zip(wanted, grads, strict=True):
             if gradient is None:
                 continue
             if tensor.is_leaf and any(tensor is p for p in self.parameters):
                 tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
             else:
-                known = gradients.get(id(tensor))
-                gradients[id(tensor)] = gradient if known is None else known + gradient
+                earlier = gradients.get(id(tensor))
+                gradients[id(tensor)] = gradient if earlier is None else earlier + gradient
 
 
 def _nodes(outputs: list[Tensor]) -> set[Node]:

@@ -1,4 +1,4 @@
-"""Counts the bytes a rank puts on the wire, by direction, layer and destination; it never measures time."""
+"""Counts the bytes that a rank sends, by direction, layer and destination; it never measures time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Traffic:
         self.to = np.zeros(self.size, np.int64)
 
     def add(self, tag: Tag, sent: np.ndarray) -> None:
-        """Book the bytes of one effect."""
+        """Add the bytes of one effect."""
         total = int(sent.sum())
         if total:
             self.layers[tag.direction][tag.layer] += total
             self.to += sent
 
     def take(self) -> Traffic:
-        """What was booked since the last call; the counters start again from zero."""
+        """The bytes added since the last call; the counters are reset to zero."""
         taken = Traffic(self.size, self.layers)
         taken.to = self.to
         self.layers = defaultdict(lambda: defaultdict(int))

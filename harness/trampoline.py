@@ -1,7 +1,7 @@
-"""Steps one rank program from effect to effect and turns an author's slips into messages that say where.
+"""Steps one rank program from effect to effect, and reports an author's mistakes with their place.
 
-Shared by all drivers; it interprets nothing. It also catches coroutines that were called but never awaited, which
-Python only warns about.
+Shared by all drivers; it interprets no effects. It also detects coroutines that were called but never awaited, about
+which Python only warns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Finished:
 
 
 class Stepper:
-    """One rank's program in flight: `step(answer)` runs it to its next effect or to its end."""
+    """One rank's running program: `step(result)` runs it to its next effect or to its end."""
 
     def __init__(self, rank: Rank, program: Program) -> None:
         self.rank = rank
@@ -42,11 +42,11 @@ class Stepper:
         # A program may suspend inside `torch.no_grad()`: the mode belongs to its rank, not to the thread.
         self._grad_enabled = torch.is_grad_enabled()
 
-    def step(self, answer: Any = None) -> Effect | Finished:
-        """Send `answer` into the program. Raises what the program raises, with rank, epoch and last effect noted."""
+    def step(self, result: Any = None) -> Effect | Finished:
+        """Resume the program with the last effect's `result`. Raises its errors, with rank, epoch and effect added."""
         with _unawaited() as slips, self._own_grad_mode():
             try:
-                effect = self.coroutine.send(answer)
+                effect = self.coroutine.send(result)
             except StopIteration as stop:
                 self.done = True
                 self._refuse(slips)
@@ -79,9 +79,10 @@ class Stepper:
         last = f"after {self.last}" if self.last is not None else "before its first effect"
         return f"on rank {self.rank.index} of {self.rank.size}, epoch {self.rank.epoch}, {last}"
 
-    def _refuse(self, slips: list[warnings.WarningMessage]) -> None:
-        for slip in slips:
-            raise ProgramError(f"{self.where()}: a forgotten await near {slip.filename}:{slip.lineno}: {slip.message}")
+    def _refuse(self, mistakes: list[warnings.WarningMessage]) -> None:
+        for warning in mistakes:
+            place = f"{warning.filename}:{warning.lineno}"
+            raise ProgramError(f"{self.where()}: a forgotten await near {place}: {warning.message}")
 
 
 @contextmanager

@@ -3,8 +3,8 @@
     torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset ogb:ogbn-products --method bns-gcn:p=0.1
     python -m real --config FILE.json --result FILE --progress FILE        (the launcher)
 
-Exit codes: 0 done, 1 the program failed, 2 the user can mend it; of rank 0 under torchrun also 3: it was
-asked to stop and left a checkpoint.
+Exit codes: 0 done, 1 the program failed, 2 bad input; of rank 0 under torchrun also 3: it was
+asked to stop and has written a checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from real.rank.health import end_process
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run this process's rank; answers the exit code, after one line on stderr where it is not 0."""
+    """Run this process's rank; returns the exit code, after one line on stderr where it is not 0."""
     try:
         return _launched(argv) if "--result" in argv else _torchrun(argv)
     except (Exception, KeyboardInterrupt) as error:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _launched(argv: Sequence[str]) -> int:
-    """A rank that our launcher started: config from a file, the outcome and the epochs to files."""
+    """A rank started by haloscope's launcher: reads its config from a file, writes outcome and epochs to files."""
     from real.launch import Asked, run_rank
 
     parser = argparse.ArgumentParser(prog="python -m real")
@@ -51,18 +51,18 @@ def _launched(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     config = from_mapping(msgspec.json.decode(args.config.read_bytes()))
     if args.checkpoints is None:
-        found = run_rank(config, _append_to(args.progress))
+        outcome = run_rank(config, _append_to(args.progress))
     else:
-        told = msgspec.json.decode(args.checkpoints.read_bytes(), type=Asked)
+        settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=Asked)
         with stopping.asked() as stop:
-            found = run_rank(config, _append_to(args.progress), told.options(stop))
-    if found is not None:
-        write_atomically(args.result, msgspec.msgpack.encode(found[0]))
+            outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
+    if outcome is not None:
+        write_atomically(args.result, msgspec.msgpack.encode(outcome[0]))
     return 0
 
 
 def _torchrun(argv: Sequence[str]) -> int:
-    """A rank that torchrun started; rank 0 writes and prints what `haloscope run` would."""
+    """A rank started by torchrun; rank 0 writes and prints what `haloscope run` would."""
     from harness.commands.arguments import config_of, parse
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
@@ -81,10 +81,10 @@ def _torchrun(argv: Sequence[str]) -> int:
     if checkpoints is not None and _restarted():
         checkpoints = replace(checkpoints, resume=True)
     with stoppable(checkpoints) as options:
-        found = run_rank(config, checkpoints=options)
-    if found is None:
+        returned = run_rank(config, checkpoints=options)
+    if returned is None:
         return 0
-    outcome, prepared = found
+    outcome, prepared = returned
     path = replace(finish(config, prepared, outcome.execution()), inputs=inputs(config)).save(args.out)
     record = load(path)
     deliver(record, report(record, f"result: {path}"), args.json, args.quiet)
@@ -92,18 +92,18 @@ def _torchrun(argv: Sequence[str]) -> int:
 
 
 def _restarted() -> bool:
-    """Whether torchrun has started these ranks before, and they failed."""
+    """Whether torchrun restarted these ranks after a failure."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
 def _names_parts(args: argparse.Namespace) -> bool:
-    """Whether a flag or the config file says how many parts there are."""
+    """Whether a flag or the config file sets the number of parts."""
     file = getattr(args, "config", None)
     return hasattr(args, "parts") or (file is not None and "parts" in tomllib.loads(Path(file).read_text()))
 
 
 def _append_to(path: Path) -> Callable[[RankEpoch], None]:
-    """A progress callback that leaves one JSON line per epoch for the launcher."""
+    """A progress callback that writes one JSON line per epoch for the launcher."""
 
     def report(record: RankEpoch) -> None:
         with path.open("ab") as stream:

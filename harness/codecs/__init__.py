@@ -1,4 +1,4 @@
-"""What the rows of an exchange look like on the wire: pure maps tensor -> payload -> tensor.
+"""Encodings of the rows of an exchange on the wire: pure maps tensor -> payload -> tensor.
 
 A codec never communicates and holds no state. The arithmetic is in `harness.kernels`.
 """

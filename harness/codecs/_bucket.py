@@ -1,7 +1,7 @@
-"""EC-Graph's compression: every value as the number of its bucket of a matrix's range.
+"""EC-Graph's compression: every value as the index of its bucket in a matrix's range.
 
-The arithmetic is one operator per direction (`kernels.bucket`); which rows are sent, with how many bits and what
-becomes of the error is the method's business. It is no `Codec`: the range belongs to a matrix, not to a row, so rows
+The arithmetic is one operator per direction (`kernels.bucket`); the method decides which rows are sent, with how many
+bits, and what is done with the error. It is not a `Codec`: the range belongs to a matrix, not to a row, so rows
 alone cannot be decoded.
 """
 
@@ -28,9 +28,9 @@ class Bucket:
     """b-bit bucket numbers, decoded to bucket midpoints (EC-Graph, Sec. IV-A, Fig. 3).
 
     One bit: the two halves of the range. More: one code is zero itself, and the range has 2**b - 1 equal intervals, or
-    2**b - 2 where it crosses zero, the one that holds zero being cut there in two; so zeros stay zeros and signs stay
-    signs. No value is off by more than half an interval, (high - low) / 2 / intervals, and float32's own rounding. A
-    constant range is exact. Deterministic and biased: what is lost is the method's to compensate.
+    2**b - 2 where it crosses zero, the one that contains zero being split there in two; so zeros and signs are
+    preserved. The error is at most half an interval, (high - low) / 2 / intervals, and float32's own rounding. A
+    constant range is exact. Deterministic and biased: compensating the error is up to the method.
 
     `scope`: one range for a whole matrix (the authors'), or one for every row, which costs 8 bytes a row.
 
@@ -63,7 +63,7 @@ class Bucket:
         return side[None]
 
     def starts(self, side: Tensor, counts: np.ndarray) -> Tensor:
-        """Where the groups of `side` begin, int64 [G + 1]: groups of `counts` rows, or single rows."""
+        """First row of every group of `side`, int64 [G + 1]: groups of `counts` rows, or single rows."""
         if side.is_meta:
             return torch.empty(side.shape[0] + 1, dtype=torch.int64, device="meta")
         sizes = counts if self.scope == "matrix" else np.ones(side.shape[0], np.int64)
@@ -72,7 +72,7 @@ class Bucket:
     def encode(self, rows: Tensor, side: Tensor, *, keep_error: bool = False) -> tuple[Tensor, Tensor]:
         """Rows [n, d] of one matrix -> codes uint8 [n, ceil(d b / 8)] and rows minus their decoded form, fp32 [n, d].
 
-        Without `keep_error` the second has no rows. `side` is what `measure` found.
+        Without `keep_error` the second has no rows. `side` is the result of `measure`.
         """
         starts = self.starts(side, np.asarray([rows.shape[0]]))
         codes, error = torch.ops.haloscope.bucket_encode(rows, side, starts, self.bits, keep_error)
@@ -89,7 +89,7 @@ class Bucket:
 
 
 def _extremes(values: Tensor, dim: int | None = None) -> Tensor:
-    """Lowest and highest, float32 [2] or [n, 2]; zeros where there is nothing."""
+    """Lowest and highest value, float32 [2] or [n, 2]; zeros where there are no values."""
     if not values.numel():
         return values.new_zeros((2,) if dim is None else (values.shape[0], 2), dtype=torch.float32)
     low, high = torch.aminmax(values) if dim is None else torch.aminmax(values, dim=dim)
@@ -97,7 +97,7 @@ def _extremes(values: Tensor, dim: int | None = None) -> Tensor:
 
 
 def _refuse(rows: Tensor, side: Tensor, what: str) -> None:
-    """Raise ValueError if a row is not finite; looks at the rows only where their range is not."""
+    """Raise ValueError if a row is not finite; reads the rows only where their range is not finite."""
     if side.is_meta or bool(side.isfinite().all()):
         return
     bad = (~rows.float().isfinite()).any(1)

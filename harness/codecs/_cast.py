@@ -16,9 +16,9 @@ NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", t
 class Cast:
     """Round every value to `dtype` (to nearest, ties to even); no side information.
 
-    `Cast()` sends rows as they are, without a copy: "fp32", for float32 rows. It also passes float64 rows, of
-    which `row_bytes` knows nothing: double-precision runs that count bytes use `Cast(torch.float64)`. Such rows are not
-    looked at, nan and inf pass. Raises InputError for a type that is not one of `NAMES`.
+    `Cast()` sends rows unchanged, without a copy: "fp32", for float32 rows. It also passes float64 rows, for which
+    `row_bytes` is wrong: double-precision runs that count bytes use `Cast(torch.float64)`. Such rows are not
+    checked; nan and inf pass. Raises InputError for a type that is not one of `NAMES`.
     """
 
     dtype: torch.dtype | None = None
@@ -42,8 +42,8 @@ class Cast:
         cast = rows.to(self.dtype)
         if not cast.is_meta and not bool((finite := cast.isfinite()).all()):
             row = int((~finite).any(1).nonzero()[0, 0])
-            known = "does not fit " + self.name if bool(rows[row].isfinite().all()) else "holds nan or inf"
-            raise ValueError(f"row {row} {known}")
+            reason = "does not fit " + self.name if bool(rows[row].isfinite().all()) else "holds nan or inf"
+            raise ValueError(f"row {row} {reason}")
         return (cast,)
 
     def decode(self, payload: tuple[Tensor, ...], width: int, dtype: torch.dtype) -> Tensor:

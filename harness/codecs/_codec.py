@@ -1,4 +1,4 @@
-"""What a codec is: rows to a payload of row-aligned tensors and back, with exact bytes per row."""
+"""The protocol of codecs: rows to a payload of row-aligned tensors and back, with exact bytes per row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Codec(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports print, such as "fp32" or "1-bit stochastic"."""
+        """Name in reports, such as "fp32" or "1-bit stochastic"."""
 
     def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
         """Rows [n, d] -> tensors with first dimension n; all randomness is a function of `key`.
 
-        ValueError, naming the row, if the codec cannot carry a value.
+        Raises ValueError, naming the row, for a value that the codec cannot represent.
         """
 
     def decode(self, payload: tuple[Tensor, ...], width: int, dtype: torch.dtype) -> Tensor:

@@ -1,6 +1,6 @@
 """CDFGNN's quantiser: every row in b bits per value, rounded to the nearest of equally spaced levels.
 
-Deterministic, hence biased for a single value; a sender that keeps what was decoded (the adaptive cache) sends the
+Deterministic, hence biased for a single value; a sender that keeps the decoded rows (the adaptive cache) sends the
 error with the next difference.
 """
 
@@ -21,9 +21,9 @@ from harness.kernels.packed import code_bytes
 class LinearRows:
     """b-bit codes between a row's extremes (CDFGNN, Eq. 22 and 23), with scale and minimum in fp32 per row.
 
-    Eq. 22 as printed has 2**b + 1 levels, which do not fit b bits; here levels run from 0 to 2**b - 1, so no value is
-    off by more than (max - min) / (2 (2**b - 1)), half a level; rows wider than 3.4e38 are clipped. A constant row is
-    sent exactly. The paper sends maximum and minimum: the same bytes.
+    Eq. 22 as printed has 2**b + 1 levels, which do not fit b bits; here levels run from 0 to 2**b - 1, so the error
+    of a value is at most (max - min) / (2 (2**b - 1)), half a level; rows whose range exceeds 3.4e38 are clipped. A
+    constant row is sent exactly. The paper sends maximum and minimum: the same bytes.
 
     Raises InputError for other bits than 1, 2, 4, 8 or 16.
     """

@@ -1,7 +1,7 @@
 """Sylvie's quantiser: every row in b bits per value by unbiased stochastic rounding between its own extremes.
 
-The arithmetic is one operator per direction (`kernels.quantize`); which rows are sent, and with how many bits, is
-the method's business.
+The arithmetic is one operator per direction (`kernels.quantize`); the method decides which rows are sent, and with
+how many bits.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class StochasticRows:
     """b-bit stochastic codes with a scale and a minimum per row (Sylvie, Eq. 3 to 5).
 
     With B = 2**b - 1 and scale = (max - min) / B of a row h, Eq. 3 and 4 send code = floor((h - min) / scale + u)
-    with u uniform in [0, 1), and Eq. 5 decodes min + scale * code. The expectation is h (Eq. 6) and no value is off
-    by more than its scale. With f the fractional part of (h - min) / scale, the variance of a decoded row of D
+    with u uniform in [0, 1), and Eq. 5 decodes min + scale * code. The expectation is h (Eq. 6) and no error
+    exceeds the scale. With f the fractional part of (h - min) / scale, the variance of a decoded row of D
     values is scale**2 * sum f (1 - f), at most D scale**2 / 4; Eq. 7 prints D (max - min)**2 / (6 B**2), which is
     its mean when f is uniform (Theorem 1's assumption), not a bound for every row.
 
     `side` is the type of scale and minimum on the wire: "fp32" (8 bytes per row) or "fp16" (4 bytes, as the
     authors' code and Table 3 have it). fp16 rounds the minimum down and the scale up *before* the codes are drawn,
-    so the expectation still is h. Clipped, hence biased, are only rows wider than 3.4e38, and with fp16 rows that
-    leave [-65504, min + 65504 B]. A constant row is sent exactly with "fp32".
+    so the expectation still is h. Clipped, hence biased, are only rows whose range exceeds 3.4e38, and with fp16 rows
+    that leave [-65504, min + 65504 B]. A constant row is sent exactly with "fp32".
 
     Raises InputError for other bits or sides.
     """

@@ -6,7 +6,7 @@ import argparse
 
 from harness.commands.tables import table
 from harness.console import show, stdout
-from harness.datasets import data_folder, known
+from harness.datasets import data_folder, known_datasets
 from harness.workloads import shipped
 
 WHERE = """npz files are looked for in {folder} (HALOSCOPE_DATA names another folder); a path to a file works as well
@@ -16,7 +16,7 @@ pyg:NAME and ogb:NAME are downloaded once where that is possible, and otherwise 
 
 def main(args: argparse.Namespace) -> int:
     """The table."""
-    rows = [[name, "here" if here else "not here", text] for name, text, here in known()]
+    rows = [[name, "here" if here else "not here", text] for name, text, here in known_datasets()]
     rows += [[f"workload:{name}", "counts", "for --shapes-only (docs/workloads.md)"] for name in shipped()]
     lines = WHERE.format(folder=data_folder().absolute()).splitlines()
     show([table("", ["--dataset", "state", "what"], rows, left=3), *lines], stdout())

@@ -128,7 +128,7 @@ def _listing(keys: Sequence[str], context: Any) -> Any:
     makers = papers.everything()
     rows = []
     for key in keys:
-        entry = produce.find(key, context)
+        entry = produce.finished_item(key, context)
         said = (makers[key].__doc__ or DASH).strip().splitlines()[0]
         rows.append([key, "finished" if entry else "to make", said])
     return table("", ["key", "state", "what"], rows, left=3)

@@ -19,7 +19,7 @@ from harness.console import byte_text, progress_of, show, significant, stdout, t
 from harness.errors import InputError
 from harness.running import check_driver, results
 from harness.running.trace import Trace
-from real.launch import traced as measured
+from real.launch import measured_timeline as measured
 from reports.draw import heatmap, timeline
 from sims.cluster import load_cluster
 from sims.replay import Replay, record

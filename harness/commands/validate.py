@@ -26,7 +26,7 @@ from harness.errors import HaloscopeError, InputError
 from harness.machine import code_version, core_count
 from harness.running import validation
 from harness.running.results import Result, write_atomically
-from reports.draw.validation import publish
+from reports.draw.validation import write_validation
 from sims.study.calibrated import with_blocks
 
 HOSTS = max(2, min(3, core_count()))  # a core for every rank, where there are so many
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     records, failed = _run(configs, args)
     if not records:
         raise InputError(f"no cell can be judged: {failed[0]}")
-    paths = publish(records, args.out)
+    paths = write_validation(records, args.out)
     lines: list[Any] = [*_tables(records), f"{validation.verdict(records)}", *(f"left out: {why}" for why in failed)]
     deliver(records, [*lines, "written: " + ", ".join(map(str, paths))], args.json, args.quiet)
     return 0 if not failed and all(found["bytes_equal"] for found in records) else 1

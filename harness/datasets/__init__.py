@@ -4,13 +4,13 @@ Owns what `--dataset` and `--split` mean. Reads and checks files, never partitio
 door; the readers of each format are private.
 """
 
-from harness.datasets._catalog import data_folder, known, load, require_trainable, source_state, training_graph
+from harness.datasets._catalog import data_folder, known_datasets, load, require_trainable, source_state, training_graph
 from harness.datasets._recipe import PRESETS
 
 __all__ = [
     "PRESETS",
     "data_folder",
-    "known",
+    "known_datasets",
     "load",
     "require_trainable",
     "source_state",

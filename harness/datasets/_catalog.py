@@ -54,10 +54,10 @@ def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "r
 
 def _raw(dataset: str) -> Graph:
     if dataset.startswith(PREFIX):
-        return synthetic.load(dataset)
+        return synthetic.load_synthetic(dataset)
     if dataset.startswith(external.PREFIXES):
-        return external.load(dataset, data_folder())
-    return npz.read(_file(dataset))
+        return external.load_external(dataset, data_folder())
+    return npz.read_graph(_file(dataset))
 
 
 def _file(dataset: str) -> Path:
@@ -66,7 +66,7 @@ def _file(dataset: str) -> Path:
         return Path(dataset)
     path = data_folder() / f"{dataset}.npz"
     if not path.is_file():
-        raise unknown("dataset", dataset, [name for name, _, _ in known()])
+        raise unknown("dataset", dataset, [name for name, _, _ in known_datasets()])
     return path
 
 
@@ -82,11 +82,11 @@ def source_state(dataset: str) -> str:
     return " ".join([dataset, *(f"{path} {state.st_size} {state.st_mtime_ns}" for path, state in states)])
 
 
-def known() -> list[tuple[str, str, bool]]:
+def known_datasets() -> list[tuple[str, str, bool]]:
     """(name, description, whether it can be had here and now) of everything that `load` knows by name."""
     plain = "stand-in with free " + ", ".join(f"{name}=" for name in PARAMETERS)
     presets = [(f"{PREFIX}{name}", _described(recipe), True) for name, recipe in PRESETS.items()]
-    return [*_listed(), (PREFIX, plain, True), *presets, *external.known(data_folder())]
+    return [*_listed(), (PREFIX, plain, True), *presets, *external.known_external(data_folder())]
 
 
 def _described(recipe: Recipe) -> str:

@@ -1,7 +1,7 @@
 """`pyg:NAME` and `ogb:NAME`: where the raw files of a public graph lie, what to do when they do not, one download.
 
 A dataset is looked for in the data folder, or in `root=` of the name (`pyg:Reddit,root=/data`), as PyG and OGB lay it
-out. Only `load` ever downloads. How the files are read is in `_raw`.
+out. Only `load_external` ever downloads. How the files are read is in `_raw`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ SOURCES = {
         "232,965 nodes, 114,615,892 edges, public split",
         "Reddit",
         ("raw/reddit_data.npz", "raw/reddit_graph.npz"),
-        _in_raw(raw.reddit),
+        _in_raw(raw.raw_reddit),
         archive="https://data.dgl.ai/dataset/reddit.zip",
     ),
     "pyg:Flickr": _saint(
@@ -119,7 +119,7 @@ SOURCES = {
 }
 
 
-def load(dataset: str, data: Path) -> Graph:
+def load_external(dataset: str, data: Path) -> Graph:
     """The public graph `pyg:NAME` or `ogb:NAME` (optionally `,root=FOLDER`), from `data` or downloaded into it.
 
     Raises InputError for an unknown name, a damaged file, and for files that are missing and cannot be downloaded:
@@ -128,7 +128,7 @@ def load(dataset: str, data: Path) -> Graph:
     name, source, folders = _named(dataset, data)
     ours = data / f"{source.ours}.npz"
     if source.ours and ours.is_file():
-        return npz.read(ours)
+        return npz.read_graph(ours)
     folder = _found(source, folders)
     if folder is None:
         folder = folders[0]
@@ -136,8 +136,8 @@ def load(dataset: str, data: Path) -> Graph:
     return source.read(name.partition(":")[2], folder)
 
 
-def known(data: Path) -> list[tuple[str, str, bool]]:
-    """(name, description, whether its files are in `data`) of every graph that `load` knows."""
+def known_external(data: Path) -> list[tuple[str, str, bool]]:
+    """(name, description, whether its files are in `data`) of every graph that `load_external` knows."""
     rows = []
     for name, source in SOURCES.items():
         here = (
@@ -151,7 +151,7 @@ def known(data: Path) -> list[tuple[str, str, bool]]:
 
 
 def files(dataset: str, data: Path) -> list[Path]:
-    """The files that `load` would read now; empty where it would have to download."""
+    """The files that `load_external` would read now; empty where it would have to download."""
     _, source, folders = _named(dataset, data)
     ours = data / f"{source.ours}.npz"
     if source.ours and ours.is_file():

@@ -26,7 +26,7 @@ _SPARSE = ("x_indptr", "x_indices", "x_data")
 KEYS = frozenset(("edge_index", "x", *_SPARSE, "x_shape", "y", *_SPLITS, "num_nodes", "num_classes", "notes"))
 
 
-def read(path: Path) -> Graph:
+def read_graph(path: Path) -> Graph:
     """The validated graph in `path`, named after the file.
 
     Self loops and repeated edges are removed, and a note counts them. Raises InputError, with the file's name, for a
@@ -41,15 +41,15 @@ def read(path: Path) -> Graph:
 
 def read_arrays(path: Path, wanted: frozenset[str], needed: frozenset[str] = frozenset()) -> dict[str, np.ndarray]:
     """Those of the `wanted` arrays that the npz file has; InputError when it is damaged or lacks a `needed` one."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     with _open(path) as archive:
         names = {name.removesuffix(".npy"): name for name in archive.namelist()}
         missing = sorted(needed - set(names))
         if missing:
             raise InputError(f"{path}: no array {missing[0]!r}; it has {', '.join(sorted(names)) or 'none'}")
         for key in sorted(wanted & set(names)):
-            found[key] = _read_array(path, key, archive, names[key])
-    return found
+            arrays[key] = _read_array(path, key, archive, names[key])
+    return arrays
 
 
 def _open(path: Path) -> zipfile.ZipFile:
@@ -165,8 +165,11 @@ def describe(path: Path) -> str:
     return ", ".join(parts + [word for key, word in (("y", "labels"), ("train_idx", "public split")) if key in shapes])
 
 
-def write(path: Path, graph: Graph) -> None:
-    """Write `graph` so that `read` gives it back with the same fingerprint; the file appears complete or not at all."""
+def write_graph(path: Path, graph: Graph) -> None:
+    """Write `graph` so that `read_graph` returns it with the same fingerprint.
+
+    The file appears complete or not at all.
+    """
     destination = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.in_degree)
     arrays: dict[str, np.ndarray] = {"edge_index": np.stack([graph.indices, destination])}
     if isinstance(graph.x, np.ndarray):

@@ -31,7 +31,7 @@ class Splits(TypedDict):
     test: np.ndarray
 
 
-def reddit(name: str, folder: Path) -> Graph:
+def raw_reddit(name: str, folder: Path) -> Graph:
     """GraphSAGE's Reddit as DGL and PyG ship it: features, labels and roles in one npz, edges in another."""
     data_keys, graph_keys = frozenset(("feature", "label", "node_types")), frozenset(("row", "col"))
     data = npz.read_arrays(folder / "reddit_data.npz", data_keys, needed=data_keys)

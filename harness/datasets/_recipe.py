@@ -66,7 +66,7 @@ for _name, _noise in (("reddit-like", 0.03), ("products-like", 0.15), ("papers-l
 PARAMETERS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name not in ("fixed_homophily", "split", "standin"))
 
 
-def parse(dataset: str) -> tuple[Recipe, tuple[str, ...]]:
+def parse_recipe(dataset: str) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe of `synthetic:[PRESET,]key=value,...` and the settings that differ from the preset's.
 
     `scale` multiplies the number of nodes of a preset and keeps its mean degree. Raises InputError for an unknown

@@ -80,17 +80,17 @@ def _distinct(target: int, draw: Callable[[int, int], Pairs], num_nodes: int, ke
 
     The share of new pairs falls from round to round, so the last one's rarely leads to too many; those are removed.
     """
-    found: Pairs | None = None
+    distinct: Pairs | None = None
     stream, rate = 0, 1.0
-    while found is None or len(found[1]) < target * (1 - _TOLERANCE):
-        have = 0 if found is None else len(found[1])
+    while distinct is None or len(distinct[1]) < target * (1 - _TOLERANCE):
+        have = 0 if distinct is None else len(distinct[1])
         count = max(1, int((target - have) / max(rate, _LOWEST_RATE)))
         low, high = draw(count, stream)
         fresh = unique_pairs(*sort_pairs(high, low, num_nodes))
-        found = fresh if found is None else union(*found, *fresh)
-        rate = (len(found[1]) - have) / count
+        distinct = fresh if distinct is None else union(*distinct, *fresh)
+        rate = (len(distinct[1]) - have) / count
         stream += 1
-    return found if len(found[1]) <= target else _thin(*found, target, key)
+    return distinct if len(distinct[1]) <= target else _thin(*distinct, target, key)
 
 
 def _key(seed: int, stream: int) -> np.uint64:

@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.datasets import _sbm as sbm
 from harness.datasets import _splits as splits
-from harness.datasets._recipe import Recipe, parse
+from harness.datasets._recipe import Recipe, parse_recipe
 from harness.errors import InputError
 from harness.graphs import Graph, NodeData, from_csr, index_dtype
 from harness.machine import cache_root, load_arrays, store_arrays
@@ -33,12 +33,12 @@ _BYTES_PER_PAIR = 24  # peak while the edges are drawn, per undirected edge; mea
 _BYTES_PER_NODE = 64
 
 
-def load(dataset: str) -> Graph:
+def load_synthetic(dataset: str) -> Graph:
     """The graph that a `synthetic:` string names, from the cache where it was made before.
 
     Raises InputError for a bad string, edges that do not fit, or more memory than the machine has.
     """
-    recipe, settings = parse(dataset)
+    recipe, settings = parse_recipe(dataset)
     cached = recipe.nodes * recipe.degree > CACHED_EDGES
     folder = cache_root() / "graphs" / _key(recipe)
     graph = _cached(dataset, folder) if cached else None
@@ -56,7 +56,7 @@ def load(dataset: str) -> Graph:
 
 def identity(dataset: str) -> str:
     """A hash that is equal exactly when two strings name the same graph, made by the same version of the generator."""
-    return _key(parse(dataset)[0])
+    return _key(parse_recipe(dataset)[0])
 
 
 def _key(recipe: Recipe) -> str:
@@ -65,10 +65,10 @@ def _key(recipe: Recipe) -> str:
 
 
 def _cached(name: str, folder: Path) -> Graph | None:
-    found = load_arrays(folder)
-    if found is None:
+    cached = load_arrays(folder)
+    if cached is None:
         return None
-    arrays, meta = found
+    arrays, meta = cached
     notes, classes = meta["notes"], meta["num_classes"]
     assert isinstance(notes, list) and isinstance(classes, int)
     train, val, test = (arrays.get(split) for split in ("train", "val", "test"))

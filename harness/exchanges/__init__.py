@@ -1,23 +1,23 @@
-"""Exchanges of rows between ranks, each with its adjoint: what methods put between layers.
+"""Exchanges of rows between ranks, each with its adjoint, which methods put between layers.
 
-Owns push, pull, late and compensated exchanges of edge cuts, gather and scatter of vertex cuts, parameter servers, and
-the `Memory` that they leave for the next epoch. Knows effects, codecs and parts, and no method.
+Contains push, pull, late and compensated exchanges of edge cuts, gather and scatter of vertex cuts, parameter servers,
+and the `Memory` that they keep for the next epoch. Uses effects, codecs and parts; independent of methods.
 """
 
-from harness.exchanges._adaptive_cache import CachedLink, Wires, empty_cache
+from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
-from harness.exchanges._gather_scatter import Leg, Link, PlainLink, Replicas, ReplicaSum, replica_maximum
+from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.exchanges._memory import Memory
 from harness.exchanges._parameter_server import ParameterServers
-from harness.exchanges._pipeline import Late, drain
-from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode, ship
+from harness.exchanges._pipeline import Late, drain_pipeline
+from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
 from harness.exchanges._trend import Select, Trend
 
 __all__ = [
     "AttentionPull",
     "Boundary",
-    "CachedLink",
+    "CachedSync",
     "CompensatedPull",
     "Compressed",
     "Diverged",
@@ -27,19 +27,19 @@ __all__ = [
     "HaloPush",
     "Late",
     "Leg",
-    "Link",
+    "ReplicaSync",
     "Memory",
     "ParameterServers",
-    "PlainLink",
+    "PlainSync",
     "ReplicaSum",
     "Replicas",
     "Route",
     "Select",
     "Trend",
     "Wires",
-    "drain",
+    "drain_pipeline",
     "empty_cache",
-    "encode",
+    "encode_rows",
     "replica_maximum",
     "ship",
 ]

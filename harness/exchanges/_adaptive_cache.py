@@ -1,8 +1,8 @@
-"""The adaptive vertex cache: a replica's row is sent only when it moved far enough from what the other side holds.
+"""The adaptive vertex cache: a replica's row is sent only when it differs enough from the copy at the receiver.
 
-CDFGNN's Algorithm 2. Sender and receiver keep equal copies of every row: what the receiver decoded, not what the sender
-meant, so no error accumulates and what quantisation loses is sent with the next difference. The caches are memory: they
-go from epoch to epoch and into checkpoints.
+CDFGNN's Algorithm 2. Sender and receiver keep equal copies of every row: the value that the receiver decoded, not the
+sender's original, so no error accumulates and the quantisation error is sent with the next difference. The caches are
+memory: they are kept between epochs and in checkpoints.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.codecs import Codec
 from harness.effects import Counts, Rows
 from harness.exchanges._gather_scatter import Leg, Replicas
 from harness.exchanges._memory import Memory
-from harness.exchanges._push_pull import Diverged, encode
+from harness.exchanges._push_pull import Diverged, encode_rows
 from harness.kernels import changed
 from harness.rank import Rank
 
@@ -26,11 +26,10 @@ OBSERVED = {"forward": "sent", "backward": "sent-backward"}
 
 
 def empty_cache(replicas: Replicas, rows: Tensor, width: int, *, gather: bool = True, scatter: bool = True) -> Memory:
-    """A cache that holds nothing, for sums of `width` columns with these phases; type and device are those of `rows`,
-    [n, any].
+    """A cache of zeros, for sums of `width` columns with these phases; type and device are those of `rows`, [n, any].
 
-    `part`, [shared + mirrors, d]: own partial rows as they count at the masters; `copies`, [mirrors elsewhere, d]: the
-    other ranks' partial rows of own masters; `total`, [shared + mirrors, d]: the sums as every replica sees them.
+    `part`, [shared + mirrors, d]: own partial rows as added at the masters; `copies`, [mirrors elsewhere, d]: the
+    other ranks' partial rows of own masters; `total`, [shared + mirrors, d]: the sums that every replica uses.
     """
     edge, copies = rows.shape[0] - replicas.num_inner, replicas.plan.send_rows.shape[0]
     sizes = {"part": edge} | ({"copies": copies} if gather else {}) | ({"total": edge} if scatter else {})
@@ -47,7 +46,7 @@ class FlagBits:
 
     @classmethod
     def of(cls, counts: Counts, device: torch.device) -> FlagBits:
-        """The bits of rows that stand peer by peer."""
+        """The bits of rows that are grouped by peer."""
         num_bytes, bounds = (counts + 7) // 8, np.concatenate([[0], np.cumsum(counts)])
         if device.type == "meta":
             return cls(bounds, num_bytes, torch.empty(int(bounds[-1]), dtype=torch.int64, device=device))
@@ -60,7 +59,7 @@ class FlagBits:
         return int(self.bounds[-1])
 
     def counts(self, rows: Tensor) -> Counts:
-        """How many of these rows, ascending int64 [n], every peer has: int64 [P]."""
+        """Number of these rows, ascending int64 [n], that belong to every peer: int64 [P]."""
         return np.diff(np.searchsorted(rows.cpu().numpy(), self.bounds)).astype(np.int64)
 
     def pack(self, flags: Tensor) -> Tensor:
@@ -90,16 +89,16 @@ class Wires(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class CachedLink:
+class CachedSync:
     """Sums over replicas in which only rows that moved are sent (Alg. 2); one for all layers of one epoch.
 
-    Row by row, z being the partial row and c its cached value: where max |z - c| > threshold * max |c|, the difference
-    goes to the master and is added to c on both sides. Masters treat their own partial rows alike. A master whose
-    sum changed, or is that far from what its mirrors hold, sends them the difference. Rows without other replicas are
-    used as they are.
+    For every row, with z the partial row and c its cached value: where max |z - c| > threshold * max |c|, the
+    difference is sent to the master and added to c on both sides. Masters treat their own partial rows alike. A master
+    whose sum changed, or differs by as much from its mirrors' copies, sends them the difference. Rows without other
+    replicas are used unchanged.
 
     Args:
-        replicas, wires: who shares rows with whom.
+        replicas, wires: which ranks share which rows.
         codec: of the differences; None sends the rows themselves, exactly.
         threshold: relative, 0 sends every row that changed at all.
         memory: direction -> layer -> cache (`empty_cache`); entries are replaced.
@@ -126,7 +125,7 @@ class CachedLink:
             whole = len(self.wires.mirrors)
             own = self.replicas.route.add_back(own, cache["copies"])
         if leg.scatter:
-            if self.codec is not None:  # what coding lost of the total sent last may be more than the threshold
+            if self.codec is not None:  # the coding error of the total sent last may exceed the threshold
                 active = active | self._moved(rank, leg, own, cache["total"][:num_shared])
             sent += await self._scatter(rank, leg, own, active, cache)
             whole += len(self.wires.mirrored)
@@ -140,7 +139,7 @@ class CachedLink:
     async def _gather(
         self, rank: Rank, leg: Leg, z: Tensor, flags: Tensor, active: Tensor, cache: Memory
     ) -> tuple[int, Tensor]:
-        """Mirrors' partial rows z to the masters: rows sent, and the masters that must be sent back."""
+        """Send mirrors' partial rows z to the masters; returns the rows sent, and the masters to be sent back."""
         num_shared = self.replicas.num_shared
         with rank.span("codec"):
             rows, counts = self._chosen(rank, leg, flags, self.wires.mirrors)
@@ -156,13 +155,13 @@ class CachedLink:
         return int(counts.sum()), active.index_fill(0, masters, True)
 
     async def _scatter(self, rank: Rank, leg: Leg, total: Tensor, active: Tensor, cache: Memory) -> int:
-        """Changed totals of shared masters to their mirrors; a row is coded once for all of them. Rows sent."""
+        """Send changed totals of shared masters to their mirrors, encoded once for all of them; returns rows sent."""
         num_shared, slots = self.replicas.num_shared, self.replicas.plan.send_rows
         with rank.span("codec"):
             changed_masters = _where(active, round(self._rate(rank, leg, num_shared) * num_shared))
             before = cache["total"].index_select(0, changed_masters)
             payload, after = self._difference(rank, leg, "scatter", total.index_select(0, changed_masters), before)
-            seen = cache["total"].index_copy(0, changed_masters, after)
+            totals = cache["total"].index_copy(0, changed_masters, after)
             flags = active.index_select(0, slots)
             rows, counts = self._chosen(rank, leg, flags, self.wires.mirrored)
             place = (active.cumsum(0) - 1).index_select(0, slots.index_select(0, rows))
@@ -171,7 +170,7 @@ class CachedLink:
         got, received = await self._swap(rank, leg, "scatter", flags, payload, counts, *wires)
         with rank.span("codec"):
             got = got + num_shared
-            cache["total"] = seen.index_copy(0, got, self._arrived(received, seen.index_select(0, got)))
+            cache["total"] = totals.index_copy(0, got, self._arrived(received, totals.index_select(0, got)))
         return int(counts.sum())
 
     async def _swap(
@@ -185,7 +184,7 @@ class CachedLink:
         outgoing: FlagBits,
         incoming: FlagBits,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Flags and flagged rows out, those of the peers in: which rows arrived, int64 [k], and their payload."""
+        """Exchange flags and flagged rows with all peers; returns which rows arrived, int64 [k], and their payload."""
         bits = Rows(outgoing.pack(flags), outgoing.num_bytes, incoming.num_bytes)
         rows = [Rows(part, counts, None) for part in payload]
         label = f"{leg.name}{leg.layer}/{phase}"
@@ -194,7 +193,7 @@ class CachedLink:
         return _where(incoming.unpack(packed), parts[0].shape[0]), tuple(parts)
 
     def _moved(self, rank: Rank, leg: Leg, rows: Tensor, cached: Tensor) -> Tensor:
-        """Line 4: which rows are too far from their cached values, bool [n]."""
+        """Line 4: which rows differ too much from their cached values, bool [n]."""
         with rank.span("codec"):
             try:
                 flags: Tensor = changed.changed_rows(rows, cached, self.threshold)
@@ -207,21 +206,21 @@ class CachedLink:
     def _difference(
         self, rank: Rank, leg: Leg, phase: str, rows: Tensor, before: Tensor
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """What is sent to make `before` into `rows`, and what it makes of it."""
+        """The payload that updates `before` to `rows`, and the updated rows as decoded from it."""
         if self.codec is None:
             return (rows,), rows
         label = f"{leg.name}{leg.layer}/{phase}"
-        payload = encode(rank, rows - before, self.codec, label=label, direction=leg.direction, layer=leg.layer)
+        payload = encode_rows(rank, rows - before, self.codec, label=label, direction=leg.direction, layer=leg.layer)
         return payload, self._arrived(payload, before)
 
     def _arrived(self, payload: tuple[Tensor, ...], before: Tensor) -> Tensor:
-        """What the receiver makes of a payload; the sender does the same, bit by bit."""
+        """The receiver's rows after a payload; the sender computes the same, bit by bit."""
         if self.codec is None:
             return payload[0]
         return before + self.codec.decode(payload, before.shape[1], before.dtype)
 
     def _chosen(self, rank: Rank, leg: Leg, flags: Tensor, wire: FlagBits) -> tuple[Tensor, Counts]:
-        """The flagged rows, ascending int64, and how many there are for each peer."""
+        """The flagged rows, ascending int64, and their number for each peer."""
         if rank.shapes_only:
             rate = self._rate(rank, leg, len(wire))
             counts = np.floor(rate * np.diff(wire.bounds) + 0.5).astype(np.int64)
@@ -230,7 +229,7 @@ class CachedLink:
         return rows, wire.counts(rows)
 
     def _rate(self, rank: Rank, leg: Leg, num_rows: int) -> float:
-        """The recorded share of rows sent, where there are no numbers to look at."""
+        """The recorded share of rows sent, for tensors without numbers."""
         if not rank.shapes_only or not num_rows:
             return 0.0
         return rank.rate(OBSERVED[leg.direction], leg.layer)

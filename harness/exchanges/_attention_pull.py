@@ -1,8 +1,8 @@
-"""Pull-style exchange for attention layers: complete gradients travel, and the reader redoes its share of the softmax.
+"""Pull-style exchange for attention layers: complete gradients are sent, and receivers recompute their softmax weights.
 
-Attention is not linear in its rows, so besides the gradient of its output a node ships what its neighbours need to
-rebuild their attention weight on it: its target score, the logarithm of its softmax denominator, and the dot product of
-gradient and output. That is 3 values a head more than push sends back.
+Attention is not linear in its rows, so besides the gradient of its output a node sends what its neighbours need to
+recompute their attention weight on it: its target score, the logarithm of its softmax denominator, and the dot product
+of gradient and output. These are 3 values a head more than push sends back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Kept(NamedTuple):
-    """What the backward pass needs of the forward one. n = own rows, H = heads, D = width."""
+    """Values of the forward pass that the backward pass needs. n = own rows, H = heads, D = width."""
 
     own: Tensor  # [n, H, D]
     halo: Tensor  # [n_halo, H, D]
@@ -89,7 +89,7 @@ class AttentionPull:
         return torch.cat([g_z.flatten(1), g_source, g_target], 1)
 
     def _as_source(self, kept: _Kept, block: Block, rows: Tensor, g_z: Tensor, g_source: Tensor) -> None:
-        """Add what own rows get as neighbours of the nodes in `rows` (own or halo, by the columns of `block`)."""
+        """Add the gradients of own rows as neighbours of the nodes in `rows` (own or halo, by `block`'s columns)."""
         flat = self.heads * self.width
         g, target, log_total, centre = rows.split([flat, self.heads, self.heads, self.heads], 1)
         g = g.reshape(-1, self.heads, self.width).contiguous()

@@ -1,7 +1,7 @@
-"""Compressed boundary rows, and ResEC-BP: what compression loses is added in the next epoch (EC-Graph, Sec. IV-C).
+"""Compressed boundary rows, and ResEC-BP: the compression error is added in the next epoch (EC-Graph, Sec. IV-C).
 
-A `Fetch` answers the halo rows of a matrix whose own rows a rank holds; `CompensatedPull` is the pull-style exchange
-that uses one forwards and another backwards. Nothing here knows epochs, options or bit schedules.
+A `Fetch` returns the halo rows of a matrix whose own rows a rank holds; `CompensatedPull` is the pull-style exchange
+that uses one forwards and another backwards. Independent of epochs, options and bit schedules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.rank import Rank
 
 
 def label_of(direction: Direction, layer: int) -> str:
-    """What the exchange of a layer is called: as in `_push_pull`."""
+    """The label of a layer's exchange, as in `_push_pull`."""
     return f"{'h' if direction == 'forward' else 'g'}{layer}"
 
 
@@ -32,13 +32,13 @@ class Fetch(Protocol):
     """Own rows [n_own, d] -> halo rows [n_halo, d] of one layer in one direction."""
 
     async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
-        """The halo's rows, as this rank gets to see them."""
+        """The halo's rows, as this rank receives them."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Boundary:
-    """The own rows that others read, each once, and where every row that is sent lies among them."""
+    """The own rows that others read, each once, and the position among them of every row that is sent."""
 
     plan: HaloPlan
     rows: Tensor  # int64 [n_boundary], ascending
@@ -46,7 +46,7 @@ class Boundary:
 
     @classmethod
     def of(cls, plan: HaloPlan, num_own: int) -> Boundary:
-        """The boundary of a plan. On the meta device n_boundary is what is expected if peers choose independently."""
+        """The boundary of a plan. On the meta device n_boundary is its expectation if peers choose independently."""
         if plan.send_rows.is_meta:
             unread = float(np.prod(1 - np.minimum(plan.send_counts / max(num_own, 1), 1.0)))
             rows = plan.send_rows.new_empty(round(num_own * (1 - unread)))
@@ -65,13 +65,13 @@ class Boundary:
         return (self.plan.recv_counts > 0).astype(np.int64)
 
     def ranges(self, codec: Bucket, side: Tensor) -> Rows:
-        """The ranges of a message: one pair of numbers a reader, or one a row."""
+        """The ranges of a message: one pair of numbers per reader, or one per row."""
         if codec.scope == "row":
             return Rows(side.index_select(0, self.position), self.plan.send_counts, self.plan.recv_counts)
         return Rows(side.expand(int(self.readers.sum()), 2).contiguous(), self.readers, self.owners)
 
     def received_starts(self, codec: Bucket, side: Tensor) -> Tensor:
-        """Where the halo rows of every received range begin."""
+        """First halo row of every received range."""
         return codec.starts(side, self.plan.recv_counts[self.plan.recv_counts > 0])
 
 
@@ -103,10 +103,10 @@ class Exact:
 
 @dataclass(frozen=True, eq=False)
 class Compressed:
-    """Bucket codes of rows; with `residuals`, of rows plus what their last codes lost (Eq. 11 and 12).
+    """Bucket codes of rows; with `residuals`, of rows plus the error of their last codes (Eq. 11 and 12).
 
     A boundary row is compressed once an epoch and all its readers get the same code, so there is one residual per
-    layer and vertex; one per reader would always equal it. The range spans the whole own matrix and the compensated
+    layer and vertex, not one per reader. The range spans the whole own matrix and the compensated
     rows. Residuals are float32 [n_boundary, d], under the layer's number, zero before the first epoch.
 
     Bytes from i to j with n rows: n ceil(d B / 8), and a range of 8 if n > 0 (8 n with ranges of rows).
@@ -130,7 +130,7 @@ class Compressed:
             return codec.decode(got, sides, boundary.received_starts(codec, sides), x.shape[1]).to(x.dtype)
 
     def _encode(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes of the rows that are sent, and their ranges; keeps the residuals."""
+        """Codes of the rows that are sent, and their ranges; updates the residuals."""
         boundary, key = self.boundary, str(self.layer)
         rows = x.index_select(0, boundary.rows)
         if self.residuals is not None and key in self.residuals:
@@ -147,7 +147,7 @@ class Compressed:
 class CompensatedPull(HaloPull):
     """A pull whose halo rows come from one fetch forwards and from another backwards.
 
-    `reverse`: the graph whose rows are the readers of the own rows, where it is not the graph itself.
+    `reverse`: the graph whose rows are the readers of the own rows, if it is not the graph itself.
     """
 
     forwards: Fetch

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from harness.codecs import Cast, Codec
 from harness.effects import Rows
-from harness.exchanges._push_pull import Route, encode, ship
+from harness.exchanges._push_pull import Route, encode_rows, ship
 from harness.graphs import HaloPlan, VertexPart
 from harness.rank import Rank
 
 
 class Leg(NamedTuple):
-    """One sum over replicas: what it is called, where its bytes are booked, and which of its phases run."""
+    """One sum over replicas: its name, where its bytes are counted, and which of its phases run."""
 
     name: str
     layer: int
@@ -58,8 +58,8 @@ class Replicas:
         return x[: self.num_inner], x[self.num_inner : masters], x[masters:]
 
 
-class Link(Protocol):
-    """How partial rows become totals: exactly, quantised, or out of a cache."""
+class ReplicaSync(Protocol):
+    """How replicas are synchronised, partial rows to totals: exactly, quantised, or out of a cache."""
 
     async def total(self, rank: Rank, x: Tensor, leg: Leg) -> Tensor:
         """Partial rows x [n, d] -> their sums over replicas [n, d].
@@ -71,10 +71,10 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class PlainLink:
+class PlainSync:
     """Every partial row and every total is sent, in every leg, through one codec.
 
-    Every replica uses the total as the wire carries it, the master too, so replicas stay equal bit by bit.
+    Every replica uses the decoded total, the master too, so replicas stay equal bit by bit.
     """
 
     replicas: Replicas
@@ -94,15 +94,15 @@ class PlainLink:
         return await ship(rank, mirrors, *counts, self.codec, label=label, direction=leg.direction, layer=leg.layer)
 
     async def _scatter(self, rank: Rank, totals: Tensor, leg: Leg) -> tuple[Tensor, Tensor]:
-        """Totals of shared masters -> the same as all replicas see them, for shared masters and for mirrors."""
+        """Totals of shared masters -> the decoded totals, for shared masters and for mirrors."""
         plan, label = self.replicas.plan, f"{leg.name}{leg.layer}/scatter"
-        payload = encode(rank, totals, self.codec, label=label, direction=leg.direction, layer=leg.layer)
+        payload = encode_rows(rank, totals, self.codec, label=label, direction=leg.direction, layer=leg.layer)
         with rank.span("codec"):
-            seen = self.codec.decode(payload, totals.shape[1], totals.dtype)
+            decoded = self.codec.decode(payload, totals.shape[1], totals.dtype)
         rows = [Rows(t.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts) for t in payload]
         received = await rank.all_to_all(rows, label=label, direction=leg.direction, layer=leg.layer)
         with rank.span("codec"):
-            return seen, self.codec.decode(received.tensors, totals.shape[1], totals.dtype)
+            return decoded, self.codec.decode(received.tensors, totals.shape[1], totals.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,25 +110,25 @@ class ReplicaSum:
     """Partial rows [n, d] -> their sums over replicas [n, d], and the same backwards.
 
     Args:
-        link: how.
-        layer: where its bytes are booked.
+        sync: how partial rows become totals.
+        layer: where its bytes are counted.
         half: the totals are used on masters only (the last layer): gather forwards, scatter backwards. Mirrors' totals
             come out as 0.
         name: of the rows, in labels.
     """
 
-    link: Link
+    sync: ReplicaSync
     layer: int
     half: bool = False
     name: str = "z"
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
         """x [n, d] -> (totals [n, d],)."""
-        return (await self.link.total(rank, x, Leg(self.name, self.layer, "forward", scatter=not self.half)),)
+        return (await self.sync.total(rank, x, Leg(self.name, self.layer, "forward", scatter=not self.half)),)
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
         """(g_totals [n, d],) -> g_x [n, d]: each replica's gradient is the sum of all replicas'."""
-        return await self.link.total(
+        return await self.sync.total(
             rank, gradients[0], Leg(f"g-{self.name}", self.layer, "backward", gather=not self.half)
         )
 
@@ -136,8 +136,8 @@ class ReplicaSum:
 async def replica_maximum(rank: Rank, replicas: Replicas, x: Tensor, layer: int) -> Tensor:
     """The largest of all replicas' values, exact, on every replica: x [n, d] -> [n, d]. No gradient."""
     inner, shared, mirrors = replicas.split(x)
-    link, leg = PlainLink(replicas), Leg("maximum", layer, "forward")
-    returned = await link._gather(rank, mirrors, leg)
+    sync, leg = PlainSync(replicas), Leg("maximum", layer, "forward")
+    returned = await sync._gather(rank, mirrors, leg)
     at = replicas.plan.send_rows[:, None].expand_as(returned)
     shared = shared.scatter_reduce(0, at, returned, "amax")
-    return torch.cat([inner, *await link._scatter(rank, shared, leg)])
+    return torch.cat([inner, *await sync._scatter(rank, shared, leg)])

@@ -1,7 +1,7 @@
 """Parameter servers: ranks 0..m-1 each own an even share of every parameter, and optimise it for all.
 
 Workers push gradients and pull parameters (EC-Graph, Sec. III-A, Alg. 1 line 4, Alg. 2 lines 1 to 3 and 15). Every rank
-is a worker. The numbers are those of an all-reduce that adds in rank order; only who sends what to whom differs.
+is a worker. The numbers are those of an all-reduce that adds in rank order; only the messages differ.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class ParameterServers:
     count: int
 
     def optimizer(self, rank: Rank, model: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-        """Adam over this rank's own ranges, in one flat parameter; over nothing where the rank is no server."""
+        """Adam over this rank's own ranges, in one flat parameter; an empty one where the rank is not a server."""
         owned = self._owned(rank, model).clone()
         return adam([nn.Parameter(owned)], lr, weight_decay)
 
     async def update(
         self, rank: Rank, model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor, num_train: int
     ) -> Tensor:
-        """Push gradients, step on the servers, pull parameters; answers the loss of all ranks."""
+        """Push gradients, step on the servers, pull parameters; returns the loss of all ranks."""
         (owned,) = optimizer.param_groups[0]["params"]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
         summed = await self._push(rank, gradients, loss)
@@ -56,7 +56,7 @@ class ParameterServers:
         return [t.detach().reshape(-1).split(chunk_sizes(t.numel(), self.count).tolist())[server] for t in tensors]
 
     def _owned(self, rank: Rank, model: nn.Module) -> Tensor:
-        """This rank's ranges of the model's parameters in one flat tensor; empty on ranks that are no servers."""
+        """This rank's ranges of the model's parameters in one flat tensor; empty on ranks that are not servers."""
         parameters = list(model.parameters())
         if rank.index >= self.count:
             return parameters[0].detach().new_empty(0)
@@ -70,7 +70,7 @@ class ParameterServers:
         return sizes
 
     async def _push(self, rank: Rank, gradients: list[Tensor], loss: Tensor) -> Tensor:
-        """Gradients to their servers. Answers the sums of this rank's ranges, after the sum of losses on server 0."""
+        """Send gradients to their servers; returns the sums of this rank's ranges, on server 0 after that of losses."""
         sizes = self._sizes(rank, gradients)
         pieces = [piece for server in range(self.count) for piece in self._ranges(gradients, server)]
         flat = torch.cat([loss.detach().reshape(1), *pieces])
@@ -81,7 +81,7 @@ class ParameterServers:
         return add_in_rank_order(list(got.tensors[0].split([mine] * rank.size)))
 
     async def _pull(self, rank: Rank, model: nn.Module, owned: Tensor, loss: Tensor) -> Tensor:
-        """Parameters from their servers, written into the model; answers the loss from server 0."""
+        """Write parameters from their servers into the model; returns the loss from server 0."""
         parameters = list(model.parameters())
         sizes = self._sizes(rank, parameters)
         mine = torch.cat([loss, owned]) if rank.index == 0 else owned

@@ -1,6 +1,6 @@
-"""Exchanges that run behind an epoch of compute: what is sent in one epoch is used in the next.
+"""Exchanges that overlap with an epoch of compute: rows sent in one epoch are used in the next.
 
-The staleness of PipeGCN and Sylvie-A. What arrived, and what is on its way, lies in the method's memory under the
+The staleness of PipeGCN and Sylvie-A. Received payloads and messages in flight are in the method's memory under the
 exchange's label: after `settle` it is the received payload, still encoded, so that a resumed run decodes the same.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.codecs import Codec
 from harness.effects import Counts, Direction, Handle, Received, Rows
 from harness.exchanges._memory import Memory
-from harness.exchanges._push_pull import encode
+from harness.exchanges._push_pull import encode_rows
 from harness.rank import Rank
 
 
@@ -25,9 +25,9 @@ class Late:
     Before anything has arrived (epoch 0, unless it is synchronous) received rows are zeros, as in PipeGCN's code.
 
     Args:
-        memory: where payloads wait; one entry per label.
-        synchronous: use what is sent now. The message of the epoch before is drained first, and the next epoch uses
-            what this one sent.
+        memory: holds the payloads; one entry per label.
+        synchronous: use the rows of this epoch. The message of the epoch before is received first, and the next epoch
+            uses the rows of this one.
     """
 
     memory: Memory
@@ -47,7 +47,7 @@ class Late:
     ) -> Tensor:
         """As `push_pull.ship`: [sum(recv), d], of this epoch or the last. Raises Diverged as it does."""
         arrived = await _arrived(rank, self.memory, label)
-        payload = encode(rank, rows, codec, label=label, direction=direction, layer=layer)
+        payload = encode_rows(rank, rows, codec, label=label, direction=direction, layer=layer)
         parts = [Rows(part, send, recv) for part in payload]
         effect = rank.all_to_all(parts, label=label, direction=direction, layer=layer)
         if self.synchronous:
@@ -61,8 +61,8 @@ class Late:
             return codec.decode(arrived, rows.shape[1], rows.dtype)
 
 
-async def drain(rank: Rank, memory: Memory) -> None:
-    """Wait for every message in flight; their payloads take their places in the memory."""
+async def drain_pipeline(rank: Rank, memory: Memory) -> None:
+    """Wait for every message in flight; their payloads replace their handles in the memory."""
     for label in list(memory):
         if isinstance(memory[label], Handle):
             received: Received = await rank.wait(memory[label])
@@ -70,7 +70,7 @@ async def drain(rank: Rank, memory: Memory) -> None:
 
 
 async def _arrived(rank: Rank, memory: Memory, label: str) -> tuple[Tensor, ...] | None:
-    """The payload that was sent under this label last, once it is here; None before the first."""
+    """The payload last sent under this label, once it has arrived; None before the first."""
     entry = memory.pop(label, None)
     if isinstance(entry, Handle):
         received: Received = await rank.wait(entry)

@@ -1,8 +1,8 @@
 """Boundary exchanges of the edge cut, each with its adjoint: push and pull.
 
-Push (BNS-GCN, PipeGCN, Sylvie): halo rows come in, their gradients go back to the owners and are added there.
-Pull (EC-Graph, CAGNET): complete gradients of own rows go to whoever has them as neighbours, and the receiver
-multiplies by the adjacency itself. Both move the same rows on a symmetric graph.
+Push (BNS-GCN, PipeGCN, Sylvie): halo rows are received, their gradients are sent back to the owners and added there.
+Pull (EC-Graph, CAGNET): complete gradients of own rows are sent to all ranks that have them as neighbours, and the
+receiver multiplies by the adjacency itself. Both send the same rows on a symmetric graph.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def ship(
     Raises:
         Diverged: the codec met nan or inf; the message names rank, layer and epoch.
     """
-    payload = encode(rank, rows, codec, label=label, direction=direction, layer=layer)
+    payload = encode_rows(rank, rows, codec, label=label, direction=direction, layer=layer)
     parts = [Rows(part, send, recv) for part in payload]
     received = await rank.all_to_all(parts, label=label, direction=direction, layer=layer)
     with rank.span("codec"):
@@ -41,10 +41,10 @@ async def ship(
 
 
 Ship = Callable[..., Awaitable[Tensor]]
-"""A function with the arguments and the answer of `ship`."""
+"""A function with the signature of `ship`."""
 
 
-def encode(
+def encode_rows(
     rank: Rank, rows: Tensor, codec: Codec, *, label: str, direction: Direction, layer: int
 ) -> tuple[Tensor, ...]:
     """The payload of `rows`. Raises Diverged, naming rank, layer and epoch, where the codec met nan or inf."""
@@ -59,7 +59,7 @@ def encode(
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """A halo plan with the index that adds what comes back: row r of the rank was sent as rows
+    """A halo plan with the index that adds returned rows: row r of the rank was sent as rows
     `positions[indptr[r]:indptr[r+1]]` of the send buffer, int64."""
 
     plan: HaloPlan
@@ -88,8 +88,8 @@ class Route:
 class HaloPush:
     """Own rows -> (own rows, halo rows); halo gradients -> owners, which add them.
 
-    `scale` multiplies what is sent forwards and what comes back (BNS-GCN's 1/p); a number, or a tensor with one
-    value per sent row. `ship` moves the rows: at once, or an epoch late (`_pipeline`).
+    `scale` multiplies the rows sent forwards and the gradients returned (BNS-GCN's 1/p); a number, or a tensor with one
+    value per sent row. `ship` exchanges the rows: at once, or an epoch late (`_pipeline`).
     """
 
     route: Route
@@ -127,7 +127,7 @@ class HaloPush:
 
 @dataclass(frozen=True, eq=False)
 class HaloPull:
-    """Own rows -> their aggregation over own and halo rows; backwards the complete gradients of own rows travel.
+    """Own rows -> their aggregation over own and halo rows; backwards the complete gradients of own rows are sent.
 
     Needs a symmetric graph (the same send lists serve both directions) and an aggregation that is linear in rows.
     """

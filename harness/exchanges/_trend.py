@@ -1,8 +1,8 @@
-"""ReqEC-FP: readers predict rows from a trend, and owners send codes only where those do better (EC-Graph, Sec. IV-B).
+"""ReqEC-FP: readers predict rows from a trend; owners send codes where those are more accurate (EC-Graph, Sec. IV-B).
 
-Owner and reader keep the last exact rows and their rate of change; every `period` epochs both are sent anew. In
+Owner and reader keep the last exact rows and their rate of change; every `period` epochs both are sent again. In
 between the owner compares, for every reader's bits, the predicted, the averaged and the compressed form. The Bit-Tuner
-is the reader's. Nothing here knows layers' arithmetic or options' names.
+runs at the reader. Independent of the layers' arithmetic and of the names of options.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLAGS_PER_BYTE = 4
 RAISE_ABOVE, LOWER_BELOW = 0.6, 0.4
 
 _BY_RANK = (PREDICTED, AVERAGE, COMPRESSED)
-"""Flags in the order of the scores, which is the order in which ties are settled."""
+"""Flags in the order of the scores; of equal scores the first wins."""
 
 
 def tuned(bits: int, predicted: float) -> int:
@@ -44,14 +44,14 @@ def flag_bytes(counts: Counts) -> Counts:
 
 
 def _places(counts: Counts, device: torch.device) -> Tensor:
-    """Where the flags of messages lie when every message begins with a new byte, int64 [sum(counts)]."""
+    """Positions of the flags of messages, if every message begins with a new byte: int64 [sum(counts)]."""
     room = flag_bytes(counts) * FLAGS_PER_BYTE
     shift = (np.cumsum(room) - room) - (np.cumsum(counts) - counts)
     return torch.from_numpy(np.arange(counts.sum()) + np.repeat(shift, counts)).to(device)
 
 
 def pack_flags(flags: Tensor, counts: Counts) -> Tensor:
-    """Flags uint8 [sum(counts)] -> four to a byte, the first in the lowest bits, messages apart."""
+    """Flags uint8 [sum(counts)] -> four to a byte, the first in the lowest bits, a new byte for every message."""
     size = int(flag_bytes(counts).sum())
     if flags.is_meta:
         return flags.new_empty(size)
@@ -98,37 +98,37 @@ class Trend:
 
     async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
         trends = self.memory.setdefault("trend", {})
-        known = trends.get(str(self.layer))
-        if known is None or (rank.epoch + 1) % self.period == 0:
-            trends[str(self.layer)], halo = await self._renew(rank, x, known)
+        trend = trends.get(str(self.layer))
+        if trend is None or (rank.epoch + 1) % self.period == 0:
+            trends[str(self.layer)], halo = await self._renew(rank, x, trend)
             return halo
-        return await self._choose(rank, x, known)
+        return await self._choose(rank, x, trend)
 
-    async def _renew(self, rank: Rank, x: Tensor, known: Memory | None) -> tuple[Memory, Tensor]:
-        """An exact epoch: rows, and their rates if there was a base. Answers what to remember, and the halo."""
+    async def _renew(self, rank: Rank, x: Tensor, trend: Memory | None) -> tuple[Memory, Tensor]:
+        """An exact epoch: rows, and their rates if there was a base. Returns the new memory entry, and the halo."""
         boundary, plan = self.boundary, self.boundary.plan
         base = x.index_select(0, boundary.rows)
         with rank.span("codec"), refused(rank, self.layer, "forward trend"):
-            Bucket(self.bits, self.scope).measure(base, x)  # what is not finite would be predicted from for a period
+            Bucket(self.bits, self.scope).measure(base, x)  # nan and inf would spoil the predictions of a whole period
         rate = torch.zeros_like(base)
         sent = [base.index_select(0, boundary.position)]
-        if known is not None:
-            rate = (base - known["base"]) / (rank.epoch - int(known["since"]))
+        if trend is not None:
+            rate = (base - trend["base"]) / (rank.epoch - int(trend["since"]))
             sent.append(rate.index_select(0, boundary.position))
         parts = [Rows(t, plan.send_counts, plan.recv_counts) for t in sent]
         received = await rank.all_to_all(parts, label=f"h{self.layer}", direction="forward", layer=self.layer)
         halo = received.tensors[0]
-        halo_rate = received.tensors[1] if known is not None else torch.zeros_like(halo)
+        halo_rate = received.tensors[1] if trend is not None else torch.zeros_like(halo)
         since = torch.tensor(rank.epoch)
         return {"base": base, "rate": rate, "halo_base": halo, "halo_rate": halo_rate, "since": since}, halo
 
-    async def _choose(self, rank: Rank, x: Tensor, known: Memory) -> Tensor:
+    async def _choose(self, rank: Rank, x: Tensor, trend: Memory) -> Tensor:
         """An epoch of predictions and codes."""
         boundary, plan = self.boundary, self.boundary.plan
-        step = float(rank.epoch - int(known["since"]))
+        step = float(rank.epoch - int(trend["since"]))
         counted = [self._flags_of(counts, x.shape[1]) for counts in (plan.send_counts, plan.recv_counts)]
         with rank.span("codec"):
-            flags, packed, sizes, ranges = self._answer(rank, x, known, step)
+            flags, packed, sizes, ranges = self._replies(rank, x, trend, step)
             parts = [
                 Rows(pack_flags(flags, counted[0]), flag_bytes(counted[0]), flag_bytes(counted[1])),
                 ranges,
@@ -142,23 +142,23 @@ class Trend:
             offsets = _offsets(flags, self.bits, x.shape[1])
             starts = boundary.received_starts(Bucket(self.bits, self.scope), side)
             halo: Tensor = torch.ops.haloscope.trend_restore(
-                packed, flags, offsets, known["halo_base"], known["halo_rate"], step, side, starts, self.bits
+                packed, flags, offsets, trend["halo_base"], trend["halo_rate"], step, side, starts, self.bits
             )
             return halo.to(x.dtype)
 
     def _flags_of(self, counts: Counts, width: int) -> Counts:
-        """Flags in the messages of so many rows."""
+        """Number of flags in messages of `counts` rows."""
         if self.select == "matrix":
             return (counts > 0).astype(np.int64)
         return counts * (width if self.select == "element" else 1)
 
     def _row_flags(self, flags: Tensor, counts: Counts, width: int) -> Tensor:
-        """Flags of messages as flags of rows [n], or of elements [n, d]."""
+        """Flags of messages expanded to flags of rows [n], or of elements [n, d]."""
         if self.select == "element":
             return flags.view(-1, width)
         return _repeat(flags, counts[counts > 0]) if self.select == "matrix" else flags
 
-    def _answer(self, rank: Rank, x: Tensor, known: Memory, step: float) -> tuple[Tensor, Tensor, Counts, Rows]:
+    def _replies(self, rank: Rank, x: Tensor, trend: Memory, step: float) -> tuple[Tensor, Tensor, Counts, Rows]:
         """Flags of all messages, the codes that are sent (uint8 [bytes]) with their bytes per rank, and the ranges."""
         boundary, codec = self.boundary, Bucket(self.bits, self.scope)
         rows = x.index_select(0, boundary.rows)
@@ -166,8 +166,8 @@ class Trend:
             side = codec.measure(rows, x)
         starts = codec.starts(side, np.asarray([rows.shape[0]]))
         operator = torch.ops.haloscope.trend_choose if self.select == "element" else torch.ops.haloscope.trend_score
-        asked = sorted({int(b) for b in self.peer_bits[boundary.readers > 0]})
-        forms = {b: operator(rows, known["base"], known["rate"], step, side, starts, b) for b in asked}
+        requested = sorted({int(b) for b in self.peer_bits[boundary.readers > 0]})
+        forms = {b: operator(rows, trend["base"], trend["rate"], step, side, starts, b) for b in requested}
         sizes, flags, packed = np.zeros(rank.size, np.int64), [], []
         for bits, peers in _runs(self.peer_bits, boundary.plan.send_counts):
             mine = self._message(rank, forms[bits], bits, peers, x.shape[1])
@@ -180,7 +180,7 @@ class Trend:
     def _message(
         self, rank: Rank, form: tuple[Tensor, Tensor], bits: int, peers: list[int], width: int
     ) -> tuple[Tensor, Tensor, Counts]:
-        """Flags, codes and bytes per peer of the messages to neighbouring ranks that ask for the same bits."""
+        """Flags, codes and bytes per peer of the messages to consecutive ranks that ask for the same bits."""
         counts = self.boundary.plan.send_counts
         begin = int(counts[: peers[0]].sum())
         position = self.boundary.position[begin : begin + int(counts[peers].sum())]
@@ -213,13 +213,13 @@ class Trend:
 
 
 def _runs(bits: Counts, counts: Counts) -> list[tuple[int, list[int]]]:
-    """Neighbouring readers that ask for the same bits; ranks that read nothing are left out."""
+    """Groups of consecutive readers that ask for the same bits; ranks that read nothing are left out."""
     readers = [p for p in range(len(counts)) if counts[p]]
-    return [(found, list(peers)) for found, peers in groupby(readers, lambda p: int(bits[p]))]
+    return [(width, list(peers)) for width, peers in groupby(readers, lambda p: int(bits[p]))]
 
 
 def _cheapest(chosen: Tensor, counts: Counts, select: Select) -> Tensor:
-    """Flags from scores [n, 3] of rows: of every row, or of every message; those of elements are chosen already."""
+    """Flags from scores [n, 3] of rows: of every row, or of every message; flags of elements are returned unchanged."""
     if select == "element":
         return chosen
     if select == "matrix":
@@ -239,7 +239,7 @@ def _lengths(flags: Tensor, bits: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _offsets(flags: Tensor, bits: int, width: int) -> Tensor:
-    """Where the codes of every row begin, int64 [n]."""
+    """First byte of the codes of every row, int64 [n]."""
     length = _lengths(flags, bits, width)[1]
     return length.cumsum(0) - length
 

@@ -1,8 +1,8 @@
-"""Graphs, and what one rank holds of a partitioned one.
+"""Graphs, and one rank's part of a partitioned graph.
 
-Owns the types that every other folder works on: `Graph` (the whole graph, checked once), `Part` with its `Block`s and
-`HaloPlan` (one rank of an edge cut), `VertexPart` (one rank of a vertex cut). Loads, cuts and sends nothing. Open to
-every folder but `harness.kernels`, which it is built on.
+Defines the types that every other folder works on: `Graph` (the whole graph, checked once), `Part` with its `Block`s
+and `HaloPlan` (one rank of an edge cut), `VertexPart` (one rank of a vertex cut). Does not load, partition or
+communicate. Built on `harness.kernels`.
 """
 
 from harness.graphs._checks import UNLABELLED, index_dtype

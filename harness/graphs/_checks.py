@@ -1,6 +1,6 @@
-"""What must hold of a graph's arrays, as checks that name the array, the place and the value.
+"""Checks of a graph's arrays, whose errors name the array, the position and the value.
 
-Plain functions on arrays, so that readers and `_graph.validate` say the same things; nothing is mended here.
+Plain functions on arrays, so that readers and `_graph.validate` give the same messages; nothing is repaired here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The graph every part of haloscope works on: neighbour lists by destination, features, labels, a split.
 
-It is plain NumPy, immutable and checked once where it is made; it knows nothing of partitions, tensors or devices.
+It is plain NumPy, immutable and checked once when it is made; independent of partitions, tensors and devices.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Graph:
     """One graph for node classification.
 
     `indptr` int64 [N+1] and `indices` int32 [E] (int64 from 2**31 nodes on) are CSR by destination:
-    `indices[indptr[v]:indptr[v+1]]` are the sources of the edges into v, ascending. An undirected edge stands in both
+    `indices[indptr[v]:indptr[v+1]]` are the sources of the edges into v, ascending. An undirected edge is in both
     rows. `x` is float32 [N, F], dense or CSR. `y` is int64 [N], -1 where a node outside every split has no label, or
     uint8 [N, C] with ones for the labels of a node. `train`, `val`, `test` are sorted int64 node ids.
-    `notes` is what a reader of any result must know, for instance that the graph is a stand-in.
+    `notes` are shown with every result, for instance that the graph is a stand-in.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Graph:
 
 
 class NodeData(TypedDict, total=False):
-    """What a graph may carry beside its topology; see `Graph`. `num_classes` is counted where it is not given."""
+    """Optional data of a graph besides its topology; see `Graph`. `num_classes` is counted where it is not given."""
 
     x: Features
     y: np.ndarray | None
@@ -137,8 +137,8 @@ def from_edges(
 ) -> Graph:
     """A validated graph from integer `edge_index` [2, E] (row 0 sources, row 1 destinations) in any order, O(E).
 
-    `dedupe` removes self loops and repeated edges; `undirected` does so too and gives every edge its reverse.
-    Nothing is removed otherwise. Raises InputError that names what is wrong and where.
+    `dedupe` removes self loops and repeated edges; `undirected` does so too and adds the reverse of every edge.
+    Otherwise nothing is removed. Raises InputError that names what is wrong and where.
     """
     source, destination = _endpoints(f"graph {name}", np.asarray(edge_index), num_nodes)
     if undirected:
@@ -173,7 +173,7 @@ def from_csr(name: str, indptr: np.ndarray, indices: np.ndarray, **data: Unpack[
 
 
 def validate(graph: Graph) -> None:
-    """Check every promise of `Graph`; InputError says which array breaks it, where, and with what value."""
+    """Check every invariant of `Graph`; InputError says which array violates it, where, and with what value."""
     where = f"graph {graph.name}"
     check_topology(where, graph.indptr, graph.indices)
     if graph.x is not None:
@@ -199,7 +199,7 @@ def _endpoints(where: str, edge_index: np.ndarray, num_nodes: int) -> tuple[np.n
 def _features(where: str, x: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
     if x.dtype.kind not in "fiub":
         raise InputError(f"{where}: features must be numbers, not {x.dtype}")
-    with np.errstate(over="ignore"):  # a value beyond float32 turns infinite, which validate names
+    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite, which validate reports
         if isinstance(x, np.ndarray):
             return x.astype(np.float32, copy=False)
         return sp.csr_matrix(x, dtype=np.float32).sorted_indices()

@@ -1,4 +1,4 @@
-"""What one rank holds of a partitioned graph: its sparse blocks, its exchange plan, and its rows.
+"""One rank's part of a partitioned graph: its sparse blocks, its exchange plan, and its rows.
 
 The types are plain frozen values made of tensors, so the same method code runs on CPU, on a GPU, and on meta
 tensors that have shapes only. Nothing here assigns nodes to ranks, reads files or communicates.
@@ -22,7 +22,7 @@ from harness.kernels.edge_drop import drop_edges as _drop_edges
 from harness.kernels.random import signed64
 
 
-def index_dtype(nnz: int) -> torch.dtype:
+def position_dtype(nnz: int) -> torch.dtype:
     """int32 while every position in a block of `nnz` entries fits, int64 beyond."""
     return torch.int32 if nnz < 2**31 else torch.int64
 
@@ -66,7 +66,7 @@ class Block(OnDevice):
     def meta(cls, num_rows: int, num_cols: int, nnz: int) -> Block:
         """A block of shapes only."""
         sizes = (num_rows + 1, nnz, num_cols + 1, nnz)
-        return cls(*(torch.empty(size, dtype=index_dtype(nnz), device="meta") for size in sizes))
+        return cls(*(torch.empty(size, dtype=position_dtype(nnz), device="meta") for size in sizes))
 
     @property
     def num_rows(self) -> int:
@@ -93,7 +93,7 @@ class Block(OnDevice):
         """The block of the given columns only, renumbered 0..k-1 in the given order, O(nnz).
 
         `columns`: int64 [k], strictly ascending, on the block's device; anything else raises ValueError on the CPU and
-        is not looked at on other devices. All columns: the block itself. An edge map is carried over. On the
+        is not checked on other devices. All columns: the block itself. An edge map is carried over. On the
         meta device nnz shrinks in proportion to k.
         """
         if columns.numel() == self.num_cols:
@@ -105,8 +105,8 @@ class Block(OnDevice):
     def drop_edges(self, key: int, share: float, diagonal: bool = False) -> Block:
         """The block with every entry kept with probability `share`, drawn from `key`, O(nnz).
 
-        Columns keep their numbers; `diagonal` keeps the entries i -> i. On the meta device nnz shrinks to what
-        is expected.
+        Columns keep their numbers; `diagonal` keeps the entries i -> i. On the meta device nnz is its
+        expectation.
         """
         kept = Block(*_drop_edges(self.indptr, self.indices, self.num_cols, signed64(key), share, diagonal))
         return kept if self.t_edge is None else kept.with_edge_map()
@@ -114,10 +114,9 @@ class Block(OnDevice):
 
 @dataclass(frozen=True, eq=False)
 class LocalGraph(OnDevice):
-    """The edges into one rank's nodes, split by who owns the source.
+    """The edges into one rank's nodes, split by the owner of the source: this rank, or another.
 
-    Degrees are those of the full graph and count what the graph holds: a self loop that `with_self_loops` adds is
-    not counted.
+    Degrees are those of the full graph: a self loop that `with_self_loops` adds is not counted.
     """
 
     own: Block  # [n_own x n_own]
@@ -145,7 +144,7 @@ class LocalGraph(OnDevice):
 
 @dataclass(frozen=True, eq=False)
 class HaloPlan(OnDevice):
-    """Who sends which rows to whom. Rank i's rows for j arrive at j in the order in which i lists them.
+    """Which rows are sent to which ranks. Rank i's rows for j arrive at j in the order in which i lists them.
 
     On symmetric graphs the plan serves halo rows forwards and, reversed, their gradients.
     """
@@ -167,7 +166,7 @@ class HaloPlan(OnDevice):
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts of the whole graph that every rank knows."""
+    """Counts of the whole graph, the same on every rank."""
 
     num_nodes: int
     num_edges: int

@@ -1,9 +1,9 @@
-"""What one rank holds of a graph whose edges are dealt out: its edges, its replicas, and who their masters are.
+"""One rank's part of a vertex cut: its edges, its replicas, and the ranks of their masters.
 
-Every undirected edge lives on one rank and acts there in both directions; a node has a replica on every rank with one
-of its edges, and one replica is its master. Nothing here assigns edges, reads files or communicates.
+Every undirected edge belongs to one rank and is used there in both directions; a node has a replica on every rank with
+one of its edges, and one replica is its master. Nothing here assigns edges, reads files or communicates.
 
-Local rows stand in the order inner, shared, mirrors: masters without another replica, masters with mirrors elsewhere,
+Local rows are in the order inner, shared, mirrors: masters without another replica, masters with mirrors elsewhere,
 and mirrors grouped by their master's rank. So masters, replicated rows and mirrors are slices, never index lists.
 """
 
@@ -22,7 +22,7 @@ from harness.graphs._part import Block, HaloPlan, OnDevice, Totals
 class VertexPart(OnDevice):
     """Everything one rank holds of a vertex cut. n = local rows, m = masters among them (the first rows).
 
-    `plan` leads from masters to mirrors (scatter), and reversed from mirrors to masters (gather): `send_rows` are the
+    `plan` is from masters to mirrors (scatter), and reversed from mirrors to masters (gather): `send_rows` are the
     master rows of the other ranks' mirrors, and `recv_counts` are this rank's mirrors by their master's rank.
     """
 
@@ -54,7 +54,7 @@ class VertexPart(OnDevice):
 
     @property
     def num_mirrors(self) -> int:
-        """Replicas whose master lives elsewhere."""
+        """Replicas whose master is on another rank."""
         return self.num_local - self.num_masters
 
     def shapes_only(self) -> VertexPart:

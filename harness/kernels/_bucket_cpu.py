@@ -24,7 +24,7 @@ NOWHERE = -8
 _F, _ZERO, _HALF = np.float32, np.float32(0), np.float32(0.5)
 
 Codes = NDArray[Any]  # uint8 [n, B], or uint16 [n, d] for 16 bits
-Floats = NDArray[np.float32]
+FloatArray = NDArray[np.float32]
 
 
 class Grid(NamedTuple):
@@ -68,7 +68,7 @@ def grid_of(lowest: np.float32, highest: np.float32, bits: int) -> Grid:
 
 
 @njit(cache=True)
-def codes_of(row: Floats, grid: Grid, out: Codes) -> None:
+def codes_of(row: FloatArray, grid: Grid, out: Codes) -> None:
     """Code of every value of a row."""
     lift, low, inverse, top, first = grid.lift, grid.low, grid.inverse, grid.top, grid.first
     crosses = grid.split != NOWHERE
@@ -88,7 +88,7 @@ def codes_of(row: Floats, grid: Grid, out: Codes) -> None:
 
 
 @njit(cache=True)
-def values_of(codes: Codes, grid: Grid, out: Floats) -> None:
+def values_of(codes: Codes, grid: Grid, out: FloatArray) -> None:
     """The bucket midpoint of every code."""
     low, step, unlift, split, first = grid.low, grid.step, grid.unlift, grid.split, grid.first
     for c in range(out.shape[0]):
@@ -118,12 +118,12 @@ def group_at(starts: NDArray[np.int64], row: int) -> int:
 
 @njit(cache=True, nogil=True)
 def encode_range(
-    x: Floats,
-    side: Floats,
+    x: FloatArray,
+    side: FloatArray,
     starts: NDArray[np.int64],
     bits: int,
     codes: Codes,
-    error: Floats,
+    error: FloatArray,
     start: int,
     stop: int,
 ) -> None:
@@ -149,7 +149,7 @@ def encode_range(
 
 @njit(cache=True, nogil=True)
 def decode_range(
-    codes: Codes, side: Floats, starts: NDArray[np.int64], bits: int, out: Floats, start: int, stop: int
+    codes: Codes, side: FloatArray, starts: NDArray[np.int64], bits: int, out: FloatArray, start: int, stop: int
 ) -> None:
     """out[r] = midpoints of the codes of row r, for rows [start, stop)."""
     buffer = np.zeros(codes.shape[1] * max(1, 8 // bits), codes.dtype)

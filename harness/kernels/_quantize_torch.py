@@ -49,7 +49,7 @@ def _factors(scale: Tensor, one: float) -> tuple[Tensor, Tensor]:
     return up, torch.where(scale > 0, one / (scale * up), zero)
 
 
-def empty(rows: Tensor, bits: int, half: bool) -> tuple[Tensor, Tensor]:
+def empty_codes(rows: Tensor, bits: int, half: bool) -> tuple[Tensor, Tensor]:
     """Room for codes, and sides of rows without elements."""
     codes = rows.new_empty((rows.shape[0], code_bytes(rows.shape[1], bits)), dtype=torch.uint8)
     return codes, rows.new_zeros((rows.shape[0], 2), dtype=torch.float16 if half else torch.float32)
@@ -57,7 +57,7 @@ def empty(rows: Tensor, bits: int, half: bool) -> tuple[Tensor, Tensor]:
 
 def quantize_torch(rows: Tensor, bits: int, key: int, half: bool) -> tuple[Tensor, Tensor]:
     """`quantize_rows` in torch operators, any device."""
-    codes, side = empty(rows, bits, half)
+    codes, side = empty_codes(rows, bits, half)
     if not rows.numel():
         return codes, side
     rows, fraction = rows.float(), fraction_bits(bits)
@@ -95,7 +95,7 @@ def dequantize_torch(codes: Tensor, side: Tensor, bits: int, width: int) -> Tens
 
 def quantize_linear_torch(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """`quantize_linear` in torch operators, any device."""
-    codes, side = empty(rows, bits, False)
+    codes, side = empty_codes(rows, bits, False)
     if not rows.numel():
         return codes, side
     rows, levels = rows.float(), float(2**bits - 1)

@@ -10,33 +10,33 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from harness.kernels._bucket_cpu import Codes, Floats, codes_of, grid_of, group_at, unpack, values_of
+from harness.kernels._bucket_cpu import Codes, FloatArray, codes_of, grid_of, group_at, unpack, values_of
 from harness.kernels._quantize_cpu import pack_row
 
 COMPRESSED, PREDICTED, AVERAGE = 0, 1, 2
 """Flags on the wire (Sec. IV-B: 00, 01, 10)."""
 
 Starts = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
+ByteArray = NDArray[np.uint8]
 
 _ZERO, _HALF, _INFINITY = np.float32(0), np.float32(0.5), np.float32(np.inf)
 _MAX = np.finfo(np.float32).max
 
 
 @njit(cache=True)
-def _predict(base: Floats, rate: Floats, step: np.float32, out: Floats) -> None:
+def _predict(base: FloatArray, rate: FloatArray, step: np.float32, out: FloatArray) -> None:
     for c in range(out.shape[0]):
         out[c] = base[c] + rate[c] * step
 
 
 @njit(cache=True)
-def _mean(a: Floats, b: Floats, out: Floats) -> None:
+def _mean(a: FloatArray, b: FloatArray, out: FloatArray) -> None:
     for c in range(out.shape[0]):
         out[c] = (a[c] + b[c]) * _HALF
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz"})
-def _distance(a: Floats, b: Floats) -> np.float32:
+def _distance(a: FloatArray, b: FloatArray) -> np.float32:
     """L1 distance; the sum may be reordered, always in the same way."""
     total = _ZERO
     for c in range(a.shape[0]):
@@ -52,15 +52,15 @@ def _or_infinite(score: np.float32) -> np.float32:
 
 @njit(cache=True, nogil=True)
 def score_range(
-    x: Floats,
-    base: Floats,
-    rate: Floats,
+    x: FloatArray,
+    base: FloatArray,
+    rate: FloatArray,
     step: np.float32,
-    side: Floats,
+    side: FloatArray,
     starts: Starts,
     bits: int,
     codes: Codes,
-    scores: Floats,
+    scores: FloatArray,
     start: int,
     stop: int,
 ) -> None:
@@ -89,16 +89,16 @@ def score_range(
 
 @njit(cache=True, nogil=True)
 def restore_range(
-    packed: Bytes,
-    flags: Bytes,
+    packed: ByteArray,
+    flags: ByteArray,
     offsets: Starts,
-    base: Floats,
-    rate: Floats,
+    base: FloatArray,
+    rate: FloatArray,
     step: np.float32,
-    side: Floats,
+    side: FloatArray,
     starts: Starts,
     bits: int,
-    out: Floats,
+    out: FloatArray,
     start: int,
     stop: int,
 ) -> None:
@@ -131,7 +131,7 @@ def restore_range(
 
 
 @njit(cache=True)
-def _put(out: Bytes, at: int, bits: int, code: int) -> None:
+def _put(out: ByteArray, at: int, bits: int, code: int) -> None:
     """Write the `at`-th code of a row whose codes lie side by side, lowest bits first."""
     if bits == 16:
         out[2 * at], out[2 * at + 1] = code & 255, code >> 8
@@ -140,7 +140,7 @@ def _put(out: Bytes, at: int, bits: int, code: int) -> None:
 
 
 @njit(cache=True)
-def _get(source: Bytes, at: int, bits: int) -> int:
+def _get(source: ByteArray, at: int, bits: int) -> int:
     if bits == 16:
         return int(source[2 * at]) | (int(source[2 * at + 1]) << 8)
     return (int(source[at * bits // 8]) >> (at * bits % 8)) & ((1 << bits) - 1)
@@ -148,15 +148,15 @@ def _get(source: Bytes, at: int, bits: int) -> int:
 
 @njit(cache=True, nogil=True)
 def choose_range(
-    x: Floats,
-    base: Floats,
-    rate: Floats,
+    x: FloatArray,
+    base: FloatArray,
+    rate: FloatArray,
     step: np.float32,
-    side: Floats,
+    side: FloatArray,
     starts: Starts,
     bits: int,
-    packed: Bytes,
-    flags: Bytes,
+    packed: ByteArray,
+    flags: ByteArray,
     start: int,
     stop: int,
 ) -> None:
@@ -187,16 +187,16 @@ def choose_range(
 
 @njit(cache=True, nogil=True)
 def restore_elements_range(
-    packed: Bytes,
-    flags: Bytes,
+    packed: ByteArray,
+    flags: ByteArray,
     offsets: Starts,
-    base: Floats,
-    rate: Floats,
+    base: FloatArray,
+    rate: FloatArray,
     step: np.float32,
-    side: Floats,
+    side: FloatArray,
     starts: Starts,
     bits: int,
-    out: Floats,
+    out: FloatArray,
     start: int,
     stop: int,
 ) -> None:

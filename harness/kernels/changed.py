@@ -35,9 +35,9 @@ def changed_rows(x: Tensor, cached: Tensor, threshold: float) -> Tensor:
 
         def piece(start: int, stop: int) -> None:
             room = np.empty(values.shape[1], values.dtype), np.zeros(2, values.dtype)
-            seen = room[0], room[0].view(integer), room[1], room[1].view(integer)
+            slots = room[0], room[0].view(integer), room[1], room[1].view(integer)
             limit = values.dtype.type(threshold)
-            first = _changed_range(values, before, bits, *seen, infinity, limit, flags, start, stop)
+            first = _changed_range(values, before, bits, *slots, infinity, limit, flags, start, stop)
             if first >= 0:
                 bad.append(first)
 

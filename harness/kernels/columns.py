@@ -30,7 +30,7 @@ def select_columns(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices:
     if not csr.ascending_in_range(chosen, num_cols):
         raise ValueError(f"columns must ascend strictly and lie in 0..{num_cols - 1}")
     forward, backward = (indptr.numpy(), indices.numpy()), (t_indptr.numpy(), t_indices.numpy())
-    a, b, c, d = (torch.from_numpy(array) for array in csr.select_columns(*forward, *backward, chosen))
+    a, b, c, d = (torch.from_numpy(array) for array in csr.select_block_columns(*forward, *backward, chosen))
     return a, b, c, d
 
 

@@ -52,7 +52,7 @@ def ascending_in_range(columns: np.ndarray, num_cols: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def select_columns(
+def select_block_columns(
     indptr: np.ndarray, indices: np.ndarray, t_indptr: np.ndarray, t_indices: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The four arrays of the block that keeps only the ascending `columns`, renumbered from 0, O(nnz).

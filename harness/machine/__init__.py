@@ -1,14 +1,14 @@
-"""What a process takes from its machine: cores, heap, the cache folder, worker processes, the state of the source."""
+"""Resources of the machine: cores, heap, the cache folder, worker processes, the version of the source code."""
 
 from harness.machine._allocator import huge_pages, keep_heap
 from harness.machine._cache import cache_root, load_arrays, store_arrays
-from harness.machine._cores import VARIABLE, core_count, usable_cores
+from harness.machine._cores import CORES_VARIABLE, core_count, usable_cores
 from harness.machine._source import code_version
 from harness.machine._workers import Died, each
 
 __all__ = [
     "Died",
-    "VARIABLE",
+    "CORES_VARIABLE",
     "cache_root",
     "code_version",
     "core_count",

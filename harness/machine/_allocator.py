@@ -1,7 +1,7 @@
-"""How ranks on CPUs get their memory: settings of the C library and of torch.
+"""Memory allocation of ranks on CPUs: settings of the C library and of torch.
 
-An epoch allocates and frees the same tensors again and again. Left alone, the C library gives the top of the heap back
-to the system whenever it is free, and every epoch pays a page fault for each 4 KiB of it anew.
+An epoch allocates and frees the same tensors repeatedly. By default the C library returns the top of the heap to the
+system whenever it is free, so that every epoch has a page fault for each 4 KiB of it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 
 
 def keep_heap() -> bool:
-    """Have this process keep what its heap once held; answers whether the C library can be told so (glibc).
+    """Make this process keep freed heap memory; returns whether the C library supports this (glibc).
 
-    `benchmarks.allocator` shows what that is worth.
+    `benchmarks.allocator` measures the effect.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -28,9 +28,9 @@ def keep_heap() -> bool:
 
 
 def huge_pages(largest: int) -> dict[str, str]:
-    """Environment of a rank whose row tensors have up to `largest` bytes: huge pages where each is mapped afresh.
+    """Environment of a rank whose row tensors have up to `largest` bytes: huge pages if each tensor is mapped anew.
 
-    That is so above MAPPED_ABOVE, whatever one sets. Smaller tensors would only be aligned to huge pages.
-    `benchmarks.epoch` shows PyG with and without.
+    Tensors above MAPPED_ABOVE always are, whatever the settings. Smaller ones would only be aligned to huge pages.
+    `benchmarks.epoch` measures PyG with and without.
     """
     return {"THP_MEM_ALLOC_ENABLE": "1"} if largest > MAPPED_ABOVE else {}

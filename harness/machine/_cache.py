@@ -1,7 +1,8 @@
 """Folders of plain arrays under one cache root, named by the hash of what produced them.
 
-Generated graphs and partitions are too dear to make twice and too large to parse: they lie as `.npy` files that are
-memory mapped. Nothing here decides what a key is, when an entry is stale (a content key never is), or evicts.
+Generated graphs and partitions are too expensive to make twice and too large to parse: they are stored as `.npy`
+files and memory mapped. Keys are chosen by callers; entries never become stale, as a key names the content; nothing is
+evicted.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def cache_root() -> Path:
 def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, object]) -> None:
     """Write `arrays` and the JSON-able `meta` as the entry `folder`, all or nothing.
 
-    The files go to a folder beside it, which is then renamed. Where another process was faster its entry stays:
-    the key names the content, so both are equal. Raises InputError when the folder cannot be written.
+    The files are written to a folder beside it, which is then renamed. If another process was faster its entry is
+    kept: the key names the content, so both are equal. Raises InputError when the folder cannot be written.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -42,15 +43,15 @@ def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, ob
             np.save(made / f"{name}.npy", array, allow_pickle=False)
         listing = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
         (made / _META).write_text(json.dumps({"arrays": listing, "meta": meta}, sort_keys=True))
-        publish(made, folder)
+        publish_folder(made, folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def publish(folder_tmp: Path, folder_final: Path) -> None:
-    """Rename `folder_tmp` to `folder_final` (same file system); drop it where the final folder is already there."""
+def publish_folder(folder_tmp: Path, folder_final: Path) -> None:
+    """Rename `folder_tmp` to `folder_final` (same file system); delete it where the final folder already exists."""
     os.chmod(folder_tmp, 0o755)  # mkdtemp makes it private; a cache root may be shared by a group of users
     try:
         os.rename(folder_tmp, folder_final)
@@ -63,16 +64,15 @@ def publish(folder_tmp: Path, folder_final: Path) -> None:
 def load_arrays(folder: Path, mmap: bool = True) -> tuple[dict[str, np.ndarray], dict[str, object]] | None:
     """The arrays and meta of entry `folder`; None when there is none.
 
-    Mapped arrays are copy-on-write: they may be written to (so torch takes them without a warning) and the files never
-    change. A damaged entry (a disk that filled up, a file removed by hand) is moved out of the way and counts as
-    absent.
+    Mapped arrays are copy-on-write: they may be written to (so torch accepts them without a warning) and the files
+    never change. A damaged entry (a full disk, a file removed by hand) is removed and treated as absent.
     """
     if not (folder / _META).is_file():
         return None
     try:
-        found = json.loads((folder / _META).read_text())
-        arrays = {name: _read(folder, name, mmap, *kind) for name, kind in found["arrays"].items()}
-        return arrays, found["meta"]
+        meta = json.loads((folder / _META).read_text())
+        arrays = {name: _read(folder, name, mmap, *kind) for name, kind in meta["arrays"].items()}
+        return arrays, meta["meta"]
     except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError):
         _discard(folder)
         return None

@@ -1,17 +1,17 @@
-"""The cores that this process may use: fewer than the machine has under taskset, in a container or in a job."""
+"""The cores that this process may use: under taskset, in a container or in a job fewer than the machine has."""
 
 from __future__ import annotations
 
 import os
 
-VARIABLE = "HALOSCOPE_CORES"
-"""Set by our launcher for ranks, which it keeps to some cores each: the cores of all of them, separated by commas."""
+CORES_VARIABLE = "HALOSCOPE_CORES"
+"""Set by haloscope's launcher, which pins each rank to some cores: the cores of all ranks, separated by commas."""
 
 
 def usable_cores() -> list[int]:
     """Numbers of the cores that the ranks of this machine may use together, ascending."""
-    if told := os.environ.get(VARIABLE):
-        return [int(core) for core in told.split(",")]
+    if text := os.environ.get(CORES_VARIABLE):
+        return [int(core) for core in text.split(",")]
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""The state of this project's own source, so that no kept result outlives the code that made it."""
+"""A hash of this project's own source, for cache keys: a cached result is valid only for the code that made it."""
 
 from __future__ import annotations
 

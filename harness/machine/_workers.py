@@ -1,7 +1,7 @@
-"""Runs calls in worker processes that leave nothing behind: not when one dies, not when the parent is killed.
+"""Runs calls in worker processes, all of which end when one dies or the parent is killed.
 
-joblib's loky pool does the work. A worker that is killed breaks its pool; the calls it had in hand are then tried one
-at a time, so that the one to blame is known and all others get done.
+Uses joblib's loky pool. A worker that is killed breaks its pool; the calls in progress are then repeated one
+at a time, so that the failing one is identified and all others complete.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 A = TypeVar("A")
 R = TypeVar("R")
-WATCH_S = 0.2  # how often a worker looks whether its parent still lives
+WATCH_S = 0.2  # how often a worker checks whether its parent is alive
 
 
 class Died:
-    """The answer of a call whose process died."""
+    """The result of a call whose process died."""
 
 
 def each(
     call: Callable[[A], R], arguments: Iterable[A], jobs: int, go_on: Callable[[A], bool]
 ) -> Iterator[tuple[A, R | Died]]:
-    """`call(a)` for every argument on `jobs` processes; yields (argument, answer) as they are done.
+    """`call(a)` for every argument on `jobs` processes; yields (argument, result) as they complete.
 
     Args:
-        call: a function that a fresh process can import; it should answer its failures, not raise them.
-        go_on: asked before each call is begun; where it says no, the argument is left out.
+        call: a function that a new process can import; it should return its failures, not raise them.
+        go_on: called before each call is started; where it returns False, the argument is left out.
     """
     waiting, suspects = list(arguments), list[A]()
     while waiting or suspects:
@@ -40,9 +40,9 @@ def each(
         queue = [suspects.pop(0)] if alone else waiting
         begun: list[A] = []
         try:
-            for argument, answer in _pool(call, queue, 1 if alone else jobs, go_on, begun):
+            for argument, result in _pool(call, queue, 1 if alone else jobs, go_on, begun):
                 begun.remove(argument)
-                yield argument, answer
+                yield argument, result
         except BrokenProcessPool:
             if alone:
                 yield begun[0], Died()
@@ -53,7 +53,7 @@ def each(
 def _pool(
     call: Callable[[A], R], queue: list[A], jobs: int, go_on: Callable[[A], bool], begun: list[A]
 ) -> Iterator[tuple[A, R]]:
-    """One pool's life: takes arguments off the queue, notes in `begun` which are in hand."""
+    """Run one pool: takes arguments off the queue, and keeps those in progress in `begun`."""
     pool = ProcessPoolExecutor(min(jobs, len(queue)), timeout=None, initializer=_watch, initargs=(os.getpid(),))
     running: dict[Future[R], A] = {}
     try:
@@ -65,14 +65,14 @@ def _pool(
                     running[pool.submit(call, argument)] = argument
             done, _ = wait(running, return_when=FIRST_COMPLETED) if running else (set(), None)
             for future in done:
-                answer = future.result()
-                yield running.pop(future), answer
+                result = future.result()
+                yield running.pop(future), result
     finally:
         pool.shutdown(wait=True, kill_workers=True)
 
 
 def _watch(parent: int) -> None:
-    """Ends this worker soon after its parent is gone, whatever it is doing."""
+    """Ends this worker soon after its parent has ended, whatever it is doing."""
 
     def look() -> None:
         while os.getppid() == parent:

@@ -22,7 +22,7 @@ from harness.tape import Exchange
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class BoundarySample:
     """One epoch's boundary nodes: the graph and the route without the dropped ones, and the factor of sent rows."""
 
     graph: LocalGraph
@@ -81,31 +81,33 @@ class BNSGCN(EdgeCut):
             cut, edges = (await rank.all_reduce(counts.to(rank.device), label="edges", direction="other")).tolist()
         return SampledState(**vars(state), keep=1.0 - (1.0 - self.p) * cut / max(edges, 1))
 
-    async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Sample:
+    async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> BoundarySample:
         assert isinstance(state, SampledState)
         if self.p == 1.0:
-            return Sample(state.graph, state.route, None)
+            return BoundarySample(state.graph, state.route, None)
         nodes = self.sampling in ("bernoulli", "fixed")
         with rank.span("sample"):
             graph, kept, counts = self._nodes(rank, part, state) if nodes else self._edges(rank, part, state)
         rank.observe("kept nodes", float(counts.sum()), float(part.plan.recv_counts.sum()))
         if self.p == 0.0 and self.sampling != "dropedge":
-            return Sample(graph, None, None)
+            return BoundarySample(graph, None, None)
         return await self._announce(rank, part, graph, kept, counts)
 
-    async def _announce(self, rank: Rank, part: Part, graph: LocalGraph, kept: Tensor, counts: np.ndarray) -> Sample:
+    async def _announce(
+        self, rank: Rank, part: Part, graph: LocalGraph, kept: Tensor, counts: np.ndarray
+    ) -> BoundarySample:
         """Tell the owners which rows were drawn; answers the sample with the owners' side filled in."""
         starts = np.cumsum(part.plan.recv_counts) - part.plan.recv_counts
         offsets = torch.from_numpy(np.repeat(starts, counts)).to(kept.device)
         wanted = (kept - offsets).to(torch.int32)
-        told = await rank.all_to_all([Rows(wanted, counts, None)], label="sample")
+        received = await rank.all_to_all([Rows(wanted, counts, None)], label="sample")
         with rank.span("sample"):
-            send_counts = told.counts[0]
+            send_counts = received.counts[0]
             starts = np.cumsum(part.plan.send_counts) - part.plan.send_counts
             first = torch.from_numpy(np.repeat(starts, send_counts)).to(kept.device)
-            rows = part.plan.send_rows[told.tensors[0].long() + first]
+            rows = part.plan.send_rows[received.tensors[0].long() + first]
             route = Route.of(HaloPlan(rows, send_counts, counts), graph.num_own)
-            return Sample(graph, route, self._scale(part.plan.send_counts, send_counts, rank))
+            return BoundarySample(graph, route, self._scale(part.plan.send_counts, send_counts, rank))
 
     def _nodes(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
         """The graph without the boundary nodes that were not drawn; the kept halo rows, and how many of each owner."""
@@ -155,10 +157,10 @@ class BNSGCN(EdgeCut):
         share = available / np.maximum(kept, 1)
         return torch.from_numpy(np.repeat(share, kept)).to(rank.device)
 
-    def view(self, state: EdgeCutState, plan: Sample) -> LocalGraph:
+    def view(self, state: EdgeCutState, plan: BoundarySample) -> LocalGraph:
         return plan.graph
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Sample) -> Exchange | None:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: BoundarySample) -> Exchange | None:
         if plan.route is None:
             return None
         scale = plan.scale if model.aggregation(l) is not None else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harness.codecs import ROW_BITS, Cast, LinearRows
 from harness.errors import InputError
-from harness.exchanges import CachedLink, Link, Memory, PlainLink, Wires, empty_cache
+from harness.exchanges import CachedSync, Memory, PlainSync, ReplicaSync, Wires, empty_cache
 from harness.graphs import VertexPart
 from harness.methods.base import Facts
 from harness.methods.vertex_cut import VertexCut, VertexState
@@ -120,8 +120,8 @@ class CDFGNN(VertexCut):
             if l > 0 or model.aggregation(l) is None or model.linear_first(l):  # raw input has no gradient
                 backward[str(l)] = empty_cache(state.replicas, part.x, width, gather=both)
         scalars = {"threshold": self.eps0, "mean-accuracy": float("nan")}
-        known = {name: torch.tensor(value, dtype=torch.float64) for name, value in scalars.items()}
-        return {"forward": forward, "backward": backward, **known}
+        observed = {name: torch.tensor(value, dtype=torch.float64) for name, value in scalars.items()}
+        return {"forward": forward, "backward": backward, **observed}
 
     def _width(self, l: int, model: GNN) -> int:
         layer = model.layers[l]
@@ -129,12 +129,12 @@ class CDFGNN(VertexCut):
             return layer.heads * layer.width
         return model.widths[l + 1] if model.linear_first(l) else model.widths[l]
 
-    def link(self, rank: Rank, state: VertexState, memory: Memory) -> Link:
+    def sync(self, rank: Rank, state: VertexState, memory: Memory) -> ReplicaSync:
         codec = LinearRows(self.bits) if self.quantise else None
         if not self.cache:
-            return PlainLink(state.replicas, codec or Cast(None))
+            return PlainSync(state.replicas, codec or Cast(None))
         assert isinstance(state, CachedState)
-        return CachedLink(state.replicas, state.wires, codec, float(memory["threshold"]), memory)
+        return CachedSync(state.replicas, state.wires, codec, float(memory["threshold"]), memory)
 
     async def forward(
         self, rank: Rank, part: Any, model: GNN, state: VertexState, memory: Memory, tape: Tape

@@ -107,9 +107,9 @@ class ECGraph(EdgeCut):
             raise InputError(f"{self.name}: servers must not be negative, not {self.servers}")
 
     def idle(self) -> dict[str, str]:
-        found = {} if self.fp == "trend" else dict.fromkeys(("period", "tune"), f"fp={self.fp}")
+        unused = {} if self.fp == "trend" else dict.fromkeys(("period", "tune"), f"fp={self.fp}")
         forwards = {"bits": "fp=exact"} if self.fp == "exact" else {}
-        return {**found, **forwards, **({"backward_bits": "bp=exact"} if self.bp == "exact" else {})}
+        return {**unused, **forwards, **({"backward_bits": "bp=exact"} if self.bp == "exact" else {})}
 
     def cycle(self) -> int:
         return self.period if self.fp == "trend" else 1
@@ -147,11 +147,11 @@ class ECGraph(EdgeCut):
         bits = self._current(rank, memory)
         rank.observe("bits", bits)
         owners, readers = ((counts > 0).astype(np.int64) for counts in (part.plan.recv_counts, part.plan.send_counts))
-        asked = torch.full((int(owners.sum()),), bits, dtype=torch.uint8, device=rank.device)
-        told = await rank.all_to_all([Rows(asked, owners, readers)], label="bits")
+        requested = torch.full((int(owners.sum()),), bits, dtype=torch.uint8, device=rank.device)
+        received = await rank.all_to_all([Rows(requested, owners, readers)], label="bits")
         if rank.shapes_only:
             return ECEpoch(memory, bits, np.full(rank.size, bits, np.int64))
-        same[readers > 0] = told.tensors[0].cpu().numpy()
+        same[readers > 0] = received.tensors[0].cpu().numpy()
         return ECEpoch(memory, bits, same)
 
     @property
@@ -163,8 +163,8 @@ class ECGraph(EdgeCut):
         if not self._tunes or "bits" not in memory:
             return self.bits
         if rank.shapes_only:
-            seen = rank.rate("bits")
-            return min(BUCKET_BITS, key=lambda bits: abs(bits - seen))
+            recorded = rank.rate("bits")
+            return min(BUCKET_BITS, key=lambda bits: abs(bits - recorded))
         return int(memory["bits"])
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:

@@ -74,12 +74,12 @@ class SubgraphApproximation(EdgeCut):
 
     def _fanouts(self) -> tuple[int, ...]:
         try:
-            found = tuple(int(number) for number in self.fanouts.split("/"))
+            fanouts = tuple(int(number) for number in self.fanouts.split("/"))
         except ValueError:
-            found = (0,)
-        if min(found) < 1:
+            fanouts = (0,)
+        if min(fanouts) < 1:
             raise InputError(f"subgraph-approximation: fanouts are numbers from 1 on, like 25/10, not {self.fanouts!r}")
-        return found
+        return fanouts
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)

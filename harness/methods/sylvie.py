@@ -10,7 +10,7 @@ from torch import Tensor
 from harness.codecs import Codec, StochasticRows
 from harness.effects import Rows
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Late, Memory, Route, drain, encode, ship
+from harness.exchanges import HaloPush, Late, Memory, Route, drain_pipeline, encode_rows, ship
 from harness.graphs import Part
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
@@ -95,7 +95,7 @@ class SylvieA(Sylvie):
         return Late(memory, bool(self.staleness) and (rank.epoch + 1) % self.staleness == 0)
 
     async def settle(self, rank: Rank, memory: Memory) -> None:
-        await drain(rank, memory)
+        await drain_pipeline(rank, memory)
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Late) -> Exchange:
         return HaloPush(state.route, l, self.codec(), self.codec(), ship=plan.ship)
@@ -112,11 +112,11 @@ class QuantisedPush:
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [n_own, d] -> (decoded x, decoded halo [n_halo, d])."""
         plan, label = self.route.plan, f"h{self.layer}"
-        payload = encode(rank, x, self.codec, label=label, direction="forward", layer=self.layer)
+        payload = encode_rows(rank, x, self.codec, label=label, direction="forward", layer=self.layer)
         parts = [Rows(part.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts) for part in payload]
         received = await rank.all_to_all(parts, label=label, direction="forward", layer=self.layer)
         with rank.span("codec"):
-            own, halo = (self.codec.decode(found, x.shape[1], x.dtype) for found in (payload, received.tensors))
+            own, halo = (self.codec.decode(rows, x.shape[1], x.dtype) for rows in (payload, received.tensors))
         return own, halo
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class QuantisedPush:
         returned = await ship(
             rank, g_halo, plan.recv_counts, plan.send_counts, self.codec, label=f"g{l}", direction="backward", layer=l
         )
-        payload = encode(rank, g_own, self.codec, label=f"own g{l}", direction="backward", layer=l)
+        payload = encode_rows(rank, g_own, self.codec, label=f"own g{l}", direction="backward", layer=l)
         with rank.span("codec"):
             own = self.codec.decode(payload, g_own.shape[1], g_own.dtype)
         return self.route.add_back(own, returned)

@@ -1,6 +1,6 @@
 """What vertex-cut methods share: local partial sums, totals over replicas in every layer, and dense layers in between.
 
-A method decides how partial sums become totals (its `link`). Everything after a total (the node's own term, bias, norm,
+A method decides how partial sums become totals (its `sync`). Everything after a total (the node's own term, bias, norm,
 activation) runs on every replica alike: gradients of replicas are partial sums too, so nothing is counted twice.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import InputError
-from harness.exchanges import Leg, Link, Memory, PlainLink, Replicas, ReplicaSum, replica_maximum
+from harness.exchanges import Leg, Memory, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.graphs import Block, Totals, VertexPart
 from harness.methods.base import Method
 from harness.nn import GNN, LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, aggregate, aggregate_weighted, edge_rows
@@ -72,19 +72,19 @@ class VertexCut(Method):
             aggregation = model.aggregation(0)
             assert aggregation is not None
             partial = partial_sum(aggregation, block, part.degree, part.x)
-            total = await PlainLink(replicas).total(rank, partial, Leg("x", -1, "forward"))
+            total = await PlainSync(replicas).total(rank, partial, Leg("x", -1, "forward"))
             z0 = _with_own(aggregation, part.degree, total, part.x)
         return VertexState(block, replicas, layer0, z0)
 
     @abstractmethod
-    def link(self, rank: Rank, state: VertexState, memory: Memory) -> Link:
+    def sync(self, rank: Rank, state: VertexState, memory: Memory) -> ReplicaSync:
         """How partial sums become totals in this epoch."""
 
     async def forward(
         self, rank: Rank, part: Any, model: GNN, state: VertexState, memory: Memory, tape: Tape
     ) -> Tensor:
         assert isinstance(part, VertexPart) and part.x is not None
-        link, h = self.link(rank, state, memory), part.x
+        sync, h = self.sync(rank, state, memory), part.x
         for l in range(model.depth):
             h = model.drop(h, part.nodes, rank.key("dropout", l, per_rank=False))
             layer, aggregation = model.layers[l], model.aggregation(l)
@@ -92,37 +92,45 @@ class VertexCut(Method):
                 z0 = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
                 h = model.combine(0, h, z0, transformed=False)
             elif isinstance(layer, GATConv):
-                h = await self._attend(rank, l, part, model, state, link, tape, h)
+                h = await self._attend(rank, l, part, model, state, sync, tape, h)
             elif aggregation is not None:
-                h = await self._convolve(l, part, model, state, link, tape, h)
+                h = await self._convolve(l, part, model, state, sync, tape, h)
             else:
                 assert isinstance(layer, Dense)
                 h = model.combine(l, h, layer.linear(h), transformed=True)
         return h
 
-    def _sum(self, l: int, model: GNN, link: Link) -> ReplicaSum:
-        return ReplicaSum(link, l, half=self.halved(l, model))
+    def _sum(self, l: int, model: GNN, sync: ReplicaSync) -> ReplicaSum:
+        return ReplicaSum(sync, l, half=self.halved(l, model))
 
     def halved(self, l: int, model: GNN) -> bool:
         """Whether layer l is summed on masters only."""
         return self.last == "half" and not any(model.exchanges(k) for k in range(l + 1, model.depth))
 
     async def _convolve(
-        self, l: int, part: VertexPart, model: GNN, state: VertexState, link: Link, tape: Tape, h: Tensor
+        self, l: int, part: VertexPart, model: GNN, state: VertexState, sync: ReplicaSync, tape: Tape, h: Tensor
     ) -> Tensor:
         """A layer whose aggregation is linear in rows (gcn, sage)."""
         aggregation, message = model.aggregation(l), model.message(l, h)
         assert aggregation is not None
         partial = partial_sum(aggregation, state.block, part.degree, message)
         if aggregation.kind == "gcn":
-            z, message = await tape.apply(self._sum(l, model, link), partial, message)
+            z, message = await tape.apply(self._sum(l, model, sync), partial, message)
         else:
-            z, h = await tape.apply(self._sum(l, model, link), partial, h)
+            z, h = await tape.apply(self._sum(l, model, sync), partial, h)
         z = _with_own(aggregation, part.degree, z, message)
         return model.combine(l, h, z, transformed=model.linear_first(l))
 
     async def _attend(
-        self, rank: Rank, l: int, part: VertexPart, model: GNN, state: VertexState, link: Link, tape: Tape, h: Tensor
+        self,
+        rank: Rank,
+        l: int,
+        part: VertexPart,
+        model: GNN,
+        state: VertexState,
+        sync: ReplicaSync,
+        tape: Tape,
+        h: Tensor,
     ) -> Tensor:
         """Attention: the softmax's maximum and denominator are exact sums over replicas, then come the rows.
 
@@ -139,12 +147,12 @@ class VertexCut(Method):
         weight = (score - top.index_select(0, rows)).exp()
         alone = (alone - top).exp() * ~part.looped[:, None]  # i -> i, unless a rank has it among its edges
         partial = weight.new_zeros(n, layer.heads).index_add(0, rows, weight)
-        exact = ReplicaSum(PlainLink(state.replicas), l, name="denominator")
+        exact = ReplicaSum(PlainSync(state.replicas), l, name="denominator")
         total, weight, alone, flat = await tape.apply(exact, partial, weight, alone, flat)
         total, heads = total + alone, flat.view(n, layer.heads, layer.width)
         mixed = aggregate_weighted(block, weight / total.index_select(0, rows), heads)
         own = heads * (alone / total)[:, :, None]
-        z, own = await tape.apply(self._sum(l, model, link), mixed.flatten(1), own)
+        z, own = await tape.apply(self._sum(l, model, sync), mixed.flatten(1), own)
         return model.combine(l, h, layer.pulled(z + own.flatten(1)), transformed=True)
 
     async def _top(self, rank: Rank, l: int, state: VertexState, score: Tensor, alone: Tensor, rows: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Models: graph convolutions on (own, halo) rows, stacks of them, loss, optimizer, and the neighbour sums below them.
 
-Owns all arithmetic of a model; knows no rank and sends nothing. Methods put exchanges between its layers.
+Contains all arithmetic of a model; independent of ranks, without communication. Methods put exchanges between layers.
 """
 
 from harness.nn._aggregate import aggregate, aggregate_weighted

@@ -1,8 +1,8 @@
 """Sparse neighbourhood sums over a CSR block and their adjoints: the aggregation every model and method shares.
 
-The operators know rows, columns and widths; they know nothing of normalisation, halos or ranks. Sums run on
+The operators work on rows, columns and widths, independent of normalisation, halos and ranks. Sums use
 `embedding_bag`, whose CPU kernel is twice as fast as torch's CSR product; its own backward is never used: the
-transposed index of the block serves the gradient. Attention heads are a middle axis: weights [nnz, H], x [n, H, d].
+gradient uses the transposed index of the block. Attention heads are a middle axis: weights [nnz, H], x [n, H, d].
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Aggregation:
         return z.add_(scaled).mul_(_gcn_scale(graph.degree, own))
 
     def adjoint(self, graph: LocalGraph, g_own: Tensor, g_halo: Tensor) -> Tensor:
-        """A^T applied to complete gradients of own and halo rows; right on symmetric graphs only."""
+        """A^T applied to complete gradients of own and halo rows; correct on symmetric graphs only."""
         if self.kind == "gcn":
             return self.forward(graph, g_own, g_halo)
         own = g_own * _mean_scale(graph.degree, g_own)
@@ -180,7 +180,7 @@ class GATConv(Conv):
         return z + self.bias
 
     def pull_input(self, rows: Tensor) -> Tensor:
-        """[z | source score | target score] of rows, [n, H D + 2 H]: what a pull-style exchange takes."""
+        """[z | source score | target score] of rows, [n, H D + 2 H]: the input of a pull-style exchange."""
         flat = self.transform(rows)
         z = flat.view(-1, self.heads, self.width)
         return torch.cat([flat, (z * self.source).sum(-1), (z * self.target).sum(-1)], 1)

@@ -1,7 +1,7 @@
 """Adam in torch's fused form, one operator a step for all parameters, on tensors with and without numbers.
 
 torch refuses its fused Adam on the meta device although the operator itself is defined there. A shapes-only run must
-meet the same operators as any other, or its costs would differ.
+execute the same operators as any other, or its costs would differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def adam(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> Optimi
 
 
 class _ShapesAdam(Optimizer):
-    """What fused Adam does, for parameters that have shapes only."""
+    """Fused Adam for parameters that have shapes only."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """One step over the parameters that have gradients."""

@@ -1,8 +1,8 @@
-"""Neighbour samples drawn once, layer by layer, over a partitioned graph, and who must send what for them.
+"""Neighbour samples drawn once, layer by layer, over a partitioned graph, and the halo plans that they need.
 
-Which neighbours a node keeps depends on (key, node, neighbour) alone, by global ids: not on the partition. Ranks tell
-each other which of the edges between them were kept; everything else each works out itself. Own nodes that no layer
-needs are left out: the others are numbered anew (`Sample.nodes`). Methods decide about fan-outs and what travels.
+Which neighbours a node keeps depends on (key, node, neighbour) alone, by global ids: not on the partition. Ranks send
+each other which of the edges between them were kept; each computes everything else itself. Own nodes that no layer
+needs are left out: the others are renumbered (`Sample.nodes`). Methods decide about fan-outs and exchanges.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class LayerSample:
 
     Attributes:
         graph: the kept edges into own nodes; halo columns are the halo rows that are read.
-        read: int64 [graph.num_halo], which rows of the part's halo these are.
+        read: int64 [graph.num_halo], their rows in the part's halo.
         reverse: the kept edges out of own nodes; halo columns are the foreign nodes that read them.
-        forward, backward: who sends which rows, with the edges and against them.
+        forward, backward: which rows are sent to which ranks, along the edges and against them.
     """
 
     graph: LocalGraph
@@ -73,7 +73,7 @@ class LayerSample:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What one rank keeps of its part.
+    """The sample of one rank's part.
 
     Attributes:
         nodes: int64, ascending rows of the part's own nodes that some layer needs.
@@ -84,7 +84,7 @@ class Sample:
     layers: tuple[LayerSample, ...]
 
     def observe(self, rank: Rank, part: Part) -> None:
-        """Record what shares of the part the sample has, for `expected`."""
+        """Record which shares of the part the sample has, for `expected`."""
         rank.observe("nodes needed", len(self.nodes), len(part.nodes))
         for l, layer in enumerate(self.layers):
             layer.observe(rank, part, l)
@@ -96,7 +96,7 @@ class Sample:
         return cls(nodes, tuple(LayerSample.expected(rank, part, l, len(nodes)) for l in range(depth)))
 
     def of(self, part: Part) -> Part:
-        """The part as the input layer sees it: needed nodes, the edges kept there, and the halo rows read there."""
+        """The part of the input layer: needed nodes, the edges kept there, and the halo rows read there."""
         assert part.x is not None and part.y is not None
         first, none = self.layers[0], part.val.new_empty(0)
         train = part.train if part.train.is_meta else torch.searchsorted(self.nodes, part.train)
@@ -110,9 +110,9 @@ class Sample:
 
 
 async def sample_layers(rank: Rank, part: Part, fanouts: Sequence[int], keys: Sequence[int]) -> Sample:
-    """A sample for every layer, the input's first: at most `fanouts[l]` neighbours of each node that layer l must know.
+    """A sample for every layer, the input's first: at most `fanouts[l]` neighbours of each node that layer l computes.
 
-    The last layer must know the training nodes, every other one what the layer above reads and computes.
+    The last layer computes the training nodes, every other one the nodes that the layer above reads and computes.
     One all-to-all a layer, a byte for every edge between ranks. Needs a symmetric graph.
     """
     needed = np.zeros(len(part.nodes), np.bool_)
@@ -120,15 +120,15 @@ async def sample_layers(rank: Rank, part: Part, fanouts: Sequence[int], keys: Se
     sampler, drawn = _Sampler(part), list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]()
     for fanout, key in reversed(list(zip(fanouts, keys, strict=True))):
         own, halo = sampler.draw(needed, fanout, key)
-        told = await sampler.tell(rank, halo)
-        drawn.append((own, halo, told, fanout))
-        needed = sampler.read(needed, own, told)
+        outgoing = await sampler.exchange_kept(rank, halo)
+        drawn.append((own, halo, outgoing, fanout))
+        needed = sampler.read(needed, own, outgoing)
     nodes = torch.from_numpy(np.flatnonzero(needed)).to(part.nodes.device)
     return Sample(nodes, tuple(sampler.layer(needed, *masks) for masks in reversed(drawn)))
 
 
 class _Sampler:
-    """The arrays of a part's graph on the host, and what is asked of them for every layer."""
+    """The arrays of a part's graph on the host, and the steps of drawing a layer from them."""
 
     def __init__(self, part: Part) -> None:
         self.part, graph = part, part.graph
@@ -146,35 +146,38 @@ class _Sampler:
         _draw(*self.own, *self.halo, self.nodes, self.halo_nodes, needed, fanout, stream_of(key), own, halo)
         return own, halo
 
-    async def tell(self, rank: Rank, halo: np.ndarray) -> np.ndarray:
+    async def exchange_kept(self, rank: Rank, halo: np.ndarray) -> np.ndarray:
         """Which entries of the halo block's transpose their readers kept, bool."""
         send = self._count(self.owner[self.halo[1]])
         recv = self._count(np.repeat(self.owner, np.diff(self.readers[0])))
         bits = torch.from_numpy(halo[self.by_owner].astype(np.uint8)).to(rank.device)
         received = await rank.all_to_all([Rows(bits, send, recv)], label="sample")
-        told: np.ndarray = received.tensors[0].cpu().numpy().astype(np.bool_)
-        return told
+        kept: np.ndarray = received.tensors[0].cpu().numpy().astype(np.bool_)
+        return kept
 
-    def read(self, needed: np.ndarray, own: np.ndarray, told: np.ndarray) -> np.ndarray:
-        """The own nodes that are needed below a layer: those it computes, and those that somebody reads."""
+    def read(self, needed: np.ndarray, own: np.ndarray, outgoing: np.ndarray) -> np.ndarray:
+        """The own nodes that are needed below a layer: those it computes, and those that own or foreign nodes read."""
         below = needed.copy()
         below[self.own[1][own]] = True
-        below[self.readers[1][told]] = True
+        below[self.readers[1][outgoing]] = True
         return below
 
     def layer(
-        self, needed: np.ndarray, own: np.ndarray, halo: np.ndarray, told: np.ndarray, fanout: int
+        self, needed: np.ndarray, own: np.ndarray, halo: np.ndarray, outgoing: np.ndarray, fanout: int
     ) -> LayerSample:
         """The sample of one layer from the masks of its edges, on the needed nodes."""
         number, graph = np.cumsum(needed) - 1, self.part.graph
         numbered = lambda rows: number[rows].astype(rows.dtype)  # noqa: E731
-        column, source = self.halo[1][halo], numbered(self.readers[1][told])  # read there; own nodes, read from there
-        reader = _rows(self.readers[0])[told]  # the halo node that reads
+        column, source = (
+            self.halo[1][halo],
+            numbered(self.readers[1][outgoing]),
+        )  # read there; own nodes, read from there
+        reader = _rows(self.readers[0])[outgoing]  # the halo node that reads
         (starts, inside), (halo_starts, _) = _filter(*self.own, own), _filter(*self.halo, halo)
         starts, halo_starts = (np.append(s[:1], s[1:][needed]) for s in (starts, halo_starts))  # others keep no edge
         own_block = Block.from_csr(starts, numbered(inside), int(needed.sum()))
         halo_block = Block.from_csr(halo_starts, column, len(self.halo_nodes))
-        turned = Block.from_csr(_filter(*self.readers, told)[0], source, own_block.num_rows)  # [n_halo x needed]
+        turned = Block.from_csr(_filter(*self.readers, outgoing)[0], source, own_block.num_rows)  # [n_halo x needed]
         read, readers = np.unique(column), np.unique(reader)
         degree = graph.degree.cpu()[torch.from_numpy(needed)].clamp(max=fanout)
         halo_degree, device = graph.halo_degree.cpu().clamp(max=fanout), graph.own.indices.device
@@ -192,7 +195,7 @@ class _Sampler:
         )
 
     def _plan(self, row: np.ndarray, rank: np.ndarray, received: np.ndarray, num_own: int) -> Boundary:
-        """Each own row once to every rank it goes to, ascending; `received` halo nodes come back."""
+        """A plan that sends each own row once to every rank that reads it, ascending, and receives `received` rows."""
         pairs = np.unique(rank.astype(np.int64) * max(num_own, 1) + row)
         rows = torch.from_numpy(pairs % max(num_own, 1)).to(self.part.plan.send_rows.device)
         plan = HaloPlan(rows, self._count(pairs // max(num_own, 1)), self._count(self.owner[received]))
@@ -221,7 +224,7 @@ def _turn(block: Block) -> Block:
 
 @njit(cache=True, nogil=True)
 def _word(start: np.uint64, node: int, again: bool, before: np.uint64) -> np.uint64:
-    """The random word of an edge; a repeated one has the word that follows its predecessor's."""
+    """The random word of an edge; a repeated edge has the word that follows its predecessor's."""
     return mix64(before + _GOLDEN) if again else mix64(start + np.uint64(node) * _GOLDEN)
 
 
@@ -241,7 +244,7 @@ def _draw(
 ) -> None:
     """Keep the `fanout` neighbours of every needed row whose random words are smallest: uniform without replacement.
 
-    Repeated edges stand together and count as several neighbours.
+    Repeated edges are adjacent and count as several neighbours.
     """
     for row in range(len(nodes)):
         if not needed[row]:

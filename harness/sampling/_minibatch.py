@@ -1,7 +1,7 @@
-"""Mini-batches of a graph that is all on one rank: sampled neighbourhoods as graphs that the ordinary layers run on.
+"""Mini-batches of a graph that is entirely on one rank: sampled neighbourhoods as graphs for the ordinary layers.
 
-A layer of a batch is a bipartite graph: its destinations are the `own` rows, the sampled sources that are no
-destinations are the `halo` rows. Nothing here communicates, steps an optimizer or knows a method.
+A layer of a batch is a bipartite graph: its destinations are the `own` rows, the sampled sources that are not
+destinations are the `halo` rows. Nothing here communicates or steps an optimizer; independent of methods.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.sampling._neighbours import sample_neighbours
 
 @dataclass(frozen=True, eq=False)
 class MiniBatch:
-    """What one step computes on.
+    """The graphs and rows of one step.
 
     Attributes:
         graphs: per layer of the model, input layer first. Its destinations are the first `num_own` of `rows`, its
@@ -41,9 +41,9 @@ class NeighbourSampler:
     """Draws the neighbourhoods of batches from a part without a halo.
 
     Attributes:
-        part: sampled from; its index stays on the host, where the sampler runs.
+        part: the part to sample from; its index stays on the host, where the sampler runs.
         fanouts: neighbours per destination and layer, input layer first; None where a layer reads no neighbours.
-        self_loops: every destination is also its own source (attention layers), beside what it draws.
+        self_loops: every destination is also its own source (attention layers), besides its sampled neighbours.
     """
 
     part: Part
@@ -64,7 +64,7 @@ class NeighbourSampler:
     def sample(self, rank: Rank, batch: Tensor, step: int) -> MiniBatch:
         """The graphs of one batch: int64 [n] distinct rows of the part, on its device; `step` numbers the epoch's.
 
-        Records the share of edges drawn (of fan-out x destinations) and of rows found (per edge) for every layer.
+        Records the share of edges drawn (of fan-out x destinations) and of new rows (per edge) for every layer.
         On meta tensors sizes follow the recorded shares; raises InputError where none were given.
         """
         rows, graphs = batch, list[LocalGraph]()
@@ -81,14 +81,14 @@ class NeighbourSampler:
         key = rank.key(f"neighbours/{step}", l)
         arrays = torch.ops.haloscope.sample_block(self.indices, self.indptr, host, fanout, key, expected)
         arrays = [array.to(rows.device) for array in arrays]
-        own, halo, found = Block(*arrays[:4]), Block(*arrays[4:8]), arrays[8]
+        own, halo, new = Block(*arrays[:4]), Block(*arrays[4:8]), arrays[8]
         if not rows.is_meta:
             edges = own.nnz + halo.nnz
             rank.observe("sampled_edges", edges, fanout * rows.shape[0], l)
-            rank.observe("sampled_rows", found.shape[0], edges, l)
+            rank.observe("sampled_rows", new.shape[0], edges, l)
         degree = (own.indptr.diff() + halo.indptr.diff()).long()
-        graph = LocalGraph(own, halo, degree, self.part.graph.degree.index_select(0, found))
-        return graph.with_self_loops() if self.self_loops else graph, torch.cat([rows, found])
+        graph = LocalGraph(own, halo, degree, self.part.graph.degree.index_select(0, new))
+        return graph.with_self_loops() if self.self_loops else graph, torch.cat([rows, new])
 
 
 def batches(rank: Rank, part: Part, size: int) -> list[Tensor]:
@@ -112,7 +112,7 @@ def batch_logits(rank: Rank, model: GNN, part: Part, batch: MiniBatch, step: int
 
 
 def batch_part(part: Part, batch: Tensor) -> Part:
-    """The part as a loss over one batch sees it: labels of its rows only, all of them for training."""
+    """The part for a loss over one batch: labels of its rows only, all of them for training."""
     assert part.y is not None
     return replace(part, y=part.y.index_select(0, batch), train=torch.arange(batch.shape[0], device=batch.device))
 
@@ -132,16 +132,16 @@ def _expected(rank: Rank, l: int, fanout: int, count: int) -> list[int]:
     Sources are taken to be spread evenly over destinations and new rows.
     """
     edges = rank.rate("sampled_edges", l) * fanout * count
-    found = rank.rate("sampled_rows", l) * edges
-    own = edges * count / max(count + found, 1)
-    return [round(own), round(edges - own), round(found)]
+    new = rank.rate("sampled_rows", l) * edges
+    own = edges * count / max(count + new, 1)
+    return [round(own), round(edges - own), round(new)]
 
 
 @torch.library.custom_op(
     "haloscope::sample_block",
     mutates_args=(),
     device_types="cpu",
-    # The graph's `indices` come first: the simulated ledger charges what follows, and only few of them are read.
+    # The graph's `indices` come first: the simulated ledger charges the arguments after it, as few of them are read.
     schema="(Tensor indices, Tensor indptr, Tensor rows, int fanout, int key, int[] expected)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
@@ -151,12 +151,12 @@ def sample_block(
     """The sampled edges into the distinct `rows` (int64 [n]) as own and halo block (four arrays each) and new rows.
 
     Columns of the halo block are the new rows, int64, ascending. `expected` counts (own edges, halo edges, new rows)
-    where tensors have no numbers, and is not looked at where they have.
+    where tensors have no numbers, and is ignored where they have.
     """
     pointers, columns, chosen = indptr.numpy(), indices.numpy(), rows.numpy()
     sampled = sample_neighbours(pointers, columns, chosen, fanout, key)
-    own_ptr, own, halo_ptr, halo, found = _bipartite(*sampled, chosen, len(pointers) - 1)
-    arrays = (*_ordered(own_ptr, own, len(chosen)), *_ordered(halo_ptr, halo, len(found)), found)
+    own_ptr, own, halo_ptr, halo, new = _bipartite(*sampled, chosen, len(pointers) - 1)
+    arrays = (*_ordered(own_ptr, own, len(chosen)), *_ordered(halo_ptr, halo, len(new)), new)
     return tuple(torch.from_numpy(array) for array in arrays)
 
 
@@ -165,9 +165,9 @@ def _(
     indices: Tensor, indptr: Tensor, rows: Tensor, fanout: int, key: int, expected: Sequence[int]
 ) -> tuple[Tensor, ...]:
     count = rows.shape[0]
-    own, halo, found = expected
-    sizes = (count + 1, own, count + 1, own, count + 1, halo, found + 1, halo)
-    return (*(indices.new_empty(size) for size in sizes), rows.new_empty(found))
+    own, halo, new = expected
+    sizes = (count + 1, own, count + 1, own, count + 1, halo, new + 1, halo)
+    return (*(indices.new_empty(size) for size in sizes), rows.new_empty(new))
 
 
 def _ordered(indptr: np.ndarray, indices: np.ndarray, num_cols: int) -> tuple[np.ndarray, ...]:
@@ -180,7 +180,7 @@ def _ordered(indptr: np.ndarray, indices: np.ndarray, num_cols: int) -> tuple[np
 def _bipartite(
     indptr: np.ndarray, indices: np.ndarray, rows: np.ndarray, num_nodes: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """CSR from inside `rows` and from outside, columns renumbered, and the nodes found outside, ascending."""
+    """CSR from inside `rows` and from outside, columns renumbered, and the new nodes outside, ascending."""
     place = np.full(num_nodes, -1, indices.dtype)
     for i in range(len(rows)):
         place[rows[i]] = i
@@ -189,11 +189,11 @@ def _bipartite(
         if place[u] == -1:
             place[u] = -2
             count += 1
-    found = np.empty(count, np.int64)
+    new = np.empty(count, np.int64)
     at = 0
     for v in range(num_nodes):
         if place[v] == -2:
-            found[at] = v
+            new[at] = v
             place[v] = len(rows) + at
             at += 1
     own, halo = np.empty_like(indices), np.empty_like(indices)
@@ -209,4 +209,4 @@ def _bipartite(
                 halo[outside] = p - len(rows)
                 outside += 1
         own_ptr[row + 1], halo_ptr[row + 1] = inside, outside
-    return own_ptr, own[:inside].copy(), halo_ptr, halo[:outside].copy(), found
+    return own_ptr, own[:inside].copy(), halo_ptr, halo[:outside].copy(), new

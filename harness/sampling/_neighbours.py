@@ -1,7 +1,7 @@
 """Uniform neighbour samples without replacement: the compiled sampler behind mini-batches.
 
 What a node draws depends on (key, node) alone: not on threads, batches or the order of the seeds. Layers, blocks and
-features are the business of `_minibatch`.
+features are handled in `_minibatch`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def sample_neighbours(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`fanout` neighbours of every seed, drawn uniformly without replacement; all of them where there are no more.
 
-    `indptr` [N+1] and `indices` are CSR, `seeds` int [n]; answers CSR of n rows in the same types, entries of a row in
+    `indptr` [N+1] and `indices` are CSR, `seeds` int [n]; returns CSR of n rows in the same types, entries of a row in
     no order. A repeated entry (a multi-edge) counts as several neighbours. O(n x fanout + largest degree).
     """
     counts = np.minimum(indptr[seeds + 1] - indptr[seeds], fanout)

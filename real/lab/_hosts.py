@@ -1,6 +1,6 @@
 """A lab: hosts built on this machine as network namespaces, joined by a switch over links of given rates.
 
-Every host is a namespace with one interface, whose other end hangs on a bridge in a namespace of its own: nothing of it
+Every host is a namespace with one interface, whose peer is a port of a bridge in a namespace of its own: nothing of it
 is visible outside. Each link is shaped by a token bucket at both ends, one for each direction. Hosts share this
 machine's cores, memory and files. Needs root.
 """
@@ -25,19 +25,19 @@ from real.lab import _namespaces as namespaces
 from real.lab._site import located
 
 INTERFACE = "lab0"  # of every host
-QUEUE_S = 80e-3  # seconds of a link's rate that wait at either end before packets are lost
+QUEUE_S = 80e-3  # length of the queue at either end of a link, in seconds at its rate; further packets are dropped
 QUEUE_LEAST, QUEUE_MOST = 64 << 10, 4 << 20  # bytes
 LEAVE_S = 3.0  # seconds that a command may take to end after SIGTERM
-CONTROLS = ("cubic", "reno")  # congestion control by window, which takes up at once what another flow leaves
-SHAPERS = {"tbf": "tbf rate 1mbit burst 10kb limit 100kb", "netem": "netem delay 1ms"}  # and how to try them
+CONTROLS = ("cubic", "reno")  # window-based congestion control, which at once uses bandwidth that another flow frees
+SHAPERS = {"tbf": "tbf rate 1mbit burst 10kb limit 100kb", "netem": "netem delay 1ms"}  # and arguments to test them
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Hosts that are up; a `real.launch.Site` for the launcher.
+    """Hosts that are up; a `HostSetup` for the launcher.
 
     Attributes:
-        spec: what was asked for.
+        spec: the requested lab.
         hosts: namespace of each host.
         switch: namespace of the bridge, where the launcher's key-value store listens.
     """
@@ -58,12 +58,12 @@ class Lab:
 
     @property
     def listens(self) -> str:
-        """Every address of the switch, which are the lab's and its own loopback."""
+        """Every address of the switch: the one in the lab and its own loopback."""
         return "0.0.0.0"
 
     @contextmanager
     def inside(self, rank: int | None) -> Iterator[None]:
-        """Within it, sockets and processes of the calling thread belong to a rank's host; None: to the switch."""
+        """While entered, new sockets and processes of this thread belong to a rank's host; None: to the switch."""
         if rank is not None:
             with namespaces.inside(self.hosts[self.spec.host_of(rank)]):
                 yield
@@ -78,7 +78,7 @@ class Lab:
         return located(local, neighbours, host, INTERFACE)
 
 
-def check(spec: LabSpec, parts: int, device: str, backend: str) -> None:
+def check_lab(spec: LabSpec, parts: int, device: str, backend: str) -> None:
     """Raise InputError where a run of `parts` ranks does not fit the lab, or this user cannot build one."""
     if parts > spec.ranks:
         raise InputError(
@@ -92,10 +92,10 @@ def check(spec: LabSpec, parts: int, device: str, backend: str) -> None:
 
 @contextmanager
 def built(spec: LabSpec) -> Iterator[Lab]:
-    """Build the lab, yield it, and take it down: after an exception, Ctrl-C or SIGTERM too.
+    """Build the lab, yield it, and remove it: after an exception, Ctrl-C or SIGTERM too.
 
-    What processes that died left behind is removed first. SIGTERM raises SystemExit(143) within, unless this process
-    handles it otherwise already.
+    Namespaces left by dead processes are removed first. SIGTERM raises SystemExit(143) within, unless this process
+    already handles it otherwise.
 
     Raises:
         InputError: no root, a missing tool, a shaper that the kernel lacks, or a lab of this process that is still up.
@@ -117,15 +117,15 @@ def built(spec: LabSpec) -> Iterator[Lab]:
 
 
 def run_on_first(lab: Lab, command: Sequence[str]) -> int:
-    """Run a command on the lab's first host; answers its exit code, 128 + N after signal N.
+    """Run a command on the lab's first host; returns its exit code, 128 + N after signal N.
 
-    It finds the lab in HALOSCOPE_LAB (its name), and each host's namespace and address, separated by blanks, in
+    Its environment has the lab's name in HALOSCOPE_LAB, and each host's namespace and address, separated by blanks, in
     HALOSCOPE_LAB_HOSTS and HALOSCOPE_LAB_ADDRESSES.
 
     Raises:
         InputError: there is no such command.
     """
-    told = {
+    variables = {
         "HALOSCOPE_LAB": lab.spec.name,
         "HALOSCOPE_LAB_HOSTS": " ".join(lab.hosts),
         "HALOSCOPE_LAB_ADDRESSES": " ".join(lab.addresses),
@@ -133,14 +133,14 @@ def run_on_first(lab: Lab, command: Sequence[str]) -> int:
     }
     try:
         with lab.inside(0):
-            process = subprocess.Popen(command, env={**os.environ, **told})
+            process = subprocess.Popen(command, env={**os.environ, **variables})
     except OSError as error:
         raise InputError(f"cannot run {command[0]}: {error.strerror}") from None
     with process:
         try:
             code = process.wait()
         except BaseException:
-            process.terminate()  # what does not heed it is killed with the namespace
+            process.terminate()  # a process that ignores it is killed with the namespace
             with suppress(subprocess.TimeoutExpired):
                 process.wait(LEAVE_S)
             process.kill()
@@ -149,7 +149,7 @@ def run_on_first(lab: Lab, command: Sequence[str]) -> int:
 
 
 def available(shaper: str) -> bool:
-    """Whether the kernel has a shaper (`tbf`, `netem`), found out by trying it in a namespace made for that."""
+    """Whether the kernel has a shaper (`tbf`, `netem`), tested in a temporary namespace."""
     name = namespaces.name_of("trial")
     namespaces.tool("ip", "netns", "add", name)
     try:
@@ -181,7 +181,7 @@ def _build(lab: Lab) -> None:
 
 
 def _quiet(name: str) -> None:
-    """No IPv6 in a namespace, whose discovery would travel on the shaped links, and TCP that keeps them full."""
+    """Turn off IPv6 in a namespace, as its discovery would use the shaped links, and set TCP up to keep them full."""
     with namespaces.inside(name):
         with suppress(OSError):
             Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
@@ -192,7 +192,7 @@ def _quiet(name: str) -> None:
 
 
 def _shape(name: str, interface: str, rate: float | None, delay: float) -> None:
-    """Limit what leaves an interface to `rate` bytes/s, after `delay` seconds."""
+    """Limit outgoing traffic of an interface to `rate` bytes/s, and delay it by `delay` seconds."""
     lines, parent = [], "root"
     if rate is not None:
         depth = burst(rate)
@@ -207,7 +207,7 @@ def _shape(name: str, interface: str, rate: float | None, delay: float) -> None:
 
 @contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Send what C++ libraries write to stderr nowhere."""
+    """Discard what C++ libraries write to stderr."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -221,7 +221,7 @@ def _no_stderr() -> Iterator[None]:
 
 @contextmanager
 def _terminated_by_exception() -> Iterator[None]:
-    """Let SIGTERM end this process by an exception, where it would end it at once."""
+    """Make SIGTERM raise an exception in this process, where it would end it at once."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -238,7 +238,7 @@ def _terminated_by_exception() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold back signals that would end this thread half-way."""
+    """Defer signals that would interrupt this thread."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

@@ -1,7 +1,7 @@
 """Network namespaces of this process: made, entered by one thread, removed; also those that a dead process left.
 
-Every name is `hs<pid>-<start>-<what>`, with the maker's start in hexadecimal ticks of the kernel: whoever finds one can
-tell whether its maker still lives, also where another process has the maker's number by now.
+Every name is `hs<pid>-<start>-<what>`, where `start` is when the maker started, in hexadecimal ticks of the kernel: so
+any process can tell whether the maker is still alive, even where its process id has been reused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def name_of(what: str) -> str:
 
 
 def _started(pid: int | str) -> str:
-    """When a process started, in hexadecimal ticks since the machine did; empty where there is none, or it is dead."""
+    """When a process started, in hexadecimal ticks since boot; empty where there is none, or it is dead."""
     try:
         fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
     except (OSError, UnicodeDecodeError):
@@ -50,10 +50,10 @@ def _started(pid: int | str) -> str:
 
 
 def tool(*words: str, batch: Sequence[str] = ()) -> str:
-    """Run `ip` or `tc`, with lines for its batch mode if there are any; answers what it printed.
+    """Run `ip` or `tc`, with lines for its batch mode if there are any; returns its output.
 
     Raises:
-        InputError: it failed; carries the first line of its complaint.
+        InputError: it failed; with the first line of its error message.
     """
     command = [*words, "-batch", "-"] if batch else list(words)
     try:
@@ -63,19 +63,19 @@ def tool(*words: str, batch: Sequence[str] = ()) -> str:
             capture_output=True,
             text=True,
             timeout=TOOL_S,
-            process_group=0,  # Ctrl-C is for us alone: a half-done change would be left
+            process_group=0,  # Ctrl-C reaches this process only: it must not interrupt a change half-way
         )
     except subprocess.TimeoutExpired:
         raise InputError(f"`{' '.join(words)}` did not end within {TOOL_S:g} s") from None
     if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if line.strip()), f"exit code {done.returncode}")
-        raise InputError(f"this machine cannot build a lab: `{' '.join(words)}` says: {said}")
+        reason = next((line for line in done.stderr.splitlines() if line.strip()), f"exit code {done.returncode}")
+        raise InputError(f"this machine cannot build a lab: `{' '.join(words)}` failed: {reason}")
     return done.stdout
 
 
 @contextmanager
 def inside(name: str) -> Iterator[None]:
-    """Let the calling thread be in a namespace: sockets it opens and processes it starts belong there for good.
+    """Put the calling thread into a namespace: sockets it opens and processes it starts belong to it permanently.
 
     Raises:
         InputError: there is no such namespace, or this user may not enter it.
@@ -107,15 +107,15 @@ def stale() -> list[str]:
     """Names of namespaces whose maker is dead."""
     if not FOLDER.is_dir():
         return []
-    found = [(entry.name, re.fullmatch(r"hs(\d+)-([0-9a-f]+)-\w+", entry.name)) for entry in FOLDER.iterdir()]
-    return sorted(name for name, made in found if made is not None and _started(made[1]) != made[2])
+    names = [(entry.name, re.fullmatch(r"hs(\d+)-([0-9a-f]+)-\w+", entry.name)) for entry in FOLDER.iterdir()]
+    return sorted(name for name, made in names if made is not None and _started(made[1]) != made[2])
 
 
 def remove(names: Iterable[str]) -> None:
-    """Remove namespaces with everything in them; a process that is still there is killed. Absent ones are fine.
+    """Remove namespaces with everything in them; a process that is still there is killed. Absent ones are ignored.
 
     Raises:
-        InputError: one or more could not be removed; the others are gone all the same.
+        InputError: one or more could not be removed; the others were.
     """
     failures: list[InputError] = []
     for name in names:
@@ -128,7 +128,7 @@ def remove(names: Iterable[str]) -> None:
                         os.kill(int(pid), signal.SIGKILL)
             tool("ip", "netns", "del", name)
         except InputError as error:
-            if (FOLDER / name).exists():  # else another process was quicker
+            if (FOLDER / name).exists():  # else another process has removed it
                 failures.append(error)
     if failures:
         raise failures[0]

@@ -1,4 +1,4 @@
-"""What a lab's links really do, measured over sockets, and what this machine can build. All traffic is bounded."""
+"""Measures a lab's links over sockets, and checks what this machine can build. All traffic is bounded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = 0.5  # of one transfer
 ALL_SECONDS = 30.0  # of all transfers of a lab together
 MOST_BYTES = 1 << 30  # of one transfer
 PINGS = 50
-PATIENCE_S = 30.0  # what one transfer may take at worst
+PATIENCE_S = 30.0  # limit of one transfer
 _CHUNK = 256 << 10
 
 Flow = tuple[int, int]  # from host, to host
@@ -35,9 +35,9 @@ class Measured:
     """One direction between two hosts, or all others to one (`source` None), in payload bytes/s.
 
     Attributes:
-        asked: what the links' rates leave for payload; None where they are not shaped.
-        rate: what went through.
-        round_trip: seconds of one byte there and back, median; None where all send.
+        asked: payload rate that the links' settings allow; None where they are not shaped.
+        rate: the measured rate.
+        round_trip: median seconds of one byte there and back; None where all send.
     """
 
     source: int | None
@@ -48,7 +48,7 @@ class Measured:
 
 
 class Ability(NamedTuple):
-    """One thing a lab needs or can use; `good` is None where its absence is no hindrance."""
+    """One thing a lab needs or can use; `good` is None where it is optional and absent."""
 
     what: str
     found: str
@@ -62,9 +62,9 @@ def links(built: Lab) -> Iterator[Measured]:
     for source in range(count):
         for target in range(count):
             if source != target:
-                asked = _payload(built.spec.rate_between(source, target))
+                limit = _payload(built.spec.rate_between(source, target))
                 rate = throughput(built, [(source, target)], seconds)
-                yield Measured(source, target, asked, rate, round_trip(built, source, target))
+                yield Measured(source, target, limit, rate, round_trip(built, source, target))
     for target in range(count if count > 2 else 0):
         rate = throughput(built, [(host, target) for host in range(count) if host != target], seconds)
         yield Measured(None, target, _payload(_incast(built, target)), rate, None)
@@ -176,7 +176,7 @@ def _payload(rate: float | None) -> float | None:
 
 
 def _incast(built: Lab, target: int) -> float | None:
-    """Bytes/s that can reach a host from all others; None where nothing limits them."""
+    """Payload bytes/s that can reach a host from all others; None where they are not limited."""
     own, rates = built.spec.rates[target], [r for h, r in enumerate(built.spec.rates) if h != target]
     shaped = [rate for rate in rates if rate is not None]
     others = sum(shaped) if len(shaped) == len(rates) else None
@@ -184,7 +184,7 @@ def _incast(built: Lab, target: int) -> float | None:
 
 
 def abilities() -> Iterator[Ability]:
-    """What this machine has for a lab; stops at what makes the rest pointless."""
+    """What this machine has for a lab; stops at the first missing requirement of all the rest."""
     for tool in ("ip", "tc"):
         path = shutil.which(tool)
         yield Ability(tool, path or "not installed (package iproute2)", path is not None)

@@ -8,12 +8,12 @@ from typing import Protocol
 LOOPBACK = "127.0.0.1"
 
 
-class Site(Protocol):
+class HostSetup(Protocol):
     """Hosts that ranks are started on.
 
     Attributes:
-        address: where ranks find the key-value store that they meet at.
-        listens: where the store listens; it must take the store's host to itself too.
+        address: of the run's key-value store, as ranks reach it.
+        listens: address that the store binds; it must also be reachable from the store's own host.
     """
 
     @property
@@ -23,16 +23,16 @@ class Site(Protocol):
     def listens(self) -> str: ...
 
     def inside(self, rank: int | None) -> AbstractContextManager[None]:
-        """Within it, sockets and processes of the calling thread belong to a rank's host; None: to the store's."""
+        """While entered, new sockets and processes of this thread belong to a rank's host; None: to the store's."""
         ...
 
     def environment(self, rank: int, parts: int) -> dict[str, str]:
-        """Variables that tell a rank its host, its neighbours there and its network interface."""
+        """Variables with a rank's host, its local rank and size there, and its network interface."""
         ...
 
 
 class ThisMachine:
-    """All ranks on one host, talking over the loopback interface only."""
+    """All ranks on one host, connected over the loopback interface only."""
 
     address = listens = LOOPBACK
 
@@ -46,7 +46,7 @@ class ThisMachine:
 
 
 def located(local_rank: int, local_size: int, host: int, interface: str) -> dict[str, str]:
-    """torchrun's variables for a place on a host, and the interface that gloo must use."""
+    """torchrun's variables of a rank's position on a host, and the interface that gloo must use."""
     return {
         "LOCAL_RANK": str(local_rank),
         "LOCAL_WORLD_SIZE": str(local_size),

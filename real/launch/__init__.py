@@ -1,10 +1,10 @@
-"""Starting ranks: on this machine, in a lab, or by Slurm; watching them, starting them again, leaving none behind."""
+"""Starts ranks on this machine, in a lab, or by Slurm; watches them, restarts them after failures, ends all of them."""
 
 from real.launch._child import ERROR_PREFIX
 from real.launch._execute import Asked, run_rank, torchrun_config
 from real.launch._launcher import launch
 from real.launch._slurm import SlurmJob, script
-from real.launch._timeline import traced
+from real.launch._timeline import measured_timeline
 
 __all__ = [
     "Asked",
@@ -14,5 +14,5 @@ __all__ = [
     "run_rank",
     "script",
     "torchrun_config",
-    "traced",
+    "measured_timeline",
 ]

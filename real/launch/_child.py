@@ -1,7 +1,7 @@
-"""One rank's process as its launcher sees it: its output, where it is, how it ended; and what is told to the others.
+"""One rank's process as its launcher sees it: its output, its activity, how it ended.
 
-A rank that a signal killed or stopped cannot speak, so its launcher leaves its last words in the store: the survivors
-name it and its phase within a moment, instead of after a timeout.
+A rank that a signal killed or stopped cannot leave last words in the store, so its launcher writes them: the surviving
+ranks name it and its phase within a moment, instead of after a timeout.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import NamedTuple
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from real.rank import place
-from real.rank.health import Words, read, write
+from real.rank.health import Words, leave_words, read_words
 
 ERROR_PREFIX = "haloscope: error: "
-"""Begins the one line that a failing rank leaves on stderr; the launcher raises it instead of passing it on."""
+"""Prefix of the one line that a failing rank writes to stderr; the launcher raises it instead of printing it."""
 
 
 class Exit(NamedTuple):
@@ -28,7 +28,7 @@ class Exit(NamedTuple):
     Attributes:
         code: its exit code; negative for a signal.
         at: when it was seen to have ended (`time.monotonic`).
-        line: the last it wrote, without the prefix of errors; empty when it wrote nothing.
+        line: the last line it wrote, without the prefix of errors; empty when it wrote nothing.
     """
 
     rank: int
@@ -42,8 +42,8 @@ class Child:
     """One rank's process; its output goes to a file.
 
     Attributes:
-        place: the file in which it says where it is.
-        ended_at: when it was seen to have ended by itself (`time.monotonic`); None before.
+        place: the file with its current activity (`real.rank.place`).
+        ended_at: when its end was noticed, if it ended by itself (`time.monotonic`); None before.
         stopped: whether a signal has stopped it.
     """
 
@@ -56,45 +56,45 @@ class Child:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended by itself, and not well."""
+        """Whether it ended by itself, with an error."""
         return self.ended_at is not None and self.process.returncode != 0
 
     @property
     def killed(self) -> bool:
-        """Whether a signal that was not ours ended it."""
+        """Whether a signal ended it that this launcher did not send."""
         return self.failed and self.process.returncode < 0
 
     def look(self, store: Store) -> None:
-        """Note whether it still runs, and tell the others when it cannot."""
+        """Check whether it still runs, and leave its last words for the other ranks where it cannot."""
         if self.ended_at is not None:
             return
         code = self.process.poll()
         if code is not None:
             self.ended_at = time.monotonic()
-            if code and (code < 0 or read(store, self.rank) is None):
-                write(store, Words(self.rank, "killed", self.fate(), at=time.time()))
+            if code and (code < 0 or read_words(store, self.rank) is None):
+                leave_words(store, Words(self.rank, "killed", self.fate(), at=time.time()))
         elif self.stopped != (now := _stopped(self.process.pid)):
             self.stopped = now
             if now:
-                write(store, Words(self.rank, "stopped", self.fate(), at=time.time()))
+                leave_words(store, Words(self.rank, "stopped", self.fate(), at=time.time()))
             else:
                 store.delete_key(f"last-words/{self.rank}")
 
     def fate(self) -> str:
-        """What became of it and where, after "rank 1"."""
-        where, code = place.read(self.place), self.process.returncode
+        """How it ended or stopped, and where; continues a sentence that begins with "rank 1"."""
+        where, code = place.read_activity(self.place), self.process.returncode
         if self.ended_at is None:
             return f"is stopped by a signal {where}" if self.stopped else f"had not ended {where}"
         return f"was killed by {_name(-code)} {where}" if code < 0 else f"ended with exit code {code} {where}"
 
     def last_line(self) -> str:
-        """What it wrote last, without the prefix of errors; empty when it wrote nothing."""
+        """The last line it wrote, without the prefix of errors; empty when it wrote nothing."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1].removeprefix(ERROR_PREFIX) if lines else ""
 
     def last_words(self, store: Store) -> str:
         """One sentence on a rank that ended because of another one."""
-        words = read(store, self.rank)
+        words = read_words(store, self.rank)
         if words is not None and words.state in ("lost", "failed"):
             return str(words)
         line = self.last_line()
@@ -115,7 +115,7 @@ def _name(number: int) -> str:
 
 
 def _stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process; False where the kernel does not tell."""
+    """Whether a signal has stopped a process; False where the kernel does not report it."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
     except OSError:

@@ -1,8 +1,8 @@
-"""Runs a job for real: the glue between `harness.running` and the ranks' processes.
+"""Runs a job for real: connects `harness.running` with the ranks' processes.
 
-`execute` is what the runner calls in the launching process: it starts one process per part and reads what they
-recorded. `run_rank` is what each of those processes does, also under torchrun. Ranks read their own part of the
-prepared graph from the cache; records travel as msgpack, which unlike JSON knows nan, and never as pickles.
+The runner calls `execute` in the launching process: it starts one process per part and reads their records.
+`run_rank` is what each of those processes runs, also under torchrun. Ranks read their own part of the
+prepared graph from the cache; records are sent as msgpack, which unlike JSON has nan, and never as pickles.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from harness.running import (
 from harness.running.results import RankEpoch, RankResult
 from harness.trampoline import Program
 from real import lab
-from real.lab import Site, ThisMachine
+from real.lab import HostSetup, ThisMachine
 from real.launch._launcher import RankFailed, launch
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
 from real.rank import connection, overhead, run
 
 
-class Outcome(msgspec.Struct):
-    """What rank 0 knows at the end: every rank's record, every rank's machine, and how they talked."""
+class LaunchOutcome(msgspec.Struct):
+    """What rank 0 has at the end: every rank's record, every rank's machine, the backend and the device."""
 
     ranks: list[RankResult]
     hosts: list[int]
@@ -55,7 +55,7 @@ class Outcome(msgspec.Struct):
     device: str
 
     def execution(self) -> Execution:
-        """As the runner takes it; bytes inside a machine and between machines are told apart."""
+        """As the runner takes it; bytes inside a machine and between machines are separate tiers."""
         inside = "loopback" if self.device == "cpu" else "inside host"
         tiers = [inside, "ethernet"] if len(set(self.hosts)) > 1 else [inside]
         tier_of = [[int(a != b) for b in self.hosts] for a in self.hosts]
@@ -63,15 +63,15 @@ class Outcome(msgspec.Struct):
 
 
 def check(config: RunConfig) -> None:
-    """Raise InputError for a device this machine lacks."""
+    """Raise InputError for a device that this machine does not have."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
     if is_lab(config.cluster):
-        lab.check(parse_lab(config.cluster), config.parts, config.device, config.backend)
+        lab.check_lab(parse_lab(config.cluster), config.parts, config.device, config.backend)
 
 
 def reads(config: RunConfig) -> dict[str, str]:
-    """Nothing: a lab is all in its name, and other clusters are those that the ranks are on."""
+    """Nothing: a lab is fully described by its name, and other clusters are those that the ranks run on."""
     return {}
 
 
@@ -79,17 +79,17 @@ def execute(job: Job) -> Execution:
     """Run every rank of the job in a process of its own on this machine.
 
     Raises:
-        InputError: what a rank found that the user can mend.
+        InputError: raised by a rank for bad input.
         Diverged: a rank met values that cannot be sent.
         RankFailed: a rank failed or died; the message names it.
     """
     job = started_anew(job)
     config = job.config
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
-        asked, answer, epochs = (Path(folder, name) for name in ("config.json", "outcome", "epochs"))
-        asked.write_bytes(msgspec.json.encode(asdict(config)))
+        config_file, outcome, epochs = (Path(folder, name) for name in ("config.json", "outcome", "epochs"))
+        config_file.write_bytes(msgspec.json.encode(asdict(config)))
         epochs.touch()
-        arguments = ["-m", "real", "--config", str(asked), "--result", str(answer), "--progress", str(epochs)]
+        arguments = ["-m", "real", "--config", str(config_file), "--result", str(outcome), "--progress", str(epochs)]
         more, relay = _pass_on(job.checkpoints, Path(folder))
         follow = _follow(epochs, job.progress)
 
@@ -108,12 +108,12 @@ def execute(job: Job) -> Execution:
             if failure.kind == Diverged.__name__:
                 raise Diverged(str(failure)) from None
             raise
-        execution = msgspec.msgpack.decode(answer.read_bytes(), type=Outcome).execution()
+        execution = msgspec.msgpack.decode(outcome.read_bytes(), type=LaunchOutcome).execution()
         return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
 
 
 class Asked(msgspec.Struct):
-    """What the launcher tells its ranks about checkpoints, in a file."""
+    """Settings of checkpoints that the launcher passes to its ranks in a file."""
 
     folder: str
     every: int
@@ -121,30 +121,32 @@ class Asked(msgspec.Struct):
     stop: str  # a file; once it is there, the run is to stop
 
     def options(self, stop: Callable[[], bool]) -> Checkpoints:
-        """For a rank that is also asked by `stop`."""
+        """For a rank that also stops when `stop()` is true."""
         file = Path(self.stop)
         return Checkpoints(Path(self.folder), self.every, keep=self.keep, stop=lambda: stop() or file.exists())
 
 
 def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Callable[[], None]]:
-    """Arguments that tell ranks about checkpoints, and what passes on a request to stop.
+    """Arguments of the ranks about checkpoints, and a function that passes on a request to stop.
 
-    It travels as a file, not as a signal: a rank that is still starting would not survive the signal.
+    The request is a file, not a signal: a rank that is still starting would not survive the signal.
     """
     if options is None:
         return [], lambda: None
-    stop, told = folder / "stop", folder / "checkpoints.json"
-    told.write_bytes(msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop))))
+    stop, settings = folder / "stop", folder / "checkpoints.json"
+    settings.write_bytes(
+        msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop)))
+    )
 
     def relay() -> None:
         if options.stop():
             stop.touch()
 
-    return ["--checkpoints", str(told)], relay
+    return ["--checkpoints", str(settings)], relay
 
 
 @contextmanager
-def _site(config: RunConfig) -> Iterator[Site]:
+def _site(config: RunConfig) -> Iterator[HostSetup]:
     """The hosts that the launcher's ranks run on: this machine, or the lab that the config names."""
     if not is_lab(config.cluster):
         yield ThisMachine()
@@ -164,8 +166,8 @@ def run_rank(
     config: RunConfig,
     progress: Callable[[RankEpoch], None] | None = None,
     checkpoints: Checkpoints | None = None,
-) -> tuple[Outcome, Prepared] | None:
-    """This process's rank of a run; rank 0 answers the outcome and the data it was computed on.
+) -> tuple[LaunchOutcome, Prepared] | None:
+    """Run this process's rank; rank 0 returns the outcome and the data it was computed on, other ranks None.
 
     Raises:
         InputError: the run has another number of ranks than parts, or whatever `make_job` and `connect` refuse.
@@ -177,29 +179,29 @@ def run_rank(
         timeout_s=config.timeout,
         startup_s=config.startup_timeout,
         prepare_s=config.prepare_timeout,
-    ) as link:
-        if link.size != config.parts:
+    ) as connected:
+        if connected.size != config.parts:
             raise InputError(
-                f"{config.parts} parts need {config.parts} ranks, but this run has {link.size}: "
+                f"{config.parts} parts need {config.parts} ranks, but this run has {connected.size}: "
                 f"use torchrun --nproc-per-node {config.parts}, or haloscope run --mode real"
             )
-        with link.host_by_host():
+        with connected.host_by_host():
             job, prepared = make_job(config, progress, checkpoints)
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
         alone = is_lab(config.cluster)  # its hosts share the cores of this machine
         neighbours = config.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
-        with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, link.rank) as spare:
-            found = run(
-                _gathered(program(replace(job, spare=spare)), link.host),
-                link,
+        with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
+            gathered = run(
+                _gathered(program(replace(job, spare=spare)), connected.host),
+                connected,
                 seed=config.seed,
                 deterministic=config.deterministic,
                 debug=debug,
             )
-    if found is None:
+    if gathered is None:
         return None
-    ranks, hosts = zip(*found, strict=True)
-    return Outcome(list(ranks), list(hosts), link.backend, str(link.device)), prepared
+    ranks, hosts = zip(*gathered, strict=True)
+    return LaunchOutcome(list(ranks), list(hosts), connected.backend, str(connected.device)), prepared
 
 
 @contextmanager
@@ -216,10 +218,10 @@ def _spare(config: RunConfig, rank: int) -> Iterator[SpareProcess | None]:
 
 
 def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfig:
-    """A config as `torchrun -m real` means it: real mode, and as many parts as ranks unless it says otherwise.
+    """A config as `torchrun -m real` interprets it: real mode, and by default as many parts as ranks.
 
     Raises:
-        InputError: it names a lab, which only our own launcher builds.
+        InputError: it names a lab, which only haloscope's own launcher builds.
     """
     if is_lab(config.cluster):
         raise InputError(f"--cluster {config.cluster}: haloscope run --mode real builds labs, torchrun does not")
@@ -227,7 +229,7 @@ def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfi
 
 
 def _gathered(inner: Program, host: int) -> Program:
-    """The program, and after it every rank's record with its machine at rank 0 (None elsewhere)."""
+    """The program, followed by a gather of every rank's record and machine at rank 0 (None elsewhere)."""
 
     async def gather(rank: Rank) -> list[tuple[RankResult, int]] | None:
         result = await inner(rank)
@@ -249,17 +251,17 @@ def _gathered(inner: Program, host: int) -> Program:
 
 def _follow(file: Path, progress: Callable[[RankEpoch], None] | None) -> Callable[[], None]:
     """A function that reports the epochs that were appended to a file since it was last called."""
-    seen = 0
+    consumed = 0
 
     def poll() -> None:
         nonlocal seen
         if progress is None:
             return
         with file.open("rb") as stream:
-            stream.seek(seen)
+            stream.seek(consumed)
             data = stream.read()
         whole = data[: data.rfind(b"\n") + 1]
-        seen += len(whole)
+        consumed += len(whole)
         for line in whole.splitlines():
             progress(msgspec.json.decode(line, type=RankEpoch))
 

@@ -1,8 +1,8 @@
-"""Starts the ranks of a run on this machine, watches them, and leaves none behind.
+"""Starts the ranks of a run on this machine, watches them, and ends all of them.
 
-Ranks talk over the loopback interface only, unless they are put on other hosts of this machine (`_site`). The
-key-value store that they meet at lives in the launcher, so that last words survive the rank that spoke them. What a
-rank does is `python -m real`, or any other command line.
+Ranks communicate over the loopback interface only, unless they are put on other hosts of this machine (`real.lab`). The
+run's key-value store is in the launcher's process, so that last words outlive the rank that left them. A rank runs
+`python -m real`, or any other command line.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import TextIO
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from harness.errors import HaloscopeError, InputError
-from harness.machine import VARIABLE as CORES_VARIABLE
+from harness.machine import CORES_VARIABLE as CORES_VARIABLE
 from harness.machine import core_count, usable_cores
-from real.lab import LOOPBACK, Site, ThisMachine
+from real.lab import LOOPBACK, HostSetup, ThisMachine
 from real.launch._child import ERROR_PREFIX, Child, Exit
 from real.rank import place
-from real.rank.health import LAUNCHER_VARIABLE, read
+from real.rank.health import LAUNCHER_VARIABLE, read_words
 
 GRACE_S = 5.0
 """How long the other ranks may go on once one has failed. With KILL_S, all are gone within ten seconds."""
 
 LAST_S = 60.0
-"""How long the last ranks may still run once others have ended well: nobody waits for them any more."""
+"""How long the last ranks may still run once others have ended without error."""
 
 KILL_S = 3.0
 """How long a rank may take to end after SIGTERM."""
@@ -45,7 +45,7 @@ class RankFailed(HaloscopeError):
 
     Attributes:
         rank: which one.
-        kind: the class name of its error; empty when it left no last words.
+        kind: the class name of its error; empty where it left no last words.
         exits: how every rank ended, in rank order; empty when the deadline of the whole run passed.
     """
 
@@ -55,7 +55,7 @@ class RankFailed(HaloscopeError):
 
 
 class _Echo:
-    """Passes on what rank 0 writes, line by line, except its error."""
+    """Prints what rank 0 writes, line by line, except its error."""
 
     def __init__(self, log: Path, out: TextIO) -> None:
         self.log, self.out = log, out
@@ -84,14 +84,14 @@ def launch(
     env: Mapping[str, str] | None = None,
     echo: TextIO | None = None,
     poll: Callable[[], None] = lambda: None,
-    site: Site | None = None,
+    site: HostSetup | None = None,
 ) -> None:
-    """Run `python ARGUMENTS` on `parts` ranks and wait until all have ended well.
+    """Run `python ARGUMENTS` on `parts` ranks and wait until all have ended without error.
 
     Args:
         threads: CPU threads per rank; 0 shares the cores of this machine among the ranks.
         deadline_s: seconds the whole run may take; None for no limit.
-        grace_s: seconds between a rank's failure and the end of the others.
+        grace_s: seconds that the other ranks may continue after one has failed.
         env: more environment variables for the ranks.
         echo: where rank 0's output lines go; stderr when None.
         poll: called about every 50 ms while the ranks run, and once after.
@@ -99,8 +99,8 @@ def launch(
 
     Raises:
         InputError: a rank ended with exit code 2.
-        RankFailed: a rank failed or was killed, or the deadline passed. The message names the rank and carries the
-            last line it wrote.
+        RankFailed: a rank failed or was killed, or the deadline passed. The message names the rank and has the last
+            line that it wrote.
     """
     site = site or ThisMachine()
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder, _host_store(site) as (store, port):
@@ -121,7 +121,7 @@ def launch(
 
 
 @contextmanager
-def _host_store(site: Site) -> Iterator[tuple[Store, int]]:
+def _host_store(site: HostSetup) -> Iterator[tuple[Store, int]]:
     """A key-value store that listens where the site says, and its port."""
     limit = timedelta(seconds=10)
     with site.inside(None):
@@ -139,7 +139,7 @@ def _spawn(
     threads: int,
     env: Mapping[str, str],
     folder: Path,
-    site: Site,
+    site: HostSetup,
 ) -> Child:
     threads = threads or max(1, core_count() // parts)
     log, where = folder / f"rank{rank}.log", folder / f"rank{rank}.place"
@@ -161,7 +161,7 @@ def _spawn(
     with site.inside(rank), _own_cores(rank, parts, threads), log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, *arguments],
-            stdin=subprocess.PIPE,  # never written to: it closes when this process goes, however it goes
+            stdin=subprocess.PIPE,  # never written to: it closes when this process ends, in whatever way
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, **variables, **env},
@@ -172,9 +172,9 @@ def _spawn(
 
 @contextmanager
 def _own_cores(rank: int, parts: int, threads: int) -> Iterator[None]:
-    """Processes started within keep to cores of their own, where this machine has enough for all ranks.
+    """Processes started within are pinned to cores of their own, where this machine has enough for all ranks.
 
-    A rank that wakes up on a core where another one computes waits for the scheduler's tick, milliseconds later.
+    A rank that wakes up on a core where another one computes would wait for the scheduler's tick, for milliseconds.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -193,9 +193,9 @@ def _own_cores(rank: int, parts: int, threads: int) -> Iterator[None]:
 def _supervise(
     children: list[Child], store: Store, grace_s: float, deadline_s: float | None, beat: Callable[[], None]
 ) -> None:
-    """Return once every rank has ended, or one has failed and the others have had their time.
+    """Return once every rank has ended, or one has failed and `grace_s` of the others is over.
 
-    A rank that is stopped gets no time: it would not use it.
+    A rank that is stopped gets no grace period: it could not use it.
     """
     begun = time.monotonic()
     while True:
@@ -227,25 +227,25 @@ def _first_failure(children: list[Child]) -> float | None:
 def _raise_failure(children: list[Child], store: Store) -> None:
     """Raise the error of the rank that failed first; return if none did.
 
-    A rank that was killed or stopped is to blame before one that says it failed, that before one that never ended,
-    and that before one that lost another.
+    The blame goes to a rank that was killed or stopped, if any; else to one that reports its own failure, then to one
+    that never ended, then to one that lost another.
     """
     if _first_failure(children) is None:
         return
     failed = sorted((c for c in children if c.failed), key=lambda c: c.ended_at or 0.0)
     exits = [child.exit() for child in children]
-    struck = [c for c in failed if c.killed] or [c for c in children if c.stopped]
-    if struck:
-        culprit = struck[0]
-        said = [f"rank {culprit.rank} {culprit.fate()}"]
+    signalled = [c for c in failed if c.killed] or [c for c in children if c.stopped]
+    if signalled:
+        culprit = signalled[0]
+        message = [f"rank {culprit.rank} {culprit.fate()}"]
         if line := culprit.last_line():
-            said.append(f"last line of rank {culprit.rank}: {line}")
-        said += [c.last_words(store) for c in children if c is not culprit and c.ended_at is not None]
-        raise RankFailed(culprit.rank, "; ".join(said), exits=exits)
-    words = [w for w in (read(store, c.rank) for c in failed) if w is not None]
-    spoken = min((w for w in words if w.state == "failed"), key=lambda w: w.at, default=None)
-    culprit = children[spoken.rank] if spoken is not None else failed[0]
-    line, kind = culprit.last_line() or culprit.fate(), spoken.kind if spoken is not None else ""
+            message.append(f"last line of rank {culprit.rank}: {line}")
+        message += [c.last_words(store) for c in children if c is not culprit and c.ended_at is not None]
+        raise RankFailed(culprit.rank, "; ".join(message), exits=exits)
+    words = [w for w in (read_words(store, c.rank) for c in failed) if w is not None]
+    first = min((w for w in words if w.state == "failed"), key=lambda w: w.at, default=None)
+    culprit = children[first.rank] if first is not None else failed[0]
+    line, kind = culprit.last_line() or culprit.fate(), first.kind if first is not None else ""
     if culprit.process.returncode == 2:
         raise InputError(line)
     lost = any(w.rank == culprit.rank and w.state == "lost" for w in words)
@@ -267,9 +267,9 @@ def _end(children: list[Child]) -> None:
         except subprocess.TimeoutExpired:
             child.process.kill()
     for child in children:
-        with suppress(subprocess.TimeoutExpired):  # not even SIGKILL ends what hangs in the kernel
+        with suppress(subprocess.TimeoutExpired):  # not even SIGKILL ends a process that hangs in the kernel
             child.process.wait(KILL_S)
-        with suppress(ProcessLookupError, PermissionError):  # what a rank had started itself, if it left any
+        with suppress(ProcessLookupError, PermissionError):  # processes that the rank itself had started
             os.killpg(child.process.pid, signal.SIGKILL)
         assert child.process.stdin is not None
         child.process.stdin.close()

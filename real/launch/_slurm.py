@@ -1,9 +1,9 @@
-"""The job script that runs `real` on a Slurm cluster: one torchrun per node, which meet at the first node.
+"""The job script that runs `real` on a Slurm cluster: one torchrun per node, with the rendezvous on the first node.
 
-Before the time limit, or when an operator asks, Slurm sends SIGUSR1 to the script, which passes it on to the ranks as
-SIGTERM: they leave a checkpoint after their epoch, and the job is queued again to go on from there. Slurm itself queues
-a job again that lost a node or was preempted; that one too goes on from its last checkpoint. A job that was cancelled
-(SIGTERM) is not queued again, and none is queued again for ever.
+Before the time limit, or on an operator's request, Slurm sends SIGUSR1 to the script, which passes it on to the ranks
+as SIGTERM: they write a checkpoint after their epoch, and the job is requeued to continue from there. Slurm itself
+requeues a job that lost a node or was preempted; that one too continues from its last checkpoint. A job that was
+cancelled (SIGTERM) is not requeued, and the number of requeues is limited.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTICE_S = 120
 """Seconds before the time limit at which the ranks are asked to stop."""
 
 MOST_REQUEUES = 50
-"""How often a job may be queued again: one that gets nowhere must not go on for ever."""
+"""How often a job may be requeued: a job that makes no progress must not run for ever."""
 
 _WORD = re.compile(r"[A-Za-z0-9_.,:+@/%-]+")
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
@@ -27,14 +27,14 @@ _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmJob:
-    """What is asked of Slurm, and what each rank runs.
+    """The resources requested from Slurm, and what each rank runs.
 
     Attributes:
         arguments: flags of `haloscope run`, one word each.
         nodes: number of nodes.
         gpus_per_node: GPUs and ranks of each node; 0 for ranks on CPUs.
         ranks_per_node: ranks of each node where it has no GPUs.
-        restarts: how often torchrun starts all ranks again in place after a failure.
+        restarts: how often torchrun restarts all ranks in place after a failure.
         time: Slurm's time limit, e.g. 02:00:00 or 1-12; empty for the partition's.
         partition, account: empty for the user's default.
         cpus_per_node: CPU cores of each node; 0 leaves it to Slurm.

@@ -1,7 +1,7 @@
-"""Starts the ranks again after one of them failed: each time anew, from the last complete checkpoint.
+"""Restarts the ranks after one of them failed: all of them, from the last complete checkpoint.
 
-Every attempt has its own key-value store and port, so nothing of the failed one is met again. What would fail the same
-way once more is not tried again: bad input, values that cannot be sent, ranks that disagree.
+Every attempt has its own key-value store and port, so nothing is left of the failed one. Errors that would occur again
+are not retried: bad input, values that cannot be sent, ranks that disagree.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from harness.running import Job, last_epochs
 from real.launch._launcher import RankFailed
 
 HOPELESS = ("Diverged", "InputError", "ProgramError")
-"""Class names of errors after which another attempt would end the same way."""
+"""Class names of errors that are not retried: another attempt would end the same way."""
 
 
 def supervise(attempt: Callable[[], None], job: Job) -> list[str]:
     """Call `attempt` until it returns, once more after each failure while `restarts` last.
 
-    Answers what became of the attempts that failed, one line each; each is also said on stderr when it happens.
+    Returns one line for each attempt that failed; each line is also printed on stderr when it happens.
 
     Raises:
-        RankFailed: of the last attempt, of one that is hopeless, or of one that was asked to stop meanwhile.
-        InputError: what a rank found that the user can mend.
+        RankFailed: of the last attempt, of one that is not retried, or of one that was asked to stop meanwhile.
+        InputError: raised by a rank for bad input.
     """
     options, failures = job.checkpoints, list[str]()
     while True:

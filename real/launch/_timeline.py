@@ -1,4 +1,4 @@
-"""Runs a config for real once more, to keep what every rank did when; see `real.rank.spans`."""
+"""Runs a config for real with tracing, to record what every rank did when; see `real.rank.spans`."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from harness.errors import InputError
 from harness.running import Progress, make_job
 from harness.running.trace import Trace
 from real.launch._execute import execute
-from real.rank.spans import VARIABLE, RankSpans
+from real.rank.spans import TRACE_VARIABLE, RankSpans
 
 
-def traced(config: RunConfig, progress: Progress | None = None) -> Trace:
-    """Run a config on this machine and answer what its ranks did; time begins with the first of them.
+def measured_timeline(config: RunConfig, progress: Progress | None = None) -> Trace:
+    """Run a config on this machine and return the spans of its ranks; time 0 is the start of the first span.
 
     Raises:
         InputError, HaloscopeError: as `harness.running.run`.
     """
     job, _ = make_job(config, progress)
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(TRACE_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="haloscope-trace-") as folder:
-        os.environ[VARIABLE] = folder
+        os.environ[TRACE_VARIABLE] = folder
         try:
             execute(job)
         finally:
             if before is None:
-                del os.environ[VARIABLE]
+                del os.environ[TRACE_VARIABLE]
             else:
-                os.environ[VARIABLE] = before
+                os.environ[TRACE_VARIABLE] = before
         return gathered(Path(folder))
 
 
 def gathered(folder: Path) -> Trace:
-    """The trace of all ranks that wrote into a folder. Raises InputError where one of them is not readable."""
+    """The trace of all ranks that wrote into a folder. Raises InputError where a file is not readable."""
     try:
         files = [msgspec.json.decode(path.read_bytes(), type=RankSpans) for path in sorted(folder.glob("*.json"))]
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"cannot read the ranks' spans in {folder}: {error}") from None
-    ranks = sorted(files, key=lambda found: found.rank)
-    begin = min((span.start_s for found in ranks for span in found.spans), default=0.0)
-    trace = Trace([found.host for found in ranks])
-    for found in ranks:
-        trace.spans += [replace(s, start_s=s.start_s - begin, end_s=s.end_s - begin) for s in found.spans]
+    ranks = sorted(files, key=lambda file: file.rank)
+    begin = min((span.start_s for rank in ranks for span in rank.spans), default=0.0)
+    trace = Trace([rank.host for rank in ranks])
+    for rank in ranks:
+        trace.spans += [replace(s, start_s=s.start_s - begin, end_s=s.end_s - begin) for s in rank.spans]
     return trace

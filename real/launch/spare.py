@@ -1,7 +1,7 @@
-"""A process beside the ranks that evaluates, so that they need not: it holds the whole graph and one model.
+"""A process beside the ranks that evaluates for them: it holds the whole graph and one model.
 
-Rank 0 sends it the parameters of an epoch over a pipe and goes on training; the counts come back when they come. The
-process takes what the ranks leave of the CPUs (it is nice), and it goes when rank 0 goes, because its pipe closes.
+Rank 0 sends it the parameters of an epoch over a pipe and continues training; the counts are returned asynchronously.
+The process runs at low priority (nice), and ends when rank 0 ends, because its pipe closes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness.running import make_job
 
 NICENESS = 10
 CLOSE_S = 3.0
-"""How long the process may take to end once nothing more is asked of it."""
+"""How long the process may take to end after the last request."""
 
 _FRAME = struct.Struct("<qq")  # epoch, bytes of parameters that follow
 
@@ -55,11 +55,11 @@ class SpareProcess:
 
     def __init__(self, config: RunConfig) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="haloscope-")
-        asked, self._log = Path(self._folder.name, "config.json"), Path(self._folder.name, "log")
-        asked.write_bytes(msgspec.json.encode(asdict(config)))
+        config_file, self._log = Path(self._folder.name, "config.json"), Path(self._folder.name, "log")
+        config_file.write_bytes(msgspec.json.encode(asdict(config)))
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "real.launch.spare", str(asked)],
+                [sys.executable, "-m", "real.launch.spare", str(config_file)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -79,7 +79,7 @@ class SpareProcess:
         self._outbox.put(_FRAME.pack(epoch, len(data)) + data)
 
     def counts(self, epoch: int, patience_s: float, deadline: float) -> list[list[float]] | None:
-        """What was asked for; see `harness.running.Spare`."""
+        """The counts of an epoch, None while they are not ready; see `harness.running.Spare`."""
         with self._news:
             self._news.wait_for(lambda: epoch in self._found or self._ended, patience_s)
             if epoch in self._found:
@@ -117,7 +117,7 @@ class SpareProcess:
                 pipe.flush()
             pipe.close()
         except OSError:
-            pass  # it has ended; whoever waits for an answer says so
+            pass  # the process has ended; `counts` raises the error
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -150,8 +150,8 @@ def _unpack(model: nn.Module, data: bytes) -> None:
         raise ValueError(f"{len(data)} bytes for a model of {at}")
 
 
-def _serve(config: RunConfig, asked: BinaryIO, answers: BinaryIO) -> None:
-    """Evaluate what comes in until the pipe closes."""
+def _serve(config: RunConfig, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Evaluate the parameters of each request until the pipe closes."""
     job, prepared = make_job(running.whole_graph(config))
     model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
 
@@ -161,20 +161,20 @@ def _serve(config: RunConfig, asked: BinaryIO, answers: BinaryIO) -> None:
         return running.Judge(part, job.method, state)
 
     judge = loopback.run(begin, 1)[0]
-    while head := asked.read(_FRAME.size):
+    while head := requests.read(_FRAME.size):
         epoch, size = _FRAME.unpack(head)
-        _unpack(model, asked.read(size))
+        _unpack(model, requests.read(size))
         counts = loopback.run(lambda rank: judge.judge(rank, model), 1)[0]
         answers.write(msgspec.json.encode(Answer(epoch, counts)) + b"\n")
         answers.flush()
 
 
-def _main(asked: str) -> None:
+def _main(config_file: str) -> None:
     os.nice(NICENESS)
     with suppress(AttributeError, OSError):  # rank 0 keeps to its own cores; this process need not
         os.sched_setaffinity(0, usable_cores())
     torch.set_num_threads(1)
-    config = from_mapping(msgspec.json.decode(Path(asked).read_bytes()))
+    config = from_mapping(msgspec.json.decode(Path(config_file).read_bytes()))
     try:
         _serve(config, sys.stdin.buffer, sys.stdout.buffer)
     except HaloscopeError as error:

@@ -1,4 +1,4 @@
-"""The files of a calibration: measured numbers as a device file and a cluster file, in the model's plain TOML."""
+"""The files of a calibration: measured numbers as a device file and a cluster file, in the model's TOML format."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
         "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order;",
         "# `started` is what a rank itself spends on an exchange behind compute). Ranks compute in between.",
-        *(_row(size, kind, line) for size, found in links.items() for kind, line in found.items()),
+        *(_row(size, kind, line) for size, by_kind in links.items() for kind, line in by_kind.items()),
         'name = "calibrated"',
         f"summary = {_quoted(_summary(about))}",
         "",
@@ -84,16 +84,16 @@ def cluster_toml(measured: dict[str, Any]) -> str:
     ]
     for kind in next(iter(links.values())):
         text += ["", f"[transport.measured.{kind}]"]
-        for size, found in links.items():
-            note = f"fits {len(found[kind].points)} sizes within {100 * found[kind].error:.0f} %"
-            text.append(f"{size} = {_with_unit(found[kind].alpha, 1e-6, 'us', note=note)}")
+        for size, by_kind in links.items():
+            note = f"fits {len(by_kind[kind].points)} sizes within {100 * by_kind[kind].error:.0f} %"
+            text.append(f"{size} = {_with_unit(by_kind[kind].alpha, 1e-6, 'us', note=note)}")
     note = "deviation of the logarithm of equal stretches of about 20 ms"
     text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
     return "\n".join(text) + "\n"
 
 
 def gpu_cluster_toml(measured: dict[str, Any]) -> str:
-    """The text of a cluster file of this host and its GPUs, joined by nothing but the bus that their copies take."""
+    """The text of a cluster file of this host and its GPUs, connected only by the bus that their copies take."""
     about, copies = measured["provenance"], measured["copies"]
     slower = min(copies["to_host"], copies["from_host"])
     there, back = copies["to_host"] / 1e9, copies["from_host"] / 1e9

@@ -1,6 +1,6 @@
-"""What only a GPU has: copies to and from its host, and what compute and such copies cost each other.
+"""Measurements of GPUs only: copies to and from the host, and how compute and such copies slow each other down.
 
-Answers plain numbers in base units. The operators themselves are timed by `_probes`.
+Results are plain numbers in base units. The operators themselves are timed by `_probes`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COPIED = 256 << 20
 """Bytes of one timed copy."""
 
 SMALL = 1024
-"""Bytes of one whose latency is timed."""
+"""Bytes of a copy whose latency is timed."""
 
 
 def host_copies(on: Bench) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""Times the operator classes that a cluster model knows, on this machine, with the operators that training runs.
+"""Times the operator classes of the cluster model on this machine, with the operators that training runs.
 
-Every probe answers plain numbers in base units (s, B/s, flop/s), under the keys of a device file. Bytes are counted as
+Every probe returns plain numbers in base units (s, B/s, flop/s), under the keys of a device file. Bytes are counted as
 the model counts them: what an operator reads and writes once. Links are not measured here. On a GPU an operator's time
-is the device's, between two events; what its launch takes of the host is a number of its own.
+is the device's, between two events; the host's time for its launch is a number of its own.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ AHEAD = 64 << 20
 """Elements, fp32, that a GPU copies four times while its host launches what is timed: about a millisecond."""
 
 COMMUNITY = 512
-"""Consecutive nodes that half of all edges stay inside, as in a part that was renumbered by clusters."""
+"""Size of a community of consecutive nodes; half of all edges are inside, as in a part renumbered by clusters."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where operators are timed, and about how long each of them.
+    """The device on which operators are timed, and about how long each of them.
 
     Attributes:
         rows: of the dense operand, whose memory is larger than the caches (a CPU's: small enough to be reused).
@@ -65,7 +65,7 @@ def bench(device: str, budget_s: float) -> Bench:
     return Bench(torch.device(device), budget_s, 16384 if cpu else 262_144, 384 if cpu else 8192)
 
 
-def measure(budget_s: float, device: str = "cpu") -> dict[str, float]:
+def measure_device(budget_s: float, device: str = "cpu") -> dict[str, float]:
     """Every number of a device file, by its key there; `budget_s` is about how long one operator is timed."""
     torch.manual_seed(0)
     on = bench(device, budget_s)
@@ -78,8 +78,8 @@ def measure(budget_s: float, device: str = "cpu") -> dict[str, float]:
 def jitter(budget_s: float) -> float:
     """Standard deviation of the logarithm of the time that equal stretches of compute take, about 20 ms each.
 
-    From the interquartile range, so that a single interruption does not decide. What one rank is late by, all others
-    wait for: a cluster model draws it (`[stragglers]`).
+    From the interquartile range, so that a single interruption has no influence. A cluster model draws delays of
+    ranks from it (`[stragglers]`), since all other ranks wait for a late one.
     """
     x, w = torch.randn(4096, WIDTH), torch.randn(WIDTH, WIDTH)
 
@@ -93,13 +93,13 @@ def jitter(budget_s: float) -> float:
     repeats = max(1, round(0.02 / max(stretch(4) / 4, 1e-6)))
     times = [stretch(repeats) for _ in range(max(12, round(budget_s / 0.02)))]
     low, high = np.quantile(np.log(times), (0.25, 0.75))
-    return float((high - low) / 1.349)  # of a normal distribution, the range between quartiles in deviations
+    return float((high - low) / 1.349)  # interquartile range of a normal distribution in standard deviations
 
 
 def timed(call: Callable[[], object], budget_s: float) -> float:
-    """Seconds of a call: the lower quartile of at least four calls in about `budget_s`, after one not counted.
+    """Seconds of a call: the lower quartile of at least four calls in about `budget_s`, after a warm-up call.
 
-    Not the median, because other work on the machine only ever makes a call slower.
+    Not the median, because other work on the machine only makes a call slower.
     """
     call()
     times: list[float] = []
@@ -114,7 +114,7 @@ def timed(call: Callable[[], object], budget_s: float) -> float:
 def timed_on_gpu(call: Callable[[], object], budget_s: float) -> float:
     """Seconds that a call keeps the current GPU busy: the lower quartile, as `timed`, between two events.
 
-    The GPU copies something first, so that the host is ahead with its launches, as it is in training.
+    The GPU copies something first, so that the host is ahead with its launches, as in training.
     """
     timed(call, 0.0)  # compiles, and fills the allocator
     ahead = torch.empty(2, AHEAD, device="cuda")
@@ -135,7 +135,7 @@ def timed_on_gpu(call: Callable[[], object], budget_s: float) -> float:
 
 
 def _gemm(on: Bench) -> dict[str, float]:
-    """Largest rate, the share of it in the three products of a linear layer's training, and bytes/s of a narrow one."""
+    """Largest rate, the share of it that a linear layer's three products reach, and bytes/s of a narrow product."""
     square, rows = on.randn(on.square, on.square), on.rows
     peak = 2 * on.square**3 / on.seconds(lambda: square @ square)
     x, w, g = on.randn(rows, WIDTH), on.randn(WIDTH, WIDTH), on.randn(rows, WIDTH)
@@ -171,7 +171,7 @@ def _streams(on: Bench) -> dict[str, float]:
 
 
 def _fresh(budget_s: float) -> dict[str, float]:
-    """Bytes/s at which the system hands out memory for tensors that the allocator does not keep (above 32 MiB)."""
+    """Bytes/s at which the system provides memory for tensors that the allocator does not cache (above 32 MiB)."""
     elements = 16 << 20
     kept = torch.empty(elements)
     again = timed(lambda: kept.fill_(1.0), budget_s)
@@ -180,22 +180,22 @@ def _fresh(budget_s: float) -> dict[str, float]:
 
 
 def _codec(on: Bench) -> dict[str, float]:
-    """Bytes/s of uncoded rows, mean time of coding and decoding."""
+    """Bytes/s of uncompressed rows, over the mean time of encoding and decoding."""
     x = on.randn(on.rows // 4 if on.device.type == "cpu" else on.rows, WIDTH)
-    found = {}
+    rates = {}
     for bits in ROW_BITS:
         codec = StochasticRows(bits)
         payload = codec.encode(x, 7)
         seconds = on.seconds(lambda c=codec: c.encode(x, 7))  # type: ignore[misc]
         seconds += on.seconds(lambda c=codec, p=payload: c.decode(p, WIDTH, torch.float32))  # type: ignore[misc]
-        found[f"codec.{bits}"] = 2 * x.numel() * 4 / seconds
-    return found
+        rates[f"codec.{bits}"] = 2 * x.numel() * 4 / seconds
+    return rates
 
 
 def _spmm(on: Bench, launch: float, bandwidth: float) -> dict[str, float]:
     """Seconds per stored entry and column, mean over a sparse and a dense graph and over A x and its gradient."""
     blocks = [_random_block(on.rows, degree).to(on.device) for degree in (10, 40)]
-    found = {}
+    costs_by_width = {}
     for width in WIDTHS:
         costs = []
         for block in blocks:
@@ -207,8 +207,8 @@ def _spmm(on: Bench, launch: float, bandwidth: float) -> dict[str, float]:
             written = 2 * on.rows * width * 4
             seconds = on.seconds(both) - 2 * launch - written / bandwidth
             costs.append(seconds / (2 * block.nnz * width))
-        found[f"spmm.{width}"] = max(statistics.fmean(costs), 1e-13)
-    return found
+        costs_by_width[f"spmm.{width}"] = max(statistics.fmean(costs), 1e-13)
+    return costs_by_width
 
 
 def _random_block(num_nodes: int, degree: int) -> Block:
@@ -235,9 +235,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _launch(device: torch.device) -> float:
-    """Host seconds per operator of a training step on tiny tensors, where nothing else counts: Python, autograd, Adam.
+    """Host seconds per operator of a training step on tiny tensors, which only Python, autograd and Adam determine.
 
-    A GPU works beside its host, and is done as soon as that is.
+    A GPU computes concurrently with its host, and ends at about the same time.
     """
     block, x = _random_block(COMMUNITY, 2).to(device), torch.randn(COMMUNITY, 4, device=device)
     layers = torch.nn.Linear(4, 4, device=device), torch.nn.Linear(4, 4, device=device)

@@ -1,6 +1,6 @@
-"""Measures this machine and writes it down as a cluster that `--mode sim` can use.
+"""Measures this machine and describes it as a cluster that `--mode sim` can use.
 
-Operators are timed by two ranks at once, so that cores and memory are shared as they will be in a run (`_probes`);
+Operators are timed by two ranks at once, so that cores and memory are shared as in a run (`_probes`);
 every collective among 2, 3 and 4 ranks over gloo, through the real driver, its own overhead included
 (`real.measure.link_probes`). The files are plain TOML in the model's format; the model itself is not needed here.
 """
@@ -28,11 +28,11 @@ from harness.machine import core_count
 from harness.rank import Rank
 from harness.running.results import write_atomically
 from real import lab
-from real.lab import Site, ThisMachine
+from real.lab import HostSetup, ThisMachine
 from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
-from real.measure._probes import bench, jitter, measure
+from real.measure._probes import bench, jitter, measure_device
 from real.measure.link_probes import Line, lines
 from real.rank import run
 from real.rank.connection import connect
@@ -51,10 +51,10 @@ def calibrate(
 ) -> dict[str, Any]:
     """Measure operators with two ranks of `threads` threads each, and collectives among every number in `ranks`.
 
-    `hosts`: a lab in which the collectives are measured instead, with as many ranks as it takes; without its shaping,
-    so that what the machine's software takes is not hidden behind a slow link.
+    `hosts`: a lab in which the collectives are measured instead, with as many ranks as it has; without its shaping,
+    so that the machine's software costs are not hidden behind a slow link.
 
-    Answers:
+    Returns:
         device: key of a device file -> number in base units (s, B/s, flop/s, B).
         jitter: `_probes.jitter` of ranks that compute at the same time.
         links: number of ranks -> kind of collective -> `Line`.
@@ -85,18 +85,18 @@ def calibrate(
 
 
 def calibrate_gpu(quick: bool = True) -> dict[str, Any]:
-    """Measure the operators of this host's first GPU, and its copies to and from host memory, which `gloo` stages by.
+    """Measure the operators of this host's first GPU, and its copies to and from host memory, as `gloo` uses them.
 
-    Answers:
+    Returns:
         device: as of `calibrate`.
         copies: `_gpu_probes.host_copies`.
         provenance: GPU, how many of them, versions, date, seconds it took.
     """
     begin, budget_s = time.perf_counter(), 0.05 if quick else 0.5
-    on, found = bench("cuda", budget_s), measure(budget_s, "cuda")
+    on, numbers = bench("cuda", budget_s), measure_device(budget_s, "cuda")
     about = torch.cuda.get_device_properties(0)
     return {
-        "device": found | {"memory": about.total_memory} | gpu_probes.overlap(on),
+        "device": numbers | {"memory": about.total_memory} | gpu_probes.overlap(on),
         "copies": gpu_probes.host_copies(on),
         "provenance": {
             "machine": about.name,
@@ -109,7 +109,7 @@ def calibrate_gpu(quick: bool = True) -> dict[str, Any]:
 
 
 def _versions(begin: float) -> dict[str, Any]:
-    """What every provenance says; `begin`: of the measurement, by the performance counter."""
+    """The entries common to every provenance; `begin`: start of the measurement, by the performance counter."""
     return {
         "python": platform.python_version(),
         "torch": version("torch"),
@@ -119,14 +119,14 @@ def _versions(begin: float) -> dict[str, Any]:
 
 
 def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = None) -> dict[int, dict[str, Line]]:
-    """Number of ranks -> kind of collective -> its line, on this machine or between unshaped hosts of a lab.
+    """Number of ranks -> kind of collective -> its fitted line, on this machine or between unshaped hosts of a lab.
 
     Raises:
         InputError: the lab cannot be built.
         RankFailed: a rank failed.
     """
 
-    def measured(size: int, site: Site) -> dict[str, Line]:
+    def measured(size: int, site: HostSetup) -> dict[str, Line]:
         budget = ["0.04" if quick else "0.5"]
         kind = dict[str, list[tuple[float, float, float]]]
         return lines(_ranks_say("real.measure.link_probes", size, 1, budget, site, kind))
@@ -137,12 +137,12 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
         return {size: measured(size, site) for size in ranks}
 
 
-def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: Site, kind: Any) -> Any:
-    """What rank 0 of `python -m MODULE FILE ARGUMENTS` wrote into the file."""
+def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
+    """The content that rank 0 of `python -m MODULE FILE ARGUMENTS` writes into the file."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
-        found = Path(folder, "found.json")
-        launch(["-m", module, str(found), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site)
-        return msgspec.json.decode(found.read_bytes(), type=kind)
+        result = Path(folder, "result.json")
+        launch(["-m", module, str(result), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site)
+        return msgspec.json.decode(result.read_bytes(), type=kind)
 
 
 def calibrate_to(
@@ -152,7 +152,7 @@ def calibrate_to(
     hosts: LabSpec | None = None,
     ranks: Sequence[int] = LINK_RANKS,
 ) -> Path:
-    """Measure and write `device.toml` and `cluster.toml` into `folder`; answers the path of the latter.
+    """Measure and write `device.toml` and `cluster.toml` into `folder`; returns the path of the latter.
 
     `threads` per rank; 0 shares the cores among two ranks.
 
@@ -168,7 +168,7 @@ def calibrate_to(
 
 
 def calibrate_gpu_to(folder: Path, quick: bool = True) -> Path:
-    """The same of this host's GPUs. Raises InputError: there is none, or the folder cannot be written."""
+    """The same for this host's GPUs. Raises InputError: there is none, or the folder cannot be written."""
     if not torch.cuda.is_available():
         raise InputError("--device cuda, but no GPU is visible here; without it, calibrate measures the CPU")
     _make(folder)
@@ -199,9 +199,9 @@ def _machine() -> str:
 
 
 async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
-    """Operators on all ranks at once; rank 0's figures count."""
+    """Time operators on all ranks at once; rank 0's results are used."""
     await rank.all_reduce(torch.zeros(1), label="begin together")
-    numbers = measure(0.02 if quick else 0.3)
+    numbers = measure_device(0.02 if quick else 0.3)
     numbers["jitter"] = jitter(1.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
     return numbers
@@ -209,9 +209,9 @@ async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
 
 def _main(result: str, depth: str) -> None:
     with connect() as connection:
-        found = run(lambda rank: _probe(rank, depth == "quick"), connection)
+        numbers = run(lambda rank: _probe(rank, depth == "quick"), connection)
     if connection.rank == 0:
-        Path(result).write_bytes(msgspec.json.encode(found))
+        Path(result).write_bytes(msgspec.json.encode(numbers))
 
 
 if __name__ == "__main__":

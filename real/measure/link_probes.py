@@ -1,8 +1,8 @@
-"""Times every collective between the ranks of a run, through the real driver, and fits what a message costs.
+"""Times every collective between the ranks of a run, through the real driver, and fits the cost of a message.
 
-Seconds of a collective = alpha + bytes x beta, where alpha holds all software of it (Python, the library, waking up)
-and beta what a byte that one rank sends takes while all ranks send. Between two collectives ranks compute, as in
-training: what they send is new, other data went through the caches, and nobody arrives quite when the others do.
+Seconds of a collective = alpha + bytes x beta, where alpha is all of its software (Python, the library, wake-ups)
+and beta the time of a byte that one rank sends while all ranks send. Between two collectives ranks compute, as in
+training: the data sent are new, other data have passed through the caches, and ranks do not arrive at the same moment.
 Operators are measured in `_probes`.
 """
 
@@ -29,19 +29,19 @@ SIZES = tuple(4**k for k in range(5, 12))
 """Bytes: 1 KiB to 4 MiB."""
 
 KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
-"""all_to_all sends so many bytes to every other rank; counted does when only the sender knows how many; all_reduce adds
-in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones; started is what a
-rank spends on starting an all-to-all and on waiting for one that is long done."""
+"""all_to_all sends that many bytes to every other rank; counted is the same where only the sender has the counts;
+all_reduce adds in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones;
+started is the time a rank itself spends on starting an all-to-all and on waiting for one that is already complete."""
 
 SWEPT = 4 << 20
 """Elements, fp32, that a rank computes on between two collectives."""
 
 HIDING = 6
-"""Sweeps that a started all-to-all is done behind: longer than the largest takes."""
+"""Passes of compute behind a started all-to-all: longer than the largest one takes."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One kind of collective among so many ranks.
+    """Fitted cost of one kind of collective among a number of ranks.
 
     Attributes:
         alpha: seconds without bytes.
@@ -56,7 +56,7 @@ class Line(msgspec.Struct, frozen=True):
     points: list[tuple[float, float, float]]
 
 
-def fit(points: list[tuple[float, float, float]]) -> Line:
+def fit_line(points: list[tuple[float, float, float]]) -> Line:
     """The line through points (bytes, seconds, spread): least squares of the relative error, neither cost negative."""
     nbytes, seconds, _ = np.asarray(points, np.float64).T
     design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
@@ -74,34 +74,34 @@ def sent(kind: str, nbytes: int, size: int) -> int:
     return 2 * nbytes * (size - 1) // size if kind in ("all_reduce", "ring") else nbytes
 
 
-def typical(times: torch.Tensor) -> float:
+def trimmed_mean(times: torch.Tensor) -> float:
     """Mean of all but the fastest and the slowest tenth.
 
-    Not the median: an exchange that has to wait for a core takes milliseconds, one that does not much less, and of the
-    exchanges of an epoch some do.
+    Not the median: an exchange that has to wait for a core takes milliseconds, others take much less, and an epoch has
+    some of both.
     """
     ordered, cut = times.sort().values, len(times) // 10
     return float(ordered[cut : len(times) - cut].mean())
 
 
 async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, float, float]]]:
-    """Every kind at every size, about `budget_s` each; answers the points by kind, as this rank saw them."""
+    """Time every kind at every size, about `budget_s` each; returns the points by kind, as this rank measured them."""
     await rank.all_reduce(torch.zeros(1), label="begin together")
     for _ in range(2):  # every collective of the first epoch is checked
         rank.clock.begin_epoch()
         await rank.all_reduce(torch.zeros(1), label="begin an epoch")
         rank.clock.end_epoch()
     rank.clock.begin_epoch()
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    points: dict[str, list[tuple[float, float, float]]] = {}
     work = torch.ones(SWEPT)
     for kind in KINDS:
         for nbytes in SIZES:
             times = torch.tensor(await _timed(rank, kind, nbytes, budget_s, work), dtype=torch.float64)
             times = await rank.all_reduce(times, label="times") / rank.size
             low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
-            found.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), typical(times), high - low))
+            points.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low))
     rank.clock.end_epoch()
-    return found
+    return points
 
 
 async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float, work: torch.Tensor) -> list[float]:
@@ -123,7 +123,7 @@ async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float, work: torc
 
 
 async def _started(rank: Rank, effect: Effect, work: torch.Tensor) -> float:
-    """Seconds that the rank itself spends on an effect that is over before it is waited for."""
+    """Seconds that the rank itself spends on an effect that is complete before it is waited for."""
     begin = time.perf_counter()
     handle = await rank.start(effect)
     spent = time.perf_counter() - begin
@@ -135,13 +135,13 @@ async def _started(rank: Rank, effect: Effect, work: torch.Tensor) -> float:
 
 
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
-    """What one repetition awaits, in turn, with new tensors each time; a pair answers, so that both ways count."""
+    """The effects of one repetition, in order, with new tensors each time; a pair sends back too, to time both ways."""
     elements = nbytes // 4
     if kind in ("all_to_all", "counted", "started"):
         counts = np.full(rank.size, elements)
         counts[rank.index] = 0
-        known = None if kind == "counted" else counts
-        return [lambda: rank.all_to_all([Rows(torch.ones(int(counts.sum())), counts, known)], label=kind)]
+        receive_counts = None if kind == "counted" else counts
+        return [lambda: rank.all_to_all([Rows(torch.ones(int(counts.sum())), counts, receive_counts)], label=kind)]
     if kind in ("all_reduce", "ring"):
         return [lambda: _reduce(rank, torch.ones(elements), kind)]
     if kind == "broadcast":
@@ -164,22 +164,22 @@ def _reduce(rank: Rank, tensor: torch.Tensor, kind: str) -> Effect:
         rank.deterministic = before
 
 
-def lines(found: dict[str, list[tuple[float, float, float]]]) -> dict[str, Line]:
+def lines(points_by_kind: dict[str, list[tuple[float, float, float]]]) -> dict[str, Line]:
     """The fitted lines by kind."""
-    return {kind: fit(points) for kind, points in found.items()}
+    return {kind: fit_line(points) for kind, points in points_by_kind.items()}
 
 
 def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:
     """Bytes/s that one process moves when two talk, and that all together move at most."""
-    rates = {ranks: 1 / found["all_to_all"].beta for ranks, found in by_ranks.items()}
+    rates = {ranks: 1 / by_kind["all_to_all"].beta for ranks, by_kind in by_ranks.items()}
     return rates[min(rates)], max(ranks * rate for ranks, rate in rates.items())
 
 
 def _main(result: str, budget: str) -> None:
     with connect() as connection:
-        found: Any = run(lambda rank: probe(rank, float(budget)), connection)
+        points: Any = run(lambda rank: probe(rank, float(budget)), connection)
     if connection.rank == 0:
-        Path(result).write_bytes(msgspec.json.encode(found))
+        Path(result).write_bytes(msgspec.json.encode(points))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One rank of a measured run: effects on torch.distributed, checked against the other ranks, timed by component.
 
-`run` is the door. Open rooms beside it: `connection` (the process group), `health` (last words), `place` (where a rank
-is), `spans` (what a rank did when).
+`run` is the entry point. Public modules beside it: `connection` (the process group), `health` (how ranks report why
+they ended), `place` (the current activity of a rank, for its launcher), `spans` (what a rank did when).
 """
 
 from real.rank._clocks import overhead

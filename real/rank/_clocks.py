@@ -1,8 +1,8 @@
 """Measures a rank's epoch and splits it into the components every driver reports.
 
 A clock is always in exactly one component, so the components sum to the epoch by construction: `compute` unless a
-span (codec, sample, swap) or a blocking exchange (halo, reduce) says otherwise. Clocks measure one rank and know
-nothing of the others: `wait` is 0 here, and time spent waiting for a slower rank shows as halo or reduce.
+span (codec, sample, swap) or a blocking exchange (halo, reduce) says otherwise. Clocks measure one rank
+without regard to the others: `wait` is 0 here, and time spent waiting for a slower rank is counted as halo or reduce.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from harness.rank import COMPONENTS, Clock
-from real.rank.place import Word
+from real.rank.place import Activity
 
 Stamp = TypeVar("Stamp")
 
@@ -48,17 +48,17 @@ class _Span(AbstractContextManager[None]):
 
 
 class _Clock(ABC, Generic[Stamp]):
-    """The bookkeeping common to both clocks; a subclass says what a stamp is and what lies between two.
+    """The bookkeeping common to both clocks; a subclass defines what a stamp is and the time between two of them.
 
     Attributes:
         epochs: epochs that were begun.
         ended: epochs that were ended.
-        word: where changes of component are told.
+        activity: where changes of component are recorded for the launcher.
         stamps, seconds: stamps taken in all ended epochs, and how long those were.
     """
 
     def __init__(self) -> None:
-        self.word = Word(None)
+        self.activity = Activity(None)
         self.stamps, self.seconds = 0, 0.0
         self.epochs = self.ended = 0
         self._running = self._paused = False
@@ -68,7 +68,7 @@ class _Clock(ABC, Generic[Stamp]):
         self._hidden_ns = 0
 
     def begin_epoch(self) -> None:
-        """Start booking."""
+        """Start measuring."""
         self.epochs += 1
         self._running, self._paused = True, False
         self._stack, self._stamps, self._hidden_ns = ["compute"], [], 0
@@ -76,7 +76,7 @@ class _Clock(ABC, Generic[Stamp]):
         self._stamp_now()
 
     def end_epoch(self) -> dict[str, float]:
-        """Seconds since `begin_epoch`: every component, their sum `epoch`, and `hidden`; pauses left out."""
+        """Seconds since `begin_epoch`: every component, their sum `epoch`, and `hidden`; pauses are not counted."""
         self._stamps.append(("", self._stamp()))
         self._settle()
         self._running = False
@@ -102,13 +102,13 @@ class _Clock(ABC, Generic[Stamp]):
         return _Span(self, kind)
 
     def pause(self, paused: bool) -> None:
-        """Book nothing until unpaused."""
+        """Stop counting time until unpaused."""
         self._settle()
         self._paused = paused
         self._stamp_now()
 
     def now(self) -> int:
-        """Nanoseconds of epoch time so far, all epochs together: it stands still between epochs and in pauses."""
+        """Nanoseconds of epoch time so far, over all epochs: it does not advance between epochs and in pauses."""
         return self._booked + (time.perf_counter_ns() - self._since if self._running and not self._paused else 0)
 
     def mark(self) -> Mark:
@@ -116,7 +116,7 @@ class _Clock(ABC, Generic[Stamp]):
         return Mark(self.now(), None)
 
     def overlapped(self, begin: Mark, done: int | None) -> None:
-        """Book as hidden what passed from `begin` to `done` (a `now`), or until this moment if it is not known."""
+        """Count as hidden the time from `begin` to `done` (a value of `now`), or to this moment if `done` is None."""
         self._hidden_ns += max(0, min(self.now() if done is None else done, self.now()) - begin.at)
 
     def _enter(self, kind: str) -> None:
@@ -124,12 +124,12 @@ class _Clock(ABC, Generic[Stamp]):
         self._stamp_now()
 
     def _leave(self) -> None:
-        if len(self._stack) > 1:  # an epoch that began inside a span has forgotten it
+        if len(self._stack) > 1:  # an epoch that began inside a span has reset the stack
             self._stack.pop()
         self._stamp_now()
 
     def _stamp_now(self) -> None:
-        self.word.component(self._stack[-1])
+        self.activity.component(self._stack[-1])
         if self._running:
             self._stamps.append(("" if self._paused else self._stack[-1], self._stamp()))
 
@@ -168,13 +168,13 @@ class HostClock(_Clock[int]):
     def peak_memory(self) -> int:
         """Peak resident bytes above what the process held when the clock was made (interpreter and libraries).
 
-        That is what a rank's data takes, as the other drivers count it. 0 where the kernel does not tell.
+        That is what a rank's data takes, as the other drivers count it. 0 where the kernel does not report it.
         """
         return max(0, _memory("VmHWM") - self._held)
 
 
 def _forget_peak() -> None:
-    """Start the kernel's high-water mark again from now: preparing the data is not part of the run."""
+    """Reset the kernel's high-water mark of memory: preparing the data is not part of the run."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -240,13 +240,13 @@ def make_clock(device: torch.device) -> HostClock | CudaClock:
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 
-def stamp_cost(device: torch.device, word: Word, spans: int = 1000) -> float:
-    """Seconds that one change of component costs on this device, measured: what the host spends, and tells `word`.
+def stamp_cost(device: torch.device, activity: Activity, spans: int = 1000) -> float:
+    """Measured seconds that one change of component costs on this device: host time, with the update of `activity`.
 
-    On a GPU an event is recorded for it, which keeps the host no longer; the stream passes it in the same time or less.
+    On a GPU it also records an event, which takes the host no longer, and the stream at most as long.
     """
     clock = make_clock(device)
-    clock.word = word
+    clock.activity = activity
     clock.begin_epoch()
     begin = time.perf_counter()
     for _ in range(spans):
@@ -258,13 +258,13 @@ def stamp_cost(device: torch.device, word: Word, spans: int = 1000) -> float:
 
 
 def overhead(clock: Clock, device: torch.device) -> dict[str, float]:
-    """What a clock itself has cost: stamps per epoch, their seconds per epoch, and these as a share of the epoch.
+    """Overhead of a clock itself: stamps per epoch, their seconds per epoch, and these as a share of the epoch.
 
-    Empty for a clock that measures nothing, or no epoch yet.
+    Empty for a clock that measures nothing, or has measured no epoch yet.
     """
     if not isinstance(clock, _Clock) or not clock.seconds:
         return {}
-    cost = stamp_cost(device, clock.word)
+    cost = stamp_cost(device, clock.activity)
     stamps = clock.stamps / clock.ended
     return {
         "clock_stamps": stamps,

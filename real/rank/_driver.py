@@ -1,7 +1,7 @@
 """The driver that measures: one rank of a run per process, its effects carried out on torch.distributed.
 
 `run` steps one rank program inside `connect`. A run of one rank touches no process group at all. Processes are
-started elsewhere (`real.launch`), and nothing is known here about graphs or methods.
+started elsewhere (`real.launch`); this module does not depend on graphs or methods.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from harness.trampoline import Finished, Program, Stepper
 from real.rank import spans as tracing
 from real.rank._agreement import Agreement
 from real.rank._clocks import CudaClock, HostClock, Mark
-from real.rank._exchanges import begin
-from real.rank._transport import Link, Pending, Silence
+from real.rank._exchanges import start_exchange
+from real.rank._transport import Endpoint, Pending, Silence
 from real.rank.connection import Connection
 from real.rank.health import raised_at, refuse_sigterm
 
@@ -29,7 +29,7 @@ from real.rank.health import raised_at, refuse_sigterm
 def run(
     program: Program, connection: Connection, *, seed: int = 0, deterministic: bool = True, debug: bool = False
 ) -> Any:
-    """Run this process's rank of `program`; answers its value. Call it inside `connect`.
+    """Run this process's rank of `program` and return its result. Call it inside `connect`.
 
     Args:
         seed, deterministic: see `Rank`.
@@ -51,14 +51,14 @@ def run(
         deterministic=deterministic,
         debug=debug,
     )
-    connection.word.follow(rank)
-    clock.word = connection.word
+    connection.activity.follow(rank)
+    clock.activity = connection.activity
     network = _Alone() if connection.size == 1 else _Network(rank, clock, connection)
     stepper = Stepper(rank, program)
     tracing.watch(clock, stepper)
     try:
         value = _drive(stepper, clock, network)
-        connection.word.before("goodbye")
+        connection.activity.before("shutdown")
         tracing.leave(clock, connection.host)
         return value
     except Silence as silence:
@@ -74,24 +74,24 @@ def run(
 
 
 def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
-    """Step a program to its end, doing what its effects ask and booking their time under their components."""
-    answer = None
+    """Step a program to its end: carry out its effects, and count their time under their components."""
+    result = None
     while True:
-        effect = stepper.step(answer)
+        effect = stepper.step(result)
         if isinstance(effect, Finished):
             network.finish()
             return effect.value
         component = _component(effect)
         network.enter()
         with clock.blocked(component):
-            clock.word.effect(effect, component)
-            answer = _answer(effect, stepper.rank.device, clock, network)
+            clock.activity.effect(effect, component)
+            result = _perform(effect, stepper.rank.device, clock, network)
 
 
-def _answer(effect: Effect, device: torch.device, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
+def _perform(effect: Effect, device: torch.device, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
     if isinstance(effect, Wait):
         started: _Started = effect.handle.driver_state
-        effect.handle.driver_state = None  # a method may keep its handle; the buffers go with the answer
+        effect.handle.driver_state = None  # a method may keep its handle; the buffers must be freed with the result
         clock.overlapped(started.mark, started.pending.completed())
         return started.pending.result()
     wire = effect.effect if isinstance(effect, Start) else effect
@@ -105,7 +105,7 @@ def _answer(effect: Effect, device: torch.device, clock: HostClock | CudaClock, 
 
 
 def _copy(effect: HostCopy, device: torch.device) -> Pending:
-    """Between device and host; on a CPU rank the tensor itself."""
+    """Copy between device and host; on a CPU rank the tensor itself."""
     tensor = effect.tensor
     if device.type == "cpu":
         return Pending(lambda: tensor)
@@ -133,16 +133,16 @@ class _Network:
     def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
         self.words = connection.words
         self.words.withdraw()
-        self.link = Link(connection, clock)
-        self.agreement = Agreement(self.link, rank)
+        self.endpoint = Endpoint(connection, clock)
+        self.agreement = Agreement(self.endpoint, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
 
     def enter(self) -> None:
-        """The program has come to another effect, or its end."""
+        """The program has reached its next effect, or its end."""
         self.agreement.enter()
 
     def begin(self, effect: Effect, started: bool) -> Pending:
-        """Start an exchange, once the ranks are known to agree on it. `started`: the program goes on meanwhile."""
+        """Start an exchange, after checking that the ranks agree on it. `started`: the program continues meanwhile."""
         if isinstance(effect, Send):
             return self.agreement.send(effect)
         if isinstance(effect, Recv):
@@ -150,13 +150,13 @@ class _Network:
         self.unfinished.advance()
         if isinstance(effect, AllToAll | AllReduce | Broadcast):
             self.agreement.collective(effect)
-        pending = begin(self.link, effect)
+        pending = start_exchange(self.endpoint, effect)
         if isinstance(effect, AllReduce):
             self.unfinished = pending
         return pending
 
     def finish(self) -> None:
-        """The program has returned: see that it has on all ranks."""
+        """The program has returned: check that it has on all ranks."""
         self.enter()
         self.unfinished.advance()
         self.words.leave("returned", "")
@@ -164,32 +164,32 @@ class _Network:
 
 
 class _Alone:
-    """A run of one rank: nothing travels, and nothing can disagree."""
+    """A run of one rank: nothing is sent, and no rank can disagree."""
 
     def __init__(self) -> None:
         self.rendezvous = Rendezvous(1)
 
     def enter(self) -> None:
-        """There is nobody to wait for."""
+        """Nothing to do: there is no other rank."""
 
     def begin(self, effect: Effect, started: bool) -> Pending:
-        """Answer from what the one rank itself brings."""
-        answers = self.rendezvous.post(0, effect).answers
-        if answers is None:
+        """The result of an effect from this rank's own arguments."""
+        results = self.rendezvous.post(0, effect).answers
+        if results is None:
             raise ProgramError(f"rank 0 of 1 waits for another rank in {effect}")
-        return Pending(lambda: answers[0])
+        return Pending(lambda: results[0])
 
     def finish(self) -> None:
-        """Nobody to wait for."""
+        """Nothing to do: there is no other rank to wait for."""
 
 
 def _in_words(effect: Effect | None) -> str:
-    """An effect as a message names it: of a wait, what is waited for."""
+    """An effect as error messages name it: for a wait, the effect that is waited for."""
     return f"the wait for {effect.handle.effect}" if isinstance(effect, Wait) else str(effect)
 
 
 def _component(effect: Effect) -> str:
-    """The component of an epoch in which an effect's blocking time is booked."""
+    """The component of an epoch to which an effect's blocking time is counted."""
     wire = effect.effect if isinstance(effect, Start) else effect
     wire = wire.handle.effect if isinstance(wire, Wait) else wire
     if isinstance(wire, HostCopy):

@@ -1,8 +1,8 @@
-"""Turns communication effects into byte exchanges on a link, and the bytes back into their answers.
+"""Turns communication effects into byte exchanges of an endpoint, and the bytes back into the effects' results.
 
 An all-to-all of any number of parts is one uneven all-to-all of bytes: a single part travels in the tensor's own
 memory; several parts are laid out peer by peer, part by part, and cut apart by the receiver. The bytes per peer are
-held against what the effect says it sends. Nothing here checks that the ranks agree.
+compared with what the effect declares. Nothing here checks that the ranks agree.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from torch import Tensor
 from harness.effects import COUNT_BYTES, AllReduce, AllToAll, Broadcast, Effect, Received, Recv, Send, chunk_sizes
 from harness.errors import ProgramError
 from harness.rendezvous import add_in_rank_order
-from real.rank._transport import Link, Pending, flat_bytes, from_bytes
+from real.rank._transport import Endpoint, Pending, flat_bytes, from_bytes
 
 
 class _RankOrderSum:
-    """A deterministic all-reduce in flight: its chunks travel first, and their sums once they are added.
+    """A deterministic all-reduce in flight: its chunks are sent first, then their sums.
 
-    `advance()` must happen before the rank enters another collective, on all ranks alike; `finish()` does it if
-    nothing did before. So the two halves stay neighbours in every rank's order of collectives, whoever waits when.
+    `advance()` must be called before the rank enters another collective, on all ranks alike; `finish()` calls it if
+    that has not happened. So the two halves are adjacent in every rank's order of collectives, whenever a rank waits.
     """
 
-    def __init__(self, link: Link, effect: AllReduce) -> None:
-        self.link, self.tensor = link, effect.tensor
+    def __init__(self, endpoint: Endpoint, effect: AllReduce) -> None:
+        self.endpoint, self.tensor = endpoint, effect.tensor
         width = effect.tensor.element_size()
-        chunks = chunk_sizes(effect.tensor.numel(), link.size)
-        self.chunk = int(chunks[link.rank])
-        self.own = np.full(link.size, self.chunk * width, np.int64)  # bytes of this rank's chunk, once per rank
+        chunks = chunk_sizes(effect.tensor.numel(), endpoint.size)
+        self.chunk = int(chunks[endpoint.rank])
+        self.own = np.full(endpoint.size, self.chunk * width, np.int64)  # bytes of this rank's chunk, once per rank
         self.all = chunks * width  # bytes of every rank's chunk
-        _check_booked(effect, link, self.all + self.own)
-        self.first = link.all_to_all(flat_bytes(effect.tensor), self.all, self.own)
+        _check_booked(effect, endpoint, self.all + self.own)
+        self.first = endpoint.all_to_all(flat_bytes(effect.tensor), self.all, self.own)
         self.second: Pending | None = None
         self.watched = False
 
     def advance(self) -> None:
-        """Add the chunks, once they are here, and send their sum on its way."""
+        """Add the chunks once they have arrived, and start to send their sum."""
         if self.second is None:
-            rows = from_bytes(self.first.result(), self.tensor.dtype, (self.link.size, self.chunk))
+            rows = from_bytes(self.first.result(), self.tensor.dtype, (self.endpoint.size, self.chunk))
             total = flat_bytes(add_in_rank_order(list(rows)))
-            self.second = self.link.all_to_all(total.repeat(self.link.size), self.own, self.all)
+            self.second = self.endpoint.all_to_all(total.repeat(self.endpoint.size), self.own, self.all)
             if self.watched:
                 self.second.watch()
 
     def watch(self) -> None:
-        """Note when the halves complete."""
+        """Record when the halves complete."""
         self.watched = True
         self.first.watch()
 
@@ -61,39 +61,42 @@ class _RankOrderSum:
         return (self.second or self.first).completed()
 
 
-def begin(link: Link, effect: Effect) -> Pending:
-    """Start the exchange of one effect; its `result()` is the effect's answer.
+def start_exchange(endpoint: Endpoint, effect: Effect) -> Pending:
+    """Start the exchange of one effect; its `result()` is the effect's result.
 
     Raises:
-        ProgramError: the effect is no exchange, or books other bytes than it sends.
+        ProgramError: the effect is not an exchange, or declares other bytes than it sends.
         Silence: the process group is broken.
     """
     if isinstance(effect, AllToAll):
-        return _all_to_all(link, effect)
+        return _all_to_all(endpoint, effect)
     if isinstance(effect, AllReduce):
-        return _all_reduce(link, effect)
+        return _all_reduce(endpoint, effect)
     if isinstance(effect, Broadcast):
-        return _broadcast(link, effect)
+        return _broadcast(endpoint, effect)
     if isinstance(effect, Send | Recv):
-        return _pair(link, effect)
-    raise ProgramError(f"rank {link.rank}: {effect} cannot be started or exchanged")
+        return _pair(endpoint, effect)
+    raise ProgramError(f"rank {endpoint.rank}: {effect} cannot be started or exchanged")
 
 
-def _all_to_all(link: Link, effect: AllToAll) -> Pending:
+def _all_to_all(endpoint: Endpoint, effect: AllToAll) -> Pending:
     parts = effect.parts
     widths = [part.row_bytes for part in parts]
-    counts = _receive_counts(link, effect)
+    counts = _receive_counts(endpoint, effect)
     sent = [part.send * width for part, width in zip(parts, widths, strict=True)]
     received = [count * width for count, width in zip(counts, widths, strict=True)]
     unknown = sum(part.recv is None for part in parts)
-    total_sent, total_received = sum(sent, np.zeros(link.size, np.int64)), sum(received, np.zeros(link.size, np.int64))
-    _check_booked(effect, link, total_sent + COUNT_BYTES * unknown)
+    total_sent, total_received = (
+        sum(sent, np.zeros(endpoint.size, np.int64)),
+        sum(received, np.zeros(endpoint.size, np.int64)),
+    )
+    _check_booked(effect, endpoint, total_sent + COUNT_BYTES * unknown)
     if len(parts) == 1:
         buffer = flat_bytes(parts[0].tensor)
     else:
         pieces = [flat_bytes(p.tensor).split(s.tolist()) for p, s in zip(parts, sent, strict=True)]
-        buffer = torch.cat([piece[peer] for peer in range(link.size) for piece in pieces])
-    pending = link.all_to_all(buffer, total_sent, total_received)
+        buffer = torch.cat([piece[peer] for peer in range(endpoint.size) for piece in pieces])
+    pending = endpoint.all_to_all(buffer, total_sent, total_received)
     return pending.then(lambda data: _unpack(effect, counts, received, data))
 
 
@@ -113,52 +116,53 @@ def _unpack(effect: AllToAll, counts: list[np.ndarray], received: list[np.ndarra
     return Received(tensors, tuple(counts))
 
 
-def _receive_counts(link: Link, effect: AllToAll) -> list[np.ndarray]:
-    """Rows from every rank, per part; what only the sender knows travels first, 8 bytes per pair and part."""
+def _receive_counts(endpoint: Endpoint, effect: AllToAll) -> list[np.ndarray]:
+    """Rows from every rank, per part; counts that only the sender has are sent first, 8 bytes per pair and part."""
     unknown = [k for k, part in enumerate(effect.parts) if part.recv is None]
     counts = [np.asarray(part.recv if part.recv is not None else part.send, np.int64) for part in effect.parts]
     if unknown:
         mine = np.stack([effect.parts[k].send for k in unknown], axis=1).astype(np.int64)
-        theirs = link.exchange_counts(torch.from_numpy(mine)).numpy()
+        theirs = endpoint.exchange_counts(torch.from_numpy(mine)).numpy()
         for column, k in enumerate(unknown):
             counts[k] = np.ascontiguousarray(theirs[:, column])
     return counts
 
 
-def _all_reduce(link: Link, effect: AllReduce) -> Pending:
+def _all_reduce(endpoint: Endpoint, effect: AllReduce) -> Pending:
     if effect.tensor.numel() == 0:
         return Pending(effect.tensor.detach().clone)
     if not effect.deterministic:
-        return link.all_reduce(effect.tensor)
-    total = _RankOrderSum(link, effect)
+        return endpoint.all_reduce(effect.tensor)
+    total = _RankOrderSum(endpoint, effect)
     return Pending(total.finish, advance=total.advance, watch=total.watch, completed=total.completed)
 
 
-def _broadcast(link: Link, effect: Broadcast) -> Pending:
+def _broadcast(endpoint: Endpoint, effect: Broadcast) -> Pending:
     tensor = effect.tensor
     if tensor.numel() == 0:
         return Pending(tensor.detach().clone)
-    pending = link.broadcast(flat_bytes(tensor), effect.root)
+    pending = endpoint.broadcast(flat_bytes(tensor), effect.root)
     return pending.then(lambda data: from_bytes(data, tensor.dtype, tuple(tensor.shape)))
 
 
-def _pair(link: Link, effect: Send | Recv) -> Pending:
+def _pair(endpoint: Endpoint, effect: Send | Recv) -> Pending:
     if isinstance(effect, Send):
-        return link.send(flat_bytes(effect.tensor), effect.to) if effect.tensor.numel() else Pending(lambda: None)
+        return endpoint.send(flat_bytes(effect.tensor), effect.to) if effect.tensor.numel() else Pending(lambda: None)
     like = effect.like
     if like.numel() == 0:
         return Pending(lambda: torch.empty_like(like))
-    pending = link.recv(like.numel() * like.element_size(), effect.source)
-    return pending.then(lambda data: from_bytes(data.to(link.device), like.dtype, tuple(like.shape)))
+    pending = endpoint.recv(like.numel() * like.element_size(), effect.source)
+    return pending.then(lambda data: from_bytes(data.to(endpoint.device), like.dtype, tuple(like.shape)))
 
 
-def _check_booked(effect: Effect, link: Link, sent: np.ndarray) -> None:
-    """Raise ProgramError unless the bytes per peer are those the effect says it sends."""
-    booked = effect.sent(link.rank, link.size)
+def _check_booked(effect: Effect, endpoint: Endpoint, sent: np.ndarray) -> None:
+    """Raise ProgramError unless the bytes per peer are those that the effect declares."""
+    booked = effect.sent(endpoint.rank, endpoint.size)
     differs = booked != sent
-    differs[link.rank] = False
+    differs[endpoint.rank] = False
     if differs.any():
         peer = int(np.flatnonzero(differs)[0])
         raise ProgramError(
-            f"rank {link.rank} sends {int(sent[peer])} bytes to rank {peer} but books {int(booked[peer])} in {effect}"
+            f"rank {endpoint.rank} sends {int(sent[peer])} bytes to rank {peer} "
+            f"but books {int(booked[peer])} in {effect}"
         )

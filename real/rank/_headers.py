@@ -1,4 +1,4 @@
-"""What a rank shows the others before an exchange: a header of fixed size that says what it is about to do."""
+"""What a rank sends the others before an exchange: a header of fixed size that states what it is about to do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ IN_EFFECT, RETURNED = 0, 1
 
 
 class Header(NamedTuple):
-    """What one rank is about to do."""
+    """The effect that one rank is about to begin, or that it has returned."""
 
     state: int
     what: bytes  # hash of kind and tag
     shape: bytes  # hash of the shape signature
     path: bytes  # hash of all collectives of this rank so far
-    length: int  # how many of them came since the last check
-    balance: int  # what they sent less what they were to receive; see `_journal`
+    length: int  # how many of them since the last check
+    balance: int  # rows sent minus rows expected; see `_journal`
     text: str
     signature: str
 
@@ -37,7 +37,7 @@ class Header(NamedTuple):
 
     def pack(self) -> Tensor:
         """As uint8 [HEADER_BYTES] on the host."""
-        texts = (fit(self.text, 288), fit(self.signature, 192))
+        texts = (shortened(self.text, 288), shortened(self.signature, 192))
         return torch.frombuffer(bytearray(_LAYOUT.pack(*self[:6], *texts)), dtype=torch.uint8)
 
     @classmethod
@@ -75,8 +75,8 @@ def digest(*parts: bytes) -> bytes:
     return hashlib.blake2b(b"\0".join(parts), digest_size=8).digest()
 
 
-def fit(text: str, size: int) -> bytes:
-    """At most `size` bytes; of a longer text the middle goes, since the label is in front and the line at the end."""
+def shortened(text: str, size: int) -> bytes:
+    """At most `size` bytes; a longer text loses its middle, as the label is in front and the line at the end."""
     data = text.encode()
     if len(data) <= size:
         return data

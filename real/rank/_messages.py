@@ -1,8 +1,8 @@
-"""What every pair of ranks sent and received in messages: the one must be the other, in the same order.
+"""Checks the messages between every pair of ranks: what one sends, the other must receive, in the same order.
 
 Both ends keep a rolling hash of kind, tag and shape of every message of a pair. The first message of a pair in each
-epoch goes behind a note: its own header, and the sender's hash of all that went before. So a slip is found with the
-first message of the next epoch, or when the programs return, whichever way collectives and messages are interleaved.
+epoch is preceded by a note: its own header, and the sender's hash of all earlier messages. So an error is found with
+the first message of the next epoch, or when the programs return, however collectives and messages are interleaved.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from harness.effects import Effect
 from harness.errors import ProgramError
-from real.rank._headers import HEADER_BYTES, Header, agree, digest, fit
+from real.rank._headers import HEADER_BYTES, Header, agree, digest, shortened
 
 _TRAIL_BYTES = 512
 NOTE_BYTES = HEADER_BYTES + _TRAIL_BYTES
 
 
 class Note(NamedTuple):
-    """A message's header, with the hash of those before it, and what these were, in words, since the last note."""
+    """A message's header, the hash of those before it, and a text that lists those since the last note."""
 
     header: Header
     trail: str
@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
 
 class Way:
-    """One direction between two ranks, as one end has seen it.
+    """One direction between two ranks, as recorded at one end.
 
     Attributes:
         path: rolling hash of all its messages.
@@ -53,11 +53,11 @@ class Way:
 
     @property
     def trail(self) -> str:
-        """The messages since the last note, in words."""
+        """The messages since the last note, as text."""
         return "; ".join(self._since) or "nothing"
 
     def add(self, effect: Effect, always: bool) -> Note | None:
-        """Note a message that is about to go; answers the note that goes before it, where one is due."""
+        """Add a message that is about to be sent; returns the note to send before it, or None where none is due."""
         header, note = Header.of(effect, self.path, len(self._since)), None
         if always or effect.tag.epoch != self._epoch:
             note = Note(header, self.trail)
@@ -80,12 +80,12 @@ class Ways:
         return cls(defaultdict(Way), defaultdict(Way))
 
     def sent_table(self, size: int) -> Tensor:
-        """Hash and words of what went to every rank, int64 [size, k], as `complaint` of that rank reads them."""
+        """Hash and text of the messages to every rank, int64 [size, k], as `complaint` of that rank reads them."""
         rows = [_row(self.sent.get(peer, Way())) for peer in range(size)]
         return torch.from_numpy(np.stack(rows))
 
     def complaint(self, rank: int, table: Tensor) -> str:
-        """What is wrong with the rows for this rank out of all ranks' `sent_table`; empty where nothing is."""
+        """What is wrong with the rows for this rank in all ranks' `sent_table`; empty where nothing is."""
         for peer, row in enumerate(table):
             mine, theirs = self.received.get(peer, Way()), row.numpy()
             if theirs[:1].tobytes() != mine.path:
@@ -94,12 +94,12 @@ class Ways:
 
 
 def differ(source: int, sent: str, rank: int, received: str) -> str:
-    """The words for messages that were received as others than were sent."""
+    """The error message for messages that were received as others than were sent."""
     return f"messages differ: rank {source} sent rank {rank} {sent}, but rank {rank} received {received}"
 
 
 def compare(source: int, theirs: Note, rank: int, mine: Note) -> None:
-    """Raise ProgramError unless two notes are of the same message, and those before it were the same ones."""
+    """Raise ProgramError unless two notes are of the same message, and the messages before it were the same."""
     if theirs.header.path != mine.header.path:
         raise ProgramError(differ(source, theirs.trail, rank, mine.trail))
     agree(source, theirs.header, rank, mine.header)
@@ -110,7 +110,7 @@ def _row(way: Way) -> np.ndarray:
 
 
 def _packed(text: str) -> Tensor:
-    return torch.frombuffer(bytearray(fit(text, _TRAIL_BYTES).ljust(_TRAIL_BYTES, b"\0")), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(shortened(text, _TRAIL_BYTES).ljust(_TRAIL_BYTES, b"\0")), dtype=torch.uint8)
 
 
 def _unpacked(row: Tensor) -> str:

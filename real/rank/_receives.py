@@ -1,8 +1,8 @@
-"""Started receives that are checked first: compared with their sender behind the program's back.
+"""Started receives that are checked first: their header is compared with the sender's in a thread.
 
-The header of a message must be read before room is made for its payload, since a wrong payload would end the process
-inside the library. Waiting for it where the receive is started could wait for a sender that waits for this rank; so a
-thread does.
+The header of a message must be read before the buffer for its payload is allocated, since a wrong payload would end the
+process inside the library. Waiting for the header where the receive is started could deadlock with a sender that waits
+for this rank; so a thread waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Receives:
         self._latest: dict[int, _Receive] = {}
 
     def start(self, source: int, check: Callable[[], None], begin: Callable[[], Pending], patience_s: float) -> Pending:
-        """Run `check`, then `begin` and its wait, in a thread; after the earlier receives from `source` have begun."""
+        """Run `check`, then `begin` and its wait, in a thread, once the earlier receives from `source` have begun."""
         receive = _Receive(self._latest.get(source), check, begin, patience_s)
         self._latest[source] = receive
         return Pending(receive.answer, receive.join)
@@ -32,7 +32,7 @@ class Receives:
         return latest is not None and not latest.begun.is_set()
 
     def settle(self, source: int) -> None:
-        """Wait until the started receives from `source` have begun, so that the next one is behind them."""
+        """Wait until the started receives from `source` have begun, so that the next one follows them."""
         earlier = self._latest.pop(source, None)
         if earlier is not None:
             earlier.begun.wait(earlier.patience_s)
@@ -75,7 +75,7 @@ class _Receive:
             raise Silence(f"had no answer within {3 * self.patience_s:g} s")
 
     def answer(self) -> Any:
-        """What was received; raises what went wrong."""
+        """What was received; raises the error of the thread if there was one."""
         if self._error is not None:
             raise self._error
         return self._result

@@ -25,28 +25,28 @@ from real.rank._clocks import CudaClock, HostClock
 from real.rank.connection import Connection
 
 POLL_S = 1.0
-"""How often a rank that is blocked asks whether another one has failed."""
+"""How often a blocked rank checks whether another one has failed."""
 
 
 DEALT = 1 << 16
 """Tag of the messages of an all-to-all over gloo, apart from those that programs send."""
 
 MOST_IN_FLIGHT = 64
-"""All-to-alls over gloo that can be waited for at once; more wait for their turn."""
+"""All-to-alls over gloo that can be waited for at once; further ones are queued."""
 
 
 class Silence(HaloscopeError):
-    """An exchange failed or took too long; the driver adds what was being exchanged."""
+    """An exchange failed or took too long; the driver adds which one."""
 
 
 @dataclass(eq=False)
 class Pending:
-    """An exchange in flight. `result()` blocks until it is done and answers it.
+    """An exchange in flight. `result()` blocks until it is done and returns its result.
 
     Attributes:
-        advance: what is left to start, to be called before the rank enters another collective.
-        watch: begin to note when it completes; only for what runs behind compute, since it costs time.
-        completed: the clock's time at which it completed; None if it has not, or where the backend does not say.
+        advance: starts its remaining half; to be called before the rank enters another collective.
+        watch: starts to record when it completes; only for exchanges behind compute, since it costs time.
+        completed: the clock's time at which it completed; None if it has not, or where the backend does not report it.
     """
 
     finish: Callable[[], Any]
@@ -56,12 +56,12 @@ class Pending:
     completed: Callable[[], int | None] = lambda: None
 
     def result(self) -> Any:
-        """The answer; call once."""
+        """The result; call once."""
         self.wait()
         return self.finish()
 
     def then(self, convert: Callable[[Any], Any]) -> Pending:
-        """The same exchange, its answer converted."""
+        """The same exchange, with its result converted."""
         finish = self.finish
         self.finish = lambda: convert(finish())
         return self
@@ -81,9 +81,9 @@ def from_bytes(buffer: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Te
 
 
 class _Together:
-    """Sends and receives in flight as one, waited for by a thread: gloo breaks connections when such a wait ends early.
+    """Several sends and receives as one, waited for in a thread: gloo breaks connections when such a wait ends early.
 
-    Behaves like a collective's work. Args: the works, threads to wait in, and seconds after which one gives up.
+    Has the interface of a collective's work. Args: the works, threads to wait in, and the limit of a wait in seconds.
     """
 
     def __init__(self, works: Sequence[Any], waiters: ThreadPoolExecutor, patience_s: float) -> None:
@@ -112,7 +112,7 @@ class _Together:
             work.wait(self._limit)
 
 
-class Link:
+class Endpoint:
     """One rank's end of the process group.
 
     Args:
@@ -134,7 +134,7 @@ class Link:
         self._waiters = ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange") if self.on_host else None
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
-        """Deal the bytes of `send` (uint8, on the rank's device) to all ranks; answers uint8 [sum(received)] there.
+        """Send pieces of `send` (uint8, on the rank's device) to all ranks; results in uint8 [sum(received)] there.
 
         `sent`, `received`: int64 [size], bytes for and from every rank.
         """
@@ -152,9 +152,9 @@ class Link:
     def _dealt(self, source: Tensor, target: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
         """An all-to-all over gloo: every receive is posted before the first send.
 
-        gloo sends once the receiver has said that it is ready, over the same socket as its own data. Its all-to-all
-        posts the send to a peer first: where the peer had waited for that, the word that this rank is ready stands
-        behind the data, and the two directions follow each other instead of sharing the link (`benchmarks.lab`).
+        gloo sends once the receiver has announced that it is ready, over the same socket as its own data. gloo's own
+        all-to-all posts the send to a peer first: the announcement that this rank is ready is then queued behind the
+        data, and the two directions run one after the other instead of at once (`benchmarks.lab`).
         """
         ends, starts = np.cumsum([sent, received], axis=1), np.cumsum([sent, received], axis=1) - [sent, received]
         peers = [(self.rank + step) % self.size for step in range(1, self.size)]
@@ -173,14 +173,14 @@ class Link:
         return self._collective(together, lambda: target.to(self.device), keep=source)
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        """The library's own sum over ranks, in its own order; answers a new tensor."""
+        """The library's own sum over ranks, in its own order, in a new tensor."""
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
         total = self._staged(total)
         work = self._call(lambda: dist.all_reduce(total, group=self.group, async_op=True))
         return self._collective(work, lambda: total.to(self.device), keep=total)
 
     def broadcast(self, data: Tensor, root: int) -> Pending:
-        """The root's bytes on every rank; answers a new uint8 buffer as long as `data`."""
+        """The root's bytes on every rank, in a new uint8 buffer as long as `data`."""
         buffer = self._buffer(data.numel())
         if self.rank == root:
             buffer.copy_(data)
@@ -188,13 +188,13 @@ class Link:
         return self._collective(work, lambda: buffer.to(self.device), keep=buffer)
 
     def send(self, data: Tensor, to: int, tag: int = 0) -> Pending:
-        """Bytes to one rank; answers None. Messages of another `tag` are apart from the others."""
+        """Send bytes to one rank; the result is None. Messages of different `tag` are matched separately."""
         source = self._to_host(data)
         work = self._call(lambda: dist.isend(source, to, tag=tag))
         return Pending(lambda: None, lambda: self._wait_pair(work, source))
 
     def recv(self, num_bytes: int, source: int, tag: int = 0) -> Pending:
-        """Bytes from one rank; answers uint8 [num_bytes] in host memory."""
+        """Receive bytes from one rank: uint8 [num_bytes] in host memory."""
         buffer = self._host_buffer(num_bytes)
         work = self._call(lambda: dist.irecv(buffer, source, tag=tag))
         return Pending(lambda: buffer, lambda: self._wait_pair(work, buffer))
@@ -207,7 +207,7 @@ class Link:
         return rows
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
-        """Row r of int64 [size, k] to rank r; answers the rows for this rank, int64 [size, k], on the host. Blocks."""
+        """Send row r of int64 [size, k] to rank r; returns the rows for this rank, int64 [size, k] on the host."""
         received = torch.empty_like(counts)
         work = self._call(lambda: dist.all_to_all_single(received, counts, async_op=True))
         self._wait(work, on_host=True)
@@ -221,14 +221,14 @@ class Link:
         return self.patience_s if self.clock.epochs else self.startup_s
 
     def _call(self, begin: Callable[[], Any]) -> Any:
-        """Start an operation; a broken connection may show here already."""
+        """Start an operation; a broken connection may raise here already."""
         try:
             return begin()
         except RuntimeError as error:
             raise Silence(_first_line(error)) from error
 
     def _collective(self, work: Any, finish: Callable[[], Any], keep: Tensor) -> Pending:
-        """`keep`: a buffer the backend still reads."""
+        """`keep`: a buffer that the backend still reads."""
         times: list[int] = []
 
         def wait(keep: Tensor = keep) -> None:
@@ -254,7 +254,7 @@ class Link:
                 return
             except RuntimeError as error:
                 if work.is_completed():
-                    self._call(work.wait)  # completed while the slice ran out, or failed: now it says which
+                    self._call(work.wait)  # completed or failed while the slice ran out: raises if it failed
                     return
                 failure = self.words.failure()
                 if failure is not None:
@@ -264,7 +264,7 @@ class Link:
                     raise Silence(f"had no answer within {patience:g} s") from error
 
     def _wait_pair(self, work: Any, keep: Tensor) -> None:
-        """Block on a send or receive. gloo breaks all connections when such a wait ends early, so it is not sliced."""
+        """Block on a send or receive, in one wait: gloo breaks all connections when such a wait ends early."""
         begun, patience = time.monotonic(), self.patience
         try:
             work.wait(timedelta(seconds=patience))

@@ -1,7 +1,7 @@
 """Joins the process group that the environment describes, and leaves it.
 
-The variables are torchrun's; our launcher sets the same. A run of one rank joins nothing. The ranks first meet at the
-key-value store, so that one which is slow to start is named instead of timing out somewhere inside the library.
+The variables are torchrun's; our launcher sets the same. A run of one rank joins nothing. The ranks first synchronise
+through the key-value store, so that a rank that is slow to start is named instead of a timeout inside the library.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from harness.errors import HaloscopeError, InputError
 from harness.trampoline import blame
 from real.rank.health import LastWords, RankLost, follow_launcher
-from real.rank.place import Word
+from real.rank.place import Activity
 
 STARTUP_S = 300.0
 """How long ranks may take to find each other, and each exchange before the first epoch or beside a checkpoint."""
 
 PREPARE_S = 3600.0
-"""How long the first rank of a machine may take to load and partition a graph, where nothing else is said."""
+"""How long the first rank of a machine may take to load and partition a graph, by default."""
 
 SHARING = "HALOSCOPE_NCCL_SHARES_GPUS"
-"""Variable that lets ranks share a GPU over NCCL, for tests: who sets it gives every rank an NCCL_HOSTID of its own."""
+"""Variable that lets ranks share a GPU over NCCL, for tests; with it every rank needs an NCCL_HOSTID of its own."""
 
 LOOK_S = 1.0
-"""How often a rank that waits for others to start asks whether one has failed."""
+"""How often a rank that waits for others to start checks whether one has failed."""
 
 LEAVE_S = 10.0
-"""How long a rank may take to leave the process group at the end; it goes without goodbye after that."""
+"""How long a rank may take to leave the process group at the end; after that it exits without leaving."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +51,10 @@ class Connection:
         timeout_s, startup_s: seconds one exchange may take, in an epoch and before the first one.
         prepare_s: seconds the first rank of a machine may take to load and partition the graph.
         words: how ranks learn of each other's failures.
-        word: where this rank is, for its launcher.
+        activity: this rank's current activity, for its launcher.
         store: the run's key-value store; None for a run of one rank.
         group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
-        host: the number of this process's machine in the run.
+        host: index of this process's machine in the run.
     """
 
     rank: int
@@ -65,7 +65,7 @@ class Connection:
     startup_s: float
     prepare_s: float
     words: LastWords
-    word: Word
+    activity: Activity
     store: Store | None
     group: dist.ProcessGroup | None
     host: int
@@ -79,11 +79,11 @@ class Connection:
         """
         key = f"prepared/{self.host}"
         first = _number(os.environ, "LOCAL_RANK", self.rank) == 0
-        self.word.before("preparation of the data" if first else "the wait for the data")
+        self.activity.before("preparation of the data" if first else "the wait for the data")
         if self.store is not None and not first and not _wait(self.store, [key], self.prepare_s, self.words):
             late = f"the data were not ready within {self.prepare_s:g} s; raise --prepare-timeout"
             raise RankLost(f"rank {self.rank}: {late}")
-        self.word.before("preparation of the data")
+        self.activity.before("preparation of the data")
         yield
         if self.store is not None and first:
             self.store.set(key, "done")
@@ -100,37 +100,37 @@ def connect(
 ) -> Iterator[Connection]:
     """Join the run that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; leave it at the end.
 
-    After an error the group is not taken down: that would wait for exchanges in flight, which a dead or frozen rank
-    never answers. End the process with `real.rank.health.end_process`, which closes its connections.
+    After an error the group is not destroyed: that would wait for exchanges in flight, which never complete with a dead
+    or frozen rank. End the process with `real.rank.health.end_process`, which closes its connections.
 
     Raises:
         InputError: a variable is missing or malformed, or there is no such device or backend.
-        RankLost: not all ranks came within `startup_s`.
+        RankLost: not all ranks joined within `startup_s`.
     """
-    word, env = Word(follow_launcher()), os.environ
-    word.before("start-up")
+    activity, env = Activity(follow_launcher()), os.environ
+    activity.before("start-up")
     size, rank, host = _number(env, "WORLD_SIZE", 1), _number(env, "RANK", 0), _number(env, "GROUP_RANK", 0)
     place, limits = _device(device, _number(env, "LOCAL_RANK", rank)), (timeout_s, startup_s, prepare_s)
     if size == 1:
         none = LastWords(None, rank, size)
-        yield Connection(rank, size, place, "none", *limits, none, word, None, None, host)
+        yield Connection(rank, size, place, "none", *limits, none, activity, None, None, host)
         return
     backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
     store, words = _meet(env, rank, size, startup_s)
     group = _join_group(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
-        yield Connection(rank, size, place, backend, *limits, words, word, store, group, host)
+        yield Connection(rank, size, place, backend, *limits, words, activity, store, group, host)
     except BaseException as error:
         if not isinstance(error, RankLost):
             words.leave("failed", blame(error), type(error).__name__)
         raise
-    word.before("goodbye")
+    activity.before("shutdown")
     _leave()
 
 
 def _leave() -> None:
-    """Leave the process group; a rank that does not answer must not keep this one, whose work is done."""
-    thread = threading.Thread(target=dist.destroy_process_group, daemon=True, name="goodbye")
+    """Leave the process group, in limited time: a rank that does not respond must not block this one at its end."""
+    thread = threading.Thread(target=dist.destroy_process_group, daemon=True, name="shutdown")
     thread.start()
     thread.join(LEAVE_S)
 
@@ -167,7 +167,7 @@ def _backend(name: str, device: torch.device, local_size: int) -> str:
 
 
 def _meet(env: Mapping[str, str], rank: int, size: int, startup_s: float) -> tuple[Store, LastWords]:
-    """The run's key-value store and the last words in it, once every rank has come to it."""
+    """The run's key-value store and the last words in it, once every rank has connected to it."""
     host, port = env.get("MASTER_ADDR"), _number(env, "MASTER_PORT", 0)
     if not host or not port:
         raise InputError("MASTER_ADDR and MASTER_PORT are not set: start the ranks with torchrun, or with --mode real")
@@ -191,7 +191,7 @@ def _wait(store: Store, keys: Sequence[str], limit_s: float, words: LastWords) -
     """Wait for keys of the store; False when the time is over.
 
     Raises:
-        RankLost: a rank has failed, or the store does not answer.
+        RankLost: a rank has failed, or the store does not respond.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -210,10 +210,10 @@ def _wait(store: Store, keys: Sequence[str], limit_s: float, words: LastWords) -
 def _join_group(
     backend: str, store: Store, rank: int, size: int, timeout_s: float, startup_s: float
 ) -> dist.ProcessGroup | None:
-    """Join the default group, of gloo; answers the group of payloads where that is another one.
+    """Join the default group, of gloo; returns the group of payloads where that is another one, else None.
 
-    The default group's own deadline is the longest that anything may take: the link cuts its waits shorter. Only
-    NCCL's watchdog can end a wait on the device.
+    The default group's own deadline is the longest that anything may take; `Endpoint` waits shorter. Only NCCL's
+    watchdog can end a wait on the device.
     """
     limit = timedelta(seconds=max(timeout_s, startup_s))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)

@@ -1,9 +1,9 @@
-"""Last words: how the ranks of a run tell each other, and their launcher, why they stopped.
+"""Last words: the message that a rank leaves for the other ranks and its launcher when it stops, with the reason.
 
-A rank that fails writes one line to the key-value store that started the run before it goes. A survivor that loses a
-connection or waits too long reads the store and names the culprit. For a rank that was killed or stopped by a signal
-its launcher speaks, which sees that at once. Nothing here communicates between healthy ranks, and no call into the
-store is trusted to return: its host may be the rank that died.
+A rank that fails writes one line to the run's key-value store before it exits. A surviving rank that loses a
+connection or waits too long reads the store and names the rank at fault. For a rank that was killed or stopped by a
+signal its launcher, which sees that at once, writes the line. Nothing here communicates between healthy ranks, and no
+call into the store is trusted to return: its host may be the rank that died.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from harness.errors import HaloscopeError
 
 LISTEN_S = 2.0
-"""How long a survivor waits for the last words of the others."""
+"""How long a surviving rank waits for the last words of the others."""
 
 LAUNCHER_VARIABLE = "HALOSCOPE_LAUNCHER"
-"""Set for ranks whose standard input is a pipe that closes when their launcher goes; names the file of their place."""
+"""Set for ranks whose standard input is a pipe that closes when their launcher ends; names the rank's `place` file."""
 
 State = Literal["failed", "lost", "returned", "killed", "stopped"]
 
@@ -39,7 +39,7 @@ class RankLost(HaloscopeError):
 
 
 class Words(msgspec.Struct, frozen=True):
-    """What a rank left in the store, or its launcher for it.
+    """The last words of a rank in the store, written by itself or by its launcher.
 
     `failed`: an error of its own; `lost`: it gave up waiting for others in `text`; `returned`: its program ended;
     `killed`, `stopped`: what its launcher saw.
@@ -63,13 +63,13 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class LastWords:
-    """One rank's way to leave and to hear last words; does nothing without a store (a run of one rank).
+    """Writes one rank's last words and reads those of others; does nothing without a store (a run of one rank).
 
     Args:
         host: the rank whose process keeps the store; None where that is a launcher's or an agent's.
 
     Attributes:
-        deaf: the store has gone, or did not answer in time; it is not asked again.
+        deaf: the store is gone, or did not respond in time; it is not used again.
     """
 
     def __init__(self, store: Store | None, rank: int, size: int, host: int | None = None) -> None:
@@ -80,38 +80,38 @@ class LastWords:
 
     def leave(self, state: State, text: str, kind: str = "") -> None:
         """Write this rank's last words; never raises, and takes two seconds at most."""
-        self._ask(lambda store: write(store, Words(self.rank, state, " ".join(text.split()), kind, time.time())))
+        self._ask(lambda store: leave_words(store, Words(self.rank, state, " ".join(text.split()), kind, time.time())))
 
     def withdraw(self) -> None:
-        """Take back what this rank said at the end of an earlier program: it begins another."""
+        """Withdraw this rank's last words of an earlier program: it begins another."""
         self._programs += 1
         self._ask(lambda store: store.delete_key(_key(self.rank)))
 
     def post(self, position: bytes) -> None:
-        """Say where this rank is stuck, in the words of `_agreement`."""
+        """Publish where this rank is blocked, as encoded by `_agreement`."""
         self._ask(lambda store: store.set(f"position/{self._programs}/{self.rank}", position.decode()))
 
     def posted(self, rank: int) -> bytes | None:
-        """Where another rank is or was stuck in this program; None when it never was."""
+        """Where another rank is or was blocked in this program; None when it never was."""
         key = f"position/{self._programs}/{rank}"
         return self._ask(lambda store: store.get(key) if store.check([key]) else None)
 
     def failure(self) -> Words | None:
-        """The first failure of the run, where it is another rank's; asks once and does not wait for one."""
-        words = self._ask(lambda store: read(store, "failed"))
+        """The first failure of the run, if it is another rank's; reads the store once and does not wait."""
+        words = self._ask(lambda store: read_words(store, "failed"))
         return words if words is not None and words.rank != self.rank else None
 
     def heard(self) -> dict[int, Words]:
         """The last words of every other rank that has left some."""
         others = [r for r in range(self.size) if r != self.rank]
-        found = self._ask(lambda store: [read(store, r) for r in others]) or []
-        return {words.rank: words for words in found if words is not None}
+        all_words = self._ask(lambda store: [read_words(store, r) for r in others]) or []
+        return {words.rank: words for words in all_words if words is not None}
 
     def explain(self, reason: str) -> RankLost:
         """An error for this rank's `reason` ("waits in ...: connection closed") that names the rank at fault.
 
-        Leaves the reason as this rank's own last words, then listens until another rank's failure is heard, everyone
-        has spoken, or two seconds are over.
+        Leaves the reason as this rank's own last words, then reads those of the others until one of them has failed,
+        all have left some, or two seconds are over.
         """
         self.leave("lost", reason)
         deadline = time.monotonic() + LISTEN_S
@@ -133,7 +133,7 @@ class LastWords:
         return RankLost("; ".join(said))
 
     def _ask(self, question: Callable[[Store], T]) -> T | None:
-        """The store's answer, or None when it is gone or does not answer in time; then it is not asked again."""
+        """The result of a call on the store; None if it does not respond in time, and then it is not used again."""
         store = self._store
         if store is None:
             return None
@@ -153,15 +153,15 @@ class LastWords:
         return answers[0] if answers else None
 
 
-def write(store: Store, words: Words) -> None:
-    """Leave words for their rank; those of the first death also where everyone looks while waiting."""
+def leave_words(store: Store, words: Words) -> None:
+    """Write last words under their rank; those of the first failure also under the key that waiting ranks read."""
     line = msgspec.json.encode(words).decode()
     store.set(_key(words.rank), line)
     if words.state in ("failed", "killed"):
         store.compare_set(_key("failed"), "", line)
 
 
-def read(store: Store, who: int | str) -> Words | None:
+def read_words(store: Store, who: int | str) -> Words | None:
     """The last words of rank `who`, or of whoever failed first (`"failed"`); None when there are none."""
     key = _key(who)
     return msgspec.json.decode(store.get(key), type=Words) if store.check([key]) else None
@@ -172,7 +172,7 @@ def _key(who: int | str) -> str:
 
 
 def _culprits(heard: dict[int, Words]) -> list[Words]:
-    """Whose words tell of more than of being lost: a signal before an error, and the first before the others."""
+    """Words of the ranks at fault, not of those that only lost another rank: signals before errors, then by time."""
     return sorted((w for w in heard.values() if w.culprit), key=lambda w: (w.state == "failed", w.at))
 
 
@@ -185,9 +185,9 @@ def raised_at(error: BaseException) -> str:
 
 
 def follow_launcher() -> Path | None:
-    """End this process when its launcher goes away, however that went; answers the file of its place.
+    """End this process when its launcher ends, in whatever way; returns the file of this rank's `real.rank.place`.
 
-    Nothing, and None, without a launcher. See `real.rank.place`.
+    Does nothing and returns None without a launcher.
     """
     file = os.environ.pop(LAUNCHER_VARIABLE, None)
     if file is None:
@@ -203,16 +203,16 @@ def follow_launcher() -> Path | None:
 
 
 def refuse_sigterm() -> None:
-    """Let SIGTERM pass from now on: this process is about to say its last words and end.
+    """Ignore SIGTERM from now on: this process is about to leave its last words and end.
 
-    torchrun's agent sends it to all ranks a moment after one has died, before they can tell which.
+    torchrun's agent sends it to all ranks a moment after one has died, before they can find out which.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def end_process(code: int) -> NoReturn:
-    """End a rank at once: an orderly exit waits for exchanges in flight, which a lost rank never answers."""
+    """End a rank at once: an orderly exit would wait for exchanges in flight, which a lost rank never completes."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,7 +1,7 @@
-"""Where a rank is: a word in a small file that the rank keeps up to date and its launcher reads once it has died.
+"""The current activity of a rank, in a small file that it keeps up to date and its launcher reads once it has died.
 
-A rank killed by a signal can say nothing any more, and a frozen one says nothing yet; but the file is mapped memory
-of the kernel's and stays. Writing a word costs about a microsecond and no system call.
+A rank that was killed by a signal, or is frozen, cannot report where it is; but the file is memory-mapped and outlives
+the process. Writing to it costs about a microsecond and no system call.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _HEAD = struct.Struct("<q?16s24sH")  # epoch, whether inside the effect, compone
 _TEXT = 400
 SIZE = _HEAD.size + _TEXT
 
-_PHASES = {b"halo": "exchange"}  # components that a reader knows by another name
+_PHASES = {b"halo": "exchange"}  # components with another name in messages
 
 
 class Place(NamedTuple):
-    """What a word says; `str()` puts it in words.
+    """The content of such a file; `str()` describes it in a sentence.
 
     Attributes:
         epoch: -1 before the first one.
-        inside: whether the rank is in `effect`; else it has gone on since.
+        inside: whether the rank is in `effect`; else it has continued since.
         component: one of COMPONENTS, or empty before training begins.
-        stage: what it does off the clock: set-up, evaluation, checkpoint; empty in an epoch.
+        stage: its activity outside the measured time: set-up, evaluation, checkpoint; empty in an epoch.
         effect: the latest effect, with label, layer, file and line.
     """
 
@@ -47,8 +47,8 @@ class Place(NamedTuple):
         return f"in {when}{phase}{where}"
 
 
-class Word:
-    """A rank's own word. Without a file (no launcher) it says nothing and costs nothing worth measuring.
+class Activity:
+    """Writes a rank's activity. Without a file (no launcher) it does nothing, at negligible cost.
 
     Args:
         path: a file of SIZE bytes that the launcher made, or None.
@@ -62,7 +62,7 @@ class Word:
                 self._memory = mmap.mmap(file.fileno(), SIZE)
 
     def before(self, stage: str) -> None:
-        """Say what the process does before or after its program."""
+        """Write what the process does before or after its program."""
         if self._memory is not None:
             _HEAD.pack_into(self._memory, 0, -1, False, b"", stage.encode(), 0)
 
@@ -72,7 +72,7 @@ class Word:
         self.component("compute")
 
     def component(self, name: str) -> None:
-        """The rank goes on, in another component."""
+        """The rank continues, in another component."""
         if self._memory is not None and self._rank is not None:
             rank = self._rank
             head = (rank.epoch, False, name.encode(), rank.stage.encode())
@@ -88,12 +88,12 @@ class Word:
 
 
 def create(path: Path) -> None:
-    """Make the file of one rank, which says that it has not begun."""
+    """Create the file of one rank, whose content means that it has not begun."""
     path.write_bytes(bytes(SIZE))
 
 
-def read(path: Path) -> Place:
-    """What the word in a file says now."""
+def read_activity(path: Path) -> Place:
+    """The activity in a file now."""
     data = path.read_bytes()
     epoch, inside, component, stage, length = _HEAD.unpack_from(data)
     names = [part.rstrip(b"\0").decode(errors="replace") for part in (component, stage)]

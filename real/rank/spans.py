@@ -1,7 +1,7 @@
-"""What every rank of a measured run did when: its clock's stretches, and the flights of its started exchanges.
+"""What every rank of a measured run did when: the intervals of its clock, and its started exchanges in flight.
 
 A rank writes its spans where `HALOSCOPE_TRACE` names a folder; `real.launch` puts those of all ranks together. Ranks of
-one machine share its time of day; that of different machines may differ by what their time service leaves.
+one machine share its time of day; that of different machines may differ by the error of their time service.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from harness.running.trace import Span, Stream
 from harness.trampoline import Stepper
 from real.rank._clocks import CudaClock, HostClock, Mark, _Clock, make_clock
 
-VARIABLE = "HALOSCOPE_TRACE"
-SHORTEST_S = 1e-6  # of a span that is kept
+TRACE_VARIABLE = "HALOSCOPE_TRACE"
+SHORTEST_S = 1e-6  # shorter spans are dropped
 
 
 class RankSpans(msgspec.Struct):
-    """What one rank leaves: its machine, and its spans in seconds of the machine's clock."""
+    """What one rank writes: its machine, and its spans in seconds of the machine's clock."""
 
     rank: int
     host: int
@@ -35,7 +35,7 @@ class RankSpans(msgspec.Struct):
 
 def clock_of(device: torch.device, rank: int, size: int) -> HostClock | CudaClock:
     """The clock of a rank: one that keeps its spans where a trace is asked for."""
-    if VARIABLE not in os.environ:
+    if TRACE_VARIABLE not in os.environ:
         return make_clock(device)
     clock: _TracedHost | _TracedCuda = _TracedCuda(device) if device.type == "cuda" else _TracedHost()
     clock.rank, clock.size = rank, size
@@ -43,7 +43,7 @@ def clock_of(device: torch.device, rank: int, size: int) -> HostClock | CudaCloc
 
 
 def watch(clock: HostClock | CudaClock, stepper: Stepper) -> None:
-    """Tell a traced clock whose effects it sees."""
+    """Give a traced clock the stepper whose effects it records."""
     if isinstance(clock, _Traced):
         clock.stepper = stepper
 
@@ -52,14 +52,14 @@ def leave(clock: HostClock | CudaClock, host: int) -> None:
     """Write what a traced clock kept; nothing for any other clock."""
     if isinstance(clock, _Traced):
         content = msgspec.json.encode(RankSpans(clock.rank, host, clock.spans))
-        write_atomically(Path(os.environ[VARIABLE], f"rank-{clock.rank}.json"), content)
+        write_atomically(Path(os.environ[TRACE_VARIABLE], f"rank-{clock.rank}.json"), content)
 
 
 class _Traced(_Clock[Any]):
-    """Mixed into a clock: keeps its stretches, each with the effect that the rank was in.
+    """Mixed into a clock: keeps its intervals, each with the effect that the rank was in.
 
     Attributes:
-        stepper: what is being stepped, to ask for its effect.
+        stepper: the running program, which has the current effect.
         spans: kept so far, seconds of the time of day.
     """
 
@@ -81,19 +81,19 @@ class _Traced(_Clock[Any]):
             self._origin = self._stamp(), time.time()
 
     def blocked(self, kind: str) -> AbstractContextManager[None]:
-        """Also note the effect."""
+        """Also record the effect."""
         if self.stepper is not None and self.stepper.last is not None:
             self._effects[len(self._stamps)] = self.stepper.last
         return super().blocked(kind)
 
     def mark(self) -> Mark:
-        """Also note the time of day."""
-        found = super().mark()
-        self._marks[found.at] = time.time()
-        return found
+        """Also record the time of day."""
+        mark = super().mark()
+        self._marks[mark.at] = time.time()
+        return mark
 
     def overlapped(self, begin: Mark, done: int | None) -> None:
-        """Also keep the flight: on the host from its start until it was done, as far as that is known."""
+        """Also keep a span of the exchange: on the host from its start until it was done, where that is known."""
         super().overlapped(begin, done)
         end = time.time() - (0.0 if done is None else max(0, self.now() - done) * 1e-9)
         effect = self.stepper.last if self.stepper is not None else None
@@ -109,11 +109,11 @@ class _Traced(_Clock[Any]):
             if kind:
                 effect = self._effects.get(at)
                 stream: Stream = "copy" if kind == "swap" else "compute" if effect is None else "communication"
-                stream = "compute" if isinstance(effect, Wait | Start) else stream  # the flight is beside it
+                stream = "compute" if isinstance(effect, Wait | Start) else stream  # the exchange has a span of its own
                 self._keep(stream, kind, effect, day + self._between(origin, begin), day + self._between(origin, end))
 
     def _keep(self, stream: Stream, kind: str, effect: Effect | None, begin: float, end: float) -> None:
-        """Note one span; the shortest are left out, a clock has thousands of them."""
+        """Keep one span, unless it is very short: a clock has thousands of those."""
         if end - begin < SHORTEST_S:
             return
         name, nbytes, details = kind, 0, {}
@@ -132,7 +132,7 @@ class _TracedHost(_Traced, HostClock):
 
 
 class _TracedCuda(_Traced, CudaClock):
-    """A traced clock of a GPU rank: stretches on the stream, flights as the host saw them."""
+    """A traced clock of a GPU rank: intervals on the stream, started exchanges as seen by the host."""
 
 
 def _component(effect: Effect) -> str:

@@ -10,9 +10,9 @@ from reports.bns_gcn._parts import table1, table2, table3, table8
 from reports.bns_gcn._scores import table4, table5, table7, table9, table13
 from reports.bns_gcn._times import table6, table10, table11, table12
 from reports.core.context import Context
-from reports.core.table import Plot, Table
+from reports.core.table import PaperTable, Plot
 
-TABLES: dict[str, Callable[[Context], Table]] = {
+TABLES: dict[str, Callable[[Context], PaperTable]] = {
     "table1": table1,
     "table2": table2,
     "table3": table3,

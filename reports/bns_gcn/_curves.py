@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reports.bns_gcn._figures import COUNTS
-from reports.bns_gcn._scores import trained
+from reports.bns_gcn._scores import trained_on
 from reports.core.context import Context
 from reports.core.table import POINTS, STANDS_IN, Ordering, Plot
-from reports.core.testbeds import NAMES, RATES, SMALL_SAID, WORKS
+from reports.core.testbeds import RATES, SMALL_NOTE, TITLES, WORKS
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves
 from reports.draw.drawing import panels
@@ -32,24 +32,24 @@ def figure9(context: Context) -> Plot:
 def _convergence(context: Context, name: str, graphs: Sequence[str], title: str) -> Plot:
     """Curves for four rates, and what the text says of them."""
     key, paths = f"bns-gcn/{name}", context.figure_paths(f"bns-gcn/{name}")
-    orderings, said = list[Ordering](), [SMALL_SAID]
+    orderings, assumptions = list[Ordering](), [SMALL_NOTE]
     with panels(paths, len(graphs), columns=2) as axes:
         for panel, graph in zip(axes, graphs, strict=True):
-            run = trained(context, graph, list(DRAWN.values()), COUNTS[graph][-1], 0.75)
+            run = trained_on(context, graph, list(DRAWN.values()), COUNTS[graph][-1], 0.75)
             lines = {rate: run.curve(method) for rate, method in DRAWN.items()}
             curves(panel, lines, colours_of(DRAWN))
-            panel.set_title(short(run.data) or NAMES[graph], loc="left", fontsize=6.5)
+            panel.set_title(short(run.data) or TITLES[graph], loc="left", fontsize=6.5)
             panel.set_xlabel("epoch")
             panel.set_ylabel("test score (%)")
             orderings += _claims(run, lines)
-            said.append(run.said)
+            assumptions.append(run.summary)
             if name == "figure9":
-                few = trained(context, graph, [DRAWN["p = 0.1"], DRAWN["p = 0"]], COUNTS[graph][0], 0.2, few=FEW)
+                few = trained_on(context, graph, [DRAWN["p = 0.1"], DRAWN["p = 0"]], COUNTS[graph][0], 0.2, few=FEW)
                 orderings.append(_growing_gap(run, few))
-                said.append(few.said)
+                assumptions.append(few.summary)
     return Plot(
         key=key, title=title, caption="Test score during training; no number is printed.", paths=paths,
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
 
 

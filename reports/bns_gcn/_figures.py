@@ -11,14 +11,14 @@ import numpy as np
 from harness import datasets
 from harness.partition.edge import assign, quality
 from harness.workloads import Workload, load_workload
-from reports.bns_gcn._times import CLUSTER, boundary, reddit
+from reports.bns_gcn._times import CLUSTER, boundary, fitted_reddit
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit, Seconds
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import NAMES, PROFILE, RATES, bed_of, eq4, halo_of, sage, select, shape, value
-from reports.draw.charts import colours_of, curves, split, stacked
-from reports.draw.drawing import PUBLISHED, panels
+from reports.core.testbeds import PROFILE, RATES, TITLES, bed_of, eq4, halo_of, sage, select, shape, value
+from reports.draw.charts import colours_of, curves, paper_parts, stacked
+from reports.draw.drawing import AS_PRINTED, panels
 
 PARTS = 192  # of ogbn-papers100M
 STAND_IN, STAND_IN_ELSEWHERE = "coauthor_physics", "synthetic:nodes=20000,degree=14,features=4"
@@ -30,7 +30,7 @@ BETWEEN = (
 
 
 def boundary_at(name: str, parts: int) -> float:
-    """Boundary nodes of METIS parts, on the power law through the two numbers of parts that are printed or derived."""
+    """Boundary nodes of METIS parts, by the power law through the two part counts that are printed or derived."""
     low, high = COUNTS[name][0], COUNTS[name][-1]
     frame = load.published("bns-gcn-table9")
     volume = value(frame, dataset=name, method="BNS-GCN", metric="epoch_comm_volume")
@@ -38,24 +38,24 @@ def boundary_at(name: str, parts: int) -> float:
     return float(few * (parts / low) ** (math.log(many / few) / math.log(high / low)))
 
 
-def epochs(context: Context, fit: Fit, name: str, parts: int) -> dict[str, Seconds]:
+def simulated(context: Context, fit: Fit, name: str, parts: int) -> dict[str, Seconds]:
     """Simulated epochs for the three rates."""
     bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
-    found = bed.all_seconds([(method, fit, None) for method in RATES.values()], f"{NAMES[name]}, {parts} parts")
-    return dict(zip(RATES, found, strict=True))
+    seconds = bed.all_seconds([(method, fit, None) for method in RATES.values()], f"{TITLES[name]}, {parts} parts")
+    return dict(zip(RATES, seconds, strict=True))
 
 
 def saved_peaks(context: Context, fit: Fit, name: str, rate: str) -> list[float | None]:
-    """Per cent of p = 1's simulated peak memory that a rate saves, by number of parts; None where the set-up is the
-    peak, which says nothing of training."""
-    found = list[float | None]()
+    """Per cent of p = 1's simulated peak memory that a rate saves, by number of parts; None where the peak is in the
+    set-up, as it is then not the memory of training."""
+    saved = list[float | None]()
     for parts in COUNTS[name]:
         bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
-        runs = context.runs([bed.config(RATES[r], fit) for r in ("p = 1", rate)], f"memory, {NAMES[name]}")
+        runs = context.runs([bed.config(RATES[r], fit) for r in ("p = 1", rate)], f"memory, {TITLES[name]}")
         whole, less = (max(demand(run)["epochs"][-1]["peak_memory"]) for run in runs)
         setup = any(run["facts"]["memory"]["setup"] for run in runs)
-        found.append(None if setup else 100 * (1 - less / whole))
-    return found
+        saved.append(None if setup else 100 * (1 - less / whole))
+    return saved
 
 
 def ratios() -> np.ndarray:
@@ -68,21 +68,21 @@ def ratios() -> np.ndarray:
 
 @cache
 def cut_ratios(dataset: str) -> np.ndarray:
-    """The same of a real METIS partition of a graph into as many parts, smallest first."""
+    """The same for a real METIS partition of a graph into as many parts, smallest first."""
     graph = datasets.load(dataset)
-    found = quality(graph, assign(graph, "metis", PARTS, 0), PARTS)
-    return np.sort(np.asarray(found.halo) / np.maximum(np.asarray(found.inner), 1))
+    cut_quality = quality(graph, assign(graph, "metis", PARTS, 0), PARTS)
+    return np.sort(np.asarray(cut_quality.halo) / np.maximum(np.asarray(cut_quality.inner), 1))
 
 
-def memory_of(found: np.ndarray) -> dict[str, np.ndarray]:
+def memory_of(boundary_ratios: np.ndarray) -> dict[str, np.ndarray]:
     """Memory of every part over that of the fullest, in per cent, by Eq. 4, for the three rates."""
-    used = {rate: 3 + share * found for rate, share in zip(RATES, (1.0, 0.1, 0.01), strict=True)}
+    used = {rate: 3 + share * boundary_ratios for rate, share in zip(RATES, (1.0, 0.1, 0.01), strict=True)}
     return {rate: 100 * memory / memory.max() for rate, memory in used.items()}
 
 
 def papers_stand_in() -> str:
-    """The graph that is cut in ogbn-papers100M's place: one of papers' authors, or a synthetic one."""
-    there = {name for name, _, here in datasets.known() if here}
+    """The graph that is partitioned in place of ogbn-papers100M: a co-authorship graph, or a synthetic one."""
+    there = {name for name, _, here in datasets.known_datasets() if here}
     return STAND_IN if STAND_IN in there else STAND_IN_ELSEWHERE
 
 
@@ -95,13 +95,13 @@ def _straggler(dataset: str) -> Ordering:
 
 def figure3(context: Context) -> Plot:
     """Distribution of boundary over inner nodes of 192 parts."""
-    key, found, real = "bns-gcn/figure3", np.sort(ratios()), papers_stand_in()
+    key, ratio, real = "bns-gcn/figure3", np.sort(ratios()), papers_stand_in()
     paths, text = context.figure_paths(key), load.text("bns-gcn")
     most = value(text, metric="boundary_inner_ratio", dataset="ogbn-papers100m")
     with panels(paths, 1) as (axes,):
-        axes.hist(found, bins=24, color="#0072B2", edgecolor="white", linewidth=0.4, label="workload papers100m-192")
+        axes.hist(ratio, bins=24, color="#0072B2", edgecolor="white", linewidth=0.4, label="workload papers100m-192")
         axes.hist(cut_ratios(real), bins=24, histtype="step", color="#D55E00", label=f"{real}, METIS")
-        axes.scatter([most], [1], **PUBLISHED, label="printed maximum")
+        axes.scatter([most], [1], **AS_PRINTED, label="printed maximum")
         axes.set_xlabel("boundary nodes / inner nodes")
         axes.set_ylabel("parts")
     return Plot(
@@ -109,7 +109,7 @@ def figure3(context: Context) -> Plot:
         caption="Filled: the distribution that the simulation uses, of which only the maximum is printed. Outline: a "
         "real partition of another graph.", paths=paths,
         orderings=(
-            Ordering(text="one straggler", expected=("largest", "second"), ours=(found[-1], found[-2]), basis="theory"),
+            Ordering(text="one straggler", expected=("largest", "second"), ours=(ratio[-1], ratio[-2]), basis="theory"),
             _straggler(real),
         ),
         assumptions=(
@@ -134,29 +134,29 @@ def printed_seconds(name: str, parts: int, rate: str) -> float | None:
 
 def figure4(context: Context) -> Plot:
     """Throughput against the number of parts."""
-    key, (_, fit) = "bns-gcn/figure4", reddit(context)
+    key, (_, fit) = "bns-gcn/figure4", fitted_reddit(context)
     paths, orderings = context.figure_paths(key), []
     with panels(paths, 3) as axes:
         for panel, (name, counts) in zip(axes, COUNTS.items(), strict=True):
-            found = {parts: epochs(context, fit, name, parts) for parts in counts}
-            lines = {rate: (counts, [1 / found[parts][rate].epoch for parts in counts]) for rate in RATES}
+            epochs = {parts: simulated(context, fit, name, parts) for parts in counts}
+            lines = {rate: (counts, [1 / epochs[parts][rate].epoch for parts in counts]) for rate in RATES}
             curves(panel, lines, colours_of(RATES), markers=True)
             known = [(parts, printed_seconds(name, parts, rate)) for parts in counts for rate in RATES]
             points = [(parts, 1 / seconds) for parts, seconds in known if seconds]
-            panel.scatter([x for x, _ in points], [y for _, y in points], **PUBLISHED, label="printed (Tables 9, 11)")
-            panel.set_title(NAMES[name], loc="left")
+            panel.scatter([x for x, _ in points], [y for _, y in points], **AS_PRINTED, label="printed (Tables 9, 11)")
+            panel.set_title(TITLES[name], loc="left")
             panel.set_xlabel("parts")
             panel.set_ylabel("epochs per second")
             panel.set_ylim(0)
             panel.set_xticks(counts)
-            few, many = found[counts[0]], found[counts[-1]]
+            few, many = epochs[counts[0]], epochs[counts[-1]]
             order = ("p = 0.01", "p = 0.1", "p = 1")
             orderings += [
-                Ordering(text=f"throughput, {NAMES[name]}, {counts[-1]} parts", expected=order,
+                Ordering(text=f"throughput, {TITLES[name]}, {counts[-1]} parts", expected=order,
                          ours=tuple(1 / many[r].epoch for r in order)),
-                Ordering(text=f"p = 0.1 scales, {NAMES[name]}", expected=("most parts", "fewest parts"),
+                Ordering(text=f"p = 0.1 scales, {TITLES[name]}", expected=("most parts", "fewest parts"),
                          ours=(1 / many["p = 0.1"].epoch, 1 / few["p = 0.1"].epoch)),
-                Ordering(text=f"gain from more parts, {NAMES[name]}", expected=("p = 0.1", "p = 1"),
+                Ordering(text=f"gain from more parts, {TITLES[name]}", expected=("p = 0.1", "p = 1"),
                          ours=tuple(few[r].epoch / many[r].epoch for r in ("p = 0.1", "p = 1"))),
             ]  # fmt: skip
     return Plot(
@@ -168,19 +168,19 @@ def figure4(context: Context) -> Plot:
 
 def figure5(context: Context) -> Plot:
     """Epochs in their parts, for three rates and numbers of parts."""
-    key, (_, fit) = "bns-gcn/figure5", reddit(context)
+    key, (_, fit) = "bns-gcn/figure5", fitted_reddit(context)
     paths, orderings, rows = context.figure_paths(key), [], list[Row]()
     with panels(paths, 2, columns=2, height=2.9) as axes:
         for panel, name in zip(axes, ("reddit", "ogbn-products"), strict=True):
-            found = {(n, rate): s for n in COUNTS[name] for rate, s in epochs(context, fit, name, n).items()}
-            stacked(panel, {f"{n}, {rate}": split(s) for (n, rate), s in found.items()})
+            epochs = {(n, rate): s for n in COUNTS[name] for rate, s in simulated(context, fit, name, n).items()}
+            stacked(panel, {f"{n}, {rate}": paper_parts(s) for (n, rate), s in epochs.items()})
             panel.tick_params(axis="x", labelrotation=60, labelsize=6.5)
-            panel.set_title(NAMES[name], loc="left")
+            panel.set_title(TITLES[name], loc="left")
             most = COUNTS[name][-1]
-            comm = {rate: found[most, rate].comm for rate in RATES}
-            rows += _communication(name, found)
+            comm = {rate: epochs[most, rate].comm for rate in RATES}
+            rows += _communication(name, epochs)
             orderings.append(
-                Ordering(text=f"communication, {NAMES[name]}", expected=tuple(RATES), ours=tuple(comm.values()))
+                Ordering(text=f"communication, {TITLES[name]}", expected=tuple(RATES), ours=tuple(comm.values()))
             )
     return Plot(
         key=key, title="BNS-GCN Fig. 5: parts of the epoch", caption="Simulated.", paths=paths, rows=tuple(rows),
@@ -188,14 +188,21 @@ def figure5(context: Context) -> Plot:
     )  # fmt: skip
 
 
-def _communication(name: str, found: Mapping[tuple[int, str], Seconds]) -> list[Row]:
-    """What Sec. 4.2 prints of communication, over the numbers of parts, beside simulated (parts, rate) -> epochs."""
+def _communication(name: str, epochs: Mapping[tuple[int, str], Seconds]) -> list[Row]:
+    """Sec. 4.2's printed numbers on communication, over the numbers of parts, beside `epochs` by (parts, rate)."""
     text = select(load.text("bns-gcn"), dataset=name)
-    share = [100 * found[n, "p = 1"].comm / found[n, "p = 1"].epoch for n in COUNTS[name]]
-    cut = [100 * (1 - found[n, "p = 0.01"].comm / found[n, "p = 1"].comm) for n in COUNTS[name]]
+    share = [100 * epochs[n, "p = 1"].comm / epochs[n, "p = 1"].epoch for n in COUNTS[name]]
+    cut = [100 * (1 - epochs[n, "p = 0.01"].comm / epochs[n, "p = 1"].comm) for n in COUNTS[name]]
     reduced = select(text, metric="comm_time_reduction")
     return [
-        Row(label=f"{NAMES[name]}, {label}", quantity=quantity, unit="%", published=printed, ours=ours, how="simulated")
+        Row(
+            label=f"{TITLES[name]}, {label}",
+            quantity=quantity,
+            unit="%",
+            how="simulated",
+            published=printed,
+            ours=ours,
+        )  # fmt: skip
         for label, quantity, printed, ours in (
             ("p = 1", "largest share of communication", value(text, metric="comm_share_of_epoch"), max(share)),
             ("p = 0.01", "smallest cut of communication", value(reduced, bound="min"), min(cut)),
@@ -220,22 +227,22 @@ def figure6(context: Context) -> Plot:
             counts = COUNTS[name]
             curves(panel, {rate: (counts, saved[name, rate]) for rate in rates}, colours_of(rates), markers=True)
             printed = value(text, dataset=name, metric="memory_saving", setting="p=0.01")
-            panel.scatter([counts[-1]], [printed], **PUBLISHED, label="printed, p = 0.01")
-            panel.set_title(NAMES[name], loc="left")
+            panel.scatter([counts[-1]], [printed], **AS_PRINTED, label="printed, p = 0.01")
+            panel.set_title(TITLES[name], loc="left")
             panel.set_xlabel("parts")
             panel.set_ylabel("memory saved (%)")
             panel.set_xticks(counts)
     growing = [
-        Ordering(text=f"saving grows with parts, {NAMES[name]}", expected=("most parts", "fewest parts"),
+        Ordering(text=f"saving grows with parts, {TITLES[name]}", expected=("most parts", "fewest parts"),
                  ours=(saved[name, "p = 0.01"][-1], saved[name, "p = 0.01"][0]), basis="theory")
         for name in names
     ]  # fmt: skip
     dense = Ordering(
-        text="saving at p = 0.01, most parts", expected=tuple(NAMES[n] for n in names),
+        text="saving at p = 0.01, most parts", expected=tuple(TITLES[n] for n in names),
         ours=tuple(saved[n, "p = 0.01"][-1] for n in names), basis="theory",
     )  # fmt: skip
     rows = tuple(
-        Row(label=f"{NAMES[name]}, p = 0.01, {COUNTS[name][-1]} parts", quantity="memory saved", unit="%",
+        Row(label=f"{TITLES[name]}, p = 0.01, {COUNTS[name][-1]} parts", quantity="memory saved", unit="%",
             published=value(text, dataset=name, metric="memory_saving", setting="p=0.01"),
             ours=saved[name, "p = 0.01"][-1], how="closed form")
         for name in names
@@ -278,17 +285,17 @@ def figure8(context: Context) -> Plot:
 
 def _balanced(dataset: str) -> list[Ordering]:
     """Sec. 4.2 on a real partition: unbalanced without sampling, all above 70 % of the fullest part with it."""
-    found, where = memory_of(cut_ratios(dataset)), f"{dataset} in {PARTS} METIS parts"
-    third = float(np.quantile(found["p = 1"], 0.75))
+    memory, where = memory_of(cut_ratios(dataset)), f"{dataset} in {PARTS} METIS parts"
+    third = float(np.quantile(memory["p = 1"], 0.75))
     rates = ("p = 0.01", "p = 0.1", "p = 1")
     return [
         Ordering(text=f"p = 1: three quarters of the parts need less than 60 %, {where}",
                  expected=("60 %", "third quartile"), ours=(60.0, third)),
         *(
             Ordering(text=f"{rate}: every part needs more than 70 %, {where}", expected=("least part", "70 %"),
-                     ours=(float(found[rate].min()), 70.0))
+                     ours=(float(memory[rate].min()), 70.0))
             for rate in rates[:2]
         ),
         Ordering(text=f"typical part over the fullest, {where}", expected=rates,
-                 ours=tuple(float(np.median(found[rate])) for rate in rates)),
+                 ours=tuple(float(np.median(memory[rate])) for rate in rates)),
     ]  # fmt: skip

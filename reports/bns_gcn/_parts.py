@@ -8,20 +8,20 @@ from harness.config import from_mapping
 from harness.datasets import PRESETS
 from harness.running import prepare
 from harness.workloads import Degrees, hash_boundary
-from reports.bns_gcn._times import CLUSTER, reddit, table1_values
+from reports.bns_gcn._times import CLUSTER, fitted_reddit, table1_values
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit, Seconds
-from reports.core.table import Ordering, Row, Table
-from reports.core.testbeds import NAMES, PRESET, PROFILE, SPREAD, bed_of, eq4, ratio, select, shape, value
+from reports.core.table import Ordering, PaperTable, Row
+from reports.core.testbeds import PRESET, PROFILE, SPREAD, TITLES, bed_of, eq4, ratio, select, shape, value
 from reports.core.train import chosen_graph
 
 TRUNCATED = (1, 3, 4, 5, 9)  # parts of Table 1 whose printed counts, taken as rounded, miss the printed ratio (BN1)
 
 
-def table1(context: Context) -> Table:
+def table1(context: Context) -> PaperTable:
     """Inner and boundary nodes of Reddit's 10 METIS parts, beside those of a graph that can be partitioned."""
-    config, data = stand_in(context, 10)
+    config, data = stand_in_config(context, 10)
     counts = sorted(part_counts(config), key=lambda c: -c[1] / c[0])
     printed = {m: table1_values(m) for m in ("inner_nodes", "boundary_nodes", "boundary_inner_ratio")}
     by_ratio = sorted(range(10), key=lambda part: -printed["boundary_inner_ratio"][part])
@@ -39,7 +39,7 @@ def table1(context: Context) -> Table:
                 conflict="BN1" if part + 1 in TRUNCATED else ""),
         ]  # fmt: skip
     total = (sum(halo for _, halo in counts), sum(own for own, _ in counts))
-    return Table(
+    return PaperTable(
         key="bns-gcn/table1",
         title="BNS-GCN Table 1: Reddit in 10 METIS parts",
         rows=tuple(rows),
@@ -56,8 +56,8 @@ def table1(context: Context) -> Table:
     )  # fmt: skip
 
 
-def stand_in(context: Context, parts: int) -> tuple[dict[str, object], str]:
-    """The config that partitions Reddit's stand-in with METIS' volume objective, and what it stands for."""
+def stand_in_config(context: Context, parts: int) -> tuple[dict[str, object], str]:
+    """The config that partitions Reddit's stand-in with METIS' volume objective, and the stand-in's description."""
     name, data = chosen_graph(context, "reddit")
     return {"dataset": name, "parts": parts, "partitioner": "metis"}, data
 
@@ -69,8 +69,8 @@ def part_counts(config: dict[str, object]) -> list[tuple[int, int]]:
     return [(len(part.nodes), len(part.halo_nodes)) for part in parts]
 
 
-def table2(context: Context) -> Table:
-    """Formulas of the variance of sampled features, and the sets that they differ in."""
+def table2(context: Context) -> PaperTable:
+    """Formulas of the variance of sampled features, and the set sizes in which they differ."""
     frame = load.published("bns-gcn-table2")
     rows = [
         Row(label=str(line.method), quantity="variance", unit="", published=None, ours=None, how="quoted",
@@ -79,7 +79,7 @@ def table2(context: Context) -> Table:
     ]  # fmt: skip
     nodes = shape("reddit")[0]
     inner, boundary = sum(table1_values("inner_nodes")) / 10, sum(table1_values("boundary_nodes")) / 10
-    return Table(
+    return PaperTable(
         key="bns-gcn/table2",
         title="BNS-GCN Table 2: variance of sampled features",
         rows=tuple(rows),
@@ -95,7 +95,7 @@ def table2(context: Context) -> Table:
     )
 
 
-def table3(context: Context) -> Table:
+def table3(context: Context) -> PaperTable:
     """Graphs: the counts that haloscope's presets and workloads use."""
     frame = load.published("bns-gcn-table3")
     rows = []
@@ -107,11 +107,11 @@ def table3(context: Context) -> Table:
         if line.metric == "task_type":
             continue
         rows.append(
-            Row(label=NAMES[line.dataset], quantity=line.metric.replace("_", " "), unit=line.unit, how="quoted",
+            Row(label=TITLES[line.dataset], quantity=line.metric.replace("_", " "), unit=line.unit, how="quoted",
                 published=line.value, ours=split.get(line.metric, ours), note=_note(line.dataset, line.metric),
                 conflict="BN16" if (line.dataset, line.metric) == ("reddit", "edges") else "")
         )  # fmt: skip
-    return Table(
+    return PaperTable(
         key="bns-gcn/table3", title="BNS-GCN Table 3: graphs", rows=tuple(rows),
         assumptions=("ours: presets of the stand-ins, with edges in both directions (CONSISTENCY.md, X1)",),
     )  # fmt: skip
@@ -123,9 +123,9 @@ def _note(name: str, metric: str) -> str:
     return "printed: share of the labelled nodes" if name == "ogbn-papers100m" and "fraction" in metric else ""
 
 
-def table8(context: Context) -> Table:
+def table8(context: Context) -> PaperTable:
     """METIS against random partitions: gain of p = 0.1, memory, boundary nodes."""
-    _, fit = reddit(context)
+    _, fit = fitted_reddit(context)
     rows: list[Row] = []
     orderings: list[Ordering] = []
     for name in ("reddit", "ogbn-products", "yelp"):
@@ -133,9 +133,9 @@ def table8(context: Context) -> Table:
         for how in ("random", "METIS"):
             made, gains[how] = _partitioned(context, fit, name, how)
             rows += made
-        text = f"gain of sampling, {NAMES[name]}"
+        text = f"gain of sampling, {TITLES[name]}"
         orderings.append(Ordering(text=text, expected=tuple(gains), ours=tuple(gains.values())))
-    return Table(
+    return PaperTable(
         key="bns-gcn/table8",
         title="BNS-GCN Table 8: METIS against random partitions",
         rows=tuple(rows),
@@ -157,7 +157,7 @@ def _partitioned(context: Context, fit: Fit, name: str, how: str) -> tuple[list[
     bed = bed_of(context, CLUSTER, name, parts, halo=halo)
     runs = context.runs([bed.config(m, fit) for m in ("vanilla", "bns-gcn:p=0.1")], f"{name}, {how}")
     gain = ratio(*(Seconds.of(run) for run in runs))
-    label, inner = f"{NAMES[name]}, {how}, {parts} parts", shape(name)[0]
+    label, inner = f"{TITLES[name]}, {how}, {parts} parts", shape(name)[0]
     peaks = [max(demand(run)["epochs"][-1]["peak_memory"]) for run in runs]
     setup, printed = bool(runs[1]["facts"]["memory"]["setup"]), value(part, metric="memory_ratio")
     throughput = Row(
@@ -179,8 +179,8 @@ def _memory(label: str, printed: float, ours: float) -> Row:
 
 
 def _ledger(label: str, printed: float, peaks: Sequence[float], setup: bool) -> Row:
-    """The simulated peak beside the same printed number, which Eq. 4 is judged by. Where sampling leaves the set-up as
-    the peak, it says nothing of training."""
+    """The simulated peak beside the printed number that Eq. 4 is judged by. Where the peak under sampling is in the
+    set-up, it is not the memory of training."""
     note = "the peak at p = 0.1 is the set-up's, when the input layer is summed over all boundary nodes"
     return Row(
         label=label, quantity="memory, simulated peak", unit="ratio", published=printed, ours=peaks[1] / peaks[0],

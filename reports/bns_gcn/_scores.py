@@ -7,24 +7,24 @@ from typing import Any
 
 import pandas as pd
 
-from reports.bns_gcn._times import CLUSTER, boundary, reddit
+from reports.bns_gcn._times import CLUSTER, boundary, fitted_reddit
 from reports.core import load
 from reports.core.context import Context
-from reports.core.table import How, Ordering, Row, Table
+from reports.core.table import How, Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    NAMES,
     PROFILE,
+    SMALL_NOTE,
     SMALL_PARTS,
-    SMALL_SAID,
     SYSTEMS,
+    TITLES,
     bed_of,
-    built,
     epochs_of,
     halo_of,
+    implemented,
     sage,
-    score,
+    scored,
+    seconds_row,
     select,
-    timed,
     trainable,
     value,
     work_of,
@@ -39,7 +39,7 @@ FEW = "the bandwidth is that of 8 parts (Table 11); with fewer parts each printe
 EDGES = {"BNS-GCN": "bns-gcn:p=0.1", "BES": "bns-gcn:p=0.1:sampling=bes", "DropEdge": "bns-gcn:p=0.1:sampling=dropedge"}
 
 
-def trained(
+def trained_on(
     context: Context,
     name: str,
     methods: Sequence[str],
@@ -49,7 +49,7 @@ def trained(
     few: int = SMALL_PARTS,
     **changes: Any,
 ) -> Trained:
-    """Methods on a graph, or without `--full` on its stand-in in `few` parts, each under its own text as label."""
+    """Train methods on a graph, or without `--full` on its stand-in in `few` parts; each label is the method's text."""
     rows: Mapping[str, str | Mapping[str, Any]] = {method: method for method in methods}
     model = trainable(context, name, **changes)
     parts = parts if context.full else few
@@ -57,49 +57,49 @@ def trained(
 
 
 def method_of(line: Any) -> str:
-    """The method of a published line: a rate of BNS-GCN, or what another system would be here."""
+    """The method of a published line: a rate of BNS-GCN, or the method that corresponds to another system."""
     return work_of(line.setting) if line.method == "BNS-GCN" else SYSTEMS[line.method]
 
 
 def methods_of(frame: pd.DataFrame) -> list[str]:
     """The methods of a frame's lines that haloscope has, each once."""
-    return [method for method in dict.fromkeys(map(method_of, frame.itertuples())) if built(method)]
+    return [method for method in dict.fromkeys(map(method_of, frame.itertuples())) if implemented(method)]
 
 
-def table4(context: Context) -> Table:
+def table4(context: Context) -> PaperTable:
     """Accuracies of sampling-based methods and of BNS-GCN for four rates."""
     frame = load.published("bns-gcn-table4")
     rows: list[Row] = []
-    orderings, said = [], [SMALL_SAID]
+    orderings, notes = [], [SMALL_NOTE]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         numbers = sorted({int(n) for n in select(mine, method="BNS-GCN")["partitions"]})
         runs = {
-            n: trained(context, name, methods_of(mine), n, 0.75) for n in (numbers if context.full else numbers[-1:])
+            n: trained_on(context, name, methods_of(mine), n, 0.75) for n in (numbers if context.full else numbers[-1:])
         }
-        said += [run.said for run in runs.values()]
+        notes += [run.summary for run in runs.values()]
         rows += [_of_table4(line, runs) for line in mine.itertuples()]
         orderings += [_worst(n, select(mine, method="BNS-GCN"), run) for n, run in runs.items()]
-    said.append("p = 1 is exact: one training stands for every number of parts, and its rows are not independent")
-    return Table(
+    notes.append("p = 1 is exact: one training stands for every number of parts, and its rows are not independent")
+    return PaperTable(
         key="bns-gcn/table4", title="BNS-GCN Table 4: accuracies", rows=tuple(rows), orderings=tuple(orderings),
-        assumptions=tuple(said),
+        assumptions=tuple(notes),
     )  # fmt: skip
 
 
 def _of_table4(line: Any, runs: Mapping[int, Trained]) -> Row:
     """A line of Table 4; without `--full` BNS-GCN is trained with one number of parts only."""
-    method, name = method_of(line), NAMES[line.dataset]
+    method, name = method_of(line), TITLES[line.dataset]
     run = runs[max(runs)]
     if line.method != "BNS-GCN":
-        there = built(method)
+        there = implemented(method)
         how: How = "trained" if there else "not built"
-        return score(f"{name}, {line.method}", line.value, run if there else None, method, how=how)
+        return scored(f"{name}, {line.method}", line.value, run if there else None, method, how=how)
     exact = line.setting.startswith("p=1.0")
     there = line.partitions in runs or exact
     run = runs.get(int(line.partitions), run)
     conflict = BELOW.get((line.dataset, line.setting.partition(";")[0], int(line.partitions)), "")
-    return score(
+    return scored(
         f"{name}, {line.setting}, {line.partitions:.0f} parts", line.value, run if there else None, method,
         note=_table4_note(line, runs, exact), conflict=conflict,
     )  # fmt: skip
@@ -119,7 +119,7 @@ def _worst(parts: int, frame: pd.DataFrame, run: Trained) -> Ordering:
     return run.ordering(f"p = 0 is behind the best printed rate, {run.where}", pair)
 
 
-def table5(context: Context) -> Table:
+def table5(context: Context) -> PaperTable:
     """Training time and accuracy on ogbn-products; 500 epochs (setup), 10 parts."""
     frame = load.published("bns-gcn-table5")
     epochs = epochs_of("ogbn-products")
@@ -127,48 +127,48 @@ def table5(context: Context) -> Table:
     settings = [s for s in dict.fromkeys(frame["setting"]) if s.startswith("p=")]
     base = value(frame, setting=settings[0], metric="training_time")
     fit = bed.fitted("vanilla", base / epochs, source="the training time of p = 1")
-    run = trained(context, "ogbn-products", methods_of(frame), 10, 1.0)
+    run = trained_on(context, "ogbn-products", methods_of(frame), 10, 1.0)
     rows: list[Row] = []
     times = {method: epochs * bed.seconds(method, fit).epoch for method in methods_of(frame)}
     for line in frame.itertuples():
         label, method = f"{line.method}, {line.setting}", method_of(line)
         if line.metric != "training_time":
             how: How = "trained" if method in times else "not built"
-            rows.append(score(label, line.value, run, method, how=how))
+            rows.append(scored(label, line.value, run, method, how=how))
         elif method in times:
             first = line.setting == settings[0]
             conflict = "BN7" if line.method == "BNS-GCN" and not first else ""
-            rows.append(timed(label, "training time", line.value, times[method], fitted=first, conflict=conflict))
+            rows.append(seconds_row(label, "training time", line.value, times[method], fitted=first, conflict=conflict))
         else:
             rows.append(Row(label=label, quantity="training time", unit="s", published=line.value, ours=None,
                             how="not built"))  # fmt: skip
-    return Table(
+    return PaperTable(
         key="bns-gcn/table5",
         title="BNS-GCN Table 5: training on ogbn-products",
         rows=tuple(rows),
         orderings=(
             Ordering(text="training time", expected=tuple(settings), ours=tuple(times[work_of(s)] for s in settings)),
         ),
-        assumptions=(PROFILE, fit.text(), f"{epochs} epochs in 10 METIS parts of Table 8", run.said, SMALL_SAID),
+        assumptions=(PROFILE, fit.text(), f"{epochs} epochs in 10 METIS parts of Table 8", run.summary, SMALL_NOTE),
     )
 
 
-def table7(context: Context) -> Table:
+def table7(context: Context) -> PaperTable:
     """Random partitions: accuracy, and what is lost against METIS."""
     frame = load.published("bns-gcn-table7")
     rows: list[Row] = []
-    orderings, said = [], [SMALL_SAID]
+    orderings, assumptions = [], [SMALL_NOTE]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
         methods = [work_of(s) for s in dict.fromkeys(mine["setting"])]
-        random = trained(context, name, methods, parts, 0.4, partitioner="hash")
-        metis = trained(context, name, methods, parts, 0.4)
-        said.append(random.said)
+        random = trained_on(context, name, methods, parts, 0.4, partitioner="hash")
+        metis = trained_on(context, name, methods, parts, 0.4)
+        assumptions.append(random.summary)
         for line in mine.itertuples():
-            label, method = f"{NAMES[name]}, {line.setting}", work_of(line.setting)
+            label, method = f"{TITLES[name]}, {line.setting}", work_of(line.setting)
             if line.metric in SCORES:
-                rows.append(score(label, line.value, random, method))
+                rows.append(scored(label, line.value, random, method))
             else:
                 lost = (random.mean(method) or 0.0) - (metis.mean(method) or 0.0)
                 rows.append(
@@ -177,30 +177,30 @@ def table7(context: Context) -> Table:
                 )  # fmt: skip
         pair = {"p=0.1": "bns-gcn:p=0.1", "p=0.0": "bns-gcn:p=0"}
         orderings.append(random.ordering(f"random partitions need sampled rows, {random.where}", pair))
-    return Table(
+    return PaperTable(
         key="bns-gcn/table7", title="BNS-GCN Table 7: random partitions", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
 
 
-def table9(context: Context) -> Table:
+def table9(context: Context) -> PaperTable:
     """Sampling of boundary nodes, of boundary edges (BES) and of all edges (DropEdge): volume, time, accuracy."""
-    _, fit = reddit(context)
+    _, fit = fitted_reddit(context)
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said = [PROFILE, fit.text() + "; the same machine for all graphs", SMALL_SAID]
+    assumptions = [PROFILE, fit.text() + "; the same machine for all graphs", SMALL_NOTE]
     for name in GRAPHS:
         made, judged, run = _edges(context, name, fit)
         rows += made
         orderings += judged
-        said.append(run.said)
-    said.append(
+        assumptions.append(run.summary)
+    assumptions.append(
         "boundary nodes follow from the volume of BNS-GCN (BN10); times take the shares of them that BES and DropEdge "
         "still send from their printed volumes; the volumes shown are of the shares that the trained graphs kept"
     )
-    return Table(
+    return PaperTable(
         key="bns-gcn/table9", title="BNS-GCN Table 9: sampling nodes against sampling edges", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
 
 
@@ -211,18 +211,19 @@ def _edges(context: Context, name: str, fit: Any) -> tuple[list[Row], list[Order
     volumes = {m: value(frame, method=m, metric="epoch_comm_volume") for m in EDGES}
     everything = volumes["BNS-GCN"] / 0.1
     bed = bed_of(context, CLUSTER, name, parts, halo=halo_of(everything, sage(name)))
-    run = trained(context, name, list(EDGES.values()), parts, 0.75)
+    run = trained_on(context, name, list(EDGES.values()), parts, 0.75)
     rows, kept, times = [], {}, {}
     for printed, method in EDGES.items():
-        label = f"{NAMES[name]}, {printed}, {parts} parts"
+        label = f"{TITLES[name]}, {printed}, {parts} parts"
         rates = {"kept nodes": min(volumes[printed] / everything, 1.0)} if ":sampling" in method else None
         times[printed] = bed.seconds(method, fit, rates).epoch
         kept[printed] = everything * _share_kept(run, method)
         rows += [
             Row(label=label, quantity="volume", unit="MB", published=volumes[printed], ours=kept[printed],
                 how="fitted" if printed == "BNS-GCN" else "trained", data=run.data, judge="order"),
-            timed(label, "epoch time", value(frame, method=printed, metric="epoch_time"), times[printed], note=FEW),
-            score(label, value(frame, method=printed, metric=lambda m: m in SCORES), run, method),
+            seconds_row(label, "epoch time", value(frame, method=printed, metric="epoch_time"), times[printed],
+                        note=FEW),
+            scored(label, value(frame, method=printed, metric=lambda m: m in SCORES), run, method),
         ]  # fmt: skip
     order = ("DropEdge", "BES", "BNS-GCN")
     shares = tuple(_share_kept(run, EDGES[m]) for m in order)
@@ -232,7 +233,7 @@ def _edges(context: Context, name: str, fit: Any) -> tuple[list[Row], list[Order
     )  # fmt: skip
     ours = tuple(times[m] for m in order)
     # The printed volumes of BES and DropEdge are inputs of their times, so their order cannot fail.
-    slower = Ordering(text=f"epoch time, {NAMES[name]}", expected=order, ours=ours, basis="theory")
+    slower = Ordering(text=f"epoch time, {TITLES[name]}", expected=order, ours=ours, basis="theory")
     return rows, [sent, slower], run
 
 
@@ -242,23 +243,23 @@ def _share_kept(run: Trained, method: str) -> float:
     return float(sum(seen) / len(seen))
 
 
-def table13(context: Context) -> Table:
+def table13(context: Context) -> PaperTable:
     """Accuracy for p from 0.1 to 1."""
     frame = load.published("bns-gcn-table13")
     rows: list[Row] = []
-    orderings, said = [], [SMALL_SAID]
+    orderings, assumptions = [], [SMALL_NOTE]
     for name in ("reddit", "ogbn-products"):
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
         methods = {s: f"bns-gcn:{s.partition(';')[0]}" for s in mine["setting"]}
-        run = trained(context, name, list(methods.values()), parts, 1.2)
-        said.append(run.said)
+        run = trained_on(context, name, list(methods.values()), parts, 1.2)
+        assumptions.append(run.summary)
         for line in mine.itertuples():
-            label = f"{NAMES[name]}, {line.setting}, {parts} parts"
-            rows.append(score(label, line.value, run, methods[line.setting]))
+            label = f"{TITLES[name]}, {line.setting}, {parts} parts"
+            rows.append(scored(label, line.value, run, methods[line.setting]))
         pair = {p: methods[f"{p}; METIS"] for p in ("p=0.1", "p=1.0")}
         orderings.append(run.ordering(f"p = 0.1 is no worse than p = 1, {run.where}", pair, "right"))
-    return Table(
+    return PaperTable(
         key="bns-gcn/table13", title="BNS-GCN Table 13: accuracy and p", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip

@@ -10,18 +10,18 @@ from harness.errors import InputError
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Fit, Seconds, Testbed
-from reports.core.table import Ordering, Row, Table
+from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    NAMES,
     PROFILE,
     SYSTEMS,
+    TITLES,
     bed_of,
-    built,
     halo_of,
+    implemented,
     ratio,
     sage,
+    seconds_row,
     select,
-    timed,
     value,
     work_of,
 )
@@ -29,14 +29,14 @@ from reports.core.testbeds import (
 CLUSTER = "bns-10x2080ti"
 PAPERS = "bns-32x6v100"
 SAMPLED = ("p=0.1", "p=0.01")
-ROUNDS = 6  # of fitting latency and bandwidth in turns
+ROUNDS = 6  # of fitting latency and bandwidth alternately
 NEAR = 0.01  # relative distance from the printed all-reduce, which has one digit
 WAITING = "printed computation falls ninefold with p although no inner node's work does; here waiting is communication"
 GAT = {"model": "gat", "layers": 2, "hidden": 128, "heads": 1, "dropout": 0.5, "layer0": "cache"}
 
 
-def reddit(context: Context) -> tuple[Testbed, Fit]:
-    """Reddit in 8 METIS parts, and the machine's bandwidth as Table 11's p = 1 row has it."""
+def fitted_reddit(context: Context) -> tuple[Testbed, Fit]:
+    """Reddit in 8 METIS parts, and the machine's bandwidth, fitted on Table 11's p = 1 row."""
     epoch = value(load.published("bns-gcn-table11"), setting="p=1.0; METIS", metric="epoch_time")
     bed = bed_of(context, CLUSTER, "reddit", 8, halo=boundary("reddit"))
     return bed, bed.fitted("vanilla", epoch, source="Table 11, p = 1 (Reddit, 8 METIS parts of Table 8)")
@@ -48,7 +48,7 @@ def boundary(name: str, how: str = "METIS") -> float:
     return value(frame, dataset=name, setting=f"{how} partition", metric="boundary_nodes")
 
 
-def table6(context: Context) -> Table:
+def table6(context: Context) -> PaperTable:
     """ogbn-papers100M on 32 x 6 GPUs: epoch, computation, communication and all-reduce."""
     bed, fit, latency = papers(context)
     settings = ("p=1.0", *SAMPLED)
@@ -59,7 +59,7 @@ def table6(context: Context) -> Table:
         comms.append(ours.comm)
         rows += _parts_of_epoch(setting, ours)
     expected = tuple(s.replace("=", " = ") for s in settings)
-    return Table(
+    return PaperTable(
         key="bns-gcn/table6",
         title="BNS-GCN Table 6: epoch on ogbn-papers100M, 192 GPUs (s)",
         rows=tuple(rows),
@@ -79,7 +79,7 @@ def table6(context: Context) -> Table:
 
 
 def papers(context: Context) -> tuple[Testbed, Fit, float]:
-    """ogbn-papers100M on 192 GPUs with bandwidth and host latency (s) as Table 6's p = 1 row has them, both at once.
+    """ogbn-papers100M on 192 GPUs, with bandwidth and host latency (s) fitted together on Table 6's p = 1 row.
 
     Raises:
         InputError: no such pair was found.
@@ -123,43 +123,43 @@ def _parts_of_epoch(setting: str, ours: Seconds) -> list[Row]:
         conflict = "BN4" if first and not fitted else ""
         if setting == "p=0.01" and quantity == "communication":
             conflict = "BN5"
-        label = f"{NAMES['ogbn-papers100m']}, {setting}"
+        label = f"{TITLES['ogbn-papers100m']}, {setting}"
         printed = value(frame, metric=metric)
         note = WAITING if quantity == "computation" else ""
-        rows.append(timed(label, quantity, printed, mine, fitted=fitted, conflict=conflict, note=note))
+        rows.append(seconds_row(label, quantity, printed, mine, fitted=fitted, conflict=conflict, note=note))
     return rows
 
 
-def table10(context: Context) -> Table:
+def table10(context: Context) -> PaperTable:
     """Gains on GAT, 10 parts."""
     frame = load.published("bns-gcn-table10")
-    _, machine = reddit(context)
-    rows, orderings, said = [], [], [f"bandwidth of the machine: {machine.text()}"]
+    _, machine = fitted_reddit(context)
+    rows, orderings, notes = [], [], [f"bandwidth of the machine: {machine.text()}"]
     settings = ("p=0.0", "p=0.01", "p=0.1", "p=1.0")
     for name in ("reddit", "ogbn-products", "yelp"):
         printed = select(frame, dataset=name)
         epoch = value(printed, setting="p=1.0", metric="epoch_time")
         halo = sum(table1_values("boundary_nodes")) if name == "reddit" else boundary(name)
         bed = bed_of(context, CLUSTER, name, 10, halo=halo, model=GAT)
-        source = f"the epoch of p = 1 on {NAMES[name]}"
+        source = f"the epoch of p = 1 on {TITLES[name]}"
         fit = bed.fitted("vanilla", epoch, free="compute", source=source, start=machine)
-        said.append(f"compute x {fit.compute:.3g}, fitted on {source}")
+        notes.append(f"compute x {fit.compute:.3g}, fitted on {source}")
         ours = {s: bed.seconds(work_of(s), fit) for s in settings}
-        rows.append(timed(f"{NAMES[name]}, p=1.0", "epoch time", epoch, ours["p=1.0"].epoch, fitted=True))
+        rows.append(seconds_row(f"{TITLES[name]}, p=1.0", "epoch time", epoch, ours["p=1.0"].epoch, fitted=True))
         for setting in settings[:3]:
             rows.append(
                 Row(
-                    label=f"{NAMES[name]}, {setting}", quantity="speed-up over p = 1", unit="x", how="simulated",
+                    label=f"{TITLES[name]}, {setting}", quantity="speed-up over p = 1", unit="x", how="simulated",
                     published=value(printed, setting=setting, metric="speedup"),
                     ours=ratio(ours["p=1.0"], ours[setting]), note="width and heads are assumed",
                 )
             )  # fmt: skip
         gains = tuple(ratio(ours["p=1.0"], ours[s]) for s in settings)
-        orderings.append(Ordering(text=f"speed-up on GAT, {NAMES[name]}", expected=settings, ours=gains))
-    said.append("hidden width 128, one head, input features kept beside their owners' rows: none of it is printed")
-    return Table(
+        orderings.append(Ordering(text=f"speed-up on GAT, {TITLES[name]}", expected=settings, ours=gains))
+    notes.append("hidden width 128, one head, input features kept beside their owners' rows: none of it is printed")
+    return PaperTable(
         key="bns-gcn/table10", title="BNS-GCN Table 10: speed-ups on GAT, 10 parts", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(notes),
     )  # fmt: skip
 
 
@@ -169,17 +169,17 @@ def table1_values(metric: str) -> list[float]:
     return [float(v) for v in frame.sort_values("partition_index")["value"]]
 
 
-def table11(context: Context) -> Table:
+def table11(context: Context) -> PaperTable:
     """Epoch times on Reddit."""
     frame = load.published("bns-gcn-table11")
-    bed, fit = reddit(context)
+    bed, fit = fitted_reddit(context)
     rows = []
     base = value(frame, method="GraphSAGE", metric="epoch_time")
     ours: dict[str, float] = {}
     for line in frame.itertuples():
         label = f"{line.method}, {line.setting}"
         method = work_of(line.setting) if line.method == "BNS-GCN" else SYSTEMS[line.method]
-        if not built(method):
+        if not implemented(method):
             quantity = "epoch time" if line.metric == "epoch_time" else "speed-up"
             rows.append(
                 Row(label=label, quantity=quantity, unit=line.unit, published=line.value, ours=None, how="not built")
@@ -188,7 +188,7 @@ def table11(context: Context) -> Table:
             ours[label] = bed.seconds(method, fit).epoch
             conflict = "BN7" if line.setting.startswith("p=0.1") else ""
             fitted = line.setting.startswith("p=1.0")
-            rows.append(timed(label, "epoch time", line.value, ours[label], fitted=fitted, conflict=conflict))
+            rows.append(seconds_row(label, "epoch time", line.value, ours[label], fitted=fitted, conflict=conflict))
         else:
             rows.append(
                 Row(
@@ -197,29 +197,29 @@ def table11(context: Context) -> Table:
                 )
             )  # fmt: skip
     order = tuple(label for label in ours if label.startswith("BNS-GCN"))
-    return Table(
+    return PaperTable(
         key="bns-gcn/table11", title="BNS-GCN Table 11: epoch time on Reddit", rows=tuple(rows),
         orderings=(Ordering(text="epoch time", expected=order, ours=tuple(ours[label] for label in order)),),
         assumptions=(PROFILE, fit.text(), "8 parts: the number is not printed (CONSISTENCY.md, BN7)"),
     )  # fmt: skip
 
 
-def table12(context: Context) -> Table:
-    """What sampling costs, in per cent of the epoch, on Reddit in 2, 4 and 8 parts."""
+def table12(context: Context) -> PaperTable:
+    """Cost of sampling in per cent of the epoch, on Reddit in 2, 4 and 8 parts."""
     frame = load.published("bns-gcn-table12")
-    _, fit = reddit(context)
+    _, fit = fitted_reddit(context)
     rows: list[Row] = []
     shares: dict[tuple[str, int], float] = {}
     for line in frame.itertuples():
         own = line.method == "BNS-GCN"
         label = f"{line.method}, {line.setting}" + (f", {line.partitions:.0f} parts" if own else "")
-        ours, there = None, own or built(SYSTEMS[line.method])
+        ours, there = None, own or implemented(SYSTEMS[line.method])
         if own:
-            ours = shares[line.setting, int(line.partitions)] = overhead(
+            ours = shares[line.setting, int(line.partitions)] = sampling_overhead(
                 context, fit, int(line.partitions), line.setting
             )
         elif there:
-            seconds = reddit(context)[0].seconds(SYSTEMS[line.method], fit)
+            seconds = fitted_reddit(context)[0].seconds(SYSTEMS[line.method], fit)
             ours = 100 * seconds.sample / seconds.epoch
         judge: Literal["error", "none"] = "error" if line.value else "none"
         rows.append(
@@ -234,7 +234,7 @@ def table12(context: Context) -> Table:
                 note="drawing and rebuilding graphs on the host take no time here" if own and line.value else "",
             )
         )
-    return Table(
+    return PaperTable(
         key="bns-gcn/table12", title="BNS-GCN Table 12: sampling overhead on Reddit", rows=tuple(rows),
         orderings=_sampling_orders(shares),
         assumptions=(
@@ -274,7 +274,7 @@ def reddit_halo(parts: int) -> float:
     return {2: two, 4: float((two * eight) ** 0.5), 8: eight}[parts]
 
 
-def overhead(context: Context, fit: Fit, parts: int, setting: str) -> float:
+def sampling_overhead(context: Context, fit: Fit, parts: int, setting: str) -> float:
     """Per cent of an epoch that sampling takes."""
     work = work_of(setting)
     if work == "vanilla" or work.endswith("=0"):

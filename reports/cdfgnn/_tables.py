@@ -1,4 +1,4 @@
-"""CDFGNN: Tables 1 to 3; its figures are in `cdfgnn_times` and `cdfgnn_accuracy`."""
+"""CDFGNN: Tables 1 to 3; its figures are in `_times` and `_accuracy`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from reports.cdfgnn._accuracy import figure7, figure8
 from reports.cdfgnn._times import (
     CLUSTER,
+    CUTS,
+    DATASETS,
     HOSTS,
-    NAMES,
-    PARTITIONERS,
     PRINTED_GPUS,
     STAND_INS,
     Printed,
@@ -21,7 +21,7 @@ from reports.cdfgnn._times import (
 from reports.core.clusters import link_bandwidth
 from reports.core.context import Context
 from reports.core.load import GB, published
-from reports.core.table import Ordering, Plot, Row, Table
+from reports.core.table import Ordering, PaperTable, Plot, Row
 
 EBV0, EBV1 = "EBV_gamma=0.0", "EBV_gamma=0.1"
 QUANTITIES = {
@@ -31,24 +31,24 @@ QUANTITIES = {
 CD2_METRICS = ("inner_connections_max", "outer_connections_max", "replication_factor")
 
 
-def table1(context: Context) -> Table:
-    """Data sets: inputs. Those on disk elsewhere in this report have other versions of these graphs."""
+def table1(context: Context) -> PaperTable:
+    """Data sets: inputs. Graphs on disk that are used elsewhere in this report are other versions of these."""
     rows = tuple(
         Row(
-            label=NAMES[line["dataset"]], quantity=line["metric"], unit=line["unit"], published=float(line["value"]),
+            label=DATASETS[line["dataset"]], quantity=line["metric"], unit=line["unit"], published=float(line["value"]),
             ours=None, how="quoted", note=line["note"],
             conflict="CD7" if (line["dataset"], line["metric"]) == ("ogbn-papers100m", "features") else "",
         )
         for _, line in published("cdfgnn-table1").iterrows()
     )  # fmt: skip
-    return Table(
+    return PaperTable(
         key="cdfgnn/table1", title="CDFGNN, Table 1: data sets", rows=rows,
         assumptions=("edges are undirected here: Reddit is the sparser version of two (X1)",),
     )  # fmt: skip
 
 
-def table2(context: Context) -> Table:
-    """Bandwidths: peer to peer is what the cluster file takes over; broadcasts are no part of the method."""
+def table2(context: Context) -> PaperTable:
+    """Bandwidths: those between peers are in the cluster file; broadcasts are not used by the method."""
     taken = {"PCIe": link_bandwidth(CLUSTER, "bus"), "InfiniBand": link_bandwidth(CLUSTER, "nic")}
     rows = tuple(
         Row(
@@ -58,35 +58,35 @@ def table2(context: Context) -> Table:
         )
         for _, line in published("cdfgnn-table2").iterrows()
     )  # fmt: skip
-    return Table(
+    return PaperTable(
         key="cdfgnn/table2", title="CDFGNN, Table 2: bandwidth between GPUs", rows=rows,
         assumptions=(f"ours: the links of cluster {CLUSTER}, inputs of Fig. 5 and 6",),
     )  # fmt: skip
 
 
-def table3(context: Context) -> Table:
-    """Vertex cuts: real graphs are cut as the paper cuts its own; the paper's own counts against theory."""
+def table3(context: Context) -> PaperTable:
+    """Vertex cuts: real graphs are cut with the paper's partitioners; printed counts are compared with theory."""
     rows, orderings = list[Row](), list[Ordering]()
     frame = published("cdfgnn-table3")
-    for dataset in NAMES:
+    for dataset in DATASETS:
         mine = frame[frame["dataset"] == dataset]
-        found = {method: measured(dataset, method, PRINTED_GPUS[dataset]) for method in PARTITIONERS}
+        qualities = {method: measured(dataset, method, PRINTED_GPUS[dataset]) for method in CUTS}
         data = f"{stand_in(dataset)} stands in for {dataset}"
         rows += [
             Row(
-                label=f"{NAMES[dataset]}, {line['method']}", quantity=line["metric"].replace("_", " "),
+                label=f"{DATASETS[dataset]}, {line['method']}", quantity=line["metric"].replace("_", " "),
                 unit=line["unit"], published=float(line["value"]),
-                ours=found[line["method"]][QUANTITIES[line["metric"]]], how="partitioned", data=data, judge="order",
+                ours=qualities[line["method"]][QUANTITIES[line["metric"]]], how="partitioned", data=data, judge="order",
                 conflict=_conflict(dataset, line["method"]) if line["metric"] in CD2_METRICS else "",
             )
             for _, line in mine.iterrows()
         ]  # fmt: skip
-        rows += [theory(dataset, method) for method in PARTITIONERS]
-        orderings += _orderings(dataset, found)
-    return Table(
+        rows += [theory(dataset, method) for method in CUTS]
+        orderings += _orderings(dataset, qualities)
+    return PaperTable(
         key="cdfgnn/table3", title="CDFGNN, Table 3: vertex cuts", rows=tuple(rows), orderings=tuple(orderings),
         assumptions=(
-            "stand-ins: " + ", ".join(f"{stand_in(d)} for {NAMES[d]}" for d in STAND_INS) + "; only orders are judged",
+            f"stand-ins: {', '.join(f'{stand_in(d)} for {DATASETS[d]}' for d in STAND_INS)}; only orders are judged",
             "sum of both connections from the printed replication factor R: 2 (R - 1) |V| / p is the mean over GPUs, "
             "the printed sum is one of maxima; they agree where the cut is balanced (EBV), a lower bound elsewhere",
             "one printed column from another is no prediction and is not judged",
@@ -94,7 +94,7 @@ def table3(context: Context) -> Table:
         ),
         commands=tuple(
             f"haloscope partition --dataset {stand_in(d)} --parts {gpus} --hosts {HOSTS} --partitioner {text}"
-            for d, gpus in PRINTED_GPUS.items() for text in PARTITIONERS.values()
+            for d, gpus in PRINTED_GPUS.items() for text in CUTS.values()
         ),
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def theory(dataset: str, method: str) -> Row:
     printed = Printed.of(dataset, method)
     balanced = method.startswith("EBV")
     return Row(
-        label=f"{NAMES[dataset]}, {method}", quantity="inner + outer connections", unit="messages",
+        label=f"{DATASETS[dataset]}, {method}", quantity="inner + outer connections", unit="messages",
         published=printed.inner + printed.outer, ours=printed.connections(), how="closed form",
         conflict=_conflict(dataset, method), judge="none",
         note="2 (R - 1) |V| / p of the printed R" + ("" if balanced else ", a lower bound"),
@@ -116,18 +116,18 @@ def _conflict(dataset: str, method: str) -> str:
     return "CD2" if (dataset, method) == ("reddit", EBV1) else ""
 
 
-def _orderings(dataset: str, found: Mapping[str, Mapping[str, float]]) -> list[Ordering]:
-    """What Table 3 and Sec. 7.3 say of one data set."""
+def _orderings(dataset: str, qualities: Mapping[str, Mapping[str, float]]) -> list[Ordering]:
+    """The claims of Table 3 and Sec. 7.3 on one data set."""
     data, gpus = stand_in(dataset), PRINTED_GPUS[dataset]
-    name = f"{data} for {NAMES[dataset]}, {gpus} GPUs"
+    name = f"{data} for {DATASETS[dataset]}, {gpus} GPUs"
 
     def ordering(what: str, key: str, labels: tuple[str, ...]) -> Ordering:
-        values = tuple(found[label][key] for label in labels)
+        values = tuple(qualities[label][key] for label in labels)
         return Ordering(text=f"{name}, {what}: {' > '.join(labels)}", expected=labels, ours=values)
 
-    both = {method: counts["max_inner"] + counts["max_outer"] for method, counts in found.items()}
-    unbalanced = min(found["HEP"]["edge_balance"], found["DNE"]["edge_balance"])
-    balanced = max(found[EBV0]["edge_balance"], found[EBV1]["edge_balance"])
+    both = {method: counts["max_inner"] + counts["max_outer"] for method, counts in qualities.items()}
+    unbalanced = min(qualities["HEP"]["edge_balance"], qualities["DNE"]["edge_balance"])
+    balanced = max(qualities[EBV0]["edge_balance"], qualities[EBV1]["edge_balance"])
     return [
         ordering("replication factor", "replication", (EBV1, EBV0, "DNE", "HEP")),
         ordering("outer connections", "max_outer", (EBV0, EBV1)),
@@ -143,7 +143,7 @@ def _orderings(dataset: str, found: Mapping[str, Mapping[str, float]]) -> list[O
     ]  # fmt: skip
 
 
-TABLES: dict[str, Callable[[Context], Table]] = {"table1": table1, "table2": table2, "table3": table3}
+TABLES: dict[str, Callable[[Context], PaperTable]] = {"table1": table1, "table2": table2, "table3": table3}
 FIGURES: dict[str, Callable[[Context], Plot]] = {
     "figure5": figure5, "figure6": figure6, "figure7": figure7, "figure8": figure8,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What tables and figures of a report are made of: rows and verdicts, published numbers, kept runs, trained scores.
+"""Parts that tables and figures of all papers share: rows and verdicts, published numbers, cached runs, trained scores.
 
-Knows no paper. Open rooms: `table`, `load`, `context`, `train`, `predict`, `testbeds`, `clusters`.
+Independent of single papers. Modules: `table`, `load`, `context`, `train`, `predict`, `testbeds`, `clusters`.
 """

@@ -1,7 +1,7 @@
-"""What every table and figure of a report is given: where to write, how long to train, runs that are never repeated.
+"""The context of every table and figure of a report: output folder, budget of training, cached runs.
 
-A run's record is kept under the cache root by its config, the state of its graph and the source of the packages: a
-change of any of them makes another run. Runs are made in this process, one after another; the command makes several
+A run's record is cached under a key of its config, the state of its graph and the source of the packages: a
+change of any of them makes a new run. Runs are made in this process, one after another; the command makes several
 tables at a time, each in a process of its own.
 """
 
@@ -29,16 +29,16 @@ from harness.running.results import write_atomically
 from harness.workloads import is_workload, read_description
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEAK_EVERY_S = 20.0  # seconds between lines of progress inside one table
+PROGRESS_EVERY_S = 20.0  # seconds between lines of progress inside one table
 FILES = (".npz", ".toml", ".json")  # datasets and clusters given as files
-COMPUTING = ("torch", "numpy", "numba", "pymetis")  # whose versions change what a run says
+COMPUTING = ("torch", "numpy", "numba", "pymetis")  # packages whose versions may change results
 SHAPES = {"mode": "sim", "shapes_only": True, "eval_every": -1, "deterministic": False}
-"""What a run that only counts and times has in common with others of its kind."""
+"""Settings common to runs that only count and time."""
 
 
 @cache
 def versions(*packages: str) -> str:
-    """The installed versions of packages, so that no result outlives the libraries it was made with."""
+    """The installed versions of packages, for cache keys: a result is valid only for the libraries it was made with."""
     return " ".join(f"{package} {version(package)}" for package in packages)
 
 
@@ -48,42 +48,42 @@ class Context:
 
     Attributes:
         out: folder of the report.
-        seconds: what one table may spend on training, on one core.
+        seconds: budget of one table for training, in seconds of one core.
         full: the paper's epochs and seeds instead, however long that takes.
-        asked: the commands of the runs asked for so far, each once.
+        commands: the commands of the runs requested so far, each once.
     """
 
     out: Path
     seconds: float = 40.0
     full: bool = False
     quiet: bool = False
-    asked: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+    commands: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
 
     def runs(
         self, configs: Sequence[Mapping[str, Any]], what: str = "", shown: Iterable[Mapping[str, Any]] | None = None
     ) -> list[dict[str, Any]]:
-        """The result records of configs (keys of `RunConfig`), in their order; made now where not done before.
+        """The result records of configs (keys of `RunConfig`), in their order; those not in the cache are run now.
 
         A run that fails has `state` "error", its reason in `message`, an empty `summary["seconds"]` and no epochs;
         one that does not fit its device or diverges has the state that says so.
 
         Args:
-            shown: configs whose commands are kept in `asked`, where not all are worth it (further seeds, trials).
+            shown: configs whose commands are kept in `commands`, if not all of them (without further seeds, trials).
 
         Raises:
             InputError: a config with an unknown key or a value out of range.
         """
         wanted = [from_mapping(config, source=what or "report") for config in configs]
         distinct = list(dict.fromkeys(wanted))
-        self.asked.update(dict.fromkeys(self.texts_of(configs if shown is None else shown)))
-        progress, found = _Progress(what or "runs", len(distinct), self.quiet), {}
+        self.commands.update(dict.fromkeys(self.texts_of(configs if shown is None else shown)))
+        progress, records = _Progress(what or "runs", len(distinct), self.quiet), {}
         for at, config in enumerate(distinct):
-            found[config] = _record(config)
+            records[config] = _record(config)
             progress.done(at + 1)
-        return [found[config] for config in wanted]
+        return [records[config] for config in wanted]
 
     def text_of(self, config: Mapping[str, Any]) -> str:
-        """The `haloscope run` command of a config: what differs from the defaults. Takes no note of paths' contents."""
+        """The `haloscope run` command of a config, with the settings that differ from the defaults."""
         wanted, default = from_mapping(config), RunConfig()
         given = {f.name: getattr(wanted, f.name) for f in fields(wanted)}
         return " ".join(
@@ -100,7 +100,7 @@ class Context:
         return str(_kept("workloads", content))
 
     def rates(self, method: str, observed: Mapping[str, float], epochs: int = 2) -> str:
-        """The path of a record that says what `method` observed in every epoch, for `rates` of shapes-only runs."""
+        """The path of a record with what `method` observed in every epoch, for `rates` of shapes-only runs."""
         config = {"method": method, "dataset": "published", "parts": 1}
         lines = [{"observed": dict(observed)}] * epochs
         record = {"schema": results.SCHEMA, "run_id": "published", "config": config, "epochs": lines}
@@ -136,7 +136,7 @@ def _kept(kind: str, content: bytes) -> Path:
 
 
 def data_state(config: RunConfig) -> str:
-    """Changes whenever a file that the config names does, or the graph behind its dataset's name or description."""
+    """A hash of the files that the config names, and of the graph behind its dataset's name or description."""
     from harness.datasets import source_state
 
     named = [config.dataset, config.rates, config.cluster.partition(":")[0]]
@@ -150,7 +150,7 @@ def _is_file(name: str) -> bool:
 
 
 def _record(config: RunConfig) -> dict[str, Any]:
-    """The kept record of a config, or that of a run made now. Failures are kept by nobody: they are tried again."""
+    """The cached record of a config, or that of a run made now. Failures are not cached: they are tried again."""
     try:
         key = json.dumps(
             [config.run_id(), code_version("harness", "sims"), versions(*COMPUTING), data_state(config)]
@@ -172,8 +172,8 @@ def _record(config: RunConfig) -> dict[str, Any]:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process at a time makes `path`. The kernel gives the lock up with its process, however that ends; the empty
-    lock file goes once the result is there (who still waits on it finds that)."""
+    """Let one process at a time make `path`. The kernel releases the lock when its process ends, in whatever way; the
+    empty lock file is removed once the result is there (a process that still waits for the lock then finds it)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_suffix(".lock")
     with lock.open("w") as held:
@@ -183,7 +183,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:
-    said = str(error) if isinstance(error, HaloscopeError) else f"{type(error).__name__}: {error}"
+    message = str(error) if isinstance(error, HaloscopeError) else f"{type(error).__name__}: {error}"
     summary: dict[str, Any] = dict.fromkeys(
         ("epoch_seconds", "bytes_per_epoch", "final_loss", "best_val", "test_at_best_val", "best_test")
     )
@@ -191,7 +191,7 @@ def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:
         "schema": results.SCHEMA,
         "run_id": config.run_id(),
         "state": "error",
-        "message": " ".join(said.split()),
+        "message": " ".join(message.split()),
         "config": asdict(config),
         "graph": {},
         "facts": {},
@@ -209,16 +209,16 @@ def demand(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Progress:
-    """Says how far a table's runs are, now and then, on stderr."""
+    """Prints the progress of a table's runs on stderr from time to time."""
 
     def __init__(self, what: str, total: int, quiet: bool) -> None:
         self.what, self.total, self.quiet = what, total, quiet
-        self.begin = self.spoken = time.monotonic()
+        self.begin = self.printed_at = time.monotonic()
 
     def done(self, count: int) -> None:
         now = time.monotonic()
-        if self.quiet or now - self.spoken < SPEAK_EVERY_S or count == self.total:
+        if self.quiet or now - self.printed_at < PROGRESS_EVERY_S or count == self.total:
             return
         left = (now - self.begin) / count * (self.total - count)
         show([f"  {self.what}: {count} of {self.total} runs, about {duration(left)} left"], stderr())
-        self.spoken = now
+        self.printed_at = now

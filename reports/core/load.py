@@ -89,10 +89,10 @@ def entry(paper: str, kind: str, **where: Any) -> dict[str, Any]:
     Raises:
         InputError: there is none, or there are several.
     """
-    found = entries(paper, kind, **where)
-    if len(found) != 1:
-        raise InputError(f"{len(found)} entries [[{kind}]] in the set-up of {paper} with {where}")
-    return found[0]
+    matching = entries(paper, kind, **where)
+    if len(matching) != 1:
+        raise InputError(f"{len(matching)} entries [[{kind}]] in the set-up of {paper} with {where}")
+    return matching[0]
 
 
 def entries(paper: str, kind: str, **where: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Seconds of an epoch on a paper's testbed, from counts alone: shapes-only runs, with constants fitted on a baseline.
+"""Seconds of an epoch on a paper's testbed, from counts only: shapes-only runs, with constants fitted on a baseline.
 
 One constant is fitted per testbed and graph, on the epoch of a baseline row alone: a factor on every bandwidth of the
 cluster (links and the ceiling of a process), or one on compute. Every other row is then predicted by a run of the
@@ -24,7 +24,7 @@ Free = Literal["bandwidth", "compute"]
 
 @dataclass(frozen=True)
 class Fit:
-    """Factors on every bandwidth and on compute seconds; `source` says which row they come from."""
+    """Factors on every bandwidth and on compute seconds; `source` names the row they are fitted on."""
 
     bandwidth: float = 1.0
     compute: float = 1.0
@@ -32,9 +32,9 @@ class Fit:
 
     def text(self) -> str:
         """One sentence for a table's assumptions."""
-        said = [f"bandwidths x {self.bandwidth:.3g}"] if self.bandwidth != 1.0 else []
-        said += [f"compute x {self.compute:.3g}"] if self.compute != 1.0 else []
-        return (" and ".join(said) or "no constant") + (f", fitted on {self.source}" if self.source else "")
+        factors = [f"bandwidths x {self.bandwidth:.3g}"] if self.bandwidth != 1.0 else []
+        factors += [f"compute x {self.compute:.3g}"] if self.compute != 1.0 else []
+        return (" and ".join(factors) or "no constant") + (f", fitted on {self.source}" if self.source else "")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Seconds:
     codec: float
     sample: float
     reduce: float
-    wait: float = 0.0  # for others, who compute for longer
+    wait: float = 0.0  # for other ranks, which compute for longer
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Seconds:
@@ -75,7 +75,7 @@ class Seconds:
 
     @property
     def work(self) -> float:
-        """What grows with a slower device: computing, sampling, and waiting for those who do; not the codec."""
+        """The part that grows with a slower device: computing, sampling, and waiting for other ranks; not the codec."""
         return self.compute - self.codec + self.wait
 
 
@@ -87,10 +87,10 @@ class Testbed:
         cluster: name of a cluster file, with overrides if any (`sims.cluster`).
         model: settings of the model (`RunConfig` fields).
         workload: name of a shipped workload, or a description (docs/workloads.md) as a mapping.
-        epochs: epochs of a run; the median counts.
+        epochs: epochs of a run; the median is used.
     """
 
-    __test__ = False  # the name is not a test's
+    __test__ = False  # pytest would collect the class because of its name
 
     context: Context
     cluster: str
@@ -122,26 +122,26 @@ class Testbed:
         *,
         trial: bool = False,
     ) -> list[Seconds]:
-        """The same for several (method, fit, rates), side by side. Nobody has to repeat a `trial`."""
+        """The same for several (method, fit, rates). The commands of a `trial` are not listed in the report."""
         configs = [self.config(method, fit, rates) for method, fit, rates in wanted]
         return [Seconds.of(record) for record in self.context.runs(configs, what, () if trial else None)]
 
     def fitted(
         self, method: str, epoch_s: float, *, source: str, free: Free = "bandwidth", start: Fit | None = None
     ) -> Fit:
-        """The one constant with which a baseline row comes out.
+        """The one constant with which a baseline row has its printed epoch time.
 
         Args:
             epoch_s: printed seconds of the baseline's epoch.
-            source: the row, in words.
-            free: the constant; the other stays as in `start`, by default as the device profile and the cluster say.
+            source: description of the row.
+            free: the constant to fit; the other stays as in `start`, by default 1.
 
         Raises:
-            InputError: what is not fitted alone takes longer than the printed epoch, the epoch does not depend on the
-                constant, or no constant was found.
+            InputError: the part that does not depend on the constant alone takes longer than the printed epoch, the
+                epoch does not depend on the constant, or no constant was found.
         """
         start, before = replace(start or Fit(), source=source), None
-        slowness = 1.0  # of what is free, against `start`; the epoch is nearly linear in it
+        slowness = 1.0  # factor on the time of the fitted part, against `start`; the epoch is nearly linear in it
         for _ in range(ROUNDS):
             fit = _slowed(start, free, slowness)
             (now,) = self.all_seconds([(method, fit, None)], f"fitting {free}", trial=True)
@@ -173,6 +173,6 @@ def _slowed(start: Fit, free: Free, factor: float) -> Fit:
 
 
 def parts_of(nodes: int, edges: int, features: int, classes: int, **parts: Any) -> dict[str, Any]:
-    """A workload description: a graph of which all nodes train, and its `[parts]` table (docs/workloads.md)."""
+    """A workload description: a graph of training nodes only, and its `[parts]` table (docs/workloads.md)."""
     graph = {"nodes": nodes, "edges": edges, "features": features, "classes": classes, "train": nodes}
     return {"name": "published counts", "graph": graph, "parts": parts}

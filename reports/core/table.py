@@ -1,6 +1,6 @@
-"""What a report is made of: rows that put a number beside the published one, orderings, tables and plots.
+"""Elements of a report: rows that put a number beside the published one, orderings, tables and plots.
 
-Judges nothing but what a row says of itself: whether its error counts, only its place, or neither.
+Every row states how it is judged: by its error, only by its place in an ordering, or not at all.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from harness.console import DASH, significant
 How = Literal[
     "simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "not built", "quoted"
 ]
-CLOSE = 0.15  # relative error up to which a prediction is said to be right
-POINTS = 1.0  # difference up to which a score in per cent is said to be right
+CLOSE = 0.15  # relative error up to which a prediction counts as right
+POINTS = 1.0  # difference up to which a score in per cent counts as right
 DECIDED: dict[str, str] = {"needs data": "needs data", "not built": "not built", "quoted": "input", "fitted": "fitted"}
 COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note")
 
 
 def finite(value: float | None) -> float | None:
-    """The value, or None where there is none: nan says the same."""
+    """The value, or None where it is None or nan."""
     return None if value is None or math.isnan(value) else float(value)
 
 
@@ -35,12 +35,12 @@ class Row:
     """One published number and ours.
 
     Attributes:
-        label: what it is of, e.g. "Reddit, Sylvie-S (1 bit)".
+        label: its subject, e.g. "Reddit, Sylvie-S (1 bit)".
         quantity, unit: e.g. "epoch time" in "s"; both values are in this unit. Ratios have "x".
         published, ours: None where there is no number.
         how: where ours comes from; "fitted" is a baseline row that a constant was fitted on, "quoted" an input.
         data: the graph that was trained or partitioned, where it is not the paper's.
-        conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; its error then counts nowhere.
+        conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; its error is then not counted.
         judge: whether the relative error counts, the difference in points (a score on the paper's own graph; never
             part of a median), only orderings do, or nothing does (an identity, an input, a number judged elsewhere).
     """
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def of_time(self) -> bool:
-        """Whether it is a time or a speed-up: what the aim of 15 % is about."""
+        """Whether it is a time or a speed-up, to which the aim of 15 % applies."""
         return self.unit in ("s", "ms", "x")
 
     @property
@@ -71,12 +71,12 @@ class Row:
 
     @property
     def counts(self) -> bool:
-        """Whether the error is one of the table's: a prediction that nothing was fitted on, of a number that can be."""
+        """Whether the error counts for the table: of a prediction that is neither fitted nor an input."""
         return self.judge == "error" and self.how not in DECIDED and not self.conflict and self.error is not None
 
     @property
     def points(self) -> float | None:
-        """Ours less the published score, of a row that is judged so; None for others and where either is missing."""
+        """Our score minus the published one, of a row judged by points; None for others and where either is missing."""
         printed, ours = finite(self.published), finite(self.ours)
         if self.judge != "points" or self.how in DECIDED or self.conflict or printed is None or ours is None:
             return None
@@ -101,22 +101,22 @@ class Row:
         if self.judge != "error":
             return "order only" if self.judge == "order" else "not judged"
         error = self.error
-        said = "published 0" if error is None else f"{100 * error:+.0f} %"
-        return f"within {100 * CLOSE:.0f} %" if error is not None and abs(error) <= CLOSE else f"off by {said}"
+        text = "published 0" if error is None else f"{100 * error:+.0f} %"
+        return f"within {100 * CLOSE:.0f} %" if error is not None and abs(error) <= CLOSE else f"off by {text}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ordering:
-    """Who is ahead of whom, as published, and our values in that order; None or nan where there is none.
+    """A published ordering, and our values in that order; None or nan where there is none.
 
     Attributes:
         expected: labels, largest value first.
         tolerance: absolute; values less than that apart tie. With 0 nothing ties, and equal values are wrong.
         ties: what a tied pair is: "not judged" for a claim that one is ahead (other pairs decide), "right" for a claim
             that one is no worse, "demanded" for a claim that all are level: then every pair has to tie.
-        floor: where no value exceeds it nothing was learnt (the majority class), and nothing is judged.
-        basis: "theory" where it follows from inputs, a fit or a formula and cannot fail; it then counts nowhere.
-        conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; it then counts nowhere.
+        floor: if no value exceeds it (the share of the majority class) nothing was learnt, and nothing is judged.
+        basis: "theory" where it follows from inputs, a fit or a formula and cannot fail; it is then not counted.
+        conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; it is then not counted.
         runs: identity of the runs behind it; equal values of equal runs (a shared stand-in) count once.
     """
 
@@ -132,7 +132,7 @@ class Ordering:
 
     @property
     def verdict(self) -> Literal["right", "wrong", "not judged"]:
-        """Over the values there are; "not judged" with fewer than two, or where `ties` or `floor` leave no pair."""
+        """Judged on the values present; "not judged" with fewer than two, or where `ties` or `floor` leave no pair."""
         there = [value for value in map(finite, self.ours) if value is not None]
         if self.floor is not None and all(value <= self.floor for value in there):
             return "not judged"
@@ -150,7 +150,7 @@ class Ordering:
 
     @property
     def counts(self) -> bool:
-        """Whether it is one of the summary's: of a run, of a claim that the paper does not contradict, and judged."""
+        """Whether it counts in the summary: judged, based on runs, on a claim that the paper does not contradict."""
         return self.basis == "run" and not self.conflict and self.verdict != "not judged"
 
     def line(self) -> str:
@@ -164,7 +164,7 @@ class Ordering:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What tables and figures have in common.
+    """Base of tables and figures.
 
     Attributes:
         key: "sylvie/table3".
@@ -210,7 +210,7 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Judged):
+class PaperTable(Judged):
     """A published table beside ours."""
 
     def csv(self) -> str:
@@ -249,20 +249,20 @@ class Plot(Judged):
     paths: tuple[Path, ...]
 
 
-Item = Table | Plot
+Item = PaperTable | Plot
 
 
 def verdict_line(item: Item) -> str:
-    """What became of one table or figure, in one line."""
-    said = [f"{len(item.rows)} rows"] if item.rows else []
+    """The verdict on one table or figure, in one line."""
+    phrases = [f"{len(item.rows)} rows"] if item.rows else []
     for of_time, what in ((True, "times and speed-ups"), (False, "other numbers")):
         error = item.median_error(of_time)
         if error is not None:
-            said.append(f"median error of {what} {100 * error:.1f} % over {len(item.errors(of_time))}")
+            phrases.append(f"median error of {what} {100 * error:.1f} % over {len(item.errors(of_time))}")
     right, judged = orderings_right([item])
     if judged:
-        said.append(f"orderings right {right} of {judged}")
-    return ", ".join(said) or "drawn"
+        phrases.append(f"orderings right {right} of {judged}")
+    return ", ".join(phrases) or "drawn"
 
 
 def orderings_right(items: list[Item]) -> tuple[int, int]:
@@ -284,26 +284,26 @@ STANDS_IN = " stands in for "
 
 def shared_stand_ins(rows: Iterable[Row]) -> tuple[str, ...]:
     """A line for every graph that stands in for several published ones: their rows are of the same runs."""
-    found: dict[str, dict[str, None]] = {}
+    graphs: dict[str, dict[str, None]] = {}
     for row in rows:
         graph, stands_in, published = row.data.partition(STANDS_IN)
         if stands_in:
-            found.setdefault(graph, {})[published] = None
+            graphs.setdefault(graph, {})[published] = None
     return tuple(
         f"{graph} stands in for {' and '.join(published)}: where their settings are equal their rows are of the same "
         "runs, and not independent"
-        for graph, published in found.items()
+        for graph, published in graphs.items()
         if len(published) > 1
     )
 
 
 def contradiction(conflict: str) -> str:
-    """What a verdict says of a published number with an id in CONSISTENCY.md; "" without one."""
+    """Note of a verdict on a published number with an id in CONSISTENCY.md; "" without one."""
     return f"; paper contradicts itself ({conflict})" if conflict else ""
 
 
 def shown_number(value: float | None) -> str:
-    """Four significant digits; counts are not rounded away."""
+    """Four significant digits; counts keep all their digits."""
     if value is None:
         return DASH
     if abs(value) >= 1000:

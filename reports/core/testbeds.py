@@ -21,7 +21,7 @@ from reports.core.predict import Seconds, Testbed, parts_of
 from reports.core.table import How, Row
 from reports.core.train import Trained
 
-NAMES = {
+TITLES = {
     "reddit": "Reddit",
     "yelp": "Yelp",
     "ogbn-products": "ogbn-products",
@@ -43,13 +43,13 @@ SYSTEMS = {
     "GraphSAINT": "graphsaint", "GraphSAINT sampler": "graphsaint", "LADIES": "ladies",
     "NeighborSampling": "neighbour-sampling", "VR-GCN": "vr-gcn", "sampling-based": "neighbour-sampling",
 }  # fmt: skip
-"""Sampling-based system as printed -> the method that would be it; rows are filled once haloscope has one."""
+"""Sampling-based system as printed -> the method that corresponds to it; rows stay empty while haloscope has none."""
 
 PROFILE = (
     "compute is what the device profile says, not fitted; the one fitted constant is a factor on every bandwidth "
     "(links and the ceiling of a process), so that the baseline's epoch comes out"
 )
-INDUCTIVE_SAID = "Reddit, Yelp and Amazon: the graph of training nodes is partitioned (BN2); Amazon's depth is assumed"
+INDUCTIVE_NOTE = "Reddit, Yelp and Amazon: the graph of training nodes is partitioned (BN2); Amazon's depth is assumed"
 
 
 def shape(name: str) -> tuple[int, int, int, int]:
@@ -112,7 +112,7 @@ def value(frame: pd.DataFrame, **where: Any) -> float:
 
 
 def select(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
-    """The rows whose columns have these values; a callable decides itself."""
+    """The rows whose columns have these values, or for which a given predicate is true."""
     for column, wanted in where.items():
         series = frame[column]
         frame = frame[series.map(wanted) if isinstance(wanted, Callable) else series == wanted]  # type: ignore[arg-type]
@@ -129,14 +129,16 @@ def work_of(setting: str) -> str:
     return WORKS[setting.split(";")[0].strip()]
 
 
-def timed(label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any) -> Row:
+def seconds_row(
+    label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any
+) -> Row:
     """A row in seconds."""
     how: How = "fitted" if fitted else "simulated"
     return Row(label=label, quantity=quantity, unit="s", published=printed, ours=ours, how=how, **more)
 
 
-def score(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
-    """An accuracy: only its place among the others is judged, unless the graph is the paper's."""
+def scored(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
+    """The row of an accuracy: only its place in orderings is judged, unless the graph is the paper's."""
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
     return Row(
         label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
@@ -145,18 +147,18 @@ def score(label: str, printed: float, run: Trained | None, method: str, *, how: 
 
 
 def ratio(slow: Seconds, fast: Seconds) -> float:
-    """How many times faster an epoch is."""
+    """Speed-up of the faster epoch."""
     return slow.epoch / fast.epoch
 
 
-def built(method: str) -> bool:
-    """Whether haloscope has a method of this name (options are not looked at)."""
+def implemented(method: str) -> bool:
+    """Whether haloscope has a method of this name (options are ignored)."""
     return method.partition(":")[0] in known_methods()
 
 
 SMALL = {"layers": 3, "linear_layers": 0, "hidden": 16, "dropout": 0.1, "lr": 0.03}
 SMALL_PARTS = 8  # of every stand-in, so that graphs with one stand-in share its runs
-SMALL_SAID = (
+SMALL_NOTE = (
     "trained with 3 layers of width 16, dropout 0.1 and learning rate 0.03; synthetic stand-ins have one label a node, "
     "as several need hundreds of epochs; with --full as in the paper"
 )
@@ -177,5 +179,5 @@ def epochs_of(name: str) -> int:
 
 def _printed_model(name: str) -> dict[str, Any]:
     """BNS-GCN's GraphSAGE on a graph, as printed; empty for a graph that only Sylvie has."""
-    found = load.entries("bns-gcn", "model", name="GraphSAGE", dataset=name)
-    return found[0] if found else {}
+    models = load.entries("bns-gcn", "model", name="GraphSAGE", dataset=name)
+    return models[0] if models else {}

@@ -1,9 +1,9 @@
-"""Accuracies behind a report: which graph is trained on, for how many epochs and seeds, and what came out.
+"""Accuracies behind a report: the graph to train on, the numbers of epochs and seeds, and the scores.
 
-The paper's graph is used where it is on disk and can be afforded, otherwise the stand-in that says so: for every
-published graph the most similar one that the budget affords. Epochs follow from the budget by a fixed estimate of cost,
-not by the clock: an equal budget trains equal runs on every machine. Where published graphs share a stand-in all the
-same, a table says so (`reports.core.table.shared_stand_ins`), and what the same runs say of a claim counts once
+The paper's graph is used where it is on disk and within the budget, otherwise a stand-in, named as such: for every
+published graph the most similar one within the budget. Epochs follow from the budget by a fixed estimate of cost,
+not by the clock: an equal budget trains equal runs on every machine. Where several published graphs have one stand-in,
+a table says so (`reports.core.table.shared_stand_ins`), and orderings of the same runs count once
 (`Ordering.runs`).
 """
 
@@ -54,34 +54,34 @@ SETTINGS = dict.fromkeys(("amazon_computers", "mnist_knn15"), {"features": "proj
 """What a stand-in needs to be learnt in few epochs, and for little: scaled features, and 256 columns of some 770."""
 EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
 EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
-FEWEST = 30  # epochs; seeds are given up before
-FLOPS, EDGE_VALUES = 8e10, 4e9  # of one core, in a second; this and what follows as `benchmarks.training_cost` finds
-INPUTS = 1.2e8  # values of the input features that GraphSAGE joins with their neighbours' mean, in a second
+FEWEST = 30  # epochs; the number of seeds is reduced first
+FLOPS, EDGE_VALUES = 8e10, 4e9  # per second of one core; all such rates are from `benchmarks.training_cost`
+INPUTS = 1.2e8  # values of the input features that GraphSAGE joins with their neighbours' mean, per second
 PER_LAYER_S = 0.005  # of one rank's layer, forward and backward, with the evaluations
-COSTLIER = {"ec-graph": 2.0, "ec-graph-s": 1.5, "cdfgnn": 5.0}  # than plain exchanges: codecs, selectors, caches
+COSTLIER = {"ec-graph": 2.0, "ec-graph-s": 1.5, "cdfgnn": 5.0}  # over plain exchanges: codecs, selectors, caches
 ATTENTION, BATCHES = 4.5, 4.0  # times as much with attention, with mini-batches
 EVALUATIONS = 20  # of a run at most
-LEARNT = 2.0  # points over the majority class from which on a score says something
+LEARNT = 2.0  # points over the majority class from which a score counts as learnt
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What training gave.
+    """Results of training.
 
     Attributes:
         scores: label -> (mean, standard deviation over seeds) of the test accuracy at the best validation, in per cent.
         records: label -> one result record per seed.
         data: what a row's `data` should say: "" on the paper's graph, "cora stands in for reddit" otherwise.
-        said: epochs, seeds and graph in one line, for the assumptions.
+        summary: epochs, seeds and graph in one line, for the assumptions.
         commands: one command per label.
-        where: the graph and the number of parts that were trained.
+        where: the graph and the number of parts of the training.
         majority: per cent of the labelled nodes that are of the commonest class; None where nodes have several labels.
     """
 
     scores: dict[str, tuple[float, float]]
     records: dict[str, list[dict[str, Any]]] = field(repr=False)
     data: str
-    said: str
+    summary: str
     commands: tuple[str, ...]
     where: str = ""
     majority: float | None = None
@@ -107,15 +107,15 @@ class Trained:
                 "demanded" (they are level).
             values: label -> score; by default `mean`.
         """
-        found = {label: self.mean(label) if values is None else values.get(label) for label in expected.values()}
+        scores = {label: self.mean(label) if values is None else values.get(label) for label in expected.values()}
         return Ordering(
-            text=text, expected=tuple(expected), ours=tuple(found[label] for label in expected.values()),
+            text=text, expected=tuple(expected), ours=tuple(scores[label] for label in expected.values()),
             tolerance=POINTS, ties=ties, floor=None if self.majority is None else self.majority + LEARNT,
-            runs=self.evidence(found), conflict=conflict,
+            runs=self.evidence(scores), conflict=conflict,
         )  # fmt: skip
 
     def evidence(self, labels: Iterable[str]) -> str:
-        """What identifies the runs of these labels; "" where there are none."""
+        """An identifier of the runs of these labels; "" where there are none."""
         ids = sorted({str(record["run_id"]) for label in labels for record in self.records.get(label, [])})
         return hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16] if ids else ""
 
@@ -170,20 +170,20 @@ def accuracies(
     records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}", made.values())]
     grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
     limit = "as in the paper" if context.full else f"chosen for {share * context.seconds:.0f} s on one core"
-    said = f"{data or name}: {count} epochs, {runs} seed{'s' * (runs > 1)}, {parts} parts; {limit}"
+    summary = f"{data or name}: {count} epochs, {runs} seed{'s' * (runs > 1)}, {parts} parts; {limit}"
     where, commands = f"{data or name}, {parts} parts", context.texts_of(made.values())
     return Trained(
         scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
-        said=said + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
+        summary=summary + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
     )  # fmt: skip
 
 
 def caveats(graph: str, name: str) -> str:
-    """What to say where features are projected, or a more similar stand-in is there, but takes more than the budget."""
-    from harness.datasets import known
+    """Notes on projected features, and on a more similar stand-in that exceeds the budget."""
+    from harness.datasets import known_datasets
 
     first = GRAPHS[graph][2][0]
-    there = {known_name for known_name, _, here in known() if here}
+    there = {known_name for known_name, _, here in known_datasets() if here}
     nearer = name in GRAPHS[graph][2][1:] and first in there
     narrow = "; features projected to 256 columns" * (SETTINGS.get(name, {}).get("features") == "projected")
     return narrow + f"; {first} is more similar and takes a larger budget" * nearer
@@ -201,34 +201,34 @@ def _majority(name: str) -> float | None:
 
 
 def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
-    """(dataset name, what `data` should say) for a published name: the real graph, or the first stand-in there is.
+    """(dataset name, text for `data`) of a published name: the real graph, or the first available stand-in.
 
     Raises:
         InputError: a name that is not in `GRAPHS`.
     """
-    from harness.datasets import known
+    from harness.datasets import known_datasets
 
     if graph not in GRAPHS:
         raise unknown("published graph", graph, GRAPHS)
     real, edges, others = GRAPHS[graph]
-    there = {name for name, _, here in known() if here}
+    there = {name for name, _, here in known_datasets() if here}
     if context.full or edges <= EDGES_PER_SECOND * context.seconds:
         for name in real:
             if name in there:
                 return name, ""
     affordable_here = VALUES_PER_SECOND * context.seconds
-    found = next(
+    chosen = next(
         name for name in others
         if name.startswith("synthetic:")
         or (name in there and (context.full or LARGE.get(name, 0.0) <= affordable_here))
     )  # fmt: skip
-    return found, f"{found}{STANDS_IN}{graph}"
+    return chosen, f"{chosen}{STANDS_IN}{graph}"
 
 
 def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tuple[int, int]:
-    """(epochs, seeds) that `seconds` pay for, `per_epoch` being what one epoch of every row costs on one core.
+    """(epochs, seeds) within `seconds`, where `per_epoch` is the cost of one epoch of every row on one core.
 
-    Seeds are given up before epochs fall under `FEWEST`; the fewest epochs of `EPOCHS` are trained whatever they cost.
+    The number of seeds is reduced before epochs fall below `FEWEST`; the fewest of `EPOCHS` are trained at any cost.
     """
     for runs in range(seeds, 0, -1):
         most = min(epochs, seconds / (per_epoch * runs))
@@ -239,8 +239,8 @@ def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tup
 
 
 def epoch_seconds(case: Mapping[str, Any]) -> float:
-    """What an epoch of a run may cost on one core: products, sums over edges, and a little for every layer of every
-    rank, times what method and model ask beyond that.
+    """Estimated seconds of an epoch of a run on one core: products, sums over edges, and an overhead for every layer of
+    every rank, times factors of the method and the model.
     """
     from harness.running import prepare
 

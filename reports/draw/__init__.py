@@ -1,1 +1,1 @@
-"""Figures from result files and traces; nothing here runs a method or knows a paper."""
+"""Figures from result files and traces; independent of methods and papers."""

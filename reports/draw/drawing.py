@@ -11,11 +11,11 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.draw.figures import STYLE, WIDTH
+from reports.draw.figures import INCHES, STYLE
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#595959", "#882255")  # Okabe and Ito
 DASHES: Any = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
-PUBLISHED: Any = {"facecolors": "white", "edgecolors": "#202020", "linewidths": 0.9, "s": 22, "zorder": 5}
+AS_PRINTED: Any = {"facecolors": "white", "edgecolors": "#202020", "linewidths": 0.9, "s": 22, "zorder": 5}
 
 
 @contextmanager
@@ -24,10 +24,10 @@ def panels(paths: tuple[Path, Path], count: int, *, height: float = 2.6, columns
 
     Series that have a label stand in one legend under all panels.
     """
-    with matplotlib.rc_context({**STYLE, "svg.fonttype": "path"}):  # an image in a page finds no fonts of its reader
+    with matplotlib.rc_context({**STYLE, "svg.fonttype": "path"}):  # an embedded image cannot use the reader's fonts
         columns = min(columns, count)
         rows = -(-count // columns)
-        figure = Figure(figsize=(WIDTH if count > 1 else WIDTH * 0.6, height * rows + 0.3), layout="constrained")
+        figure = Figure(figsize=(INCHES if count > 1 else INCHES * 0.6, height * rows + 0.3), layout="constrained")
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for spare in axes[count:]:
             spare.remove()

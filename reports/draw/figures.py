@@ -61,7 +61,7 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "haloscope",
 }
-WIDTH = 7.2  # inches: two columns of a paper
+INCHES = 7.2  # inches: two columns of a paper
 CAPTION_COLUMNS = 150
 METHOD_LEGEND = "test accuracy at the best validation"
 SHADE = 0.35  # how much lighter each further variant of a method is drawn
@@ -81,7 +81,7 @@ def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Pa
         columns = 5 if max(map(len, names), default=0) <= 16 else 3
         rows = -(-(len(names) + 2) // columns)
         heights = (1.5 + 0.21 * max(len(timed), 5), 0.25, 0.3 + 0.17 * rows)  # inches: plots, two legends
-        figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+        figure = Figure(figsize=(INCHES, sum(heights)), layout="constrained")
         plots, upper, lower = figure.subfigures(3, 1, squeeze=False, height_ratios=heights)[:, 0]
         figure.suptitle(_caption(timed or records), x=0.01, ha="left", fontsize=7, color="#606060")
         left, right = plots.subplots(1, 2, width_ratios=(1.25, 1))
@@ -95,7 +95,7 @@ def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Pa
 
 
 def _caption(records: Sequence[Record]) -> str:
-    """What all runs have in common, and the notes of their graph (a stand-in says so in every output)."""
+    """Settings common to all runs, and the notes of their graph (a stand-in is named in every output)."""
     config, graph = records[0]["config"], records[0]["graph"]
     ranks = " or ".join(dict.fromkeys(str(record["config"]["parts"]) for record in records))
     inputs = " or ".join(dict.fromkeys(str(record["facts"].get("layer0")) for record in records))
@@ -124,7 +124,7 @@ def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, floa
 
 
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
-    """Horizontal stacked bars, the modes of one method next to each other; answers the legend."""
+    """Draw horizontal stacked bars, the modes of one method next to each other; returns the legend's entries."""
     axes.set_title("Where an epoch's time goes", loc="left")
     if not records:
         _empty(axes, "no run has a clock")
@@ -156,7 +156,7 @@ def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
 
 
 def _places(records: Sequence[Record]) -> list[float]:
-    """Where the bars stand: a wider gap between methods than between the modes of one."""
+    """Positions of the bars: a wider gap between methods than between the modes of one."""
     places, place = [], 0.0
     for at, record in enumerate(records):
         if at:
@@ -173,7 +173,7 @@ def _bar_label(records: Sequence[Record], at: int) -> str:
 
 
 def _accuracy(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
-    """Test accuracy against the training seconds that led to it; answers the legend."""
+    """Draw test accuracy against the training seconds that led to it; returns the legend's entries."""
     axes.set_title("What the time buys", loc="left")
     curves = [(record, *_curve(record)) for record in records]
     curves = [curve for curve in curves if curve[1]]

@@ -1,4 +1,4 @@
-"""How busy every link of a simulated run was over time, and when its transfers were done."""
+"""Draws the use of every link of a simulated run over time, and the completion times of its transfers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from harness.console import byte_text, time_unit
 from harness.running.trace import Message, Steps, Trace
-from reports.draw.figures import STYLE, WIDTH
+from reports.draw.figures import INCHES, STYLE
 
 BINS = 400  # of time
 MOST_LINKS = 48  # drawn: the busiest
@@ -44,7 +44,7 @@ def link_heatmap(trace: Trace, path: Path) -> Path | None:
     busy = [link for link in busy if link in chosen]
     factor, unit = time_unit([trace.end_s])
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.4 * WIDTH, 1.3 + 0.14 * len(busy)), layout="constrained")
+        figure = Figure(figsize=(1.4 * INCHES, 1.3 + 0.14 * len(busy)), layout="constrained")
         axes = figure.subplots()
         table = 100 * np.stack([shares[link] for link in busy])
         image = axes.imshow(
@@ -74,7 +74,7 @@ def completion(trace: Trace, path: Path) -> Path | None:
     seconds = np.asarray([message.end_s - message.start_s for message in messages])
     factor, unit = time_unit([float(seconds.max())])
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+        figure = Figure(figsize=(INCHES, 2.7), layout="constrained")
         left, right = figure.subplots(1, 2)
         for name, mask, colour in _kinds(messages, trace.hosts):
             if mask.any():

@@ -1,4 +1,4 @@
-"""A traced run as a picture: one lane per rank and stream, every stretch in the colour of its component."""
+"""Draws a traced run: one lane per rank and stream, every span in the colour of its component."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from matplotlib.patches import Patch
 from harness.console import time_unit
 from harness.rank import COMPONENTS
 from harness.running.trace import STREAMS, Span, Stream, Trace, lanes_of
-from reports.draw.figures import COMPONENT_COLOURS, STYLE, WIDTH
+from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE
 
 MOST_RANKS = 16  # drawn; more would be lines, not lanes
 LANE, GAP = 0.42, 0.2  # height of a lane, extra distance between ranks
-LETTER_SHARE = 0.006  # of the width that a stretch must have for every letter of its name
+LETTER_SHARE = 0.006  # of the width that a span needs for every letter of its name
 
 
 def timeline(trace: Trace, path: Path, window: tuple[float, float] | None = None) -> Path:
@@ -36,7 +36,7 @@ def timeline(trace: Trace, path: Path, window: tuple[float, float] | None = None
     places = _places(placed)
     with matplotlib.rc_context(STYLE):
         bottom = max((low + LANE for low in places.values()), default=LANE)
-        figure = Figure(figsize=(1.4 * WIDTH, 0.55 * bottom + 1.2), layout="constrained")
+        figure = Figure(figsize=(1.4 * INCHES, 0.55 * bottom + 1.2), layout="constrained")
         axes = figure.subplots()
         boxes = _boxes(placed, places)
         _fill(axes, boxes, begin, factor)
@@ -56,13 +56,13 @@ def timeline(trace: Trace, path: Path, window: tuple[float, float] | None = None
 
 
 def after_first_epoch(trace: Trace) -> tuple[float, float]:
-    """The window without the first epoch, where there are others: what is compiled or loaded then hides the rest."""
+    """The window without the first epoch, if there are others: compilation and loading in it dominate the rest."""
     later = [span.start_s for span in trace.spans if span.details.get("epoch", 0) >= 1]
     return min(later, default=0.0), trace.end_s
 
 
 def _places(placed: Sequence[tuple[Span, int]]) -> dict[tuple[int, Stream], float]:
-    """Upper edge of every rank's streams; ranks stand a little apart."""
+    """Upper edge of every rank's streams, with a gap between ranks."""
     used = sorted({(span.rank, STREAMS.index(span.stream)) for span, _ in placed})
     places: dict[tuple[int, Stream], float] = {}
     place, last = 0.0, None
@@ -76,7 +76,7 @@ def _places(placed: Sequence[tuple[Span, int]]) -> dict[tuple[int, Stream], floa
 def _boxes(
     placed: Sequence[tuple[Span, int]], places: dict[tuple[int, Stream], float]
 ) -> list[tuple[Span, float, float]]:
-    """Every stretch with upper edge and height: stretches that hang together by overlaps share the height."""
+    """Every span with upper edge and height: spans that overlap, also indirectly, share the height."""
     clusters: dict[tuple[int, Stream], list[tuple[Span, int]]] = {}
     ends: dict[tuple[int, Stream], float] = {}
     finished = []
@@ -94,7 +94,7 @@ def _boxes(
 
 
 def _fill(axes: Axes, boxes: Sequence[tuple[Span, float, float]], begin: float, factor: float) -> None:
-    """All stretches as one collection per component, so that thousands draw quickly."""
+    """All spans as one collection per component, so that thousands draw quickly."""
     edge: Any = {"edgecolors": "#40404080", "linewidths": 0.3}
     for component in COMPONENTS:
         corners = []

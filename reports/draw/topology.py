@@ -1,7 +1,7 @@
-"""A picture of a cluster: hosts with their devices, switches and adapters, racks and spine, and what each link carries.
+"""Draws a cluster: hosts with their devices, switches and adapters, racks and spine, and the figures of each link.
 
-Draws an outline as plain data (see `Outline`); it knows no cluster files. Equal hosts fold: the first and the last are
-drawn, the others are counted between them.
+Draws an outline given as plain data (see `Outline`), independent of cluster files. Of equal hosts the first and the
+last are drawn, with the number of the others between them.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ WHAT = {
     "peer": "device - NVLink switch",
     "mesh": "NVLink between two devices",
 }
-SLOT, GAP, LEFT = 0.92, 1.9, 1.35  # widths: of a device, of what is left out between hosts, of the host's own column
+SLOT, GAP, LEFT = 0.92, 1.9, 1.35  # widths: of a device, of the gap between the drawn hosts, of the host's own column
 NETWORK_Y, NIC_Y, SWITCH_Y, DEVICE_Y, PEER_Y = 5.0, 3.7, 2.4, 1.1, 0.15
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What a cluster is made of.
+    """The elements of a cluster.
 
     Attributes:
         title, subtitle: two lines above the picture.
-        hosts, racks: how many; `per_rack` hosts stand in a rack.
+        hosts, racks: numbers; a rack has `per_rack` hosts.
         devices: names of the devices of the first and of the last host.
         switches: PCIe switches per host, 0 for none.
         nics: adapters per host; 0 where hosts are not connected.
-        nics_on_switches: the adapters hang on the PCIe switches, not on the host.
-        mesh: groups of devices, by number, that are joined pair by pair.
-        links: kind -> what to write of it (bandwidth and latency); the kinds are the keys of COLOURS.
+        nics_on_switches: the adapters are connected to the PCIe switches, not to the host.
+        mesh: groups of devices, by number, whose members are connected pairwise.
+        links: kind -> its label (bandwidth and latency); the kinds are the keys of COLOURS.
     """
 
     title: str
@@ -98,7 +98,7 @@ def draw(outline: Outline, path: Path) -> None:
 
 
 def _width(outline: Outline, names: Sequence[str]) -> float:
-    """Of a host: its own column, and one for every device; CPUs are in the host's own."""
+    """Width of a host: its own column, and one for every device; CPUs are in the host's own."""
     return LEFT + (SLOT * len(names) + 0.3 if "bus" in outline.links else 0.2)
 
 
@@ -134,7 +134,7 @@ def _line(axes: Axes, kind: str, *points: tuple[float, float], width: float = 1.
 
 
 def _host(axes: Axes, outline: Outline, start: float, names: Sequence[str], number: int) -> None:
-    """One host: its own column with the root on the left, devices to the right, adapters above what they hang on."""
+    """One host: its own column with the root on the left, devices to the right, adapters above their attachment."""
     width = _width(outline, names)
     low, high = _bottom(outline), NIC_Y + 0.35
     axes.add_patch(
@@ -172,7 +172,7 @@ def _switch_places(outline: Outline, at: Sequence[float]) -> list[float]:
 
 
 def _inside(axes: Axes, outline: Outline, root: tuple[float, float], at: Sequence[float]) -> None:
-    """What joins the devices of a host: a trunk from the root, PCIe switches on it, an NVLink switch or mesh below."""
+    """The links inside a host: a trunk from the root, PCIe switches on it, an NVLink switch or mesh below."""
     trunk_y = SWITCH_Y + 0.55 if outline.switches else DEVICE_Y + 0.6
     trunk = "switch" if outline.switches else "bus"
     taps = _switch_places(outline, at) if outline.switches else list(at)
@@ -206,7 +206,7 @@ def _inside(axes: Axes, outline: Outline, root: tuple[float, float], at: Sequenc
 
 
 def _adapters(axes: Axes, outline: Outline, root: tuple[float, float], at: Sequence[float]) -> None:
-    """The adapters in a row, each joined to its PCIe switch, or to the root."""
+    """The adapters in a row, each connected to its PCIe switch, or to the root."""
     if outline.nics_on_switches:
         each = len(at) / outline.nics
         places = [at[0] - SLOT / 2 + SLOT * each * (n + 0.5) for n in range(outline.nics)]
@@ -222,7 +222,7 @@ def _adapters(axes: Axes, outline: Outline, root: tuple[float, float], at: Seque
 
 
 def _network(axes: Axes, outline: Outline, hosts: Sequence[tuple[float, float]]) -> None:
-    """The switch that all hosts share, or a switch per rack and the spine above them."""
+    """The switch shared by all hosts, or a switch per rack and the spine above them."""
     if "nic" not in outline.links:
         return
     left, right = hosts[0][0], hosts[-1][0] + hosts[-1][1]

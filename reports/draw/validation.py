@@ -27,8 +27,8 @@ BANDS = ((0.2, "#F0F0F0"), (0.1, "#DDDDDD"))
 """Relative errors that are shaded, widest first."""
 
 
-def publish(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Write `scatter.png`, `scatter.svg`, `table.md` and `table.csv` into `folder`; answers their paths.
+def write_validation(records: Sequence[Record], folder: Path) -> list[Path]:
+    """Write `scatter.png`, `scatter.svg`, `table.md` and `table.csv` into `folder`; returns their paths.
 
     Raises:
         InputError: the folder cannot be written.
@@ -41,7 +41,7 @@ def publish(records: Sequence[Record], folder: Path) -> list[Path]:
 
 
 def scatter(records: Sequence[Record], out_stem: Path) -> list[Path]:
-    """Draw predicted against measured epoch time of every cell; answers the PNG and the SVG."""
+    """Draw predicted against measured epoch time of every cell; returns the paths of the PNG and the SVG."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.0, 4.0), layout="constrained")
         axes = figure.subplots()
@@ -60,16 +60,16 @@ def scatter(records: Sequence[Record], out_stem: Path) -> list[Path]:
     return paths
 
 
-def _title(found: Verdict) -> str:
-    judged = found.cells - found.disturbed
+def _title(judgement: Verdict) -> str:
+    judged = judgement.cells - judgement.disturbed
     if not judged:
-        return f"{found.cells} cells, all disturbed by others"
-    hollow = f" (hollow: {found.disturbed} disturbed)" if found.disturbed else ""
-    return f"{judged} cells{hollow}\nmedian error {found.median:.1%}, 90 % within {found.p90:.1%}"
+        return f"{judgement.cells} cells, all disturbed by others"
+    hollow = f" (hollow: {judgement.disturbed} disturbed)" if judgement.disturbed else ""
+    return f"{judged} cells{hollow}\nmedian error {judgement.median:.1%}, 90 % within {judgement.p90:.1%}"
 
 
 def _bands(axes: Axes, low: float, high: float) -> None:
-    """The diagonal, and what is within each error of it."""
+    """The diagonal, and a band around it for each error."""
     line = np.asarray([low, high])
     for error, colour in BANDS:
         axes.fill_between(line, line * (1 - error), line * (1 + error), color=colour, linewidth=0)
@@ -77,7 +77,7 @@ def _bands(axes: Axes, low: float, high: float) -> None:
 
 
 def _points(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
-    """A colour per method, a marker per cluster; hollow where others disturbed it. Answers the legend."""
+    """A colour per method, a marker per cluster; hollow where other load disturbed it. Returns the legend's entries."""
     colours = method_colours(record["method"] for record in records)
     places = list(dict.fromkeys((record["cluster"], record["parts"]) for record in records))
     for record in records:
@@ -110,7 +110,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def _markdown(rows: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:
-    """The table, milliseconds, and what the records say together."""
+    """The table, in milliseconds, and the verdict on all records."""
     heading = ["method", "dataset", "cluster", "parts", *(f"{name} ms" for name in COMPONENTS)]
     heading += ["spread ms", "error", "bytes", "others"]
     lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]

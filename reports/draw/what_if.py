@@ -13,18 +13,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.console import time_unit
-from reports.draw.figures import MARKERS, STYLE, WIDTH, method_colours
+from reports.draw.figures import INCHES, MARKERS, STYLE, method_colours
 
-Row = dict[str, Any]
+Record = dict[str, Any]
 CAPTION_COLUMNS = 140
 MUCH = 4  # longest over shortest epoch from which times are drawn on a log scale
-PLACES = 3  # of the knob, along which the bits are drawn: both ends and what the cluster has
+PLACES = 3  # values of the knob at which curves along the bits are drawn: both ends and the cluster's own
 STROKES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))  # of variants of the cluster
 DASHES: tuple[Any, ...] = ("-", (0, (4, 2)), (0, (1, 1.5)))
 
 
 def what_if(
-    rows: Sequence[Row],
+    rows: Sequence[Record],
     path: Path,
     *,
     knob: tuple[str, float],
@@ -47,7 +47,7 @@ def what_if(
     with matplotlib.rc_context(STYLE):
         lines = [part for line in caption for part in fill(line, CAPTION_COLUMNS).splitlines()]
         panels = 2.6 * (1 + with_bits)
-        figure = Figure(figsize=(WIDTH, panels + 0.5 + 0.13 * len(lines)), layout="constrained")
+        figure = Figure(figsize=(INCHES, panels + 0.5 + 0.13 * len(lines)), layout="constrained")
         heights = (panels + 0.4, 0.1 + 0.13 * len(lines))
         upper, under = figure.subfigures(2, 1, squeeze=False, height_ratios=heights)[:, 0]
         grid = upper.subplots(1 + with_bits, 2, squeeze=False)
@@ -69,8 +69,8 @@ def what_if(
     return path
 
 
-def _along_knob(pair: Sequence[Axes], rows: Sequence[Row], factor: float) -> list[Line2D]:
-    """Both upper panels; answers the legend."""
+def _along_knob(pair: Sequence[Axes], rows: Sequence[Record], factor: float) -> list[Line2D]:
+    """Draw both upper panels; returns the legend's entries."""
     labels = list(dict.fromkeys(map(_label, rows)))
     colours, variants = method_colours([row["method"] for row in rows]), _variants(rows)
     handles = []
@@ -91,7 +91,7 @@ def _along_knob(pair: Sequence[Axes], rows: Sequence[Row], factor: float) -> lis
     return handles
 
 
-def _upwards(pair: Sequence[Axes], rows: Sequence[Row]) -> None:
+def _upwards(pair: Sequence[Axes], rows: Sequence[Record]) -> None:
     """Axes that do not magnify small differences: from 0, or logarithmic where times differ much."""
     seconds = [row["epoch_seconds"] for row in rows]
     if max(seconds) > MUCH * min(seconds):
@@ -102,9 +102,14 @@ def _upwards(pair: Sequence[Axes], rows: Sequence[Row]) -> None:
 
 
 def _along_bits(
-    pair: Sequence[Axes], rows: Sequence[Row], factor: float, unit: str, written: Callable[[float], str], nominal: float
+    pair: Sequence[Axes],
+    rows: Sequence[Record],
+    factor: float,
+    unit: str,
+    written: Callable[[float], str],
+    nominal: float,
 ) -> None:
-    """Both lower panels, of the first variant: methods with bits as curves, the others as levels; dashes by place."""
+    """Draw both lower panels, of the first variant: methods with bits as curves, others as levels; dashes by value."""
     places = sorted({row["value"] for row in rows})
     chosen = list(dict.fromkeys([places[0], nominal, places[-1]]))[:PLACES]
     colours = method_colours([row["method"] for row in rows])
@@ -136,11 +141,11 @@ def _along_bits(
     pair[1].legend(handles=handles, frameon=False, fontsize=6.5)
 
 
-def _label(row: Row) -> str:
+def _label(row: Record) -> str:
     return " ".join(part for part in (row["method"], row["variant"]) if part)
 
 
-def _variants(rows: Sequence[Row]) -> list[str]:
+def _variants(rows: Sequence[Record]) -> list[str]:
     return list(dict.fromkeys(row["variant"] for row in rows))
 
 

@@ -1,4 +1,4 @@
-"""EC-Graph, Fig. 6 to 8: what compression costs in accuracy, and what compensation gives back."""
+"""EC-Graph, Fig. 6 to 8: the loss of accuracy by compression, and how much of it compensation recovers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from reports.core.context import Context
 from reports.core.load import text
 from reports.core.table import POINTS, Ordering, Plot
 from reports.core.train import Trained, accuracies, chosen_graph
-from reports.draw.drawing import DASHES, PUBLISHED, panels
+from reports.draw.drawing import AS_PRINTED, DASHES, panels
 from reports.draw.figures import METHOD_COLOURS, method_colours
-from reports.ec_graph._times import NAMES, NON_CP, PARTS, Machines, bits, counts, default_depth, model
+from reports.ec_graph._times import DATASETS, NON_CP, PARTS, Machines, bits, default_depth, gcn, published_counts
 
-GRAPHS = {"cora": 0.8, "reddit": 1.4}  # a sparse and a dense one; shares of a table's training: these have many curves
+# A sparse and a dense graph, each with its share of a table's training time: these figures have many curves.
+TRAIN_SHARES = {"cora": 0.8, "reddit": 1.4}
 WIDTHS = (1, 2, 8)  # bits
 SAME = 0.01  # speed-ups this close tie
 NEAR = 1.0  # points below Non-cp's best accuracy at which a run counts as converged
@@ -21,11 +22,11 @@ NEAR = 1.0  # points below Non-cp's best accuracy at which a run counts as conve
 
 def graphs(context: Context) -> dict[str, float]:
     """The data sets of the figures and their shares of the training: the paper's five with `--full`."""
-    return dict.fromkeys(NAMES, 1.0) if context.full else GRAPHS
+    return dict.fromkeys(DATASETS, 1.0) if context.full else TRAIN_SHARES
 
 
 def depth_of(context: Context, dataset: str) -> int:
-    """Layers of the model of a data set: the paper's default, two where the budget has to be kept."""
+    """Layers of the model of a data set: the paper's default with `--full`, else two."""
     return default_depth(dataset) if context.full else 2
 
 
@@ -33,9 +34,9 @@ def trained(context: Context, dataset: str, texts: Mapping[str, str], share: flo
     """Methods trained on a graph of the paper or its stand-in; narrow and of two layers unless `--full`."""
     _, stands_in = chosen_graph(context, dataset)
     widths = dataset if context.full else "cora"
-    settings = {**model(widths, depth_of(context, dataset)), "partitioner": "hash"}
+    settings = {**gcn(widths, depth_of(context, dataset)), "partitioner": "hash"}
     if not stands_in:
-        c = counts(dataset)
+        c = published_counts(dataset)
         settings["split"] = f"counts:{c['train']}/{c['val']}/{c['test']}"
     return accuracies(context, dataset, texts, parts=PARTS, model=settings, seeds=1, share=share)
 
@@ -67,18 +68,18 @@ def _curves(
     shades = tuple(method_colours(f"ec-graph:bits={b}" for b in reversed(WIDTHS)).values())[::-1]  # few bits: lighter
     with panels(paths, 2 * len(runs), columns=2, height=2.2) as axes:
         for at, (dataset, name) in enumerate((d, n) for d in runs for n in names):
-            found, panel = runs[dataset], axes[at]
-            panel.set_title(f"{found.data or NAMES[dataset]}: {name}", loc="left")
-            panel.plot(*found.curve("Non-cp"), color="#595959", linewidth=1.6, alpha=0.6, label="Non-cp")
+            run, panel = runs[dataset], axes[at]
+            panel.set_title(f"{run.data or DATASETS[dataset]}: {name}", loc="left")
+            panel.plot(*run.curve("Non-cp"), color="#595959", linewidth=1.6, alpha=0.6, label="Non-cp")
             for which, b in enumerate(WIDTHS):
                 style: Any = {"color": shades[which], "linestyle": DASHES[which], "linewidth": 1.1}
-                panel.plot(*found.curve(f"{name}-{b}"), **style, label=f"{b} bit" + "s" * (b > 1))
+                panel.plot(*run.curve(f"{name}-{b}"), **style, label=f"{b} bit" + "s" * (b > 1))
             if published_points and dataset == "reddit":
                 epochs, best = _printed(name)
-                last = found.curve("Non-cp")[0][-1]
-                panel.scatter([last], [best], **PUBLISHED, label="printed best (Reddit, 8 bits)")
-                said = f"after {epochs:.0f}"
-                panel.annotate(said, (last, best), (-5, 4), textcoords="offset points", ha="right", fontsize=6.5)
+                last = run.curve("Non-cp")[0][-1]
+                panel.scatter([last], [best], **AS_PRINTED, label="printed best (Reddit, 8 bits)")
+                annotation = f"after {epochs:.0f}"
+                panel.annotate(annotation, (last, best), (-5, 4), textcoords="offset points", ha="right", fontsize=6.5)
             panel.set_xlabel("epoch")
             panel.set_ylabel("test accuracy (%)")
     return Plot(
@@ -86,44 +87,44 @@ def _curves(
         caption=f"{names[0]}: compression alone; {names[1]}: with compensation. {PARTS} parts.",
         orderings=(*_better(runs, names, published_points), *_few_bits(runs, names)),
         assumptions=(
-            *(found.said for found in runs.values()),
+            *(run.summary for run in runs.values()),
             "learning rate 0.01 and epochs: not published; accuracies of stand-ins are compared with each other only",
             "two layers of 16 for all, the widths and depths of each data set with --full",
             f"orderings at one and two bits{', and at eight for Reddit' * published_points}; best accuracies less than "
             f"{POINTS:g} point apart are not judged",
         ),
-        commands=tuple(command for found in runs.values() for command in found.commands),
+        commands=tuple(command for run in runs.values() for command in run.commands),
     )  # fmt: skip
 
 
 def _printed(name: str) -> tuple[float, float]:
     """Printed (epochs to the best accuracy, that accuracy) of one method on Reddit with 8 bits."""
-    found = text("ec-graph")
-    mine = found[(found["dataset"] == "reddit") & (found["method"] == name) & (found["setting"] == "B=8")]
+    numbers = text("ec-graph")
+    mine = numbers[(numbers["dataset"] == "reddit") & (numbers["method"] == name) & (numbers["setting"] == "B=8")]
     values = dict(zip(mine["metric"], mine["value"], strict=True))
     return float(values["epochs_to_best"]), float(values["test_accuracy"])
 
 
 def _better(runs: Mapping[str, Trained], names: tuple[str, str], printed: bool) -> list[Ordering]:
-    """Compensation beats compression alone at equal bits, in the best accuracy; `printed` says so for Reddit's 8."""
-    found = []
+    """Compensation beats compression alone at equal bits, in best accuracy; with `printed` also at Reddit's 8 bits."""
+    orderings = []
     for dataset, trained_ in runs.items():
         for b in WIDTHS if printed and dataset == "reddit" else WIDTHS[:2]:
             labels = (f"{names[1]}-{b}", f"{names[0]}-{b}")
             best = {label: max(trained_.curve(label)[1]) for label in labels}
-            said = f"{trained_.where}: {labels[0]} > {labels[1]} in best test accuracy"
-            found.append(trained_.ordering(said, {label: label for label in labels}, values=best))
-    return found
+            claim = f"{trained_.where}: {labels[0]} > {labels[1]} in best test accuracy"
+            orderings.append(trained_.ordering(claim, {label: label for label in labels}, values=best))
+    return orderings
 
 
 def _few_bits(runs: Mapping[str, Trained], names: tuple[str, str]) -> list[Ordering]:
-    """What Sec. V-B says of few bits forwards: enough for Cora, not for the dense Reddit, unless compensated."""
+    """Sec. V-B's claims on few bits forwards: enough for Cora, not for the dense Reddit, unless compensated."""
     if names[0] != "Cp-fp":
         return []
     best = {d: {label: max(run.curve(label)[1]) for label in run.records} for d, run in runs.items()}
     cora, reddit = runs["cora"], runs["reddit"]
     level = {"Cp-fp-2": "Cp-fp-2", "Non-cp": "Non-cp"}
-    found = [
+    orderings = [
         cora.ordering(f"{cora.where}: 2 bits alone are level with Non-cp", level, "demanded", values=best["cora"]),
         reddit.ordering(
             f"{reddit.where}: fewer than 8 bits alone do not reach Non-cp", {"Non-cp": "Non-cp", "Cp-fp-2": "Cp-fp-2"},
@@ -135,30 +136,30 @@ def _few_bits(runs: Mapping[str, Trained], names: tuple[str, str]) -> list[Order
         ),
     ]  # fmt: skip
     lost = tuple(best[d]["Non-cp"] - best[d]["Cp-fp-2"] for d in ("reddit", "cora"))
-    said = f"2 bits alone lose more on the denser graph: {reddit.where} > {cora.where}"
+    claim = f"2 bits alone lose more on the denser graph: {reddit.where} > {cora.where}"
     labels = (reddit.where, cora.where)
-    return [*found, Ordering(text=said, expected=labels, ours=lost, tolerance=POINTS, ties="not judged")]
+    return [*orderings, Ordering(text=claim, expected=labels, ours=lost, tolerance=POINTS, ties="not judged")]
 
 
 def figure8(context: Context) -> Plot:
     """Ablation: speed-up to convergence over Non-cp, and the accuracy reached."""
     paths = context.figure_paths("ec-graph/figure8")
     runs = {dataset: trained(context, dataset, ablation(dataset), share) for dataset, share in graphs(context).items()}
-    speedups = {dataset: _speedups(context, dataset, found) for dataset, found in runs.items()}
+    speedups = {dataset: _speedups(context, dataset, run) for dataset, run in runs.items()}
     with panels(paths, len(runs), columns=2) as axes:
         for panel, dataset in zip(axes, runs, strict=True):
-            found, labels = runs[dataset], list(ablation(dataset))
-            panel.set_title(found.data or NAMES[dataset], loc="left")
+            run, labels = runs[dataset], list(ablation(dataset))
+            panel.set_title(run.data or DATASETS[dataset], loc="left")
             bars = [speedups[dataset][label] or 0.0 for label in labels]
             panel.bar(range(len(labels)), bars, 0.6, color=METHOD_COLOURS["ec-graph"], label="speed-up to convergence")
             for at, (label, bar) in enumerate(zip(labels, bars, strict=True)):
-                said = f"{bar:.2f}" if speedups[dataset][label] else "never"
-                panel.text(at, 0.03 * max(bars), said, ha="center", va="bottom", fontsize=6.5)
+                annotation = f"{bar:.2f}" if speedups[dataset][label] else "never"
+                panel.text(at, 0.03 * max(bars), annotation, ha="center", va="bottom", fontsize=6.5)
             panel.set_xticks(range(len(labels)), labels, rotation=35, ha="right", fontsize=7)
             panel.set_ylabel("speed-up over Non-cp")
             panel.set_ylim(0, 1.25 * max(bars))
             right = panel.twinx()
-            scores = [max(found.curve(label)[1]) for label in labels]
+            scores = [max(run.curve(label)[1]) for label in labels]
             right.plot(range(len(labels)), scores, "D-", color="#404040", markersize=3.2, linewidth=0.8)
             right.set_ylabel("best test accuracy (%), diamonds")
             right.spines["right"].set_visible(True)
@@ -168,14 +169,14 @@ def figure8(context: Context) -> Plot:
         key="ec-graph/figure8", title="EC-Graph, Fig. 8: ablation", paths=paths,
         caption=f"Converged: within {NEAR:g} point of Non-cp's best test accuracy. Epochs from training, seconds of an "
         "epoch from the simulated testbed.",
-        orderings=tuple(_ablation_orderings(speedups, {d: found.where for d, found in runs.items()})),
+        orderings=tuple(_ablation_orderings(speedups, {d: run.where for d, run in runs.items()})),
         assumptions=(
-            *(found.said for found in runs.values()),
+            *(run.summary for run in runs.values()),
             "bits as printed for each data set; seconds of an epoch are those of the paper's graphs, as in Table IV",
             "a method that does not converge in the epochs trained is not judged",
         ),
         commands=(
-            *(command for found in runs.values() for command in found.commands),
+            *(command for run in runs.values() for command in run.commands),
             *context.texts_of(
                 Machines(context, d, depth_of(context, d)).config(method)
                 for d in runs
@@ -198,12 +199,12 @@ def ablation(dataset: str) -> dict[str, str]:
     }
 
 
-def _speedups(context: Context, dataset: str, found: Trained) -> dict[str, float | None]:
-    """Non-cp's seconds to convergence over each method's; None for one that never gets there."""
-    bed, target = Machines(context, dataset, depth_of(context, dataset)), max(found.curve("Non-cp")[1]) - NEAR
+def _speedups(context: Context, dataset: str, run: Trained) -> dict[str, float | None]:
+    """Non-cp's seconds to convergence over each method's; None for one that does not converge."""
+    bed, target = Machines(context, dataset, depth_of(context, dataset)), max(run.curve("Non-cp")[1]) - NEAR
     seconds: dict[str, float | None] = {}
     for label, method in ablation(dataset).items():
-        reached = reached_at(*found.curve(label), target)
+        reached = reached_at(*run.curve(label), target)
         seconds[label] = None if reached is None else reached * bed.seconds(method)
     first = seconds["Non-cp"]
     return {label: first / value if first and value else None for label, value in seconds.items()}
@@ -216,20 +217,22 @@ def reached_at(epochs: Sequence[int], scores: Sequence[float], target: float) ->
 
 def _ablation_orderings(speedups: Mapping[str, Mapping[str, float | None]], names: Mapping[str, str]) -> list[Ordering]:
     """Compression alone is slower to convergence than none; gains are smaller on the dense graph."""
-    found = []
+    claims = []
     for dataset, values in speedups.items():
         for kind in ("Cp-fp", "Cp-bp"):
             label = next(name for name in values if name.startswith(kind))
-            said = f"{names[dataset]}: {label} converges later than Non-cp"
+            claim = f"{names[dataset]}: {label} converges later than Non-cp"
             ours = (values["Non-cp"], values[label])
-            found.append(Ordering(text=said, expected=("Non-cp", label), ours=ours, tolerance=SAME, ties="not judged"))
+            claims.append(
+                Ordering(text=claim, expected=("Non-cp", label), ours=ours, tolerance=SAME, ties="not judged")
+            )
     best = {
         d: max((v for k, v in values.items() if k.startswith("Re") and v is not None), default=None)
         for d, values in speedups.items()
     }
     for sparser in (d for d in speedups if d != "reddit"):
         labels = (names[sparser], names["reddit"])
-        said = f"the speed-up of EC-Graph is smaller on a dense graph: {' > '.join(labels)}"
+        claim = f"the speed-up of EC-Graph is smaller on a dense graph: {' > '.join(labels)}"
         ours = (best[sparser], best["reddit"])
-        found.append(Ordering(text=said, expected=labels, ours=ours, tolerance=SAME, ties="not judged"))
-    return found
+        claims.append(Ordering(text=claim, expected=labels, ours=ours, tolerance=SAME, ties="not judged"))
+    return claims

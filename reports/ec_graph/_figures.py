@@ -11,28 +11,28 @@ from reports.core.context import SHAPES, Context
 from reports.core.load import text
 from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot
-from reports.draw.drawing import PUBLISHED, panels
+from reports.draw.drawing import AS_PRINTED, panels
 from reports.draw.figures import METHOD_COLOURS, method_colours
 from reports.ec_graph._table4 import printed_fanouts
 from reports.ec_graph._times import (
+    DATASETS,
     DELAYED,
     LAYERS,
-    NAMES,
     NON_CP,
     PERIOD,
-    SPREAD,
+    SPREADS,
     Machines,
     cell,
-    counts,
     ec_graph,
-    model,
+    gcn,
     on_disk,
+    published_counts,
 )
 
 PRODUCTS, PAPERS = "ogbn-products", "ogbn-papers100m"
 MACHINES = (2, 4, 6, 9, 12)
 HASH, METIS, SAMPLED = "EC-Graph, Hash", "EC-Graph, METIS", "EC-Graph-S, Hash"
-SAMPLE = "amazon_computers"  # where METIS is measured against hash
+SAMPLE = "amazon_computers"  # the graph on which METIS is compared with hash
 SAMPLE_ELSEWHERE = "synthetic:nodes=4000,degree=30"
 
 
@@ -51,7 +51,7 @@ def figure9(context: Context) -> Plot:
             ratios = [seconds[n] / ours[n] for n in LAYERS]
             panel.bar(list(map(str, LAYERS)), ratios, 0.55, **shown)
             for value in _printed(system):
-                panel.scatter([-0.55], [value], **PUBLISHED, label="printed ends of the range, end to end")
+                panel.scatter([-0.55], [value], **AS_PRINTED, label="printed ends of the range, end to end")
             panel.axhline(1.0, color="#808080", linewidth=0.6)
             panel.set_title(f"over {system}", loc="left")
             panel.set_xlabel("layers")
@@ -84,13 +84,13 @@ def figure9(context: Context) -> Plot:
 
 def _printed(system: str) -> list[float]:
     """Ends of the printed range of EC-Graph's end-to-end speed-up on ogbn-products."""
-    found = text("ec-graph")
-    mine = found[(found["dataset"] == PRODUCTS) & (found["baseline"] == system) & (found["metric"] == "speedup")]
+    frame = text("ec-graph")
+    mine = frame[(frame["dataset"] == PRODUCTS) & (frame["baseline"] == system) & (frame["metric"] == "speedup")]
     return [float(value) for value in mine[mine["setting"].str.startswith("end to end")]["value"]]
 
 
 def figure10(context: Context) -> Plot:
-    """Epochs of ogbn-papers100M on the second cluster, of which the parts of an epoch are shown."""
+    """Epochs of ogbn-papers100M on the second cluster, divided into their parts."""
     paths = context.figure_paths("ec-graph/figure10")
     methods = {"Non-cp": NON_CP, "EC-Graph": ec_graph(PAPERS)}
     beds = {layers: Machines(context, PAPERS, layers) for layers in LAYERS}
@@ -98,7 +98,7 @@ def figure10(context: Context) -> Plot:
     with panels(paths, 1, height=2.8) as (panel,):
         _stack(panel, clocks)
         printed = {n: cell(PAPERS, n, "EC-Graph") or 0.0 for n in LAYERS}
-        panel.scatter([at * 3 + 1 for at in range(len(LAYERS))], [printed[n] for n in LAYERS], **PUBLISHED,
+        panel.scatter([at * 3 + 1 for at in range(len(LAYERS))], [printed[n] for n in LAYERS], **AS_PRINTED,
                       label="printed (Table IV)")  # fmt: skip
         panel.set_ylim(0)
         panel.set_ylabel("epoch (s)")
@@ -131,9 +131,9 @@ def _stack(panel: Any, clocks: Mapping[str, Mapping[int, Seconds]]) -> None:
 
 
 def _shortages(beds: Mapping[int, Machines], methods: Mapping[str, str]) -> list[str]:
-    """What would not fit the machines."""
-    found = {f"{n} layers, {name}": bed.shortage(m) for n, bed in beds.items() for name, m in methods.items()}
-    return [f"{what}: {said}" for what, said in found.items() if said]
+    """Notes on methods that do not fit the machines' memory."""
+    shortages = {f"{n} layers, {name}": bed.shortage(m) for n, bed in beds.items() for name, m in methods.items()}
+    return [f"{what}: {said}" for what, said in shortages.items() if said]
 
 
 def figure11(context: Context) -> Plot:
@@ -188,21 +188,21 @@ def by_machines(context: Context) -> tuple[dict[str, dict[int, float]], list[dic
 
 def scaled(context: Context, machines: int, cut: str) -> dict[str, Any]:
     """EC-Graph on ogbn-products with any number of machines."""
-    bed, c = Machines(context, PRODUCTS, 3, machines), counts(PRODUCTS)
+    bed, c = Machines(context, PRODUCTS, 3, machines), published_counts(PRODUCTS)
     method = ec_graph(PRODUCTS)
     config = bed.config(method)
     if cut == "hash":
         return config
     from harness.workloads import Degrees, hash_boundary
 
-    degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREAD[PRODUCTS])
+    degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[PRODUCTS])
     share = metis_share(SAMPLE if on_disk(SAMPLE) else SAMPLE_ELSEWHERE, machines)
     boundary = share * hash_boundary(c["vertices"], degrees, machines)
     graph = {"nodes": c["vertices"], "edges": c["edges"], "train": c["train"]}
     graph |= {"features": c["features"], "classes": c["classes"]}
     parts = {"boundary": round(boundary)}
-    path = context.workload({"name": f"{NAMES[PRODUCTS]}, METIS", "graph": graph, "parts": parts})
-    return {**SHAPES, **model(PRODUCTS, 3), **config, "dataset": path, "epochs": PERIOD + 2}
+    path = context.workload({"name": f"{DATASETS[PRODUCTS]}, METIS", "graph": graph, "parts": parts})
+    return {**SHAPES, **gcn(PRODUCTS, 3), **config, "dataset": path, "epochs": PERIOD + 2}
 
 
 @cache

@@ -1,7 +1,7 @@
-"""What EC-Graph-S samples of a graph that is not at hand: expected shares, from fan-outs, degrees and hash parts.
+"""Expected shares that EC-Graph-S samples of a graph that is not on disk, from fan-outs, degrees and hash parts.
 
-Taken for independent: which neighbours a node keeps, whether it is needed, and its degree. So a lower layer's nodes,
-which are read the more often the more neighbours they have, are held for average ones.
+Assumed independent: which neighbours a node keeps, whether it is needed, and its degree. So nodes of lower layers are
+taken to have the average degree, although nodes with more neighbours are read more often.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.workloads import Degrees
 
 
 def kept(degrees: Degrees, fanout: int, z: float = 1.0) -> tuple[float, float]:
-    """Of min(degree, fanout): its mean, and its generating function at z. Needs `mean` and a spread above Poisson's."""
+    """Mean of min(degree, fanout), and its generating function at z. Needs `mean` and a spread above Poisson's."""
     shape = 1 / (degrees.spread**2 - 1 / degrees.mean)
     count = np.arange(fanout)
     ways = np.array([math.lgamma(k + shape) - math.lgamma(k + 1) for k in count]) - math.lgamma(shape)
@@ -26,10 +26,10 @@ def kept(degrees: Degrees, fanout: int, z: float = 1.0) -> tuple[float, float]:
 
 
 def expected_shares(degrees: Degrees, train: float, fanouts: Sequence[int], num_parts: int) -> dict[str, float]:
-    """What `Sample.observe` would say, in expectation.
+    """Expected values of `Sample.observe`.
 
     Args:
-        train: share of nodes that train; those the last layer must know.
+        train: share of training nodes: those that the last layer needs.
         fanouts: by hop from the training nodes, so the last layer's first.
 
     Returns:
@@ -37,11 +37,11 @@ def expected_shares(degrees: Degrees, train: float, fanouts: Sequence[int], num_
         shares of the part's own.
     """
     outside, needed = 1 - 1 / num_parts, train
-    boundary = 1 - degrees.generating(outside)  # of the nodes elsewhere, those with an edge into a part
-    found = dict[str, float]()
+    boundary = 1 - degrees.generating(outside)  # share of the nodes elsewhere that have an edge into a part
+    expected = dict[str, float]()
     for hop, fanout in enumerate(fanouts):
         mean, missed = kept(degrees, fanout, outside)
-        edges = needed * mean / degrees.mean  # of all edges, those that somebody needed keeps
+        edges = needed * mean / degrees.mean  # share of all edges that are kept by a needed node
         shares = {
             "sampled own edges": edges,
             "sampled halo edges": edges,
@@ -49,6 +49,6 @@ def expected_shares(degrees: Degrees, train: float, fanouts: Sequence[int], num_
             "rows reading": needed * (1 - missed) / boundary,
         }
         layer = len(fanouts) - 1 - hop
-        found |= {f"{name}/{layer}": min(share, 1.0) for name, share in shares.items()}
+        expected |= {f"{name}/{layer}": min(share, 1.0) for name, share in shares.items()}
         needed = 1 - (1 - needed) * degrees.generating(1 - edges)
-    return found | {"nodes needed": needed}
+    return expected | {"nodes needed": needed}

@@ -8,13 +8,13 @@ from harness.methods.registry import known_methods
 from reports.core.context import Context
 from reports.core.load import published, setup
 from reports.core.predict import Seconds
-from reports.core.table import How, Ordering, Row, Table
+from reports.core.table import How, Ordering, PaperTable, Row
 from reports.ec_graph._times import (
     ALONE,
+    DATASETS,
     DELAYED,
     LAYERS,
-    METHODS,
-    NAMES,
+    METHOD_OF,
     OTHERS,
     Machines,
     alone_seconds,
@@ -42,20 +42,20 @@ SAME = 0.01
 """Times this close, as a share of the longer one, tie."""
 
 
-def table4(context: Context) -> Table:
+def table4(context: Context) -> PaperTable:
     """Average time of an epoch."""
     frame = published("ec-graph-table4")
     frame = frame[frame["value"].notna()]
     rows = [_row(context, line) for _, line in frame.iterrows()]
-    beds = [Machines(context, dataset, LAYERS[0]) for dataset in NAMES if cell(dataset, LAYERS[0], "DistGNN")]
-    said = ", ".join(f"{NAMES[bed.dataset]} {bed.overhead():.3g} s" for bed in beds)
-    return Table(
+    beds = [Machines(context, dataset, LAYERS[0]) for dataset in DATASETS if cell(dataset, LAYERS[0], "DistGNN")]
+    overheads = ", ".join(f"{DATASETS[bed.dataset]} {bed.overhead():.3g} s" for bed in beds)
+    return PaperTable(
         key="ec-graph/table4",
         title="EC-Graph, Table IV: average time of an epoch (s)",
         rows=tuple(rows),
         orderings=_orderings(rows),
         assumptions=(
-            f"software per layer, fitted on the DistGNN rows of {LAYERS[0]} layers and used at all depths: {said} "
+            f"software per layer, fitted on the DistGNN rows of {LAYERS[0]} layers and used at all depths: {overheads} "
             "(ogbn-papers100M has none); ours is the epoch of its command and this. Cora's is taken for a round of "
             "messages, as it has hardly any edges; the rest goes with the edges that are read",
             "that it is software per layer, not a factor on compute, is read off all depths of DistGNN and PyG, whose "
@@ -74,7 +74,7 @@ def table4(context: Context) -> Table:
 
 
 def fanouts_of(setting: str, layers: int) -> str:
-    """The method option of a printed setting ("sampling; fanout=10,5"); full for all layers where it says so once."""
+    """The method option of a printed setting ("sampling; fanout=10,5"); a single "full" means all layers."""
     printed = setting.partition("fanout=")[2].replace(",", "/")
     return "/".join(["full"] * layers) if printed == "full" else printed
 
@@ -100,7 +100,7 @@ def _row(context: Context, line: pd.Series) -> Row:
     if dataset == "ogbn-products" and system in ("DistGNN", "EC-Graph"):
         notes.append(STEPS.get(layers, ""))
     return Row(
-        label=f"{NAMES[dataset]}, {layers} layers, {system}", quantity="epoch time", unit="s",
+        label=f"{DATASETS[dataset]}, {layers} layers, {system}", quantity="epoch time", unit="s",
         published=float(line["value"]), ours=ours, how=how, note="; ".join(filter(None, notes)),
         conflict="EC6" if (dataset, system) == (PAPERS, "EC-Graph") else "",
         judge="none" if _unsampled(system, setting) else "error",
@@ -108,8 +108,8 @@ def _row(context: Context, line: pd.Series) -> Row:
 
 
 def _predicted(bed: Machines, system: str, setting: str) -> tuple[float | None, How, str]:
-    """Our seconds, where they are from, and a note."""
-    method = METHODS[system]
+    """Our seconds, their origin, and a note."""
+    method = METHOD_OF[system]
     fitted: How = "fitted" if bed.layers == LAYERS[0] else "simulated"
     if system == "DistGNN":
         seconds, note = bed.distgnn(), "" if method in known_methods() else "not built; modelled from Non-cp"
@@ -122,19 +122,19 @@ def _predicted(bed: Machines, system: str, setting: str) -> tuple[float | None, 
         return bed.seconds(method), "simulated", ""
     if system == "EC-Graph" or _unsampled(system, setting):
         again, text_ = "" if system == "EC-Graph" else "the EC-Graph row again", ec_graph(bed.dataset)
-        said = (again, bed.shortage(text_), parts_said(bed, bed.clock(text_)))
-        return bed.seconds(text_), "simulated", "; ".join(filter(None, said))
+        remarks = (again, bed.shortage(text_), parts_said(bed, bed.clock(text_)))
+        return bed.seconds(text_), "simulated", "; ".join(filter(None, remarks))
     return bed.sampled(fanouts_of(setting, bed.layers)), "simulated", DENSE
 
 
 def parts_said(bed: Machines, seconds: Seconds) -> str:
-    """What a predicted epoch consists of."""
+    """The parts of a predicted epoch, as text."""
     exchange, work = seconds.comm - seconds.wait, seconds.work + seconds.codec
     return f"compute {work:.2g} s, exchange {exchange:.2g} s, software {bed.software():.2g} s"
 
 
 def _orderings(rows: list[Row]) -> tuple[Ordering, ...]:
-    """Of EC-Graph and EC-Graph-S against every other system, where the printed times differ; and depth against time."""
+    """EC-Graph and EC-Graph-S against every other system, where the printed times differ; and time by depth."""
     by = {row.label: row for row in rows if row.ours is not None and row.judge == "error" and not row.conflict}
 
     def ordering(labels: list[str], what: str) -> Ordering:
@@ -142,17 +142,17 @@ def _orderings(rows: list[Row]) -> tuple[Ordering, ...]:
         short = [label.split(", ")[-1] if "against" in what else label.split(", ")[1] for label in ranked]
         ours = tuple(by[label].ours for label in ranked)
         same = SAME * max(value or 0.0 for value in ours)
-        said = f"{what}: {' > '.join(short)}"
-        return Ordering(text=said, expected=tuple(ranked), ours=ours, tolerance=same, ties="not judged")
+        claim = f"{what}: {' > '.join(short)}"
+        return Ordering(text=claim, expected=tuple(ranked), ours=ours, tolerance=same, ties="not judged")
 
-    found = []
-    for dataset, name in NAMES.items():
+    orderings = []
+    for dataset, name in DATASETS.items():
         for layers in LAYERS:
             for own, other in PAIRS:
                 pair = [f"{name}, {layers} layers, {system}" for system in (other, own)]
                 if all(label in by for label in pair) and by[pair[0]].published != by[pair[1]].published:
-                    found.append(ordering(pair, f"{name}, {layers} layers, {own} against {other}"))
+                    orderings.append(ordering(pair, f"{name}, {layers} layers, {own} against {other}"))
         depth = [f"{name}, {layers} layers, EC-Graph" for layers in LAYERS]
         if dataset != PAPERS and all(label in by for label in depth):
-            found.append(ordering(depth, f"{name}, EC-Graph by depth"))
-    return tuple(found)
+            orderings.append(ordering(depth, f"{name}, EC-Graph by depth"))
+    return tuple(orderings)

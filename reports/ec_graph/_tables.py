@@ -1,4 +1,4 @@
-"""EC-Graph: Tables II to V; its figures are in `ec_graph_accuracy` and `ec_graph_figures`."""
+"""EC-Graph: Tables II, III and V; Table IV is in `_table4`, the figures in `_accuracy` and `_figures`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Literal
 from harness.methods.registry import known_methods
 from reports.core.context import Context
 from reports.core.load import GIB, published, text
-from reports.core.table import POINTS, How, Ordering, Plot, Row, Table
+from reports.core.table import POINTS, How, Ordering, PaperTable, Plot, Row
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.ec_graph._accuracy import figure6, figure7, figure8
 from reports.ec_graph._figures import figure9, figure10, figure11
 from reports.ec_graph._table4 import printed_fanouts, table4
 from reports.ec_graph._times import (
     ALONE,
-    METHODS,
-    NAMES,
+    DATASETS,
+    METHOD_OF,
     TOPOLOGIES,
     bits,
-    counts,
     default_depth,
     ec_graph,
-    model,
+    gcn,
     on_disk,
+    published_counts,
 )
 
 BYTES = 4  # of a float
@@ -31,7 +31,7 @@ SHARES = {"cora": 0.4, "pubmed": 0.15, "reddit": 0.45}  # of the table's trainin
 SMALL = 0.5  # points within which printed accuracies are level
 
 
-def table2(context: Context) -> Table:
+def table2(context: Context) -> PaperTable:
     """Cost per target vertex, in orders of magnitude: evaluated for ogbn-products, and the worked example of Sec. I."""
     costs = _costs()
     rows = [
@@ -42,11 +42,11 @@ def table2(context: Context) -> Table:
         )
         for _, line in published("ec-graph-table2").iterrows()
     ]  # fmt: skip
-    found = text("ec-graph").set_index("metric")["value"]
+    printed = text("ec-graph").set_index("metric")["value"]
     layer = 1e9 * 0.1 * 128 * BYTES / GIB
     rows += [
-        Row(label=f"worked example of Sec. I-A, {what}", quantity="volume", unit="GiB", published=float(found[metric]),
-            ours=ours, how="closed form", judge="none",
+        Row(label=f"worked example of Sec. I-A, {what}", quantity="volume", unit="GiB",
+            published=float(printed[metric]), ours=ours, how="closed form", judge="none",
             note="1 B edges, a tenth remote, 128 floats each; printed as GB, in powers of 1024 (EC1, EC2)")
         for what, metric, ours in (
             ("a layer", "embedding_volume_per_layer", layer), ("an epoch", "epoch_comm_volume", 5 * layer),
@@ -60,7 +60,7 @@ def table2(context: Context) -> Table:
         )
         for kind, metric in (("memory", "memory_cost"), ("communication", "communication_cost"))
     )  # fmt: skip
-    return Table(
+    return PaperTable(
         key="ec-graph/table2", title="EC-Graph, Table II: costs of graph-centred and ML-centred systems",
         rows=tuple(rows), orderings=orderings,
         assumptions=(
@@ -72,7 +72,7 @@ def table2(context: Context) -> Table:
 
 def _costs() -> dict[tuple[str, str], float]:
     """The six formulas of Table II for ogbn-products with the default model."""
-    graph, each = counts("ogbn-products"), model("ogbn-products", 3)
+    graph, each = published_counts("ogbn-products"), gcn("ogbn-products", 3)
     g, d, d0, depth = graph["avg_degree"], each["hidden"], graph["features"], each["layers"]
     remote = g * 5 / 6
     return {
@@ -85,8 +85,8 @@ def _costs() -> dict[tuple[str, str], float]:
     }
 
 
-def table3(context: Context) -> Table:
-    """Data sets: what is printed, beside what is counted in the graphs on disk."""
+def table3(context: Context) -> PaperTable:
+    """Data sets: printed counts beside those of the graphs on disk."""
     measured = {dataset: _measured(name) for dataset, name in TOPOLOGIES.items() if on_disk(name)}
     rows = []
     for _, line in published("ec-graph-table3").iterrows():
@@ -95,11 +95,11 @@ def table3(context: Context) -> Table:
         how: How = "quoted" if ours is None else "measured"
         rows.append(
             Row(
-                label=NAMES[dataset], quantity=metric.replace("_", " "), unit=line["unit"],
+                label=DATASETS[dataset], quantity=metric.replace("_", " "), unit=line["unit"],
                 published=float(line["value"]), ours=ours, how=how, note=line["note"], judge="none",
             )
         )  # fmt: skip
-    return Table(
+    return PaperTable(
         key="ec-graph/table3", title="EC-Graph, Table III: data sets", rows=tuple(rows),
         assumptions=(
             "inputs: what is counted on disk is no prediction and is not judged",
@@ -113,34 +113,34 @@ def _measured(name: str) -> dict[str, float]:
     from harness import datasets
 
     graph = datasets.load(name)
-    found: dict[str, float] = {
+    counts: dict[str, float] = {
         "vertices": graph.num_nodes, "edges": graph.num_edges, "avg_degree": graph.num_edges / graph.num_nodes,
         "classes": graph.num_classes,
     }  # fmt: skip
-    return {**found, "features": graph.num_features} if graph.num_features > 1 else found
+    return {**counts, "features": graph.num_features} if graph.num_features > 1 else counts
 
 
-def table5(context: Context) -> Table:
+def table5(context: Context) -> PaperTable:
     """Test accuracy."""
     frame = published("ec-graph-table5")
     rows, orderings = list[Row](), list[Ordering]()
-    said, commands = list[str](), list[str]()
-    for dataset in NAMES:
+    notes, commands = list[str](), list[str]()
+    for dataset in DATASETS:
         mine = frame[(frame["dataset"] == dataset) & frame["value"].notna()]
         printed = dict(zip(mine["method"], map(float, mine["value"]), strict=True))
         if dataset not in SHARES and chosen_graph(context, dataset)[1] and not context.full:
             rows += [_untrained(dataset, system, value) for system, value in printed.items()]
             continue
         trained = _trained(context, dataset, SHARES.get(dataset, 1.0))
-        said.append(f"{NAMES[dataset]}: {trained.said}")
+        notes.append(f"{DATASETS[dataset]}: {trained.summary}")
         commands += trained.commands
         rows += [_accuracy(dataset, system, value, trained) for system, value in printed.items()]
         orderings += _level(printed, trained)
-    return Table(
+    return PaperTable(
         key="ec-graph/table5", title="EC-Graph, Table V: test accuracy (%)", rows=tuple(rows),
         orderings=tuple(orderings), commands=tuple(dict.fromkeys(commands)),
         assumptions=(
-            *said, "one single-device implementation stands for DGL and PyG",
+            *notes, "one single-device implementation stands for DGL and PyG",
             "learning rate 0.01, no dropout: not published; EC-Graph with its Bit-Tuner, from the bits of Fig. 8",
             f"methods whose printed accuracies differ by less than {SMALL} points are level: ours must be less "
             f"than {POINTS:g} point apart; where one is ahead in print, as close ones say nothing",
@@ -156,13 +156,13 @@ def _trained(context: Context, dataset: str, share: float) -> Trained:
         "EC-Graph": ec_graph(dataset).replace("tune=false", "tune=true"),
         "EC-Graph-S": f"{ec_graph(dataset, 'ec-graph-s')}:fanouts={fanouts}".replace("tune=false", "tune=true"),
         **{
-            system: method for system, method in METHODS.items()
+            system: method for system, method in METHOD_OF.items()
             if method in known_methods() and system not in ("EC-Graph", "EC-Graph-S", "PyG")
         },
     }  # fmt: skip
     _, stands_in = chosen_graph(context, dataset)
-    c = counts(dataset)
-    settings: dict[str, Any] = {**model(dataset, depth), "partitioner": "hash"}
+    c = published_counts(dataset)
+    settings: dict[str, Any] = {**gcn(dataset, depth), "partitioner": "hash"}
     if stands_in:
         settings["hidden"] = 16  # those of the large graphs are too wide to be trained here
     else:
@@ -172,19 +172,19 @@ def _trained(context: Context, dataset: str, share: float) -> Trained:
 
 
 def _untrained(dataset: str, system: str, printed: float) -> Row:
-    """An accuracy that no run of this budget speaks to."""
+    """The row of an accuracy for which no run of this budget exists."""
     return Row(
-        label=f"{NAMES[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed, ours=None,
-        how="needs data" if METHODS[system] in known_methods() else "not built",
+        label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed, ours=None,
+        how="needs data" if METHOD_OF[system] in known_methods() else "not built",
     )  # fmt: skip
 
 
 def _accuracy(dataset: str, system: str, printed: float, trained: Trained) -> Row:
     """One printed accuracy beside ours: in points on the paper's graph."""
-    built, again = METHODS[system] in known_methods(), system == ALONE[1]
+    built, again = METHOD_OF[system] in known_methods(), system == ALONE[1]
     judge: Literal["points", "order", "none"] = "none" if again else "order" if trained.data else "points"
     return Row(
-        label=f"{NAMES[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed,
+        label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed,
         ours=trained.mean(ALONE[0] if again else system) if built else None, how="trained" if built else "not built",
         data=trained.data, judge=judge, note="the run of DGL again" if again else "",
         conflict="EC9" if (dataset, system) == ("reddit", "EC-Graph") else "",
@@ -193,20 +193,20 @@ def _accuracy(dataset: str, system: str, printed: float, trained: Trained) -> Ro
 
 def _level(printed: dict[str, float], trained: Trained) -> list[Ordering]:
     """EC-Graph and EC-Graph-S against DGL: level where the printed values are, otherwise in their order."""
-    found = []
+    orderings = []
     for system in ("EC-Graph", "EC-Graph-S"):
         if system not in printed or "DGL" not in printed:
             continue
         labels = sorted(("DGL", system), key=lambda label: -printed[label])
         expected = {label: label for label in labels}
-        if abs(printed["DGL"] - printed[system]) < SMALL:  # whoever is ahead
-            found.append(trained.ordering(f"{trained.where}: {system} is level with DGL", expected, "demanded"))
+        if abs(printed["DGL"] - printed[system]) < SMALL:  # whichever is ahead
+            orderings.append(trained.ordering(f"{trained.where}: {system} is level with DGL", expected, "demanded"))
         else:
-            found.append(trained.ordering(f"{trained.where}: {' > '.join(labels)} in accuracy", expected))
-    return found
+            orderings.append(trained.ordering(f"{trained.where}: {' > '.join(labels)} in accuracy", expected))
+    return orderings
 
 
-TABLES: dict[str, Callable[[Context], Table]] = {
+TABLES: dict[str, Callable[[Context], PaperTable]] = {
     "table2": table2, "table3": table3, "table4": table4, "table5": table5,
 }  # fmt: skip
 FIGURES: dict[str, Callable[[Context], Plot]] = {

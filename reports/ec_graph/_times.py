@@ -1,9 +1,9 @@
 """EC-Graph's machines: seconds of an epoch on six of them and on one, with one constant per graph.
 
-Two systems share EC-Graph's own code with it: Non-cp, of which no epoch time is printed, and the authors' DistGNN, of
-which it is. So one factor on compute per graph comes from the DistGNN row of two layers: compute of Non-cp, and a fifth
-of its traffic (delayed rounds: 5). It holds at all depths. The network and the codec keep the constants of the cluster
-file.
+Two systems share EC-Graph's code base: Non-cp, whose epoch times are not printed, and the authors' DistGNN, whose are.
+So one constant per graph is fitted on the DistGNN row of two layers: compute of Non-cp, and a fifth
+of its traffic (delayed rounds: 5). It is used at all depths. The network and the codec keep the constants of the
+cluster file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reports.core.load import entry, published, text
 from reports.core.predict import Seconds
 from reports.ec_graph._sampled import expected_shares
 
-NAMES = {
+DATASETS = {
     "cora": "Cora", "pubmed": "Pubmed", "reddit": "Reddit", "ogbn-products": "ogbn-products",
     "ogbn-papers100m": "ogbn-papers100M",
 }  # fmt: skip
@@ -31,15 +31,15 @@ PARTS = 6
 PERIOD = 10  # epochs from one exact exchange to the next; an epoch's time is the mean over them
 TOPOLOGIES = {"cora": "cora", "pubmed": "pubmed_nofeat"}  # real ones, where they are on disk
 # Coefficient of variation of the degrees: nothing is printed, and none moves the boundary of dense graphs by over 8 %.
-SPREAD = {"cora": 1.3, "pubmed": 1.7, "reddit": 1.6, "ogbn-products": 1.9, "ogbn-papers100m": 2.0}
-# Which graph's training says how many rows are predicted, and so not sent.
+SPREADS = {"cora": 1.3, "pubmed": 1.7, "reddit": 1.6, "ogbn-products": 1.9, "ogbn-papers100m": 2.0}
+# The graph in whose training the share of predicted rows, which are not sent, is measured.
 WATCHED = {"cora": "cora", "pubmed": "cora"}
 OTHERS = "amazon_computers"
 ELSEWHERE = "synthetic:nodes=2000,degree=8,features=64"  # where a graph is not on disk
 NON_CP = "ec-graph:fp=exact:bp=exact"
 DELAYED = float(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
 # Published systems and the method that would stand for them; names that the registry lacks are "not built".
-METHODS = {
+METHOD_OF = {
     "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn",
     "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",
 }  # fmt: skip
@@ -47,9 +47,9 @@ ALONE = ("DGL", "PyG")  # on one machine
 
 
 def bits(dataset: str) -> dict[str, int]:
-    """Bits of Cp-fp, Cp-bp, ReqEC and ResEC on a data set, as Fig. 8 has them (Table IV prints none)."""
-    found = text("ec-graph")
-    mine = found[(found["dataset"] == dataset) & (found["metric"] == "bits")]
+    """Bits of Cp-fp, Cp-bp, ReqEC and ResEC on a data set, from Fig. 8 (Table IV prints none)."""
+    numbers = text("ec-graph")
+    mine = numbers[(numbers["dataset"] == dataset) & (numbers["metric"] == "bits")]
     return {method: int(value) for method, value in zip(mine["method"], mine["value"], strict=True)}
 
 
@@ -59,7 +59,7 @@ def ec_graph(dataset: str, name: str = "ec-graph") -> str:
     return f"{name}:bits={each['ReqEC']}:backward_bits={each['ResEC']}:tune=false"
 
 
-def model(dataset: str, layers: int) -> dict[str, Any]:
+def gcn(dataset: str, layers: int) -> dict[str, Any]:
     """Settings of the paper's GCN on a data set."""
     hidden = entry("ec-graph", "model", dataset=dataset)["hidden"]
     return {"model": "gcn", "layers": layers, "hidden": hidden, "order": "auto"}
@@ -70,28 +70,28 @@ def default_depth(dataset: str) -> int:
     return int(entry("ec-graph", "model", dataset=dataset)["layers_default"])
 
 
-def counts(dataset: str) -> dict[str, Any]:
+def published_counts(dataset: str) -> dict[str, Any]:
     """Table III and the split of one data set."""
     return entry("ec-graph", "dataset", name=dataset)
 
 
 def on_disk(name: str) -> bool:
     """Whether a graph can be loaded here."""
-    from harness.datasets import known
+    from harness.datasets import known_datasets
 
-    return any(known_name == name and here for known_name, _, here in known())
+    return any(known_name == name and here for known_name, _, here in known_datasets())
 
 
 def workload(context: Context, dataset: str) -> str:
     """A hash partition of a data set: of the real topology where it is on disk, otherwise in expectation."""
-    c = counts(dataset)
+    c = published_counts(dataset)
     sizes = {"features": c["features"], "classes": c["classes"], "train": c["train"]}
     if on_disk(TOPOLOGIES.get(dataset, "")):
         graph, parts = {"dataset": TOPOLOGIES[dataset], **sizes}, {"partitioner": "hash"}
-        return context.workload({"name": NAMES[dataset], "graph": graph, "parts": parts})
+        return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": parts})
     graph = {"nodes": c["vertices"], "edges": c["edges"], **sizes}
-    degrees = {"spread": SPREAD[dataset]}
-    return context.workload({"name": NAMES[dataset], "graph": graph, "parts": {"cut": "hash", "degrees": degrees}})
+    degrees = {"spread": SPREADS[dataset]}
+    return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": {"cut": "hash", "degrees": degrees}})
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Machines:
 
     @property
     def cluster(self) -> str:
-        """Cluster 2 has trained ogbn-papers100M, cluster 1 the others; 13 machines are there at most."""
+        """The cluster file: cluster 2 for ogbn-papers100M, cluster 1 for the others; at most 13 machines."""
         if self.dataset == "ogbn-papers100m":
             return "ec-graph-papers"
         return "ec-graph" if self.parts <= PARTS else "ec-graph-13"
@@ -113,7 +113,7 @@ class Machines:
     def clock(self, method: str, *, alone: bool = False, faster: float = 1.0) -> Seconds:
         """One epoch of a method; `alone` on one machine; `faster` multiplies the network's bandwidths."""
         config = self.config(method, alone=alone, faster=faster)
-        return Seconds.mean(self.context.runs([config], NAMES[self.dataset])[0])
+        return Seconds.mean(self.context.runs([config], DATASETS[self.dataset])[0])
 
     def config(self, method: str, *, alone: bool = False, faster: float = 1.0) -> dict[str, Any]:
         """The run of a method."""
@@ -122,7 +122,7 @@ class Machines:
         rates = {"rates": self.context.rates("ec-graph", self._predicted(method))} if watched else {}
         run = {"dataset": workload(self.context, self.dataset), "method": method, "cluster": cluster, **rates}
         return {
-            **SHAPES, **model(self.dataset, self.layers), **run,
+            **SHAPES, **gcn(self.dataset, self.layers), **run,
             "parts": 1 if alone else self.parts, "epochs": 2 + (PERIOD if watched else 2),
         }  # fmt: skip
 
@@ -134,40 +134,40 @@ class Machines:
         return {n: fmean(seen[n] for seen in epochs if n in seen) for n in names}
 
     def watched(self, method: str) -> dict[str, Any]:
-        """The training run that says how many rows are predicted."""
+        """The training run in which the share of predicted rows is measured."""
         name = WATCHED.get(self.dataset, OTHERS)
         return {
-            **model("cora", self.layers), "dataset": name if on_disk(name) else ELSEWHERE, "method": method,
+            **gcn("cora", self.layers), "dataset": name if on_disk(name) else ELSEWHERE, "method": method,
             "parts": PARTS, "partitioner": "hash", "epochs": 30, "eval_every": -1, "threads": 1,
             "features": "raw" if name == "cora" else "standard",
         }  # fmt: skip
 
     def distgnn(self) -> Seconds:
-        """An epoch of DistGNN: its own where it is built, otherwise Non-cp's with a share of the traffic."""
-        if METHODS["DistGNN"] in known_methods():
-            return self.clock(METHODS["DistGNN"])
+        """An epoch of DistGNN: its own if haloscope has the method, otherwise Non-cp's with a share of the traffic."""
+        if METHOD_OF["DistGNN"] in known_methods():
+            return self.clock(METHOD_OF["DistGNN"])
         return self.clock(NON_CP, faster=DELAYED)
 
     def overhead(self) -> float:
-        """Software seconds of a layer on all edges, by DistGNN's row of two layers; 0 where none is printed.
+        """Software seconds of a layer on all edges, fitted on DistGNN's row of two layers; 0 where none is printed.
 
         Raises:
-            InputError: what is not fitted takes longer than the printed epoch.
+            InputError: the modelled part alone takes longer than the printed epoch.
         """
         printed = cell(self.dataset, LAYERS[0], "DistGNN")
         if printed is None:
             return 0.0
         left = printed - replace(self, layers=LAYERS[0], parts=PARTS).distgnn().epoch
         if left <= 0:
-            said = f"what is not fitted takes longer than the printed {printed:.3g} s"
-            raise InputError(f"{said} (DistGNN, {NAMES[self.dataset]}, {LAYERS[0]} layers)")
+            reason = f"what is not fitted takes longer than the printed {printed:.3g} s"
+            raise InputError(f"{reason} (DistGNN, {DATASETS[self.dataset]}, {LAYERS[0]} layers)")
         return left / LAYERS[0]
 
     def software(self, shares: Sequence[float] = ()) -> float:
-        """Seconds of an epoch beside what is modelled: a round per layer, and the handling of its edges.
+        """Software seconds of an epoch, in addition to the model: a round per layer, and the handling of its edges.
 
-        A round takes what a layer of the smallest graph does, which has hardly any edges; the rest of `overhead` goes
-        with the edges of a machine.
+        A round takes as long as a layer of the smallest graph, which has hardly any edges; the rest of `overhead` is
+        proportional to the edges of a machine.
 
         Args:
             shares: of the edges that each layer reads; by default all.
@@ -182,7 +182,7 @@ class Machines:
         return self.clock(method).epoch + self.software()
 
     def shortage(self, method: str) -> str:
-        """What of a method does not fit the machines, "" where all does; such a run is timed all the same."""
+        """A note if a method does not fit the machines' memory, "" if it does; such a run is timed anyway."""
         record = self.context.runs([self.config(method)])[0]
         return str(record["message"]).partition(" (")[0] if record["state"] == "out_of_memory" else ""
 
@@ -195,9 +195,9 @@ class Machines:
 
     def sampled_config(self, fanouts: str) -> dict[str, Any]:
         """EC-Graph-S: sampled from Cora where it is on disk; otherwise by expected shares, from counts."""
-        c = counts(self.dataset)
+        c = published_counts(self.dataset)
         run = {
-            **model(self.dataset, self.layers), "cluster": self.cluster, "parts": self.parts, "epochs": PERIOD + 2,
+            **gcn(self.dataset, self.layers), "cluster": self.cluster, "parts": self.parts, "epochs": PERIOD + 2,
             "method": f"{ec_graph(self.dataset, 'ec-graph-s')}:fanouts={fanouts}",
         }  # fmt: skip
         if self._drawn():
@@ -213,16 +213,16 @@ class Machines:
         return self.dataset == "cora" and on_disk("cora")
 
     def _shares(self, fanouts: str) -> dict[str, float]:
-        """What a sample has of edges and rows, in expectation."""
-        c = counts(self.dataset)
-        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREAD[self.dataset])
+        """Expected shares of edges and rows of a sample."""
+        c = published_counts(self.dataset)
+        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[self.dataset])
         return expected_shares(degrees, c["train"] / c["vertices"], list(map(int, fanouts.split("/"))), self.parts)
 
 
 def cell(dataset: str, layers: int, method: str) -> float | None:
     """Printed seconds of Table IV; None where the cell is a dash."""
-    found = published("ec-graph-table4")
-    mine = found[(found["dataset"] == dataset) & (found["layers"] == layers) & (found["method"] == method)]
+    numbers = published("ec-graph-table4")
+    mine = numbers[(numbers["dataset"] == dataset) & (numbers["layers"] == layers) & (numbers["method"] == method)]
     value = float(mine["value"].iloc[0])
     return None if value != value else value
 
@@ -230,8 +230,8 @@ def cell(dataset: str, layers: int, method: str) -> float | None:
 def alone_seconds(context: Context, dataset: str, system: str, layers: int) -> float:
     """Epoch of a library on one machine, with one constant from its row of two layers.
 
-    DGL's is a factor on the modelled work; PyG's, which writes out a message per edge, software seconds per layer. Both
-    are as modelled where that row is not printed.
+    DGL's is a factor on the modelled work; PyG's, which stores a message per edge, software seconds per layer. Where
+    that row is not printed, the modelled time is returned.
     """
     now, first = (Machines(context, dataset, n).clock("single", alone=True).epoch for n in (layers, LAYERS[0]))
     printed = cell(dataset, LAYERS[0], system)

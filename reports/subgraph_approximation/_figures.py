@@ -12,7 +12,7 @@ from reports.core.table import POINTS, Ordering, Plot
 from reports.core.train import Trained, accuracies
 from reports.draw.drawing import panels
 from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, method_colours
-from reports.subgraph_approximation._training import GNNS, LABELS, SINGLE, orderings, settings, trained
+from reports.subgraph_approximation._training import GNNS, LABELS, SINGLE, gnn_settings, orderings, overlap_runs
 from reports.subgraph_approximation._workers import PAPER
 
 Colour = str | tuple[float, float, float]
@@ -26,7 +26,7 @@ AXES = "the paper's picture was not available: axes are those that its caption a
 
 
 @dataclass(frozen=True)
-class Line:
+class AccuracyCurve:
     """One curve: x, and accuracy in per cent."""
 
     label: str
@@ -36,9 +36,15 @@ class Line:
 
 
 def _drawn(
-    context: Context, key: str, lines: Sequence[Line], xlabel: str, title: str, said: Sequence[str], **more: Any
+    context: Context,
+    key: str,
+    lines: Sequence[AccuracyCurve],
+    xlabel: str,
+    title: str,
+    assumptions: Sequence[str],
+    **more: Any,
 ) -> Plot:
-    """Draw lines into a one-column figure. `more` goes to the `Plot`: caption, orderings, commands."""
+    """Draw lines into a one-column figure. `more` is passed to the `Plot`: caption, orderings, commands."""
     key = f"{PAPER}/{key}"
     paths = context.figure_paths(key)
     with panels(paths, 1, height=2.8) as (axes,):
@@ -47,17 +53,18 @@ def _drawn(
             axes.plot(line.x, line.y, color=line.colour, marker=marker, markersize=3, linewidth=1.1, label=line.label)
         axes.set_xlabel(xlabel)
         axes.set_ylabel("test accuracy (%)")
-    return Plot(key=key, title=f"Subgraph approximation, {title}", paths=paths, assumptions=(*said, AXES), **more)
+    title = f"Subgraph approximation, {title}"
+    return Plot(key=key, title=title, paths=paths, assumptions=(*assumptions, AXES), **more)
 
 
-def _curves(run: Trained, labels: Sequence[str], clock: bool = False) -> list[Line]:
+def _curves(run: Trained, labels: Sequence[str], clock: bool = False) -> list[AccuracyCurve]:
     """Accuracy of the first seed against epochs, or against modelled seconds of the run."""
     lines = []
     for label in labels:
         epochs, scores = run.curve(label)
         ends = list(accumulate(e["seconds"]["epoch"] for e in run.records[label][0]["epochs"])) if clock else []
         x = [ends[epoch - 1] for epoch in epochs] if clock else epochs
-        lines.append(Line("1 machine" if label == SINGLE else label, x, scores, COLOURS[label]))
+        lines.append(AccuracyCurve("1 machine" if label == SINGLE else label, x, scores, COLOURS[label]))
     return lines
 
 
@@ -67,21 +74,21 @@ def figure3(context: Context) -> Plot:
     shares = [100 * share for share in REMOVED]
     colours = (OTHER_COLOURS[0], OTHER_COLOURS[1])
     means = {gnn: [run[gnn].mean(_removed(share)) or float("nan") for share in REMOVED] for gnn in GNNS}
-    lines = [Line(gnn, shares, means[gnn], colour) for gnn, colour in zip(GNNS, colours, strict=True)]
+    lines = [AccuracyCurve(gnn, shares, means[gnn], colour) for gnn, colour in zip(GNNS, colours, strict=True)]
     ends = {f"{100 * share:.0f} %": _removed(share) for share in (REMOVED[0], REMOVED[-1])}
-    found = [
+    claims = [
         run[gnn].ordering(f"{run[gnn].where}; {gnn}: removing 90 % of the training vertices costs accuracy", ends)
         for gnn in GNNS
     ]
     lost = tuple(means[gnn][0] - means[gnn][-1] for gnn in GNNS)
-    said = f"{run[GNNS[0]].where}: KW-GCN loses more than GraphSAGE"
-    found.append(Ordering(text=said, expected=GNNS, ours=lost, tolerance=POINTS, ties="not judged"))
-    found += [_late(run[gnn], f"{run[gnn].where}; {gnn}", means[gnn]) for gnn in GNNS]
+    claim = f"{run[GNNS[0]].where}: KW-GCN loses more than GraphSAGE"
+    claims.append(Ordering(text=claim, expected=GNNS, ours=lost, tolerance=POINTS, ties="not judged"))
+    claims += [_late(run[gnn], f"{run[gnn].where}; {gnn}", means[gnn]) for gnn in GNNS]
     return _drawn(
         context, "figure3", lines, "training vertices removed (%)", "Figure 3: resilience to missing vertices",
-        [run[gnn].said for gnn in GNNS],
+        [run[gnn].summary for gnn in GNNS],
         caption="Accuracy on the whole test set when a random share of the training vertices is missing from training.",
-        orderings=tuple(found), commands=tuple(dict.fromkeys(c for gnn in GNNS for c in run[gnn].commands)),
+        orderings=tuple(claims), commands=tuple(dict.fromkeys(c for gnn in GNNS for c in run[gnn].commands)),
     )  # fmt: skip
 
 
@@ -100,7 +107,7 @@ def _removed(share: float) -> str:
 
 def _removal(context: Context, gnn: str) -> Trained:
     """Full-batch training without the removed vertices: the inductive protocol on a smaller training split."""
-    model: Mapping[str, Any] = {**settings(context, "reddit", gnn), "protocol": "inductive", "mode": "loopback"}
+    model: Mapping[str, Any] = {**gnn_settings(context, "reddit", gnn), "protocol": "inductive", "mode": "loopback"}
     rate = {"lr": 0.02} if gnn == "KW-GCN" else {"lr": 0.01}
     rows = {
         _removed(share): {"method": "single", "split": f"random:{0.7 * (1 - share):g}/0.2/0.1"} for share in REMOVED
@@ -110,32 +117,32 @@ def _removal(context: Context, gnn: str) -> Trained:
 
 def figure4(context: Context) -> Plot:
     """Figure 4: GraphSAGE on 3 and 5 isolated parts."""
-    three, five = trained(context, "reddit", "GraphSAGE", 3), trained(context, "reddit", "GraphSAGE", 5)
+    three, five = overlap_runs(context, "reddit", "GraphSAGE", 3), overlap_runs(context, "reddit", "GraphSAGE", 5)
     zero = LABELS[0.0]
     (single,) = _curves(three, [SINGLE])
     lines = [single]
     for name, run, colour in (("3 workers", three, METHOD_COLOURS[PAPER]), ("5 workers", five, COLOURS[zero])):
         (line,) = _curves(run, [zero])
-        lines.append(Line(name, line.x, line.y, colour))
-    found = Ordering(
+        lines.append(AccuracyCurve(name, line.x, line.y, colour))
+    claim = Ordering(
         text=f"{three.data or 'Reddit'}: accuracy falls with the number of isolated parts",
         expected=("1 machine", "3 workers", "5 workers"),
         ours=(three.mean(SINGLE), three.mean(zero), five.mean(zero)), tolerance=POINTS, ties="not judged",
     )  # fmt: skip
     return _drawn(
-        context, "figure4", lines, "epoch", "Figure 4: GraphSAGE without approximation", [three.said, five.said],
+        context, "figure4", lines, "epoch", "Figure 4: GraphSAGE without approximation", [three.summary, five.summary],
         caption="Test accuracy while training on one machine, and on parts that know nothing of each other.",
-        orderings=(found,), commands=tuple(dict.fromkeys([*three.commands, *five.commands])),
+        orderings=(claim,), commands=tuple(dict.fromkeys([*three.commands, *five.commands])),
     )  # fmt: skip
 
 
 def figure5(context: Context) -> Plot:
     """Figure 5: GraphSAGE on 5 workers with overlap."""
-    run = trained(context, "reddit", "GraphSAGE", 5)  # its other claims are Table 2's
-    said = f"{run.where}: 10 % overlap reaches one machine"
+    run = overlap_runs(context, "reddit", "GraphSAGE", 5)  # its other claims are Table 2's
+    claim = f"{run.where}: 10 % overlap reaches one machine"
     early: dict[str, float | None] = {LABELS[overlap]: run.early(LABELS[overlap]) for overlap in (0.50, 0.10, 0.0)}
     claims = (
-        run.ordering(said, {"10 %": LABELS[0.10], "1 machine": SINGLE}, "right"),
+        run.ordering(claim, {"10 %": LABELS[0.10], "1 machine": SINGLE}, "right"),
         run.ordering(
             f"{run.where}: overlap converges faster (accuracy over the first half of the epochs)",
             {"10 %": LABELS[0.10], "0 %": LABELS[0.0]}, values=early,
@@ -147,17 +154,17 @@ def figure5(context: Context) -> Plot:
     )  # fmt: skip
     return _drawn(
         context, "figure5", _curves(run, [SINGLE, *LABELS.values()]), "epoch", "Figure 5: GraphSAGE on 5 workers",
-        [run.said], caption="Test accuracy while training, by overlap.",
+        [run.summary], caption="Test accuracy while training, by overlap.",
         orderings=claims, commands=run.commands,
     )  # fmt: skip
 
 
 def figure6(context: Context) -> Plot:
     """Figure 6: GraphSAGE on Amazon2M, 20 workers, by epoch."""
-    run = trained(context, "amazon2m", "GraphSAGE", 20, single=False)
+    run = overlap_runs(context, "amazon2m", "GraphSAGE", 20, single=False)
     return _drawn(
         context, "figure6", _curves(run, list(LABELS.values())), "epoch", "Figure 6: 20 workers, Amazon2M",
-        [run.said], caption="Test accuracy by epoch and overlap.",
+        [run.summary], caption="Test accuracy by epoch and overlap.",
         orderings=orderings(run, "GraphSAGE, 20 workers, equal epochs"), commands=run.commands,
     )  # fmt: skip
 
@@ -173,19 +180,19 @@ def figure8(context: Context) -> Plot:
 
 
 def _against_time(context: Context, key: str, layers: int) -> Plot:
-    run = {depth: trained(context, "reddit", "GraphSAGE", 5, layers=depth) for depth in (1, 2)}
+    run = {depth: overlap_runs(context, "reddit", "GraphSAGE", 5, layers=depth) for depth in (1, 2)}
     gains = tuple(_difference(run[depth], LABELS[0.10], LABELS[0.0]) for depth in (2, 1))
     losses = tuple(_difference(run[depth], SINGLE, LABELS[0.0]) for depth in (2, 1))
-    found = (
+    claims = (
         _deeper(f"{run[2].where}: 10 % overlap gains more with two layers than with one", gains),
         _deeper(f"{run[2].where}: isolated parts lose more with two layers than with one", losses),
     )  # of both figures: the first is counted with figure 7, the second with figure 8
     shown, number = run[layers], key.removeprefix("figure")
     return _drawn(
         context, key, _curves(shown, list(LABELS.values()), clock=True), "modelled training time (s)",
-        f"Figure {number}: GraphSAGE, {layers} layer{'s' * (layers > 1)}, 5 workers", [r.said for r in run.values()],
+        f"Figure {number}: GraphSAGE, {layers} layer{'s' * (layers > 1)}, 5 workers", [r.summary for r in run.values()],
         caption="Test accuracy against the modelled time of training on the paper's machines, by overlap.",
-        orderings=found[:1] if layers == 2 else found[1:],
+        orderings=claims[:1] if layers == 2 else claims[1:],
         commands=tuple(dict.fromkeys(c for r in run.values() for c in r.commands)),
     )  # fmt: skip
 

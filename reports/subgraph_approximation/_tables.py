@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from reports.core import load
 from reports.core.context import Context
-from reports.core.table import How, Ordering, Row, Table
+from reports.core.table import How, Ordering, PaperTable, Row
 from reports.core.train import Trained, chosen_graph
 from reports.subgraph_approximation._figures import FIGURES
 from reports.subgraph_approximation._training import (
@@ -22,7 +22,7 @@ from reports.subgraph_approximation._training import (
     equal_time_ordering,
     more_sensitive,
     orderings,
-    trained,
+    overlap_runs,
 )
 from reports.subgraph_approximation._workers import (
     ASSUMED,
@@ -53,7 +53,7 @@ EQUAL_TIME = (
 )
 
 
-def table1(context: Context) -> Table:
+def table1(context: Context) -> PaperTable:
     """Table 1: the graphs, and what the text derives from them."""
     rows = []
     for line in load.published(f"{PAPER}-table1").itertuples():
@@ -78,79 +78,79 @@ def table1(context: Context) -> Table:
                 note="2 |E| / |V| of the same table: no prediction",
             )
         )  # fmt: skip
-    said = ("The graphs are inputs: these are the counts with which Tables 2 to 4 are predicted.",)
+    assumptions = ("The graphs are inputs: these are the counts with which Tables 2 to 4 are predicted.",)
     title = "Subgraph approximation, Table 1: graphs"
-    return Table(key=f"{PAPER}/table1", title=title, rows=tuple(rows), assumptions=said)
+    return PaperTable(key=f"{PAPER}/table1", title=title, rows=tuple(rows), assumptions=assumptions)
 
 
-def table2(context: Context) -> Table:
+def table2(context: Context) -> PaperTable:
     """Table 2: accuracy, time, speed-up and memory of both GNNs on Reddit, on 1, 3 and 5 machines."""
     gcn = gcn_on_reddit(context)
-    runs = {(gnn, parts): trained(context, "reddit", gnn, parts) for parts in (3, 5) for gnn in GNNS}
+    runs = {(gnn, parts): overlap_runs(context, "reddit", gnn, parts) for parts in (3, 5) for gnn in GNNS}
     lines = load.published(f"{PAPER}-table2")
     lines = lines[lines["value"].notna()].drop_duplicates(["model", "metric", "partitions", "overlap_pct", "bound"])
     rows = [_row(line, gcn, runs[str(line.model), 5 if line.partitions == 5 else 3]) for line in lines.itertuples()]
-    found = [o for (gnn, parts), run in runs.items() for o in orderings(run, f"{gnn}, {parts} workers")]
-    found += [more_sensitive(runs[GNNS[0], parts], runs[GNNS[1], parts], parts) for parts in (3, 5)]
-    return Table(
+    claims = [o for (gnn, parts), run in runs.items() for o in orderings(run, f"{gnn}, {parts} workers")]
+    claims += [more_sensitive(runs[GNNS[0], parts], runs[GNNS[1], parts], parts) for parts in (3, 5)]
+    return PaperTable(
         key=f"{PAPER}/table2",
         title="Subgraph approximation, Table 2: Reddit on 1, 3 and 5 machines",
         rows=tuple(rows),
-        orderings=(*found, *_times(gcn)),
-        assumptions=(*gcn.notes, SAGE_MEMORY, SAGE_TIME, *ASSUMED, *(run.said for run in runs.values())),
+        orderings=(*claims, *_times(gcn)),
+        assumptions=(*gcn.notes, SAGE_MEMORY, SAGE_TIME, *ASSUMED, *(run.summary for run in runs.values())),
     )
 
 
 def _times(gcn: Gcn) -> list[Ordering]:
-    """What the text says of KW-GCN's times."""
-    found = []
+    """The text's claims on KW-GCN's times."""
+    claims = []
     for parts in (3, 5):
         speedup = gcn.seconds(1, 0.0) / gcn.seconds(parts, 0.0)
         pair = (f"{parts} workers", "speed-up")
         basis: Literal["run", "theory"] = "theory" if parts == 3 else "run"  # both times of 3 workers are fitted
-        said = f"KW-GCN, {parts} workers: speed-up is sub-linear"
-        found.append(Ordering(text=said, expected=pair, ours=(float(parts), speedup), basis=basis))
+        claim = f"KW-GCN, {parts} workers: speed-up is sub-linear"
+        claims.append(Ordering(text=claim, expected=pair, ours=(float(parts), speedup), basis=basis))
         ours = tuple(gcn.seconds(parts, overlap) for overlap in reversed(LABELS))
         names = tuple(f"{100 * overlap:.0f} %" for overlap in reversed(LABELS))
-        found.append(Ordering(text=f"KW-GCN, {parts} workers: overlap costs time", expected=names, ours=ours))
-    return found
+        claims.append(Ordering(text=f"KW-GCN, {parts} workers: overlap costs time", expected=names, ours=ours))
+    return claims
 
 
-def table3(context: Context) -> Table:
+def table3(context: Context) -> PaperTable:
     """Table 3: KW-GCN on Amazon2M with 5 workers."""
     gcn = gcn_on_amazon(context)
-    run = trained(context, "amazon2m", "KW-GCN", 5, single=False)
+    run = overlap_runs(context, "amazon2m", "KW-GCN", 5, single=False)
     lines = load.published(f"{PAPER}-table3")
-    return Table(
+    return PaperTable(
         key=f"{PAPER}/table3",
         title="Subgraph approximation, Table 3: KW-GCN on Amazon2M, 5 workers",
         rows=tuple(_row(line, gcn, run) for line in lines.itertuples()),
         orderings=orderings(run, "KW-GCN, 5 workers"),
-        assumptions=(*gcn.notes, *ASSUMED, run.said, *shared_training(context)),
+        assumptions=(*gcn.notes, *ASSUMED, run.summary, *shared_training(context)),
     )
 
 
 def shared_training(context: Context) -> tuple[str, ...]:
-    """What to say of Table 3 where both graphs have one stand-in, and KW-GCN therefore the same training."""
+    """A note on Table 3 for the case that both graphs have one stand-in, and KW-GCN therefore the same training."""
     first, second = (chosen_graph(context, name)[0] for name in ("reddit", "amazon2m"))
     if first != second:
         return ()
-    said = "its accuracies are those of Table 2's KW-GCN on 5 workers, not independent of them; orderings count once"
-    return (f"{first} stands in for Reddit too: {said}",)
+    remark = "its accuracies are those of Table 2's KW-GCN on 5 workers, not independent of them; orderings count once"
+    return (f"{first} stands in for Reddit too: {remark}",)
 
 
-def table4(context: Context) -> Table:
+def table4(context: Context) -> PaperTable:
     """Table 4: GraphSAGE on Amazon2M with 20 workers, for a fixed time."""
-    run = trained(context, "amazon2m", "GraphSAGE", 20, single=False)
+    run = overlap_runs(context, "amazon2m", "GraphSAGE", 20, single=False)
     lines = load.published(f"{PAPER}-table4")
     done = lines[lines["metric"] == "epochs"].set_index("overlap_pct")["value"]
     scores = at_equal_time(run, {overlap: float(done[100 * overlap]) for overlap in LABELS})
-    return Table(
+    return PaperTable(
         key=f"{PAPER}/table4",
         title="Subgraph approximation, Table 4: GraphSAGE on Amazon2M, 20 workers, 2386 s",
         rows=tuple(_row(line, None, run, scores) for line in lines.itertuples()),
         orderings=(equal_time_ordering(scores, run),),
-        assumptions=(SAGE_MEMORY, SAGE_EPOCHS, EQUAL_TIME, *ASSUMED, run.said),
+        assumptions=(SAGE_MEMORY, SAGE_EPOCHS, EQUAL_TIME, *ASSUMED, run.summary),
     )
 
 
@@ -192,7 +192,7 @@ def _row(line: Any, gcn: Gcn | None, run: Trained, scores: Mapping[float, float]
 
 
 def _how(line: Any, parts: int, overlap: float) -> How:
-    """Where ours comes from; rows that a constant was fitted on say so."""
+    """Origin of our number; rows on which a constant was fitted are marked."""
     isolated = parts > 1 and overlap == 0
     if line.metric == "f1_micro":
         return "trained"

@@ -18,7 +18,7 @@ BATCH = 256
 SPLIT = "random:0.7/0.2/0.1"
 
 
-def settings(context: Context, name: str, gnn: str, layers: int = 2) -> dict[str, Any]:
+def gnn_settings(context: Context, name: str, gnn: str, layers: int = 2) -> dict[str, Any]:
     """Settings of `RunConfig` that all rows of a GNN share; smaller widths and fan-outs where a stand-in is trained."""
     real = context.full or not chosen_graph(context, name)[1]
     common = {"layers": layers, "hidden": 128 if real else 32, "split": SPLIT, "mode": "sim", "cluster": CLUSTER}
@@ -39,7 +39,7 @@ def options(context: Context, name: str, gnn: str, layers: int = 2) -> str:
     return f":batch={BATCH}:fanouts={'/'.join(map(str, fanouts[:layers]))}"
 
 
-def trained(context: Context, name: str, gnn: str, parts: int, *, single: bool = True, layers: int = 2) -> Trained:
+def overlap_runs(context: Context, name: str, gnn: str, parts: int, *, single: bool = True, layers: int = 2) -> Trained:
     """One machine and every overlap on `parts` workers. One machine runs the same mini-batches, without parts."""
     extra = options(context, name, gnn, layers)
     rows: dict[str, Any] = {}
@@ -48,28 +48,28 @@ def trained(context: Context, name: str, gnn: str, parts: int, *, single: bool =
     rows |= {label: f"{PAPER}:overlap={overlap:g}{extra}" for overlap, label in LABELS.items()}
     share = 0.5 if gnn == "KW-GCN" else 0.06  # a mini-batch epoch costs several times the estimate
     epochs = 200 if gnn == "KW-GCN" else 80
-    shared = settings(context, name, gnn, layers)
+    shared = gnn_settings(context, name, gnn, layers)
     return accuracies(context, name, rows, parts=parts, model=shared, seeds=3, epochs=epochs, share=share)
 
 
 def orderings(run: Trained, what: str) -> tuple[Ordering, ...]:
     """Overlap restores accuracy: most of it with the first copies."""
     zero = LABELS[0.0]
-    found = [
+    claims = [
         run.ordering(f"{run.where}; {what}: copies raise accuracy", {"50 %": LABELS[0.50], "0 %": zero}),
         run.ordering(f"{run.where}; {what}: a little overlap already does", {"10 %": LABELS[0.10], "0 %": zero}),
     ]
     if SINGLE in run.scores:
-        said = f"{run.where}; {what}: isolated parts lose accuracy"
-        found.append(run.ordering(said, {"one machine": SINGLE, "0 %": zero}))
-    return tuple(found)
+        claim = f"{run.where}; {what}: isolated parts lose accuracy"
+        claims.append(run.ordering(claim, {"one machine": SINGLE, "0 %": zero}))
+    return tuple(claims)
 
 
 def at_equal_time(run: Trained, epochs: Mapping[float, float]) -> dict[float, float]:
-    """Test accuracy in per cent, mean over seeds, by overlap, when each has used up an equal time.
+    """Test accuracy in per cent, mean over seeds, by overlap, after equal training time.
 
-    Without overlap all epochs are done by then, with it as many fewer as in the printed `epochs` (overlap -> epochs
-    completed in the fixed time); the last evaluation up to there counts, or the first one.
+    Without overlap all epochs are done by then, with it fewer, in the proportion of the printed `epochs` (overlap ->
+    epochs completed in the fixed time); the last evaluation up to there is used, or the first one.
     """
     return {
         overlap: fmean(_scored(record["epochs"], count / epochs[0.0]) for record in run.records[LABELS[overlap]])
@@ -85,7 +85,7 @@ def _scored(lines: Sequence[Mapping[str, Any]], share: float) -> float:
 
 
 def equal_time_ordering(scores: Mapping[float, float], run: Trained) -> Ordering:
-    """More copies, more accuracy, although fewer epochs are done (Sec. 5.2)."""
+    """More copies give more accuracy, although fewer epochs are done (Sec. 5.2)."""
     labels = [LABELS[overlap] for overlap in sorted(scores, reverse=True)]
     values = {LABELS[overlap]: score for overlap, score in scores.items()}
     text = f"{run.where}; GraphSAGE, equal time: {' > '.join(labels)}"

@@ -1,7 +1,7 @@
-"""Workers of subgraph approximation as counts: what they hold, how long an epoch takes, what its average costs.
+"""Workers of subgraph approximation as counts: their memory, the time of an epoch, the cost of averaging parameters.
 
-A worker reads nobody's rows, so it is one device with a graph of its own: the part's nodes, copies of `overlap` times
-as many, and the edges among them. Parts themselves are not published; what is assumed of them is in `ASSUMED`.
+A worker exchanges no rows, so it is one device with a graph of its own: the part's nodes, copies of `overlap` times
+as many, and the edges among them. Parts themselves are not published; the assumptions on them are in `ASSUMED`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ASSUMED = (
 
 
 @dataclass(frozen=True)
-class Counts:
-    """What one worker holds. Edges are directed."""
+class WorkerCounts:
+    """Nodes and edges of one worker. Edges are directed."""
 
     nodes: float
     edges: float
@@ -55,17 +55,18 @@ def cut_share() -> float:
     return cut / float(dataset("reddit")["edges"]) / (1 - 1 / 5)
 
 
-def counts(name: str, parts: int, overlap: float = 0.0, scale: float = 1.0) -> Counts:
+def worker_counts(name: str, parts: int, overlap: float = 0.0, scale: float = 1.0) -> WorkerCounts:
     """A worker's share of a graph; `scale` is its size over that of the mean worker."""
     graph = dataset(name)
     own, edges = graph["vertices"] / parts, 2 * graph["edges"] / parts
     cut = cut_share() * (1 - 1 / parts) * edges
     foreign = cut / EDGES_PER_BOUNDARY_NODE
     brought = 2 * cut * min(1.0, overlap * own / foreign) if overlap and parts > 1 else 0.0
-    return Counts(scale * own * (1 + overlap), scale * (edges - cut + brought), graph["features"], graph["classes"])
+    nodes = scale * own * (1 + overlap)
+    return WorkerCounts(nodes, scale * (edges - cut + brought), graph["features"], graph["classes"])
 
 
-def gcn_config(context: Context, worker: Counts) -> dict[str, Any]:
+def gcn_config(context: Context, worker: WorkerCounts) -> dict[str, Any]:
     """An epoch of the paper's KW-GCN on one worker's graph, by counts."""
     graph = {
         "nodes": round(worker.nodes),
@@ -82,22 +83,22 @@ def gcn_config(context: Context, worker: Counts) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Epoch:
+class WorkerEpoch:
     """One worker's epoch: seconds on the modelled device, and the bytes that it holds at most."""
 
     seconds: float
     peak_bytes: float
 
 
-def gcn_epochs(context: Context, workers: list[Counts]) -> list[Epoch]:
-    """An `Epoch` per worker, from shapes-only runs. Raises InputError where one fails."""
+def gcn_epochs(context: Context, workers: list[WorkerCounts]) -> list[WorkerEpoch]:
+    """A `WorkerEpoch` per worker, from shapes-only runs. Raises InputError where one fails."""
     records = context.runs([gcn_config(context, worker) for worker in workers], "workers of KW-GCN")
     summaries = [demand(record)["summary"] for record in records]
-    return [Epoch(summary["epoch_seconds"], summary["peak_memory"]) for summary in summaries]
+    return [WorkerEpoch(summary["epoch_seconds"], summary["peak_memory"]) for summary in summaries]
 
 
 def average_config(name: str, parts: int) -> dict[str, Any]:
-    """A run of the method itself whose only use is what the parameter average takes: a tiny graph, the real widths."""
+    """A run of the method itself to time the parameter average: a tiny graph, the real widths."""
     graph = dataset(name)
     described = f"synthetic:nodes=400,degree=4,features={graph['features']},classes={graph['classes']}"
     return {
@@ -122,10 +123,10 @@ class Gcn:
         slow: seconds of the paper's machine per modelled second of the device.
         epochs: to convergence, in every row.
         average_s: parts -> seconds of one parameter average.
-        notes: what was fitted on which rows.
+        notes: the fitted constants and the rows they were fitted on.
     """
 
-    workers: dict[tuple[int, float, str], Epoch]
+    workers: dict[tuple[int, float, str], WorkerEpoch]
     slow: float
     epochs: float
     average_s: dict[int, float]
@@ -157,20 +158,20 @@ def _printed_value(table: str, gnn: str, metric: str, parts: int, overlap: float
 def gcn_on_reddit(context: Context) -> Gcn:
     """Fitted on the single machine (compute) and on 3 workers without overlap (the average)."""
     workers, notes = _workers(context, "table2", "reddit", (3, 5))
-    (single,) = gcn_epochs(context, [counts("reddit", 1)])
+    (single,) = gcn_epochs(context, [worker_counts("reddit", 1)])
     epochs = _printed_value("table2", "KW-GCN", "training_time", 1, None) / EPOCH_S
     slow = EPOCH_S / single.seconds
     isolated = _printed_value("table2", "KW-GCN", "training_time", 3, 0.0) / epochs
     modelled = {parts: average_seconds(context, "reddit", parts) for parts in (3, 5)}
     factor = (isolated - slow * workers[3, 0.0, "max"].seconds) / modelled[3]
-    said = (
+    fitted = (
         f"KW-GCN takes {epochs:.0f} epochs in every row ({EPOCH_S:.0f} s an epoch on one machine, Sec. 1); "
         f"modelled compute x {slow:.3g}, fitted on the single machine",
         f"the parameter average takes {factor:.3g} times what the modelled link needs, fitted on 3 workers at 0 %",
         "KW-GCN's memory is the ledger's, with no constant; the fullest worker is the slowest",
     )
     averages = {parts: factor * value for parts, value in modelled.items()}
-    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*said, *notes))
+    return Gcn({**workers, (1, 0.0, ""): single}, slow, epochs, averages, (*fitted, *notes))
 
 
 def gcn_on_amazon(context: Context) -> Gcn:
@@ -181,25 +182,25 @@ def gcn_on_amazon(context: Context) -> Gcn:
     average = factor * average_seconds(context, "amazon2m", 5)
     epoch = reddit.slow * workers[5, 0.0, "max"].seconds + average
     epochs = _printed_value("table3", "KW-GCN", "training_time", 5, 0.0) / epoch
-    said = (
+    fitted = (
         f"{epochs:.0f} epochs in every row, fitted on the row without overlap; machine and average as fitted on Reddit"
     )
-    return Gcn(workers, reddit.slow, epochs, {5: average}, (said, *reddit.notes[:2], *notes))
+    return Gcn(workers, reddit.slow, epochs, {5: average}, (fitted, *reddit.notes[:2], *notes))
 
 
 def _workers(
     context: Context, table: str, name: str, parts: tuple[int, ...]
-) -> tuple[dict[tuple[int, float, str], Epoch], list[str]]:
-    """Epochs of the least and fullest workers of every row; how much they hold is fitted at 0 %."""
-    mean = dict(zip(parts, gcn_epochs(context, [counts(name, count) for count in parts]), strict=True))
-    wanted, notes = dict[tuple[int, float, str], Counts](), []
+) -> tuple[dict[tuple[int, float, str], WorkerEpoch], list[str]]:
+    """Epochs of the least and fullest workers of every row; their sizes are fitted on the rows at 0 %."""
+    mean = dict(zip(parts, gcn_epochs(context, [worker_counts(name, count) for count in parts]), strict=True))
+    wanted, notes = dict[tuple[int, float, str], WorkerCounts](), []
     for count in parts:
         cells = printed(table, "KW-GCN", "gpu_memory_allocated", count, 0.0)
         scales = dict(zip(cells["bound"], load.GB * cells["value"] / mean[count].peak_bytes, strict=True))
-        wanted |= {(count, o, bound): counts(name, count, o, s) for o in OVERLAPS for bound, s in scales.items()}
-        said = " and ".join(f"{scale:.2f}" for scale in scales.values())
+        wanted |= {(count, o, bound): worker_counts(name, count, o, s) for o in OVERLAPS for bound, s in scales.items()}
+        held = " and ".join(f"{scale:.2f}" for scale in scales.values())
         notes.append(
-            f"{name}, {count} workers: least and fullest hold {said} of the mean, by the memory printed without overlap"
+            f"{name}, {count} workers: least and fullest hold {held} of the mean, by the memory printed without overlap"
         )
     return dict(zip(wanted, gcn_epochs(context, list(wanted.values())), strict=True)), notes
 
@@ -208,21 +209,21 @@ def sage_bytes(name: str, parts: int, overlap: float, bound: str = "") -> float:
     """Memory of a GraphSAGE worker: a constant of the graph, and a slope on the bytes of features and edges.
 
     The slope is fitted on Reddit's single machine and 3 workers without overlap, the constant on 3 (Reddit) or 20
-    (Amazon2M) workers without overlap. How much the least ("min") and the fullest ("max") worker hold is fitted on the
+    (Amazon2M) workers without overlap. The sizes of the least ("min") and the fullest ("max") worker are fitted on the
     rows without overlap of as many workers; "" is the mean worker, or the only number printed.
     """
     memory = "gpu_memory_allocated"
-    one, three = counts("reddit", 1).nbytes, counts("reddit", 3).nbytes
+    one, three = worker_counts("reddit", 1).nbytes, worker_counts("reddit", 3).nbytes
     drop = _printed_value("table2", "GraphSAGE", memory, 1, None) - _printed_value(
         "table2", "GraphSAGE", memory, 3, 0.0
     )
     slope = load.GB * drop / (one - three)
     table, base = ("table2", 3) if name == "reddit" else ("table4", 20)
     fitted = load.GB * _printed_value(table, "GraphSAGE", memory, base, 0.0)
-    constant = fitted - slope * counts(name, base).nbytes
+    constant = fitted - slope * worker_counts(name, base).nbytes
     scale = 1.0
     if bound:
         cells = printed(table, "GraphSAGE", memory, parts, 0.0)
         isolated = load.GB * float(cells.loc[cells["bound"] == bound, "value"].iloc[0])
-        scale = (isolated - constant) / (slope * counts(name, parts).nbytes)
-    return constant + scale * slope * counts(name, parts, overlap).nbytes
+        scale = (isolated - constant) / (slope * worker_counts(name, parts).nbytes)
+    return constant + scale * slope * worker_counts(name, parts, overlap).nbytes

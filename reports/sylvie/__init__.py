@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reports.core.context import Context
-from reports.core.table import Plot, Table
+from reports.core.table import PaperTable, Plot
 from reports.sylvie._curves import figure8, figure9
 from reports.sylvie._figures import figure1, figure2, figure5, figure6, figure7, figure10
 from reports.sylvie._scores import table1, table2, table4
 from reports.sylvie._times import table3
 
-TABLES: dict[str, Callable[[Context], Table]] = {
+TABLES: dict[str, Callable[[Context], PaperTable]] = {
     "table1": table1,
     "table2": table2,
     "table3": table3,

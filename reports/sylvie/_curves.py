@@ -8,9 +8,9 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import SMALL_SAID, epochs_of, select, timed, value
+from reports.core.testbeds import SMALL_NOTE, epochs_of, seconds_row, select, value
 from reports.core.train import accuracies
-from reports.draw.charts import colours_of, curves, grouped, split, stacked
+from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
 from reports.sylvie._figures import BOUNDARY, single, single_fit
 from reports.sylvie._scores import parts_of_training, settings
@@ -52,7 +52,8 @@ def figure8(context: Context) -> Plot:
     return Plot(
         key=key, title="Sylvie Fig. 8: convergence with bounded staleness, Reddit",
         caption=f"Test accuracy during training; {run.data or 'the real graph'}.", paths=paths,
-        orderings=tuple(orderings), assumptions=(run.said, SMALL_SAID, "early: mean over the first half of the epochs"),
+        orderings=tuple(orderings),
+        assumptions=(run.summary, SMALL_NOTE, "early: mean over the first half of the epochs"),
     )  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def figure9(context: Context) -> Plot:
         context, "yelp", BITS, parts=8, model=settings(context, "yelp", "GraphSAGE"), epochs=epochs_of("yelp"), seeds=1
     )
     with panels(paths, 2, columns=2) as (left, right):
-        stacked(left, {name: split(seconds) for name, seconds in times.items()}, printed)
+        stacked(left, {name: paper_parts(seconds) for name, seconds in times.items()}, printed)
         left.tick_params(axis="x", labelrotation=30)
         scores = {"test score": [run.mean(name) for name in BITS]}
         grouped(right, list(BITS), scores, {"test score": (0.35, 0.35, 0.35)})
@@ -82,22 +83,22 @@ def figure9(context: Context) -> Plot:
             Ordering(text="communication falls with the bits", expected=order,
                      ours=tuple(times[n].comm for n in order)),
         ),
-        assumptions=(fit.text(), BOUNDARY, run.said, SMALL_SAID),
+        assumptions=(fit.text(), BOUNDARY, run.summary, SMALL_NOTE),
     )  # fmt: skip
 
 
 def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
-    """What Sec. 4.3 prints of Yelp's epoch on one server; that of 1 bit follows from printed reductions."""
+    """Sec. 4.3's numbers on Yelp's epoch on one server; those of 1 bit follow from printed reductions."""
     text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", partitions=8.0)
     whole, comm = (value(text, setting="fp32", metric=m) for m in ("epoch_time", "epoch_time_comm"))
     cut, less = (value(text, setting="1-bit", metric=f"{m}_time_reduction") for m in ("epoch", "comm"))
     half = 100 * (1 - times["16 bits"].comm / times["FP32"].comm)
     note = "the device profile's compute and quantisation are too quick: 0.09 s are printed outside communication"
     return (
-        timed("Yelp, FP32", "epoch time", whole, times["FP32"].epoch, fitted=True),
-        timed("Yelp, FP32", "communication", comm, times["FP32"].comm, conflict="SY6"),
-        timed("Yelp, 1 bit", "epoch time", whole * (1 - cut / 100), times["1 bit"].epoch, note=note),
-        timed("Yelp, 1 bit", "communication", comm * (1 - less / 100), times["1 bit"].comm, note=note),
+        seconds_row("Yelp, FP32", "epoch time", whole, times["FP32"].epoch, fitted=True),
+        seconds_row("Yelp, FP32", "communication", comm, times["FP32"].comm, conflict="SY6"),
+        seconds_row("Yelp, 1 bit", "epoch time", whole * (1 - cut / 100), times["1 bit"].epoch, note=note),
+        seconds_row("Yelp, 1 bit", "communication", comm * (1 - less / 100), times["1 bit"].comm, note=note),
         Row(label="Yelp, FP16", quantity="communication saved", unit="%", how="simulated", ours=half,
             published=value(text, setting="fp16", metric="comm_time_reduction"), note="printed: almost by half"),
     )  # fmt: skip

@@ -6,22 +6,22 @@ from typing import Any
 
 from reports.core import load
 from reports.core.context import Context
-from reports.core.table import POINTS, Ordering, Row, Table
+from reports.core.table import POINTS, Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    NAMES,
+    SMALL_NOTE,
     SMALL_PARTS,
-    SMALL_SAID,
     SYSTEMS,
-    built,
+    TITLES,
     epochs_of,
-    score,
+    implemented,
+    scored,
     select,
     trainable,
     value,
     variant,
 )
 from reports.core.train import accuracies
-from reports.sylvie._times import FITTED, GRAPHS, METHODS, MODELS, SETTING, SHRINKS, Case, case, speed_ups
+from reports.sylvie._times import FITTED, GRAPHS, METHOD_OF, MODEL_OF, SETTING, SHRINKS, Case, case, speed_ups
 
 REPEATED = "Table 3's epochs as a ratio: judged there"
 ALL = "sylvie-s:bits=1:scope=all"
@@ -29,7 +29,7 @@ ALL = "sylvie-s:bits=1:scope=all"
 
 def settings(context: Context, name: str, model: str) -> dict[str, Any]:
     """Settings of a model, by its printed name, on a graph or its stand-in."""
-    return variant(trainable(context, name), MODELS[model])
+    return variant(trainable(context, name), MODEL_OF[model])
 
 
 def parts_of_training(context: Context) -> int:
@@ -37,72 +37,72 @@ def parts_of_training(context: Context) -> int:
     return 16 if context.full else SMALL_PARTS
 
 
-def table1(context: Context) -> Table:
+def table1(context: Context) -> PaperTable:
     """Sampling neighbours against the full graph, GraphSAGE on ogbn-products."""
     frame = load.published("sylvie-table1")
     model = settings(context, "ogbn-products", "GraphSAGE")
     methods = {f"{line.method}, {line.setting}": _sampler(line) for line in frame.itertuples()}
-    there = {label: method for label, method in methods.items() if built(method)}
+    there = {label: method for label, method in methods.items() if implemented(method)}
     run = accuracies(context, "ogbn-products", there, parts=2, model=model, epochs=epochs_of("ogbn-products"))
     rows = [
-        score(label, line.value, run, label, how="trained" if label in there else "not built")
+        scored(label, line.value, run, label, how="trained" if label in there else "not built")
         for label, line in zip(methods, frame.itertuples(), strict=True)
     ]
     best = sorted(rows, key=lambda row: -(row.published or 0.0))
     claim = run.ordering(f"sampling loses accuracy, {run.where}", {row.label: row.label for row in best})
-    return Table(
+    return PaperTable(
         key="sylvie/table1", title="Sylvie Table 1: sampling neighbours loses accuracy", rows=tuple(rows),
-        orderings=(claim,), assumptions=(run.said, SMALL_SAID),
+        orderings=(claim,), assumptions=(run.summary, SMALL_NOTE),
     )  # fmt: skip
 
 
 def _sampler(line: Any) -> str:
     """The method of a line of Table 1, whose settings end in the neighbours that each layer samples."""
     size = line.setting.rpartition("=")[2]
-    return METHODS["DGL"] if line.method == "full-graph" else f"{SYSTEMS[line.method]}:fanout={size}"
+    return METHOD_OF["DGL"] if line.method == "full-graph" else f"{SYSTEMS[line.method]}:fanout={size}"
 
 
-def table2(context: Context) -> Table:
+def table2(context: Context) -> PaperTable:
     """Throughput over DGL, and accuracy, of three models on four graphs."""
     frame = load.published("sylvie-table2")
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said = [FITTED, SETTING, SMALL_SAID]
+    assumptions = [FITTED, SETTING, SMALL_NOTE]
     for name in GRAPHS:
         made = case(context, name)
-        said.append(made.fit.text())
-        for model in MODELS:
+        assumptions.append(made.fit.text())
+        for model in MODEL_OF:
             mine = select(frame, dataset=name, model=model)
             throughput, ahead = _throughput(made, model, select(mine, metric="throughput_normalised"))
             scores, judged = _scores(context, name, model, select(mine, metric=lambda m: m != "throughput_normalised"))
             rows += [*throughput, *scores]
             orderings += [ahead, *judged]
-    said.append(
+    assumptions.append(
         "GCN and GAT run on GraphSAGE's fitted bandwidth, width and boundary; GAT has one head and keeps the input "
         "features of boundary nodes: none of it is printed"
     )
-    return Table(
+    return PaperTable(
         key="sylvie/table2", title="Sylvie Table 2: throughput and accuracy on 2 x 8 GPUs", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(said),
+        orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
 
 
 def _throughput(made: Case, model: str, frame: Any) -> tuple[list[Row], Ordering]:
     """Speed-ups over DGL of one graph and model, and who is ahead of whom."""
     names = [name for name in dict.fromkeys(frame["method"]) if name != "DGL"]
-    found = speed_ups(made, names, model)
+    gains = speed_ups(made, names, model)
     repeated = {name for name in names if (name, model) == ("Sylvie-S", "GraphSAGE")}
     rows = [
-        Row(label=f"{NAMES[made.name]}, {model}, {name}", quantity="throughput over DGL", unit="x",
-            published=value(frame, method=name), ours=found[name],
-            how="simulated" if built(METHODS[name]) else "not built",
+        Row(label=f"{TITLES[made.name]}, {model}, {name}", quantity="throughput over DGL", unit="x",
+            published=value(frame, method=name), ours=gains[name],
+            how="simulated" if implemented(METHOD_OF[name]) else "not built",
             judge="none" if name in repeated else "error", note=REPEATED if name in repeated else SHRINKS,
             conflict="SY8" if name in ("PipeGCN", "BNS-GCN") and _bounded(made.name, model, name) else "")
         for name in names
     ]  # fmt: skip
     order = sorted([*names, "DGL"], key=lambda name: -value(frame, method=name))
-    ours = tuple(1.0 if name == "DGL" else found[name] for name in order)
-    text = f"throughput, {NAMES[made.name]}, {model}"
+    ours = tuple(1.0 if name == "DGL" else gains[name] for name in order)
+    text = f"throughput, {TITLES[made.name]}, {model}"
     return rows, Ordering(text=text, expected=tuple(order), ours=ours)
 
 
@@ -120,14 +120,15 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
 
     Where the printed ones of Sylvie and DGL are level, ours have to be; on GAT BNS-GCN is behind Sylvie-S (Sec. 4.1).
     """
-    methods = {printed: METHODS[printed] for printed in dict.fromkeys(frame["method"]) if built(METHODS[printed])}
+    printed = dict.fromkeys(frame["method"])
+    methods = {name: METHOD_OF[name] for name in printed if implemented(METHOD_OF[name])}
     run = accuracies(
         context, name, methods, parts=parts_of_training(context), model=settings(context, name, model),
         epochs=epochs_of(name), share=0.3,
     )  # fmt: skip
     rows = [
-        score(f"{NAMES[name]}, {model}, {line.method}", line.value, run, line.method,
-              how="trained" if line.method in methods else "not built")
+        scored(f"{TITLES[name]}, {model}, {line.method}", line.value, run, line.method,
+               how="trained" if line.method in methods else "not built")
         for line in frame.itertuples()
     ]  # fmt: skip
     orderings = []
@@ -141,26 +142,26 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     return rows, orderings
 
 
-def table4(context: Context) -> Table:
+def table4(context: Context) -> PaperTable:
     """Quantising what is sent against quantising everything."""
     frame = load.published("sylvie-table4")
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said = [SMALL_SAID]
-    methods = {"Sylvie-S": METHODS["Sylvie-S"], "quantize all": ALL}
+    assumptions = [SMALL_NOTE]
+    methods = {"Sylvie-S": METHOD_OF["Sylvie-S"], "quantize all": ALL}
     for name in dict.fromkeys(frame["dataset"]):
-        for model in MODELS:
+        for model in MODEL_OF:
             mine = select(frame, dataset=name, model=model)
             run = accuracies(
                 context, name, methods, parts=parts_of_training(context), model=settings(context, name, model),
                 epochs=epochs_of(name), share=1 / 4,
             )  # fmt: skip
-            label = f"{NAMES[name]}, {model}"
-            rows += [score(f"{label}, {line.method}", line.value, run, line.method) for line in mine.itertuples()]
+            label = f"{TITLES[name]}, {model}"
+            rows += [scored(f"{label}, {line.method}", line.value, run, line.method) for line in mine.itertuples()]
             text = f"quantising everything loses accuracy, {model}, {run.where}"
             orderings.append(run.ordering(text, {m: m for m in methods}))
-            said.append(f"{model}: {run.said}")
-    return Table(
+            assumptions.append(f"{model}: {run.summary}")
+    return PaperTable(
         key="sylvie/table4", title="Sylvie Table 4: quantising everything", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(dict.fromkeys(said)),
+        orderings=tuple(orderings), assumptions=tuple(dict.fromkeys(assumptions)),
     )  # fmt: skip

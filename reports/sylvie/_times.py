@@ -8,26 +8,26 @@ from dataclasses import dataclass, replace
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Fit, Testbed
-from reports.core.table import Ordering, Row, Table
+from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    INDUCTIVE_SAID,
-    NAMES,
+    INDUCTIVE_NOTE,
     PROFILE,
+    TITLES,
     bed_of,
-    built,
     exchanged,
     halo_of,
+    implemented,
     sage,
+    seconds_row,
     select,
-    timed,
     value,
     variant,
 )
 
 CLUSTER = "sylvie-2x8"
 GRAPHS = ("reddit", "yelp", "ogbn-products", "amazon")
-MODELS = {"GraphSAGE": "sage", "GCN": "gcn", "GAT": "gat"}
-METHODS = {
+MODEL_OF = {"GraphSAGE": "sage", "GCN": "gcn", "GAT": "gat"}
+METHOD_OF = {
     "DGL": "vanilla",
     "SAR": "sar",
     "PipeGCN": "pipegcn",
@@ -42,7 +42,7 @@ FITTED = (
     "the epoch is fitted, not its printed communication: Table 3's DGL remainder cannot be compute, as it shrinks with "
     "the bits (SY5)"
 )
-SETTING = "widths, depths and graphs are BNS-GCN's (X5); " + INDUCTIVE_SAID
+SETTING = "widths, depths and graphs are BNS-GCN's (X5); " + INDUCTIVE_NOTE
 
 
 @dataclass(frozen=True)
@@ -66,56 +66,56 @@ def case(context: Context, name: str) -> Case:
     model = sage(name)
     halo = halo_of(value(frame, metric="epoch_comm_volume_main"), model)
     bed = bed_of(context, CLUSTER, name, 16, halo=halo, model=model)
-    fit = bed.fitted("vanilla", value(frame, metric="epoch_time"), source=f"DGL's epoch on {NAMES[name]} (Table 3)")
+    fit = bed.fitted("vanilla", value(frame, metric="epoch_time"), source=f"DGL's epoch on {TITLES[name]} (Table 3)")
     return Case(name, bed, fit, halo)
 
 
 def bed_with(case: Case, model: str) -> Testbed:
     """The same graph and servers with another model, by its printed name."""
-    return replace(case.bed, model=variant(case.bed.model, MODELS[model]))
+    return replace(case.bed, model=variant(case.bed.model, MODEL_OF[model]))
 
 
 def speed_ups(case: Case, methods: Sequence[str], model: str = "GraphSAGE") -> dict[str, float | None]:
     """Epochs per second over DGL's by printed name of the method; None for those that haloscope does not have."""
     bed = bed_with(case, model)
-    there = [name for name in methods if built(METHODS[name])]
-    seconds = bed.all_seconds([(METHODS[name], case.fit, None) for name in ["DGL", *there]], NAMES[case.name])
-    found = {name: seconds[0].epoch / s.epoch for name, s in zip(there, seconds[1:], strict=True)}
-    return {name: found.get(name) for name in methods}
+    there = [name for name in methods if implemented(METHOD_OF[name])]
+    seconds = bed.all_seconds([(METHOD_OF[name], case.fit, None) for name in ["DGL", *there]], TITLES[case.name])
+    gains = {name: seconds[0].epoch / s.epoch for name, s in zip(there, seconds[1:], strict=True)}
+    return {name: gains.get(name) for name in methods}
 
 
-def table3(context: Context) -> Table:
+def table3(context: Context) -> PaperTable:
     """Volumes and seconds of an epoch, DGL against one bit."""
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    said, found = [PROFILE, FITTED, SETTING], list[float]()
+    notes, factors = [PROFILE, FITTED, SETTING], list[float]()
     for name in GRAPHS:
         made = case(context, name)
         mine, epochs = _rows(made)
         rows += mine
-        said.append(made.fit.text())
-        found.append(made.fit.bandwidth)
-        orderings.append(Ordering(text=f"epoch time, {NAMES[name]}", expected=("DGL", "Sylvie-S"), ours=epochs))
+        notes.append(made.fit.text())
+        factors.append(made.fit.bandwidth)
+        orderings.append(Ordering(text=f"epoch time, {TITLES[name]}", expected=("DGL", "Sylvie-S"), ours=epochs))
     frame = select(load.published("sylvie-table3"), method="Sylvie-S", metric="epoch_time")
     printed = sorted(GRAPHS, key=lambda name: -value(frame, dataset=name))
     ours = {r.label: r.ours for r in rows if r.quantity == "epoch time"}
     orderings.append(
         Ordering(
             text="epoch of Sylvie-S by graph",
-            expected=tuple(NAMES[name] for name in printed),
-            ours=tuple(ours[f"{NAMES[name]}, Sylvie-S"] for name in printed),
+            expected=tuple(TITLES[name] for name in printed),
+            ours=tuple(ours[f"{TITLES[name]}, Sylvie-S"] for name in printed),
         )
     )
-    said.append(
-        f"one network, yet its four fitted factors lie between {min(found):.3g} and {max(found):.3g}, "
-        f"{100 * (max(found) / min(found) - 1):.0f} % apart (SY4)"
+    notes.append(
+        f"one network, yet its four fitted factors lie between {min(factors):.3g} and {max(factors):.3g}, "
+        f"{100 * (max(factors) / min(factors) - 1):.0f} % apart (SY4)"
     )
-    return Table(
+    return PaperTable(
         key="sylvie/table3",
         title="Sylvie Table 3: volume and time of an epoch, GraphSAGE on 2 x 8 GPUs",
         rows=tuple(rows),
         orderings=tuple(orderings),
-        assumptions=(*said, f"{SIDE_BYTES} bytes of side information per row, read off the four printed scales (SY2)"),
+        assumptions=(*notes, f"{SIDE_BYTES} bytes of side information per row, read off the four printed scales (SY2)"),
     )
 
 
@@ -125,20 +125,20 @@ def _rows(case: Case) -> tuple[list[Row], tuple[float, float]]:
     width, rows_sent = int(case.bed.model["hidden"]), case.halo * case.exchanges
     rows, epochs = [], []
     for printed in ("DGL", "Sylvie-S"):
-        ours = case.bed.seconds(METHODS[printed], case.fit)
+        ours = case.bed.seconds(METHOD_OF[printed], case.fit)
         epochs.append(ours.epoch)
-        first, label = printed == "DGL", f"{NAMES[case.name]}, {printed}"
+        first, label = printed == "DGL", f"{TITLES[case.name]}, {printed}"
         mine = select(frame, method=printed)
         main, side = (value(mine, metric=f"epoch_comm_volume_{kind}") for kind in ("main", "error_compensated"))
-        said = (rows_sent * width * 4 if first else rows_sent * width / 8) / load.MB
+        volume = (rows_sent * width * 4 if first else rows_sent * width / 8) / load.MB
         rows += [
-            Row(label=label, quantity="volume, main data", unit="MB", published=main, ours=said,
+            Row(label=label, quantity="volume, main data", unit="MB", published=main, ours=volume,
                 how="quoted" if first else "closed form", judge="none", note="" if first else IDENTITY),
             Row(label=label, quantity="volume, scales", unit="MB", published=side,
                 ours=0.0 if first else rows_sent * SIDE_BYTES / load.MB, how="quoted" if first else "fitted"),
-            timed(label, "epoch time", value(mine, metric="epoch_time"), ours.epoch, fitted=first,
-                  note="" if first else SHRINKS),
-            timed(label, "communication", value(mine, metric="epoch_time_comm"), ours.comm,
-                  conflict="SY5" if first else "", note="" if first else SHRINKS),
+            seconds_row(label, "epoch time", value(mine, metric="epoch_time"), ours.epoch, fitted=first,
+                        note="" if first else SHRINKS),
+            seconds_row(label, "communication", value(mine, metric="epoch_time_comm"), ours.comm,
+                        conflict="SY5" if first else "", note="" if first else SHRINKS),
         ]  # fmt: skip
     return rows, (epochs[0], epochs[1])

@@ -1,1 +1,1 @@
-"""The whole report: which tables and figures there are, made once and in parallel, judged, on one page."""
+"""The whole report: the list of its tables and figures, made in parallel and cached, judged, and shown on one page."""

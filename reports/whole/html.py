@@ -1,6 +1,6 @@
-"""A report as one HTML file that needs no network and no script: verdicts, tables, figures, what they rest on.
+"""A report as one HTML file that needs no network and no script: verdicts, tables, figures, assumptions.
 
-Every text is escaped; figures are images inside the page, so that nothing in them can act on it.
+Every text is escaped; figures are embedded as images, so that no script in them can run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.console import DASH
-from reports.core.table import Item, Ordering, Table, shown_number, verdict_line
+from reports.core.table import Item, Ordering, PaperTable, shown_number, verdict_line
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 from reports.whole.verdicts import paper_rows, uncounted_orderings, unjudged, worst_rows, wrong_orderings
@@ -52,7 +52,7 @@ figure { margin: .6rem 0; } figcaption { color: var(--soft); font-size: .86rem; 
 
 
 def page(entries: Sequence[Entry], made: str) -> str:
-    """The whole page. `made` says by what it was made: the command and its settings."""
+    """The whole page. `made` is the command and the settings that it was made with."""
     keys = [entry.key for entry in entries]
     done = {entry.key: entry for entry in entries}
     papers = [(paper, [done[key] for key in mine]) for paper, mine in by_paper(keys)]
@@ -140,7 +140,7 @@ def _section(entry: Entry) -> str:
     if item is None:
         return head + _p(f"{entry.key} could not be made: {entry.message}", "off")
     parts = [head, _p(f"{entry.key}: {verdict_line(item)}", "verdict")]
-    if not isinstance(item, Table):
+    if not isinstance(item, PaperTable):
         picture = next((path for path in item.paths if path.suffix == ".svg"), item.paths[0])
         parts.append(
             f'<figure><img alt="{escape(item.title)}" src="{_inlined(picture)}">'
@@ -160,7 +160,7 @@ def _orderings(orderings: Sequence[Ordering]) -> str:
 
 
 def _basis(item: Item) -> str:
-    """Assumptions in sight, commands folded away."""
+    """Assumptions, and the commands in a collapsed element."""
     parts = []
     if item.assumptions:
         parts.append("<p><strong>Assumptions</strong></p>" + _list(item.assumptions))

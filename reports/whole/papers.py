@@ -45,7 +45,7 @@ def everything() -> dict[str, Make]:
 
 
 def chosen(only: Sequence[str]) -> list[str]:
-    """The keys that a list of keys ("sylvie/table3") and papers ("bns-gcn") means, in the report's order.
+    """The keys selected by a list of keys ("sylvie/table3") and papers ("bns-gcn"), in the report's order.
 
     Raises:
         InputError: a name that is neither; the nearest one is named.

@@ -1,7 +1,7 @@
-"""Makes the tables and figures of a report in worker processes, keeps them by content, and sums them up.
+"""Makes the tables and figures of a report in worker processes, and keeps them until their inputs change.
 
-An item lies in `<out>/<paper>/<name>.json` with the hash of everything it came from; where that hash still holds,
-nothing is made again. Beside it lie the same table as Markdown, CSV and LaTeX, or the figure.
+An item is stored in `<out>/<paper>/<name>.json` with the hash of all its inputs; while that hash is unchanged, it is
+not made again. Beside it are the same table as Markdown, CSV and LaTeX, or the figure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from harness.machine import Died, cache_root, code_version, each
 from harness.running.results import write_atomically
 from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
-from reports.core.table import Item, Plot, Table, shared_stand_ins
+from reports.core.table import Item, PaperTable, Plot, shared_stand_ins
 from reports.whole.papers import PAPERS, everything
 
 FORMAT = 1
@@ -38,7 +38,7 @@ EXPECTED_S = 15.0  # of an item that was never made
 
 @dataclass(frozen=True)
 class Entry:
-    """One table or figure of a report, or why there is none. `seconds` is what it took to make."""
+    """One table or figure of a report, or why there is none. `seconds` is the time it took to make."""
 
     key: str
     item: Item | None
@@ -64,12 +64,12 @@ class Kept(msgspec.Struct):
 
 
 def made_of(key: str, context: Context) -> str:
-    """Hash of what an item comes from: sources, libraries, all printed numbers, the budget, the graphs there are."""
+    """Hash of an item's inputs: sources, libraries, all printed numbers, the budget, the available graphs."""
     digest = hashlib.sha256(f"{FORMAT} {key} {context.seconds} {context.full} ".encode())
     digest.update(f"{code_version('harness', 'sims')} {versions(*COMPUTING, *DRAWING)} ".encode())
     for name in sorted(sources(PAPERS[key.partition("/")[0]].module)):
         digest.update(name.encode() + _source(name).read_bytes())
-    for path in sorted(PUBLISHED.iterdir()):  # papers read each other's
+    for path in sorted(PUBLISHED.iterdir()):  # an item may read the numbers of other papers
         digest.update(path.name.encode() + path.read_bytes())
     for path in sorted(data_folder().rglob("*")):
         if path.is_file():
@@ -81,18 +81,18 @@ def made_of(key: str, context: Context) -> str:
 @cache
 def sources(module: str) -> frozenset[str]:
     """A module of this package with all modules of it that it imports, and those import."""
-    found, waiting = set[str](), [module, "reports.core.table"]
+    reached, waiting = set[str](), [module, "reports.core.table"]
     while waiting:
         name = waiting.pop()
-        if name in found or not name.startswith("reports.") or not _source(name).is_file():
+        if name in reached or not name.startswith("reports.") or not _source(name).is_file():
             continue
-        found.add(name)
+        reached.add(name)
         for node in ast.walk(ast.parse(_source(name).read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
             elif isinstance(node, ast.Import):
                 waiting += [alias.name for alias in node.names]
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def _source(module: str) -> Path:
@@ -100,8 +100,8 @@ def _source(module: str) -> Path:
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
-def find(key: str, context: Context) -> Entry | None:
-    """The finished item of a key where it is there, whole and still true."""
+def finished_item(key: str, context: Context) -> Entry | None:
+    """The finished item of a key; None if it is missing, damaged or out of date."""
     kept = _kept(_place(key, context))
     if kept is None or kept.kind == "failed" or kept.made_of != made_of(key, context):
         return None
@@ -113,7 +113,7 @@ def find(key: str, context: Context) -> Entry | None:
 
 
 def expected_seconds(key: str, context: Context) -> float:
-    """What making an item took last time, whatever it was made of; `EXPECTED_S` where it never was."""
+    """Seconds that making an item took last time, from whatever inputs; `EXPECTED_S` where it was never made."""
     kept = _kept(_place(key, context))
     return EXPECTED_S if kept is None else kept.seconds
 
@@ -121,62 +121,62 @@ def expected_seconds(key: str, context: Context) -> float:
 def produce(
     keys: Sequence[str], context: Context, jobs: int, force: bool, begin: Callable[[int], None]
 ) -> Iterator[Entry]:
-    """Every item as it is there: first the finished ones, then the others as workers are done with them.
+    """Yield every item: first the finished ones, then the others as workers complete them.
 
     `begin` is called with the number of items that have to be made, before any is.
     """
-    found = {} if force else {key: entry for key in keys if (entry := find(key, context)) is not None}
-    todo = [key for key in keys if key not in found]
+    finished = {} if force else {key: entry for key in keys if (entry := finished_item(key, context)) is not None}
+    todo = [key for key in keys if key not in finished]
     begin(len(todo))
-    yield from found.values()
+    yield from finished.values()
     if not todo:
         return
     call = partial(make, context=context, stamps={key: made_of(key, context) for key in todo})
     if jobs == 1 or len(todo) == 1:
         yield from (_read(key, call(key), context) for key in todo)
         return
-    for key, answer in each(call, todo, min(jobs, len(todo)), lambda _: True):
-        yield _read(key, "its process died" if isinstance(answer, Died) else answer, context)
+    for key, message in each(call, todo, min(jobs, len(todo)), lambda _: True):
+        yield _read(key, "its process died" if isinstance(message, Died) else message, context)
 
 
 def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:
-    """Make one item and write its files, in this process; answers "" or why it could not be made.
+    """Make one item and write its files, in this process; returns "" or why it could not be made.
 
     Args:
-        stamps: `made_of` by key, from before: what changes while the item is made has it made again.
+        stamps: `made_of` by key, taken before: if an input changes while the item is made, it is made again next time.
     """
     begin, stamp = time.monotonic(), stamps[key]
-    context = replace(context, out=context.out.absolute(), asked={})
+    context = replace(context, out=context.out.absolute(), commands={})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many items at a time as there are cores
     try:
         item = everything()[key](context)
         if item.key != key:
-            raise ValueError(f"the function of {key} answered {item.key}")
+            raise ValueError(f"the function of {key} returned {item.key}")
     except Exception as error:
-        said = _said(error)
-        _write(key, context, stamp, "failed", None, time.monotonic() - begin, said)
-        return said
+        message = _said(error)
+        _write(key, context, stamp, "failed", None, time.monotonic() - begin, message)
+        return message
     finally:
         torch.set_num_threads(threads)
     shared = tuple(line for line in shared_stand_ins(item.rows) if line not in item.assumptions)
     item = replace(
         item,
-        commands=tuple(dict.fromkeys([*item.commands, *context.asked])),
+        commands=tuple(dict.fromkeys([*item.commands, *context.commands])),
         assumptions=(*item.assumptions, *shared),
     )
     _place(key, context).parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(item, Table):
+    if isinstance(item, PaperTable):
         for suffix, text in zip(TABLE_SUFFIXES, (item.markdown(), item.csv(), item.latex()), strict=True):
             write_atomically(_beside(key, context, suffix), text.encode())
     else:
         item = replace(item, paths=tuple(path.absolute().relative_to(context.out) for path in item.paths))
-    _write(key, context, stamp, "table" if isinstance(item, Table) else "plot", item, time.monotonic() - begin)
+    _write(key, context, stamp, "table" if isinstance(item, PaperTable) else "plot", item, time.monotonic() - begin)
     return ""
 
 
 def _said(error: Exception) -> str:
-    """One line; where in the source for what nobody meant to raise."""
+    """One line; with the source line for errors that are defects."""
     if isinstance(error, HaloscopeError):
         return " ".join(str(error).split())
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -221,7 +221,7 @@ def _plain(value: Any) -> Any:
 
 def _decoded(kept: Kept, out: Path) -> Item:
     if kept.kind == "table":
-        return msgspec.json.decode(kept.item, type=Table)
+        return msgspec.json.decode(kept.item, type=PaperTable)
     plot = msgspec.json.decode(kept.item, type=Plot, dec_hook=lambda kind, value: kind(value))
     return replace(plot, paths=tuple(out / path for path in plot.paths))
 
@@ -234,7 +234,7 @@ def _read(key: str, message: str, context: Context) -> Entry:
 
 
 def check_places(out: Path) -> None:
-    """Raise InputError where the report or its cache cannot be written, before work is spent on it."""
+    """Raise InputError where the report or its cache cannot be written, before any work is done."""
     for folder in (out, cache_root()):
         try:
             folder.mkdir(parents=True, exist_ok=True)

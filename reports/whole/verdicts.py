@@ -1,6 +1,6 @@
-"""What a whole report comes to: per paper the rows, the median errors, the scores and the orderings that are right.
+"""Sums up a whole report: per paper the rows, the median errors, the scores and the orderings that are right.
 
-Times and speed-ups have a median of their own: the aim of 15 % is about them.
+Times and speed-ups have a median of their own, since the aim of 15 % applies to them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from reports.core.table import CLOSE, DECIDED, POINTS, Item, Table, finite, judged_errors, orderings_right
+from reports.core.table import CLOSE, DECIDED, POINTS, Item, PaperTable, finite, judged_errors, orderings_right
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 
@@ -26,7 +26,7 @@ def paper_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 def _line(title: str, entries: Sequence[Entry]) -> dict[str, Any]:
     items = _items(entries)
-    tables = [item for item in items if isinstance(item, Table)]
+    tables = [item for item in items if isinstance(item, PaperTable)]
     errors = {of_time: [e for item in items for e in item.errors(of_time)] for of_time in (True, False)}
     medians = [error for table in tables if (error := table.median_error(of_time=True)) is not None]
     points = [abs(row.points) for item in items for row in item.rows if row.points is not None]
@@ -52,12 +52,12 @@ def _line(title: str, entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def worst_rows(entries: Sequence[Entry], count: int = WORST) -> list[dict[str, Any]]:
-    """The rows furthest off by ratio (half and double are equally far), with what is said of them."""
+    """The rows with the largest errors by ratio (half and double are equally far), with their verdicts."""
 
     def distance(error: float) -> float:
         return max(1 + error, 1 / (1 + error)) if error > -1 else float("inf")
 
-    ranked = sorted(judged_errors(_items(entries)), key=lambda found: -distance(found[0]))
+    ranked = sorted(judged_errors(_items(entries)), key=lambda judged: -distance(judged[0]))
     return [
         {
             "key": item.key,
@@ -74,12 +74,12 @@ def worst_rows(entries: Sequence[Entry], count: int = WORST) -> list[dict[str, A
 
 
 def wrong_orderings(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """(key, line) of every ordering that came out otherwise than published, also of those that do not count."""
+    """(key, line) of every ordering that differs from the published one, also of those that do not count."""
     return [(i.key, o.line()) for i in _items(entries) for o in i.orderings if o.verdict == "wrong"]
 
 
 def uncounted_orderings(entries: Sequence[Entry]) -> dict[str, int]:
-    """Reason -> orderings that count nowhere for it."""
+    """Reason -> number of orderings that do not count because of it."""
     counts: Counter[str] = Counter()
     for ordering in (ordering for item in _items(entries) for ordering in item.orderings if not ordering.counts):
         if ordering.basis == "theory":
@@ -92,7 +92,7 @@ def uncounted_orderings(entries: Sequence[Entry]) -> dict[str, int]:
 
 
 def unjudged(entries: Sequence[Entry]) -> dict[str, int]:
-    """Reason -> rows whose error counts nowhere for it."""
+    """Reason -> number of rows whose error does not count because of it."""
     rows = [row for item in _items(entries) for row in item.rows]
     counts: Counter[str] = Counter()
     for row in rows:

@@ -14,11 +14,11 @@ from harness.methods.vanilla import Vanilla
 from reports import bns_gcn
 from reports.bns_gcn._figures import COUNTS, boundary_at, printed_seconds, ratios
 from reports.bns_gcn._parts import part_counts
-from reports.bns_gcn._times import boundary, overhead, reddit, reddit_halo
+from reports.bns_gcn._times import boundary, fitted_reddit, reddit_halo, sampling_overhead
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds
-from reports.core.table import Table
+from reports.core.table import PaperTable
 from reports.core.testbeds import SYSTEMS, value
 from tests.support.made_up_runs import quick
 
@@ -35,7 +35,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def numbers(table: Table) -> Counter[float]:
+def numbers(table: PaperTable) -> Counter[float]:
     return Counter(row.published for row in table.rows if row.published is not None and row.published == row.published)
 
 
@@ -175,11 +175,11 @@ def test_parts_are_counted(context: Context) -> None:
 
 
 def test_full_graph_epochs_have_no_sampling(context: Context) -> None:
-    assert overhead(context, Fit(), 8, "p=1.0") == overhead(context, Fit(), 8, "p=0.0") == 0.0
+    assert sampling_overhead(context, Fit(), 8, "p=1.0") == sampling_overhead(context, Fit(), 8, "p=0.0") == 0.0
 
 
 def test_table_11_is_predicted_from_its_first_row(context: Context) -> None:
-    bed, fit = reddit(context)
+    bed, fit = fitted_reddit(context)
     assert bed.seconds("vanilla", fit).epoch == pytest.approx(0.777, rel=0.005)
     sampled: Seconds = bed.seconds("bns-gcn:p=0.1", fit)
     assert sampled.epoch == pytest.approx(0.198, rel=0.15)

@@ -9,7 +9,7 @@ import pytest
 from reports.cdfgnn import _tables as cdfgnn
 from reports.cdfgnn import _times as cdfgnn_times
 from reports.cdfgnn._accuracy import VARIANTS, _falls, _largest_between, _quiet
-from reports.cdfgnn._times import NAMES, PARTITIONERS, PRINTED_GPUS, Cut, Printed
+from reports.cdfgnn._times import CUTS, DATASETS, PRINTED_GPUS, Cut, Printed
 from reports.core.context import Context, demand
 from reports.core.load import published
 
@@ -48,17 +48,17 @@ def test_cuts_beside_the_printed_ones(context: Context) -> None:
         for what in ("inner connections max", "outer connections max", "replication factor")
     ]
     by = {(row.label, row.quantity): row.ours for row in printed}
-    for method in PARTITIONERS:
+    for method in CUTS:
         cut = cdfgnn_times.measured("ogbn-products", method, 8)
         assert by[f"ogbn-products, {method}", "replication factor"] == cut["replication"]
         assert 1 < cut["replication"] < 8 and 0 < cut["max_outer"] < 600 * 8
-    assert len(table.orderings) == 5 * len(NAMES)
+    assert len(table.orderings) == 5 * len(DATASETS)
     assert all(ordering.verdict != "not judged" for ordering in table.orderings)
     assert table.orderings[0].text.startswith("synthetic:nodes=600,degree=12,features=4 for Reddit, 4 GPUs")
 
 
 def test_theory_gives_the_connections_of_balanced_cuts() -> None:
-    rows = [cdfgnn.theory(dataset, method) for dataset in NAMES for method in PARTITIONERS]
+    rows = [cdfgnn.theory(dataset, method) for dataset in DATASETS for method in CUTS]
     assert not any(row.counts for row in rows)  # one printed column from another is no prediction
     balanced = [row for row in rows if "EBV" in row.label and not row.conflict]
     assert len(balanced) == 7  # two rows of four data sets, one of which contradicts itself
@@ -70,10 +70,10 @@ def test_theory_gives_the_connections_of_balanced_cuts() -> None:
     assert all((row.ours or 0.0) < (row.published or 0.0) for row in bounds)
 
 
-@pytest.mark.parametrize("dataset", NAMES)
+@pytest.mark.parametrize("dataset", DATASETS)
 def test_a_cut_is_the_printed_one_at_its_number_of_gpus(context: Context, dataset: str) -> None:
     gpus = PRINTED_GPUS[dataset]
-    for method in PARTITIONERS:
+    for method in CUTS:
         printed, cut = Printed.of(dataset, method), Cut.of(dataset, method, gpus)
         assert cut.replication == pytest.approx(printed.replication, rel=0.06)  # CD2 lowers one of them
         assert cut.outside == printed.outer / (printed.inner + printed.outer)
@@ -91,11 +91,11 @@ def test_fewer_messages_between_hosts_take_less_time(context: Context) -> None:
 
 
 def test_all_claims_of_communication_become_orderings() -> None:
-    bars = [*PARTITIONERS, "Cache", "Quantify", "Baseline"]
+    bars = [*CUTS, "Cache", "Quantify", "Baseline"]
     comm = {("reddit", bar): 1.0 for bar in bars} | {("reddit", "Baseline"): 2.0}
     verdicts = [ordering.verdict for ordering in cdfgnn_times._communication(comm, ("reddit",))]
     assert verdicts == ["wrong", "right", "right", "wrong", "wrong", "wrong"]
-    seconds = {(d, m, PRINTED_GPUS[d]): 2.0 - (m == "EBV_gamma=0.1") for d in NAMES for m in PARTITIONERS}
+    seconds = {(d, m, PRINTED_GPUS[d]): 2.0 - (m == "EBV_gamma=0.1") for d in DATASETS for m in CUTS}
     orderings = cdfgnn_times._faster(seconds)
     assert len(orderings) == 11 and {ordering.verdict for ordering in orderings} == {"right"}
 

@@ -129,11 +129,11 @@ def test_training_says_what_stood_in(context: Context, tmp_path: Path, monkeypat
     assert data == f"{name} stands in for friendster" and name.startswith("synthetic:")
     small = {"dataset": SMALL["dataset"], "hidden": 4}
     trained = accuracies(context, "friendster", {"a": "vanilla", "b": {"method": "single"}}, parts=2, model=small)
-    assert set(trained.scores) == {"a", "b"} and trained.data == data and "6 epochs, 1 seed" in trained.said
+    assert set(trained.scores) == {"a", "b"} and trained.data == data and "6 epochs, 1 seed" in trained.summary
     epochs, scores = trained.curve("a")
     assert epochs[-1] == 6 and len(scores) == len(epochs) and trained.mean("c") is None
     assert trained.records["b"][0]["config"]["parts"] == 1
-    assert len(context.asked) == 2 and trained.where == f"{data}, 2 parts"
+    assert len(context.commands) == 2 and trained.where == f"{data}, 2 parts"
     assert trained.majority is not None and 0 < trained.majority < 100
     assert len({trained.evidence(labels) for labels in ("a", "b", "ab", "ba")}) == 3 and trained.evidence("c") == ""
     values: dict[str, float | None] = {"a": trained.majority + 1.5, "b": trained.majority + 0.1}

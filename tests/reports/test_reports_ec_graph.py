@@ -25,7 +25,7 @@ from reports.ec_graph import _times as ec_graph_times
 from reports.ec_graph._accuracy import _ablation_orderings, ablation, reached_at
 from reports.ec_graph._figures import metis_share
 from reports.ec_graph._sampled import expected_shares, kept
-from reports.ec_graph._times import LAYERS, NAMES, NON_CP, PERIOD, Machines, bits, cell, counts
+from reports.ec_graph._times import DATASETS, LAYERS, NON_CP, PERIOD, Machines, bits, cell, published_counts
 from tests.conftest import real_data
 
 
@@ -46,7 +46,7 @@ def test_costs_and_the_worked_example(context: Context) -> None:
     table = ec_graph.table2(context)
     assert not any(row.counts for row in table.rows) and not any(o.counts for o in table.orderings)
     formulas, example = table.rows[:-2], table.rows[-2:]
-    g = counts("ogbn-products")["avg_degree"]
+    g = published_counts("ogbn-products")["avg_degree"]
     by = {row.label: row.ours for row in formulas}
     assert len(by) == len(published("ec-graph-table2")) == 6
     assert by["EC-Graph, memory cost"] == pytest.approx(g * 256)
@@ -72,7 +72,7 @@ def test_cells_and_bits_are_those_of_the_files() -> None:
     assert cell("reddit", 2, "EC-Graph") == 3.854
     assert cell("ogbn-papers100m", 2, "DistGNN") is None
     assert bits("ogbn-products") == {"Cp-fp": 16, "Cp-bp": 8, "ReqEC": 2, "ResEC": 2}
-    for dataset in NAMES:
+    for dataset in DATASETS:
         names = [text.partition(":")[0] for text in ablation(dataset).values()]
         assert names == ["ec-graph"] * 6
 
@@ -250,7 +250,7 @@ def test_convergence_and_level_accuracies() -> None:
 def test_accuracies_are_judged_in_points_and_ties_not_at_all() -> None:
     def trained(data: str, ours: float) -> Trained:
         scores = {"DGL": (87.0, 0.0), "EC-Graph": (ours, 0.0)}
-        return Trained(scores=scores, records={}, data=data, said="", commands=())
+        return Trained(scores=scores, records={}, data=data, summary="", commands=())
 
     row = ec_graph._accuracy("cora", "EC-Graph", 87.1, trained("", 85.0))
     assert row.verdict == "off by -2.1 points" and not row.counts

@@ -11,7 +11,7 @@ from harness.errors import InputError
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed, parts_of
-from reports.core.testbeds import SMALL, built, eq4, exchanged, halo_of, sage, select, shape, trainable, value
+from reports.core.testbeds import SMALL, eq4, exchanged, halo_of, implemented, sage, select, shape, trainable, value
 
 WIDTH = 16
 MODEL = {"model": "sage", "layers": 2, "hidden": WIDTH, "layer0": "precompute"}
@@ -72,7 +72,7 @@ def test_a_fit_that_finds_nothing_is_refused(bed: Testbed, monkeypatch: pytest.M
 def test_commands_of_what_a_table_shows_are_kept(bed: Testbed) -> None:
     fit = bed.fitted("vanilla", 1.2 * bed.seconds("vanilla").epoch, source="a row")
     bed.seconds("sylvie-s:bits=1", fit)
-    shown = list(bed.context.asked)  # the trials of the fit are not among them
+    shown = list(bed.context.commands)  # the trials of the fit are not among them
     assert len(shown) == 2 and ["sylvie-s:bits=1" in command for command in shown] == [False, True]
 
 
@@ -136,7 +136,7 @@ def test_trained_settings(tmp_path: Path) -> None:
 
 
 def test_built_asks_the_registry() -> None:
-    assert built("bns-gcn:p=0.1") and not built("no-such-system")
+    assert implemented("bns-gcn:p=0.1") and not implemented("no-such-system")
 
 
 def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:

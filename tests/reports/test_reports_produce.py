@@ -18,7 +18,7 @@ from harness.cli import main
 from harness.errors import InputError
 from reports.core.context import Context
 from reports.core.load import PUBLISHED
-from reports.core.table import Ordering, Plot, Row, Table
+from reports.core.table import Ordering, PaperTable, Plot, Row
 from reports.whole import papers, produce
 from reports.whole.html import page
 from reports.whole.produce import Entry
@@ -31,14 +31,14 @@ def context(tmp_path: Path) -> Context:
     return Context(tmp_path / "out", seconds=0.01, quiet=True)
 
 
-def made_up(context: Context) -> Table:
+def made_up(context: Context) -> PaperTable:
     """A table with hostile names."""
     rows = [
         Row(label=NASTY, quantity="epoch time", unit="s", published=1.0, ours=1.1, how="simulated", note=NASTY),
         Row(label="y", quantity="z", unit="%", published=1.0, ours=None, how="not built"),
     ]
     order = Ordering(text=NASTY, expected=(NASTY, "b"), ours=(2.0, 1.0))
-    return Table(
+    return PaperTable(
         key="cdfgnn/table1", title=f"Table {NASTY}", rows=tuple(rows), orderings=(order,), assumptions=(NASTY,),
         commands=(NASTY,),
     )  # fmt: skip
@@ -55,7 +55,7 @@ def drawn(context: Context) -> Plot:
     return Plot(key="cdfgnn/figure5", title=NASTY, caption=NASTY, paths=paths, rows=rows)
 
 
-def refused(context: Context) -> Table:
+def refused(context: Context) -> PaperTable:
     """A table that cannot be made."""
     raise InputError(f"no such thing: {NASTY}")
 
@@ -66,7 +66,7 @@ class Counted:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, context: Context) -> Table:
+    def __call__(self, context: Context) -> PaperTable:
         self.calls += 1
         return made_up(context)
 
@@ -114,14 +114,14 @@ def test_what_is_kept_comes_back_whole(small: Counted, context: Context) -> None
     stamps = {key: produce.made_of(key, context) for key in ("cdfgnn/table1", "cdfgnn/figure5", "cdfgnn/table3")}
     for key in ("cdfgnn/table1", "cdfgnn/figure5"):
         assert produce.make(key, context, stamps) == ""
-        entry = produce.find(key, context)
+        entry = produce.finished_item(key, context)
         assert entry is not None and entry.reused
         again = {"cdfgnn/table1": made_up, "cdfgnn/figure5": drawn}[key](context)
         assert entry.item == again
     assert produce.make("cdfgnn/table3", context, stamps).startswith("no such thing")
-    assert produce.find("cdfgnn/table3", context) is None
+    assert produce.finished_item("cdfgnn/table3", context) is None
     (context.out / "cdfgnn" / "table1.json").write_text("{")
-    assert produce.find("cdfgnn/table1", context) is None
+    assert produce.finished_item("cdfgnn/table1", context) is None
 
 
 def test_what_changes_while_an_item_is_made_has_it_made_again(
@@ -130,7 +130,7 @@ def test_what_changes_while_an_item_is_made_has_it_made_again(
     stamps = {"cdfgnn/table1": produce.made_of("cdfgnn/table1", context)}
     monkeypatch.setattr(produce, "versions", lambda *packages: "another torch")
     assert produce.make("cdfgnn/table1", context, stamps) == ""
-    assert produce.find("cdfgnn/table1", context) is None
+    assert produce.finished_item("cdfgnn/table1", context) is None
     monkeypatch.undo()
     assert stamps == {"cdfgnn/table1": produce.made_of("cdfgnn/table1", context)}
 

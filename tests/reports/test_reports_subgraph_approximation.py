@@ -11,7 +11,7 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.train import Trained
 from reports.subgraph_approximation import _tables as tables
-from reports.subgraph_approximation._figures import Line, _drawn
+from reports.subgraph_approximation._figures import AccuracyCurve, _drawn
 from reports.subgraph_approximation._training import (
     GNNS,
     LABELS,
@@ -23,11 +23,11 @@ from reports.subgraph_approximation._training import (
 )
 from reports.subgraph_approximation._workers import (
     average_seconds,
-    counts,
     cut_share,
     gcn_on_amazon,
     gcn_on_reddit,
     sage_bytes,
+    worker_counts,
 )
 
 PAPER = "subgraph-approximation"
@@ -50,7 +50,12 @@ def made_up(context: Context, name: str, gnn: str, parts: int, **options: Any) -
     scores |= {SINGLE: (95.0, 0.0)} if options.get("single", True) else {}
     records = {label: [{"run_id": f"{gnn} {label}", "epochs": learnt(score)}] for label, (score, _) in scores.items()}
     return Trained(
-        scores=scores, records=records, data="a stands in for b", said="made up", commands=(), where="a stands in for b"
+        scores=scores,
+        records=records,
+        data="a stands in for b",
+        summary="made up",
+        commands=(),
+        where="a stands in for b",
     )
 
 
@@ -60,15 +65,15 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_share_the_graph() -> None:
-    whole, part = counts("reddit", 1), counts("reddit", 5)
+    whole, part = worker_counts("reddit", 1), worker_counts("reddit", 5)
     assert (whole.nodes, whole.edges) == (231443, 2 * 11606919)
     assert whole.edges - 5 * part.edges == pytest.approx(2 * 1.3e6)  # Sec. 1: 1.3 million edges are cut
-    overlapping = counts("reddit", 5, 0.25)
+    overlapping = worker_counts("reddit", 5, 0.25)
     assert (
         overlapping.nodes == pytest.approx(1.25 * part.nodes) and part.edges < overlapping.edges < whole.edges / 5 * 1.2
     )
     assert cut_share() == pytest.approx(0.14, abs=1e-4)
-    assert counts("reddit", 5, 0.0, 2.0).edges == pytest.approx(2 * part.edges)
+    assert worker_counts("reddit", 5, 0.0, 2.0).edges == pytest.approx(2 * part.edges)
 
 
 def test_kw_gcn_is_fitted_on_baselines_and_close_elsewhere(context: Context) -> None:
@@ -117,7 +122,7 @@ def test_table2_judges_only_what_nothing_was_fitted_on(context: Context) -> None
     assert not any(row.counts for row in table.rows if row.quantity in ("speed-up", "accuracy"))
     unknown = [row for row in table.rows if row.how == "needs data"]
     assert unknown and all("not published" in row.note for row in unknown)
-    workers = [command for command in context.asked if "--shapes-only" in command]
+    workers = [command for command in context.commands if "--shapes-only" in command]
     assert len(workers) == 1 + 2 + 2 * 2 * len(LABELS)  # one machine, the mean workers, the least and the fullest
 
 
@@ -154,7 +159,9 @@ def test_claims_as_orderings(context: Context) -> None:
 
 
 def test_a_figure_is_drawn_twice(context: Context) -> None:
-    lines = [Line(label, [1, 2, 3], [50.0, 60.0, 70.0 + at], "#0072B2") for at, label in enumerate(LABELS.values())]
+    lines = [
+        AccuracyCurve(label, [1, 2, 3], [50.0, 60.0, 70.0 + at], "#0072B2") for at, label in enumerate(LABELS.values())
+    ]
     plot = _drawn(context, "figure5", lines, "epoch", "Figure 5", ["said"], caption="c")
     assert [path.suffix for path in plot.paths] == [".png", ".svg"] and all(path.stat().st_size for path in plot.paths)
     assert "50 % overlap" in plot.paths[1].read_text() and plot.assumptions[0] == "said"

@@ -17,7 +17,7 @@ from reports.core.table import POINTS
 from reports.core.testbeds import select, value
 from reports.sylvie._curves import BITS
 from reports.sylvie._scores import _bounded
-from reports.sylvie._times import METHODS, _rows, case, speed_ups
+from reports.sylvie._times import METHOD_OF, _rows, case, speed_ups
 from tests.support.made_up_runs import quick, trained
 
 
@@ -85,7 +85,7 @@ def test_volumes_are_those_that_runs_send(context: Context) -> None:
     rows = {row.quantity: row for row in _rows(made)[0] if row.label == "Yelp, Sylvie-S"}
     volumes = [rows[f"volume, {kind}"] for kind in ("main data", "scales")]
     assert not any(row.counts for row in volumes)
-    (record,) = context.runs([made.bed.config(METHODS["Sylvie-S"], made.fit)])
+    (record,) = context.runs([made.bed.config(METHOD_OF["Sylvie-S"], made.fit)])
     sent = sum(record["epochs"][-1]["bytes"]["forward"]) + sum(record["epochs"][-1]["bytes"]["backward"])
     assert sent == pytest.approx(1e6 * sum(row.ours or 0.0 for row in volumes), rel=0.02)
 
@@ -141,12 +141,12 @@ def test_early_accuracy_is_that_of_the_first_half(context: Context) -> None:
 
 def test_bits_fall_from_left_to_right() -> None:
     assert list(BITS) == ["FP32", "16 bits", "8 bits", "4 bits", "2 bits", "1 bit"]
-    assert BITS["1 bit"] == METHODS["Sylvie-S"]
+    assert BITS["1 bit"] == METHOD_OF["Sylvie-S"]
 
 
 def test_yelp_is_predicted_from_dgl_alone(context: Context) -> None:
     made = case(context, "yelp")
     frame = select(published("sylvie-table3"), dataset="yelp", method="Sylvie-S")
-    ours = made.bed.seconds(METHODS["Sylvie-S"], made.fit)
+    ours = made.bed.seconds(METHOD_OF["Sylvie-S"], made.fit)
     assert ours.epoch == pytest.approx(value(frame, metric="epoch_time"), rel=0.2)
     assert made.bed.seconds("vanilla", made.fit).epoch == pytest.approx(4.98, rel=0.005)

@@ -16,9 +16,9 @@ from reports.core import load
 from reports.core.table import (
     CLOSE,
     Ordering,
+    PaperTable,
     Plot,
     Row,
-    Table,
     orderings_right,
     shared_stand_ins,
     shown_number,
@@ -37,9 +37,9 @@ def row(published: float | None = 2.0, ours: float | None = 3.0, how: str = "sim
     return Row(published=published, ours=ours, how=how, **given)  # type: ignore[arg-type]
 
 
-def table(*rows: Row, key: str = "sylvie/table3", orderings: tuple[Ordering, ...] = ()) -> Table:
+def table(*rows: Row, key: str = "sylvie/table3", orderings: tuple[Ordering, ...] = ()) -> PaperTable:
     """A table of these rows."""
-    return Table(key=key, title=f"Sylvie, {NASTY}", rows=rows, orderings=orderings, assumptions=("one | two",))
+    return PaperTable(key=key, title=f"Sylvie, {NASTY}", rows=rows, orderings=orderings, assumptions=("one | two",))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def circulant(num_nodes: int, reach: int) -> Graph:
 
 
 def real_graph(name: str) -> Graph:
-    return npz.read(real_data() / f"{name}.npz")
+    return npz.read_graph(real_data() / f"{name}.npz")
 
 
 def pairs_of(graph: Graph) -> Pairs:

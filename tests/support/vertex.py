@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness import loopback
-from harness.exchanges import Leg, Link, Replicas
+from harness.exchanges import Leg, Replicas, ReplicaSync
 from harness.graphs import Graph, VertexPart, from_edges
 from harness.partition.vertex._build import build_vertex_parts
 from harness.partition.vertex._masters import masters
@@ -58,12 +58,14 @@ def vertex_parts(
     return [replace(part, x=part.x.to(dtype)) for part in built if part.x is not None]
 
 
-def totals(parts: list[VertexPart], links: list[Link], rows: list[Tensor], leg: Leg, epoch: int = 0) -> list[Tensor]:
-    """Every rank's answer of `link.total` for its rows."""
+def totals(
+    parts: list[VertexPart], syncs: list[ReplicaSync], rows: list[Tensor], leg: Leg, epoch: int = 0
+) -> list[Tensor]:
+    """Every rank's answer of `sync.total` for its rows."""
 
     async def program(rank: Rank) -> Tensor:
         rank.epoch = epoch
-        return await links[rank.index].total(rank, rows[rank.index], leg)
+        return await syncs[rank.index].total(rank, rows[rank.index], leg)
 
     return loopback.run(program, len(parts))
 

@@ -74,8 +74,8 @@ def _block(indptr: np.ndarray, indices: np.ndarray, ascending: bool, num_cols: i
 def _plan(layout: Layout, rank: int) -> HaloPlan:
     """Rows to send are what the other parts' halos say they need from this one; no reverse adjacency is needed."""
     ends = layout.bounds[:, rank : rank + 2]
-    asked = [halo[a:b] for halo, (a, b) in zip(layout.halos, ends, strict=True)]
-    rows = np.concatenate(asked).astype(np.int64) - layout.offsets[rank]
+    requested = [halo[a:b] for halo, (a, b) in zip(layout.halos, ends, strict=True)]
+    rows = np.concatenate(requested).astype(np.int64) - layout.offsets[rank]
     return HaloPlan(torch.from_numpy(rows), ends[:, 1] - ends[:, 0], np.diff(layout.bounds[rank]))
 
 

@@ -102,10 +102,10 @@ def _clustered(graph: Graph, nodes: np.ndarray, renumber: Renumber, symmetric: b
 
 
 def _halos(graph: Graph, order: np.ndarray, position: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
-    seen = np.zeros(len(order), np.bool_)
+    visited = np.zeros(len(order), np.bool_)
     ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-    found = (_outside(graph.indptr, graph.indices, order[low:high], position, low, seen) for low, high in ends)
-    return tuple(np.sort(halo) for halo in found)
+    halos = (_outside(graph.indptr, graph.indices, order[low:high], position, low, visited) for low, high in ends)
+    return tuple(np.sort(halo) for halo in halos)
 
 
 def totals_of(graph: Graph, symmetric: bool) -> Totals:
@@ -140,21 +140,21 @@ def bucket(key: np.ndarray, num_keys: int, like: np.ndarray) -> tuple[np.ndarray
 
 @njit(cache=True, nogil=True)
 def _outside(
-    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, position: np.ndarray, low: int, seen: np.ndarray
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, position: np.ndarray, low: int, visited: np.ndarray
 ) -> np.ndarray:
     """Positions outside the part that have an edge into it, once each, in no order; `seen` is left all False."""
     num_edges = 0
     for v in nodes:
         num_edges += indptr[v + 1] - indptr[v]
-    found = np.empty(min(num_edges, len(position)), position.dtype)
+    outside = np.empty(min(num_edges, len(position)), position.dtype)
     at, high = 0, low + len(nodes)
     for v in nodes:
         for e in range(indptr[v], indptr[v + 1]):
             p = position[indices[e]]
-            if (p < low or p >= high) and not seen[p]:
-                seen[p] = True
-                found[at] = p
+            if (p < low or p >= high) and not visited[p]:
+                visited[p] = True
+                outside[at] = p
                 at += 1
     for i in range(at):
-        seen[found[i]] = False
-    return found[:at].copy()
+        visited[outside[i]] = False
+    return outside[:at].copy()

@@ -52,9 +52,9 @@ def metis(
     options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, niter=passes)
     adjacency = pymetis.CSRAdjacency(xadj, adjncy)
     try:  # recursive bisection knows the cut only
-        found = pymetis.part_graph(num_parts, adjacency, options=options, recursive=False)
+        assignment = pymetis.part_graph(num_parts, adjacency, options=options, recursive=False)
     except RuntimeError as error:
         raise InputError(
             f"METIS failed on {len(xadj) - 1:,} nodes and {len(adjncy):,} edges ({error}); try the hash partitioner"
         ) from error
-    return np.asarray(found.vertex_part).astype(np.int32)
+    return np.asarray(assignment.vertex_part).astype(np.int32)

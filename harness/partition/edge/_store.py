@@ -60,10 +60,10 @@ def read_part(path: Path, rank: int, num_parts: int) -> tuple[dict[str, np.ndarr
         raise ValueError(f"rank {rank} is not in 0..{num_parts - 1}")
     folder = path / part_name(rank)
     size = sum(file.stat().st_size for file in folder.glob("*.npy"))
-    found = load_arrays(folder, mmap=size >= MAPPED_FROM)
-    if found is None:
+    entry = load_arrays(folder, mmap=size >= MAPPED_FROM)
+    if entry is None:
         raise InputError(f"{folder}: this part of the cached partition is missing or damaged; run again to rebuild it")
-    return found
+    return entry
 
 
 def export_partition(folder: Path, arrays: dict[str, np.ndarray], listing: dict[str, Any]) -> None:
@@ -101,9 +101,9 @@ def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: R
         "renumber": renumber,
     }
     path = partition_path(graph, settings)
-    found = stored(path)
-    if found is not None:
-        return found[0]
+    entry = stored(path)
+    if entry is not None:
+        return entry[0]
     begin = perf_counter()
     owner = assign(graph, name, num_parts, seed)
     seconds = perf_counter() - begin
@@ -135,18 +135,18 @@ def partition_version() -> str:
 
 def open_partition(path: Path) -> PartitionFolder | None:
     """The partition cached in `path`, or None where an entry of it is missing."""
-    found = stored(path)
-    if found is None or missing_parts(path, found[0].num_parts):
+    entry = stored(path)
+    if entry is None or missing_parts(path, entry[0].num_parts):
         return None
-    return found[0]
+    return entry[0]
 
 
 def stored(path: Path) -> tuple[PartitionFolder, dict[str, np.ndarray]] | None:
     """The entry of the whole and its arrays; None when there is none."""
-    found = load_arrays(path / "whole", mmap=False)
-    if found is None:
+    entry = load_arrays(path / "whole", mmap=False)
+    if entry is None:
         return None
-    arrays, meta = found[0], dict[str, Any](found[1])
+    arrays, meta = entry[0], dict[str, Any](entry[1])
     columns = {name: tuple(column) for name, column in meta["quality"].items()}
     counts = OverlapQuality(**columns) if "copies" in columns else Quality(**columns)
     return PartitionFolder(path, arrays["owner"], counts, meta["settings"], meta["seconds"]), arrays
@@ -192,15 +192,15 @@ def _part(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Part:
         sparse = sp.csr_matrix((arrays["x_data"], arrays["x_indices"], arrays["x_indptr"]), shape=shape)
         arrays["x"] = sparse.toarray()
     counts = {name: np.array(arrays.pop(name)) for name in ("send_counts", "recv_counts")}
-    found = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    own, halo = (Block(*(found[f"{side}_{name}"] for name in _BLOCK)) for side in ("own", "halo"))
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    own, halo = (Block(*(tensors[f"{side}_{name}"] for name in _BLOCK)) for side in ("own", "halo"))
     return Part(
         rank=meta["rank"],
         num_parts=meta["num_parts"],
-        graph=LocalGraph(own, halo, found["degree"], found["halo_degree"]),
-        plan=HaloPlan(found["send_rows"], **counts),
-        x=found.get("x"),
-        y=found.get("y"),
+        graph=LocalGraph(own, halo, tensors["degree"], tensors["halo_degree"]),
+        plan=HaloPlan(tensors["send_rows"], **counts),
+        x=tensors.get("x"),
+        y=tensors.get("y"),
         totals=totals,
-        **{name: found[name] for name in _ROWS},
+        **{name: tensors[name] for name in _ROWS},
     )

@@ -33,7 +33,7 @@ from harness.partition.edge import (
 from harness.partition.overlap._quality import overlap_quality
 from harness.rank import random_key
 
-Degrees = Literal["local", "full"]
+DegreeRule = Literal["local", "full"]
 Loss = Literal["own", "all"]
 
 
@@ -45,7 +45,7 @@ def overlapped(
     renumber: Renumber = "auto",
     *,
     overlap: float,
-    degrees: Degrees = "local",
+    degrees: DegreeRule = "local",
     loss: Loss = "own",
 ) -> PartitionFolder:
     """The overlapping parts of `graph` by the edge-cut partitioner `name`, from the cache or made now.
@@ -66,7 +66,7 @@ def overlapped(
     missing = missing_parts(made.path, num_parts)
     if missing:
         carriers = _is_training(graph)
-        count = int(carriers.sum()) + (sum(int(carriers[found].sum()) for found in copies) if loss == "all" else 0)
+        count = int(carriers.sum()) + (sum(int(carriers[nodes].sum()) for nodes in copies) if loss == "all" else 0)
         for rank in missing:
             part = _build(graph, made, copies[rank], rank, count)
             keep_part(made.path, part, features(graph, part.nodes.numpy()))
@@ -94,18 +94,18 @@ def sample_copies(graph: Graph, owner: np.ndarray, num_parts: int, overlap: floa
     the budgets are small.
     """
     offsets, order = bucket(owner, num_parts, graph.indices)
-    seen = np.full(graph.num_nodes, -1, np.int32)
+    visited = np.full(graph.num_nodes, -1, np.int32)
     copies = []
     for part in range(num_parts):
         nodes = order[offsets[part] : offsets[part + 1]]
         budget = copies_per_part(overlap, len(nodes), num_parts)
         taken = [order[:0]]
         if budget:
-            first = np.sort(_boundary(graph.indptr, graph.indices, nodes, owner, part, seen))
+            first = np.sort(_boundary(graph.indptr, graph.indices, nodes, owner, part, visited))
             starts, place = bucket(owner[first], num_parts, first)
             for other in np.flatnonzero(np.diff(starts)):
                 ring, size = first[place[starts[other] : starts[other + 1]]], offsets[other + 1] - offsets[other]
-                whole, last = _rings(graph.indptr, graph.indices, owner, ring, size, budget, part, seen)
+                whole, last = _rings(graph.indptr, graph.indices, owner, ring, size, budget, part, visited)
                 key = random_key(seed, part, -1, int(other), "overlap")
                 taken += [whole, _choose(last, budget - len(whole), key)]
         copies.append(np.sort(np.concatenate(taken)))
@@ -122,16 +122,16 @@ def _choose(ring: np.ndarray, count: int, key: int) -> np.ndarray:
 def _whole(graph: Graph, cut: PartitionFolder, settings: dict[str, Any]) -> tuple[PartitionFolder, list[np.ndarray]]:
     """The folder of the parts and every part's copies, made where the cache lacks them."""
     path = partition_path(graph, settings)
-    found = stored(path)
-    if found is not None:
-        folder, arrays = found
+    entry = stored(path)
+    if entry is not None:
+        folder, arrays = entry
         return folder, np.split(arrays["copies"], arrays["ends"][:-1])
     begin = perf_counter()
     copies = sample_copies(graph, cut.owner, cut.num_parts, settings["overlap"], settings["seed"])
     seconds = cut.seconds + perf_counter() - begin
     counts = overlap_quality(graph, cut.owner, cut.quality, copies)
     made = PartitionFolder(path, cut.owner, counts, settings, seconds)
-    ends = np.cumsum([len(found) for found in copies], dtype=np.int64)
+    ends = np.cumsum([len(nodes) for nodes in copies], dtype=np.int64)
     keep_whole(made, copies=np.concatenate(copies), ends=ends)
     return made, copies
 
@@ -184,22 +184,22 @@ def _build(graph: Graph, made: PartitionFolder, copies: np.ndarray, rank: int, n
 
 @njit(cache=True, nogil=True)
 def _boundary(
-    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, owner: np.ndarray, part: int, seen: np.ndarray
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, owner: np.ndarray, part: int, visited: np.ndarray
 ) -> np.ndarray:
     """Foreign nodes with an edge into `nodes`, once each, in no order; they are marked with `part` in `seen`."""
     num_edges = 0
     for v in nodes:
         num_edges += indptr[v + 1] - indptr[v]
-    found = np.empty(min(num_edges, len(owner)), indices.dtype)
+    boundary = np.empty(min(num_edges, len(owner)), indices.dtype)
     at = 0
     for v in nodes:
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
-            if owner[u] != part and seen[u] != part:
-                seen[u] = part
-                found[at] = u
+            if owner[u] != part and visited[u] != part:
+                visited[u] = part
+                boundary[at] = u
                 at += 1
-    return found[:at].copy()
+    return boundary[:at].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -211,7 +211,7 @@ def _rings(
     size: int,
     budget: int,
     part: int,
-    seen: np.ndarray,
+    visited: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rings that fit the budget with room to spare, and the one after them, inside the other part of `size` nodes.
 
@@ -228,8 +228,8 @@ def _rings(
             v = queue[i]
             for e in range(indptr[v], indptr[v + 1]):
                 u = indices[e]
-                if owner[u] == other and seen[u] != part:
-                    seen[u] = part
+                if owner[u] == other and visited[u] != part:
+                    visited[u] = part
                     queue[at] = u
                     at += 1
         begin, end = end, at

@@ -119,13 +119,13 @@ def build_vertex_part(graph: Graph, layout: VertexLayout, rank: int, with_x: boo
 def _check(
     graph: Graph, pairs: tuple[np.ndarray, np.ndarray], part: np.ndarray, owner: np.ndarray, num_parts: int
 ) -> None:
-    for what, found, count in (("edge", part, len(pairs[0])), ("node", owner, graph.num_nodes)):
-        if len(found) != count:
-            raise InputError(f"graph {graph.name}: parts of {len(found)} {what}s were given, it has {count}")
-        bad = np.flatnonzero((found < 0) | (found >= num_parts))
+    for what, assigned, count in (("edge", part, len(pairs[0])), ("node", owner, graph.num_nodes)):
+        if len(assigned) != count:
+            raise InputError(f"graph {graph.name}: parts of {len(assigned)} {what}s were given, it has {count}")
+        bad = np.flatnonzero((assigned < 0) | (assigned >= num_parts))
         if len(bad):
             raise InputError(
-                f"graph {graph.name}: the part of {what} {bad[0]} is {found[bad[0]]}; parts are 0..{num_parts - 1}"
+                f"graph {graph.name}: the part of {what} {bad[0]} is {assigned[bad[0]]}; parts are 0..{num_parts - 1}"
             )
 
 
@@ -144,8 +144,8 @@ def _edges(layout: VertexLayout, rank: int, nodes: np.ndarray) -> tuple[torch.Te
 def _plan(layout: VertexLayout, rank: int) -> HaloPlan:
     """Masters and mirrors find each other by position alone."""
     ends = layout.bounds[:, rank : rank + 2]
-    asked = [mirrors[a:b] for mirrors, (a, b) in zip(layout.mirrors, ends, strict=True)]
-    rows = np.concatenate(asked).astype(np.int64) - layout.offsets[rank]
+    requested = [mirrors[a:b] for mirrors, (a, b) in zip(layout.mirrors, ends, strict=True)]
+    rows = np.concatenate(requested).astype(np.int64) - layout.offsets[rank]
     return HaloPlan(torch.from_numpy(rows), ends[:, 1] - ends[:, 0], np.diff(layout.bounds[rank]))
 
 
@@ -170,7 +170,7 @@ def _mirrors(
                     last[node] = part
                     shared[node] = True
                     starts[part + 1] += 1
-    found = np.empty(starts[-1], u.dtype)
+    mirrors = np.empty(starts[-1], u.dtype)
     last[:] = -1
     cursor = 0
     for part in range(num_parts):
@@ -178,9 +178,9 @@ def _mirrors(
             for node in (u[edges[at]], v[edges[at]]):
                 if owner[node] != part and last[node] != part:
                     last[node] = part
-                    found[cursor] = node
+                    mirrors[cursor] = node
                     cursor += 1
-    return starts, found
+    return starts, mirrors
 
 
 @njit(cache=True, nogil=True)

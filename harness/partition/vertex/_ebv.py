@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from harness.graphs import Graph
-from harness.partition.vertex._pairs import Order, empty_sets, has, put, stream, undirected_pairs
+from harness.partition.vertex._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
 from harness.partition.vertex._partitioner import EdgePartitioner
 
 
@@ -36,7 +36,7 @@ class EBV(EdgePartitioner):
     gamma: float = 0.1
     alpha: float = 1.0
     beta: float = 1.0
-    order: Order = "degree"
+    order: EdgeOrder = "degree"
 
     def validate(self) -> None:
         self._require("gamma must be 0 to 1", 0 <= self.gamma <= 1)

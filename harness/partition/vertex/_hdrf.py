@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from harness.graphs import Graph
-from harness.partition.vertex._pairs import Order, empty_sets, has, put, stream, undirected_pairs
+from harness.partition.vertex._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
 from harness.partition.vertex._partitioner import EdgePartitioner
 
 
@@ -38,7 +38,7 @@ class HDRF(EdgePartitioner):
     lambda_: float = 1.1
     epsilon: float = 1.0
     balance: float = 1.0
-    order: Order = "file"
+    order: EdgeOrder = "file"
 
     def validate(self) -> None:
         self._require("lambda must be 0 or more and finite", 0 <= self.lambda_ < float("inf"))

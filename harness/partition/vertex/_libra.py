@@ -12,7 +12,7 @@ from numba import njit
 
 from harness.graphs import Graph
 from harness.kernels.random import GOLDEN, mix64, stream_of
-from harness.partition.vertex._pairs import Order, empty_sets, has, put, stream, undirected_pairs
+from harness.partition.vertex._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
 from harness.partition.vertex._partitioner import EdgePartitioner
 
 
@@ -29,7 +29,7 @@ class Libra(EdgePartitioner):
     """
 
     name = "libra"
-    order: Order = "file"
+    order: EdgeOrder = "file"
 
     @property
     def seeded(self) -> bool:

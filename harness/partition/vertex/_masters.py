@@ -24,12 +24,12 @@ def masters(
     `hosts` divides `num_parts`. O(M + N P) time, 512 MiB at most.
     """
     block = max(1, min(num_nodes, _COUNTERS // num_parts))
-    found, load = np.empty(num_nodes, np.int32), np.zeros(num_parts, np.int64)
+    owner, load = np.empty(num_nodes, np.int32), np.zeros(num_parts, np.int64)
     for low in range(0, num_nodes, block):
         counts = np.zeros((min(block, num_nodes - low), num_parts), np.int32)
         _count(u, v, part, low, counts)
-        _choose(counts, load, num_parts // hosts, found[low : low + block])
-    return found
+        _choose(counts, load, num_parts // hosts, owner[low : low + block])
+    return owner
 
 
 @njit(cache=True, nogil=True)
@@ -44,7 +44,7 @@ def _count(u: np.ndarray, v: np.ndarray, part: np.ndarray, low: int, counts: np.
 
 
 @njit(cache=True, nogil=True)
-def _choose(counts: np.ndarray, load: np.ndarray, host_size: int, found: np.ndarray) -> None:
+def _choose(counts: np.ndarray, load: np.ndarray, host_size: int, owner: np.ndarray) -> None:
     for node in range(len(counts)):
         best, best_held = 0, -1
         for first in range(0, counts.shape[1], host_size):
@@ -57,5 +57,5 @@ def _choose(counts: np.ndarray, load: np.ndarray, host_size: int, found: np.ndar
                 more = held - best_held if held != best_held else counts[node, i] - counts[node, best]
                 if more > 0 or (more == 0 and load[i] < load[best]):
                     best, best_held = i, held
-        found[node] = best
+        owner[node] = best
         load[best] += 1

@@ -14,7 +14,7 @@ from numba import njit
 from harness.errors import InputError
 from harness.graphs import Graph
 
-Order = Literal["degree", "file", "random"]
+EdgeOrder = Literal["degree", "file", "random"]
 """degree: ascending sum of the degrees of both ends, equal sums in file order. file: as `undirected_pairs` lists them.
 random: a permutation from the seed."""
 
@@ -36,7 +36,7 @@ def pair_ids(graph: Graph) -> np.ndarray:
     return _pair_ids(graph.indptr, graph.indices, np.empty(graph.num_edges, dtype))
 
 
-def stream(u: np.ndarray, v: np.ndarray, degree: np.ndarray, order: Order, seed: int) -> np.ndarray:
+def stream(u: np.ndarray, v: np.ndarray, degree: np.ndarray, order: EdgeOrder, seed: int) -> np.ndarray:
     """The pair to read at every step, int [M]; empty for file order. `degree` is int64 [N]."""
     if order == "degree":
         dtype = np.int32 if len(u) < 2**31 else np.int64

@@ -87,16 +87,16 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
 
 def open_vertex_partition(path: Path) -> VertexFolder | None:
     """The vertex cut cached in `path`, or None where an entry of it is missing."""
-    found = _stored(path)
-    return None if found is None or missing_parts(path, found.num_parts) else found
+    entry = _stored(path)
+    return None if entry is None or missing_parts(path, entry.num_parts) else entry
 
 
 def _stored(path: Path) -> VertexFolder | None:
     """The entry of the whole; None when there is none."""
-    found = load_arrays(path / "whole", mmap=False)
-    if found is None:
+    entry = load_arrays(path / "whole", mmap=False)
+    if entry is None:
         return None
-    arrays, meta = found[0], dict[str, Any](found[1])
+    arrays, meta = entry[0], dict[str, Any](entry[1])
     columns = {name: tuple(value) if isinstance(value, list) else value for name, value in meta["quality"].items()}
     quality = VertexQuality(**columns)
     return VertexFolder(path, arrays["part_of_edge"], arrays["owner"], quality, meta["settings"], meta["seconds"])

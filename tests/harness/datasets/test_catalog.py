@@ -28,7 +28,7 @@ def sizes(graph: Graph) -> list[int | None]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder with one small graph, `small`."""
-    npz.write(tmp_path / "small.npz", random_graph(50, 200))
+    npz.write_graph(tmp_path / "small.npz", random_graph(50, 200))
     monkeypatch.setenv("HALOSCOPE_DATA", str(tmp_path))
     return tmp_path
 
@@ -87,12 +87,12 @@ def test_a_bad_split_is_refused(split: str, words: str) -> None:
 
 def test_auto_is_public_where_there_is_one(folder: Path) -> None:
     public = datasets.load("small")
-    assert sizes(public) == [30, 10, 10] and public.fingerprint() == npz.read(folder / "small.npz").fingerprint()
+    assert sizes(public) == [30, 10, 10] and public.fingerprint() == npz.read_graph(folder / "small.npz").fingerprint()
     assert sizes(datasets.load(str(folder / "small.npz"), split="counts:7/8/9")) == [7, 8, 9]
-    npz.write(folder / "plain.npz", dataclasses.replace(public, train=None, val=None, test=None))
+    npz.write_graph(folder / "plain.npz", dataclasses.replace(public, train=None, val=None, test=None))
     drawn, other = datasets.load("plain"), datasets.load("plain", seed=1)
     assert sizes(drawn) == [30, 10, 10] and drawn.fingerprint() != other.fingerprint()
-    npz.write(folder / "topo.npz", dataclasses.replace(public, x=None, y=None, train=None, val=None, test=None))
+    npz.write_graph(folder / "topo.npz", dataclasses.replace(public, x=None, y=None, train=None, val=None, test=None))
     assert sizes(datasets.load("topo")) == [None] * 3
     assert sizes(datasets.load("topo", split="counts:1/2/3")) == [1, 2, 3]
 
@@ -109,7 +109,7 @@ def test_an_unknown_name_meets_the_nearest_one(folder: Path) -> None:
 
 def test_known_lists_files_with_their_sizes_and_damage(folder: Path) -> None:
     (folder / "broken.npz").write_text("no graph")
-    rows = {name: (text, here) for name, text, here in datasets.known()}
+    rows = {name: (text, here) for name, text, here in datasets.known_datasets()}
     assert rows["small"][1] and rows["small"][0].startswith("50 nodes, ") and "public split" in rows["small"][0]
     assert not rows["broken"][1] and "broken.npz" in rows["broken"][0]
     assert rows["synthetic:reddit-like"][0].startswith("stand-in for Reddit: 232,965 nodes, 114,615,892 edges")
@@ -119,7 +119,7 @@ def test_known_lists_files_with_their_sizes_and_damage(folder: Path) -> None:
 def test_the_source_state_changes_with_the_file(folder: Path) -> None:
     before = datasets.source_state("small")
     assert before == datasets.source_state("small")
-    npz.write(folder / "small.npz", random_graph(51, 200))
+    npz.write_graph(folder / "small.npz", random_graph(51, 200))
     assert datasets.source_state("small") != before
     assert datasets.source_state("synthetic:") == datasets.source_state("synthetic:nodes=4000, degree=15")
     assert datasets.source_state("synthetic:") != datasets.source_state("synthetic:nodes=4001")
@@ -172,7 +172,7 @@ def test_features_are_scaled_as_named(sparse: bool, folder: Path) -> None:
     x = np.where(np.abs(graph.x) > 0.5, graph.x, 0).astype(np.float32)
     x[4] = 0
     x[:, 2] = 3
-    npz.write(folder / "f.npz", dataclasses.replace(graph, x=sp.csr_matrix(x) if sparse else x))
+    npz.write_graph(folder / "f.npz", dataclasses.replace(graph, x=sp.csr_matrix(x) if sparse else x))
     raw, row, standard = (datasets.load("f", features=name).x for name in ("raw", "row", "standard"))
     assert raw is not None and row is not None and isinstance(standard, np.ndarray) and sp.issparse(row) == sparse
     rows = row if isinstance(row, np.ndarray) else row.toarray()
@@ -189,7 +189,7 @@ def test_projected_features_keep_distances(sparse: bool, folder: Path) -> None:
     rng, width = np.random.default_rng(1), 2000
     x = rng.random((50, width), np.float32) * (rng.random((50, width)) < 0.1)
     graph = random_graph(50, 200)
-    npz.write(folder / "f.npz", dataclasses.replace(graph, x=sp.csr_matrix(x) if sparse else x))
+    npz.write_graph(folder / "f.npz", dataclasses.replace(graph, x=sp.csr_matrix(x) if sparse else x))
     found = datasets.load("f", features="projected").x
     assert isinstance(found, np.ndarray) and found.shape == (50, catalog.PROJECTED_WIDTH)
     apart = np.linalg.norm(x[:25] - x[25:], axis=1)
@@ -200,7 +200,7 @@ def test_projected_features_keep_distances(sparse: bool, folder: Path) -> None:
 
 
 def test_narrow_features_are_not_projected(folder: Path) -> None:
-    npz.write(folder / "f.npz", random_graph(50, 200))
+    npz.write_graph(folder / "f.npz", random_graph(50, 200))
     projected, standard = (datasets.load("f", features=name).x for name in ("projected", "standard"))
     assert isinstance(projected, np.ndarray) and isinstance(standard, np.ndarray)
     np.testing.assert_array_equal(projected, standard)
@@ -210,12 +210,12 @@ def test_an_empty_row_stays_empty(folder: Path) -> None:
     graph = random_graph(50, 200)
     assert isinstance(graph.x, np.ndarray)
     graph.x[4] = 0
-    npz.write(folder / "f.npz", graph)
+    npz.write_graph(folder / "f.npz", graph)
     scaled = datasets.load("f", features="row").x
     assert scaled is not None and not scaled[4].any() and np.isfinite(scaled).all()
     with pytest.raises(InputError, match="no training nodes"):
         datasets.load("f", features="standard", split="counts:0/1/1")
-    npz.write(folder / "bare.npz", dataclasses.replace(graph, x=None))
+    npz.write_graph(folder / "bare.npz", dataclasses.replace(graph, x=None))
     with pytest.raises(InputError, match="no features"):
         datasets.load("bare", features="row")
 

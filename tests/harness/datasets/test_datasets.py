@@ -28,9 +28,9 @@ TINY: dict[str, Any] = {
 
 
 def refusal(path: Path) -> str:
-    """The one line that `read` says about a bad file; it begins with the file."""
+    """The one line that `read_graph` says about a bad file; it begins with the file."""
     with pytest.raises(InputError) as caught:
-        npz.read(path)
+        npz.read_graph(path)
     message = str(caught.value)
     assert message.startswith(f"{path}: ") and "\n" not in message
     return message
@@ -51,8 +51,8 @@ def of_kind(kind: str) -> Graph:
 @pytest.mark.parametrize("kind", ["dense", "sparse", "multi-label", "topology", "empty classes"])
 def test_a_written_graph_comes_back(kind: str, tmp_path: Path) -> None:
     graph = of_kind(kind)
-    npz.write(tmp_path / "g.npz", graph)
-    back = npz.read(tmp_path / "g.npz")
+    npz.write_graph(tmp_path / "g.npz", graph)
+    back = npz.read_graph(tmp_path / "g.npz")
     assert back.fingerprint() == graph.fingerprint()
     assert back.notes == graph.notes and back.name == "g"
     assert [path.name for path in tmp_path.iterdir()] == ["g.npz"]
@@ -62,13 +62,13 @@ def test_a_written_graph_comes_back(kind: str, tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graphs(symmetric=False))
 def test_any_graph_survives_the_file(tmp_path: Path, graph: Graph) -> None:
-    npz.write(tmp_path / "g.npz", graph)
-    assert npz.read(tmp_path / "g.npz").fingerprint() == graph.fingerprint()
+    npz.write_graph(tmp_path / "g.npz", graph)
+    assert npz.read_graph(tmp_path / "g.npz").fingerprint() == graph.fingerprint()
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "g.npz"
-    npz.write(path, random_graph(5, 8))
+    npz.write_graph(path, random_graph(5, 8))
     before = path.read_bytes()
 
     def full(*_: object, **__: object) -> None:
@@ -76,16 +76,16 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(np, "savez_compressed", full)
     with pytest.raises(InputError, match="No space left"):
-        npz.write(path, random_graph(6, 8))
+        npz.write_graph(path, random_graph(6, 8))
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["g.npz"]
     with pytest.raises(InputError, match="nowhere"):
-        npz.write(tmp_path / "nowhere" / "g.npz", random_graph(5, 8))
+        npz.write_graph(tmp_path / "nowhere" / "g.npz", random_graph(5, 8))
 
 
 def test_repeats_and_self_loops_of_a_file_are_removed_and_counted(tmp_path: Path) -> None:
     edges = np.array([[1, 1, 0, 0], [0, 0, 0, 1]])
     np.savez(tmp_path / "g.npz", **{**TINY, "edge_index": edges})
-    graph = npz.read(tmp_path / "g.npz")
+    graph = npz.read_graph(tmp_path / "g.npz")
     assert graph.indices.tolist() == [1, 0]
     assert graph.notes == ("2 self loops and repeated edges of the file were removed",)
 
@@ -182,7 +182,7 @@ def test_damaged_bytes_never_escape_as_anything_else(tmp_path: Path, flips: list
         content[int(place * len(content))] ^= mask
     (tmp_path / "bad.npz").write_bytes(content)
     try:
-        npz.read(tmp_path / "bad.npz")
+        npz.read_graph(tmp_path / "bad.npz")
     except InputError as error:
         assert str(error).startswith(f"{tmp_path / 'bad.npz'}: ") and "\n" not in str(error)
 

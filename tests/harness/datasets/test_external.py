@@ -123,7 +123,7 @@ def test_planetoid_prefers_our_file_and_else_asks_pyg(data: Path, monkeypatch: p
     graph = datasets.load("pyg:Cora")
     check_path(graph)
     assert split_of(graph) == [[0], [1], [2]] and graph.y is not None and graph.y.tolist() == [0, 1, 1, 0]
-    npz.write(data / "cora.npz", graph.subgraph(np.arange(3)))
+    npz.write_graph(data / "cora.npz", graph.subgraph(np.arange(3)))
     assert datasets.load("pyg:Cora").num_nodes == 3
 
 
@@ -138,9 +138,9 @@ def test_a_root_is_the_parent_or_the_folder_itself(data: Path) -> None:
 
 def test_what_is_here_is_known_to_be_here(data: Path) -> None:
     write_ogb(data, "ogbn_arxiv", "time")
-    here = {name for name, _, available in datasets.known() if available and not name.startswith("synthetic:")}
+    here = {name for name, _, available in datasets.known_datasets() if available and not name.startswith("synthetic:")}
     assert here == {"ogb:ogbn-arxiv"}
-    assert {name for name, _, _ in datasets.known()} >= set(external.SOURCES)
+    assert {name for name, _, _ in datasets.known_datasets()} >= set(external.SOURCES)
 
 
 def damage_saint(data: Path, file: str, content: str | bytes) -> None:

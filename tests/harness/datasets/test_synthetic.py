@@ -17,7 +17,7 @@ from harness import datasets
 from harness.datasets import PRESETS
 from harness.datasets import _sbm as sbm
 from harness.datasets import _synthetic as synthetic
-from harness.datasets._recipe import parse
+from harness.datasets._recipe import parse_recipe
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.graphs._graph import validate
@@ -56,7 +56,7 @@ def test_any_recipe_gives_a_simple_graph_of_its_size(
     nodes: int, degree: float, classes: int, exponent: float, multilabel: bool, order: str, seed: int
 ) -> None:
     text = f"synthetic:nodes={nodes},degree={degree},classes={classes},features=3,exponent={exponent}"
-    graph = synthetic.load(f"{text},multilabel={int(multilabel)},order={order},seed={seed}")
+    graph = synthetic.load_synthetic(f"{text},multilabel={int(multilabel)},order={order},seed={seed}")
     assert_simple(graph)
     assert abs(graph.num_edges - nodes * degree) <= 0.002 * nodes * degree + 2
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (nodes, 3, classes)
@@ -67,13 +67,13 @@ def test_any_recipe_gives_a_simple_graph_of_its_size(
 @pytest.mark.parametrize("communities", [8, 40])
 def test_homophily_is_the_share_of_edges_inside_communities(homophily: float, communities: int) -> None:
     text = f"synthetic:nodes=6000,degree=12,classes=8,communities={communities},homophily={homophily},order=community"
-    graph = synthetic.load(text)
+    graph = synthetic.load_synthetic(text)
     community = np.searchsorted(sbm.bounds(6000, communities), np.arange(6000), side="right") - 1
     inside = float((community[destinations(graph)] == community[graph.indices]).mean())
     assert inside == pytest.approx(homophily, abs=0.005)
     assert graph.y is not None and (graph.y == community % 8).all()
     if communities == 8:
-        shuffled = synthetic.load(text.replace("order=community", "order=random"))
+        shuffled = synthetic.load_synthetic(text.replace("order=community", "order=random"))
         assert same_label(shuffled) == pytest.approx(homophily, abs=0.005)
 
 
@@ -121,25 +121,25 @@ def test_thinning_keeps_each_entry_equally_often() -> None:
 
 
 def test_features_carry_the_class_and_unit_noise() -> None:
-    graph = synthetic.load("synthetic:nodes=20000,classes=4,features=16,signal=3,degree=4")
+    graph = synthetic.load_synthetic("synthetic:nodes=20000,classes=4,features=16,signal=3,degree=4")
     assert isinstance(graph.x, np.ndarray) and graph.y is not None
     centroids = np.stack([graph.x[graph.y == c].mean(axis=0) for c in range(4)])
     np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 3, atol=0.1)
     np.testing.assert_allclose((graph.x - centroids[graph.y]).std(axis=0), 1, atol=0.05)
-    blind = synthetic.load("synthetic:nodes=20000,classes=4,features=16,signal=0,degree=4").x
+    blind = synthetic.load_synthetic("synthetic:nodes=20000,classes=4,features=16,signal=0,degree=4").x
     assert blind is not None and abs(blind[graph.y == 0].mean(axis=0)).max() < 0.1
 
 
 def test_label_noise_moves_its_share_of_nodes_to_another_class() -> None:
-    clean = synthetic.load("synthetic:nodes=20000,degree=4,order=community").y
-    noisy = synthetic.load("synthetic:nodes=20000,degree=4,order=community,label_noise=0.2").y
+    clean = synthetic.load_synthetic("synthetic:nodes=20000,degree=4,order=community").y
+    noisy = synthetic.load_synthetic("synthetic:nodes=20000,degree=4,order=community,label_noise=0.2").y
     assert clean is not None and noisy is not None
     assert (clean != noisy).mean() == pytest.approx(0.2, abs=0.02)
     assert np.bincount(noisy).min() > 0.8 * 20000 / 7
 
 
 def test_extra_labels_are_correlated_with_the_main_one() -> None:
-    graph = synthetic.load("synthetic:nodes=20000,degree=4,classes=10,multilabel=1,order=community")
+    graph = synthetic.load_synthetic("synthetic:nodes=20000,degree=4,classes=10,multilabel=1,order=community")
     assert graph.y is not None
     main = np.arange(20000) * 10 // 20000
     assert (graph.y[np.arange(20000), main] == 1).all()
@@ -155,13 +155,13 @@ def test_the_same_string_gives_the_same_graph_in_another_process_with_more_threa
     environment = {"NUMBA_NUM_THREADS": "4", "OMP_NUM_THREADS": "4", "PATH": ""}
     root = Path(__file__).resolve().parents[3]
     answer = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, capture_output=True, text=True)
-    assert answer.stdout.strip() == synthetic.load(text).fingerprint(), answer.stderr
-    other = {synthetic.load(text.replace("seed=5", f"seed={seed}")).fingerprint() for seed in (5, 6)}
+    assert answer.stdout.strip() == synthetic.load_synthetic(text).fingerprint(), answer.stderr
+    other = {synthetic.load_synthetic(text.replace("seed=5", f"seed={seed}")).fingerprint() for seed in (5, 6)}
     assert len(other) == 2
 
 
 def test_order_hides_or_shows_the_communities() -> None:
-    shown, hidden = (synthetic.load(f"synthetic:order={order}") for order in ("community", "random"))
+    shown, hidden = (synthetic.load_synthetic(f"synthetic:order={order}") for order in ("community", "random"))
     assert shown.y is not None and hidden.y is not None
     assert (np.diff(shown.y) >= 0).all()
     assert (np.diff(hidden.y) != 0).mean() > 0.8
@@ -181,8 +181,8 @@ PUBLISHED = {
 def test_presets_carry_the_published_statistics(preset: str) -> None:
     name, nodes, degree, features, classes, shares = PUBLISHED[preset]
     scale = 2500 / nodes
-    recipe, _ = parse(f"synthetic:{preset},scale={scale}")
-    assert parse(f"synthetic:{preset}")[0].nodes == nodes and recipe.degree == pytest.approx(degree, abs=0.005)
+    recipe, _ = parse_recipe(f"synthetic:{preset},scale={scale}")
+    assert parse_recipe(f"synthetic:{preset}")[0].nodes == nodes and recipe.degree == pytest.approx(degree, abs=0.005)
     graph = datasets.load(f"synthetic:{preset},scale={scale}")
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (2500, features, classes)
     assert graph.num_edges == pytest.approx(2500 * degree, rel=0.01)
@@ -193,19 +193,19 @@ def test_presets_carry_the_published_statistics(preset: str) -> None:
 
 
 def test_a_default_homophily_that_does_not_fit_is_lowered_and_said() -> None:
-    graph = synthetic.load("synthetic:reddit-like,scale=0.01")
+    graph = synthetic.load_synthetic("synthetic:reddit-like,scale=0.01")
     assert_simple(graph)
     assert graph.num_edges == pytest.approx(2330 * 491.99, rel=0.01)
     assert "homophily lowered from 0.8 to 0.0" in graph.notes[1]
     with pytest.raises(InputError, match="homophily=0.0 to 0.29") as caught:
-        synthetic.load("synthetic:nodes=3000,degree=700,homophily=0.5")
+        synthetic.load_synthetic("synthetic:nodes=3000,degree=700,homophily=0.5")
     offered = str(caught.value).rpartition(" ")[2]
-    assert_simple(synthetic.load(f"synthetic:nodes=3000,degree=700,homophily={offered}"))
+    assert_simple(synthetic.load_synthetic(f"synthetic:nodes=3000,degree=700,homophily={offered}"))
 
 
 def test_the_densest_graphs_end() -> None:
     for text in ("nodes=600,degree=290,exponent=2.05", "nodes=600,degree=299,classes=1", "nodes=9,degree=2,classes=3"):
-        assert_simple(synthetic.load(f"synthetic:{text}"))
+        assert_simple(synthetic.load_synthetic(f"synthetic:{text}"))
 
 
 def test_more_than_the_machine_holds_is_refused_at_once() -> None:
@@ -216,11 +216,11 @@ def test_more_than_the_machine_holds_is_refused_at_once() -> None:
 def test_a_large_graph_is_made_once_and_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path))
     text = "synthetic:products-like,nodes=25000,degree=41,features=8,seed=2"
-    made = synthetic.load(text)
+    made = synthetic.load_synthetic(text)
     entries = list((tmp_path / "graphs").iterdir())
     assert len(entries) == 1 and load_arrays(entries[0]) is not None
     monkeypatch.setattr(synthetic, "_generate", None)
-    again = synthetic.load(text)
+    again = synthetic.load_synthetic(text)
     assert again.fingerprint() == made.fingerprint() and again.notes == made.notes and again.name == text
     assert isinstance(again.x, np.ndarray) and again.x.base is not None and again.x.flags.writeable
     validate(again)
@@ -228,10 +228,10 @@ def test_a_large_graph_is_made_once_and_mapped(tmp_path: Path, monkeypatch: pyte
 
 def test_without_a_cache_a_large_graph_is_still_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "synthetic:nodes=30000,degree=35,features=4"
-    wanted = synthetic.load(text).fingerprint()
+    wanted = synthetic.load_synthetic(text).fingerprint()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "file"))
-    assert synthetic.load(text).fingerprint() == wanted
+    assert synthetic.load_synthetic(text).fingerprint() == wanted
 
 
 def softmax_regression(z: np.ndarray, graph: Graph, epochs: int) -> float:
@@ -266,8 +266,8 @@ def test_every_parameter_reaches_the_graph() -> None:
     """A parameter that is parsed but not used would give the same graph."""
     changes = "nodes=900 degree=9 classes=5 features=9 homophily=0.5 signal=2 label_noise=0.1 communities=9 exponent=3"
     texts = ["", *changes.split(), "multilabel=1", "order=community", "seed=1"]
-    prints = {synthetic.load(f"synthetic:{text}").fingerprint() for text in texts}
+    prints = {synthetic.load_synthetic(f"synthetic:{text}").fingerprint() for text in texts}
     assert len(prints) == len(texts)
-    recipe, _ = parse("synthetic:")
+    recipe, _ = parse_recipe("synthetic:")
     named = {text.partition("=")[0] for text in texts if text}
     assert {field.name for field in dataclasses.fields(recipe)} - named == {"fixed_homophily", "split", "standin"}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness import loopback
 from harness.codecs import Cast, Codec, LinearRows
-from harness.exchanges import CachedLink, Leg, Memory, PlainLink, Wires, empty_cache
+from harness.exchanges import CachedSync, Leg, Memory, PlainSync, Wires, empty_cache
 from harness.exchanges._adaptive_cache import FlagBits
 from harness.graphs import VertexPart
 from harness.kernels.changed import changed_rows
@@ -23,24 +23,24 @@ FORWARD = Leg("z", 0, "forward")
 
 
 def walk(
-    parts: list[VertexPart], links: list[CachedLink], epochs: int
+    parts: list[VertexPart], syncs: list[CachedSync], epochs: int
 ) -> tuple[list[Tensor], list[Tensor], list[Memory]]:
     """Rows that drift for so many epochs; answers the last rows, their totals, and the caches."""
     rng = np.random.default_rng(1)
     rows = [torch.from_numpy(rng.normal(size=(part.num_local, 6))).float() for part in parts]
     for epoch in range(epochs):
         rows = [r + 0.05 * torch.from_numpy(rng.normal(size=r.shape)).float() / (1 + epoch / 10) for r in rows]
-        found = totals(parts, links, rows, FORWARD, epoch)  # type: ignore[arg-type]
-    return rows, found, [link.memory["forward"]["0"] for link in links]
+        found = totals(parts, syncs, rows, FORWARD, epoch)  # type: ignore[arg-type]
+    return rows, found, [sync.memory["forward"]["0"] for sync in syncs]
 
 
-def cached_links(parts: list[VertexPart], codec: Codec | None, threshold: float) -> list[CachedLink]:
-    """A link per rank with empty caches of width 6."""
+def cached_syncs(parts: list[VertexPart], codec: Codec | None, threshold: float) -> list[CachedSync]:
+    """A synchronisation per rank with empty caches of width 6."""
     made = []
     for part, replicas in zip(parts, replicas_of(parts), strict=True):
         like = torch.zeros(part.num_local, 1)
         memory: Memory = {d: {"0": empty_cache(replicas, like, 6)} for d in ("forward", "backward")}
-        made.append(CachedLink(replicas, Wires.of(replicas), codec, threshold, memory))  # type: ignore[arg-type]
+        made.append(CachedSync(replicas, Wires.of(replicas), codec, threshold, memory))  # type: ignore[arg-type]
     return made
 
 
@@ -58,8 +58,8 @@ def by_node(parts: list[VertexPart], name: str, caches: list[Memory]) -> list[li
 def test_both_sides_of_a_cache_stay_equal_bit_by_bit(codec: LinearRows | None, threshold: float) -> None:
     """No drift after 200 epochs: a master's copies are its mirrors' cached rows, all replicas hold one total."""
     parts = vertex_parts(random_graph(30, 90, seed=3), 4, dtype=torch.float32)
-    links = cached_links(parts, codec, threshold)
-    rows, found, caches = walk(parts, links, 200)
+    syncs = cached_syncs(parts, codec, threshold)
+    rows, found, caches = walk(parts, syncs, 200)
     for rank, part in enumerate(parts):
         copies = caches[rank]["copies"].split(part.plan.send_counts.tolist())
         for other, copy_ in enumerate(copies):
@@ -84,22 +84,22 @@ def test_both_sides_of_a_cache_stay_equal_bit_by_bit(codec: LinearRows | None, t
 def test_what_quantisation_loses_is_sent_later(codec: LinearRows) -> None:
     """Rows that stand still come closer every epoch: the error goes with the next difference."""
     parts = vertex_parts(random_graph(30, 90, seed=3), 4, dtype=torch.float32)
-    links, rng = cached_links(parts, codec, 0.0), np.random.default_rng(2)
+    syncs, rng = cached_syncs(parts, codec, 0.0), np.random.default_rng(2)
     rows = [torch.from_numpy(rng.normal(size=(part.num_local, 6))).float() for part in parts]
     errors = []
     for epoch in range(25):
-        found = totals(parts, links, rows, FORWARD, epoch)  # type: ignore[arg-type]
+        found = totals(parts, syncs, rows, FORWARD, epoch)  # type: ignore[arg-type]
         wanted = summed(parts, rows)
         errors.append(max(float((f - w).abs().max()) for f, w in zip(found, wanted, strict=True)))
     assert errors[0] > 1e-3 and errors[-1] < 1e-5, "no more than float32 loses"
 
 
-def rows_sent(parts: list[VertexPart], links: list[CachedLink], rows: list[Tensor], epoch: int) -> float:
+def rows_sent(parts: list[VertexPart], syncs: list[CachedSync], rows: list[Tensor], epoch: int) -> float:
     """One epoch; answers how many rows all ranks sent."""
 
     async def program(rank: Rank) -> float:
         rank.epoch = epoch
-        await links[rank.index].total(rank, rows[rank.index], FORWARD)
+        await syncs[rank.index].total(rank, rows[rank.index], FORWARD)
         return rank.take_observed()["sent/0"][0]
 
     return float(sum(loopback.run(program, len(parts))))
@@ -110,10 +110,10 @@ def rows_sent(parts: list[VertexPart], links: list[CachedLink], rows: list[Tenso
 def test_rows_that_stand_still_end_inside_the_threshold_and_are_sent_no_more(bits: int, threshold: float) -> None:
     """Parts and totals alike: what the codes of the last total lost counts as a change too."""
     parts = vertex_parts(random_graph(30, 90, seed=3), 4, dtype=torch.float32)
-    links, rng = cached_links(parts, LinearRows(bits), threshold), np.random.default_rng(4)
+    syncs, rng = cached_syncs(parts, LinearRows(bits), threshold), np.random.default_rng(4)
     rows = [torch.from_numpy(rng.normal(size=(part.num_local, 6))).float() for part in parts]
-    sent = [rows_sent(parts, links, rows, epoch) for epoch in range(60)]
-    caches = [link.memory["forward"]["0"] for link in links]
+    sent = [rows_sent(parts, syncs, rows, epoch) for epoch in range(60)]
+    caches = [sync.memory["forward"]["0"] for sync in syncs]
     whole = [sum(held) for held in by_node(parts, "part", caches)]
     for part, cache, r in zip(parts, caches, rows, strict=True):
         for node, total in zip(part.nodes[part.num_inner :].tolist(), cache["total"], strict=True):
@@ -128,8 +128,8 @@ def test_without_a_cache_replicas_see_one_total(codec: Codec) -> None:
     parts = vertex_parts(random_graph(30, 90, seed=4), 4, dtype=torch.float32)
     rng = np.random.default_rng(5)
     rows = [torch.from_numpy(rng.normal(size=(part.num_local, 6))).float() for part in parts]
-    links = [PlainLink(replicas, codec) for replicas in replicas_of(parts)]
-    found, wanted = totals(parts, links, rows, FORWARD), summed(parts, rows)  # type: ignore[arg-type]
+    syncs = [PlainSync(replicas, codec) for replicas in replicas_of(parts)]
+    found, wanted = totals(parts, syncs, rows, FORWARD), summed(parts, rows)  # type: ignore[arg-type]
     seen: dict[int, Tensor] = {}
     for part, out, want in zip(parts, found, wanted, strict=True):
         assert (out - want).abs().max() < (1e-5 if isinstance(codec, Cast) else 1.0)

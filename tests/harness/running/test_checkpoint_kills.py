@@ -20,7 +20,7 @@ from harness.commands.run import stoppable
 from harness.config import RunConfig
 from harness.running import Checkpoints, results, run, stopping
 from harness.running.results import RankEpoch, Result
-from real.launch._execute import Outcome
+from real.launch._execute import LaunchOutcome
 from tests.conformance.test_drivers import comparable, config
 from tests.conftest import REPOSITORY
 from tests.harness.running.test_checkpoint import numbers
@@ -37,7 +37,7 @@ def killed(what: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def result_of(asked: RunConfig, file: Path) -> Result:
-    found = msgspec.msgpack.decode(file.read_bytes(), type=Outcome)
+    found = msgspec.msgpack.decode(file.read_bytes(), type=LaunchOutcome)
     return running.finish(asked, running.make_job(asked)[1], found.execution())
 
 

@@ -21,7 +21,7 @@ from harness.errors import InputError
 from harness.running import validation
 from harness.running.results import Result
 from harness.running.validation import COMPONENTS, WARM_UP, cells, kendall, record, traffic, typical, verdict, watching
-from reports.draw.validation import publish
+from reports.draw.validation import write_validation
 from tests.real.measure.test_calibrate import MEASURED, files
 
 COMMAND = ["validate", "--datasets", "synthetic:nodes=400,degree=6,classes=4,features=8", "--hidden", "8", "--quiet"]
@@ -147,7 +147,7 @@ def test_the_kernel_tells_how_busy_the_machine_is() -> None:
 
 def test_files_of_a_report(tmp_path: Path) -> None:
     records = [made("vanilla", 0.011, 0.010), made("sylvie-s", 0.02, 0.025, "lab:3x1gbit", load=0.4)]
-    paths = publish(records, tmp_path / "out")
+    paths = write_validation(records, tmp_path / "out")
     assert [path.name for path in paths] == ["scatter.png", "scatter.svg", "table.md", "table.csv"]
     assert paths[0].read_bytes().startswith(b"\x89PNG") and b"<svg" in paths[1].read_bytes()[:800]
     text = paths[2].read_text()
@@ -159,7 +159,7 @@ def test_files_of_a_report(tmp_path: Path) -> None:
     rows = list(csv.DictReader(paths[3].read_text().splitlines()))
     assert [row["disturbed"] for row in rows] == ["False", "True"]
     assert [float(row["predicted_epoch"]) for row in rows] == [0.011, 0.02]
-    again = publish(records, tmp_path / "again")
+    again = write_validation(records, tmp_path / "again")
     assert again[1].read_bytes() == paths[1].read_bytes()
 
 

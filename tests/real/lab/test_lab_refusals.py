@@ -65,7 +65,7 @@ def test_which_lab(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_a_tool_complains_about_is_passed_on() -> None:
-    with pytest.raises(InputError, match="`sh -c echo first >&2; exit 3` says: first"):
+    with pytest.raises(InputError, match="`sh -c echo first >&2; exit 3` failed: first"):
         namespaces.tool("sh", "-c", "echo first >&2; exit 3")
     with pytest.raises(InputError, match="no network namespace hs0-none"), namespaces.inside("hs0-none"):
         raise AssertionError

@@ -26,11 +26,11 @@ from harness.rank import Rank
 from real.launch._child import Child
 from real.rank import place
 from real.rank._clocks import HostClock
-from real.rank._journal import Journal, unbalanced
+from real.rank._journal import CollectiveJournal, unbalanced
 from real.rank._receives import Receives
 from real.rank._transport import Pending, Silence
 from real.rank.connection import Connection
-from real.rank.health import LastWords, RankLost, read
+from real.rank.health import LastWords, RankLost, read_words
 from tests.conftest import REPOSITORY
 
 
@@ -107,47 +107,47 @@ class TestPlace:
     def test_a_word_follows_the_rank(self, tmp_path: Path) -> None:
         file = tmp_path / "place"
         place.create(file)
-        assert str(place.read(file)) == "in start-up"
+        assert str(place.read_activity(file)) == "in start-up"
         rank, clock = Rank(0, 2), HostClock()
-        word = clock.word = place.Word(file)
-        word.before("preparation of the data")
-        assert str(place.read(file)) == "in preparation of the data"
-        word.follow(rank)
+        activity = clock.activity = place.Activity(file)
+        activity.before("preparation of the data")
+        assert str(place.read_activity(file)) == "in preparation of the data"
+        activity.follow(rank)
         rank.clock, rank.epoch = clock, 4
         clock.begin_epoch()
         with clock.span("codec"):
-            assert str(place.read(file)) == "in epoch 4, codec"
+            assert str(place.read_activity(file)) == "in epoch 4, codec"
         effect = rank.all_reduce(_ones(3), label="gradients")
         line = r"AllReduce 'gradients' (reduce, epoch 4) at " + str(effect.site)
         with clock.blocked("reduce"):
-            word.effect(effect, "reduce")
-            assert str(place.read(file)) == f"in epoch 4, reduce, in {line}"
-        assert str(place.read(file)) == f"in epoch 4, compute, after {line}"
+            activity.effect(effect, "reduce")
+            assert str(place.read_activity(file)) == f"in epoch 4, reduce, in {line}"
+        assert str(place.read_activity(file)) == f"in epoch 4, compute, after {line}"
         clock.end_epoch()
         with rank.off_the_clock("evaluation"):
-            assert str(place.read(file)) == f"in epoch 4, evaluation, after {line}"
-        assert place.read(file).stage == ""
+            assert str(place.read_activity(file)) == f"in epoch 4, evaluation, after {line}"
+        assert place.read_activity(file).stage == ""
 
     def test_long_and_foreign_texts(self, tmp_path: Path) -> None:
         """Labels of any script and paths of any length: cut, never refused."""
         file = tmp_path / "place"
         place.create(file)
-        word, rank = place.Word(file), Rank(0, 2)
-        word.follow(rank)
+        activity, rank = place.Activity(file), Rank(0, 2)
+        activity.follow(rank)
         with rank.off_the_clock("a stage with far too long a name"):
             effect = AllReduce(tag=Tag("λ" * 500, "reduce", -1, 0), site=Site("x" * 500, 1), tensor=_ones(1))
-            word.effect(effect, "reduce")
-        found = place.read(file)
+            activity.effect(effect, "reduce")
+        found = place.read_activity(file)
         assert found.effect.startswith("AllReduce 'λλλ") and len(found.effect.encode()) <= 403
         assert found.stage == "a stage with far too lon"
 
     def test_without_a_launcher_nothing_is_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
-        word = place.Word(None)
-        word.before("anything")
-        word.follow(Rank(0, 1))
-        word.component("codec")
-        word.effect(Rank(0, 1).all_reduce(_ones(1), label="x"), "reduce")
+        activity = place.Activity(None)
+        activity.before("anything")
+        activity.follow(Rank(0, 1))
+        activity.component("codec")
+        activity.effect(Rank(0, 1).all_reduce(_ones(1), label="x"), "reduce")
         assert not list(tmp_path.iterdir())
 
 
@@ -182,14 +182,14 @@ class TestChild:
         with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as process:
             child = Child(0, process, tmp_path / "log", tmp_path / "place")
             _until(child, store, lambda: child.ended_at is not None)
-        assert str(read(store, 0)) == "rank 0 ended with exit code 3 in start-up"
+        assert str(read_words(store, 0)) == "rank 0 ended with exit code 3 in start-up"
         assert not child.killed and child.failed and child.exit().line == "so long"
 
 
 def test_data_are_waited_for_as_long_as_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
-    words, word, cpu = LastWords(store, 1, 2), place.Word(None), torch.device("cpu")
-    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, word, store, None, 0)
+    words, activity, cpu = LastWords(store, 1, 2), place.Activity(None), torch.device("cpu")
+    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, activity, store, None, 0)
     begun = time.monotonic()
     with pytest.raises(RankLost, match=r"not ready within 0.2 s; raise --prepare-timeout"), second.host_by_host():
         raise AssertionError
@@ -209,7 +209,7 @@ class TestJournal:
         numbers = np.random.default_rng(seed)
         tables = numbers.integers(0, 1000, (steps, 2, size, size))  # rows of two parts, from rank to rank
         at = tuple(int(numbers.integers(extent)) for extent in (steps, 2, size, size))
-        journals, found = [Journal(rank, size) for rank in range(size)], []
+        journals, found = [CollectiveJournal(rank, size) for rank in range(size)], []
         for index, journal in enumerate(journals):
             rank = Rank(index, size)
             for step, table in enumerate(tables):
@@ -228,7 +228,7 @@ class TestJournal:
         assert unbalanced([journal.balance for journal in journals]) == slip
 
     def test_paths_part_at_the_first_difference(self) -> None:
-        rank, journals = Rank(0, 2), [Journal(0, 2), Journal(1, 2)]
+        rank, journals = Rank(0, 2), [CollectiveJournal(0, 2), CollectiveJournal(1, 2)]
         for label in ("a", "b", "c"):
             for journal in journals:
                 effect = rank.all_reduce(_ones(2 if label != "b" or journal is journals[0] else 3), label=label)
@@ -240,7 +240,7 @@ class TestJournal:
 
     def test_a_comparison_forgets_all_but_the_latest_step(self) -> None:
         """Which begins after it: its rows are still to be compared."""
-        rank, journal, twin = Rank(0, 2), Journal(0, 2), Journal(0, 2)
+        rank, journal, twin = Rank(0, 2), CollectiveJournal(0, 2), CollectiveJournal(0, 2)
         for _ in range(3):
             rows = Rows(torch.ones(3, 1), np.asarray([1, 2]), np.asarray([5, 5]))
             effect = rank.all_to_all([rows], label="x")

@@ -24,7 +24,7 @@ from harness.running import run, threads_per_rank
 from harness.running.results import RankEpoch, RankResult
 from real.launch import ERROR_PREFIX, launch
 from real.launch import _launcher as launching
-from real.launch._execute import Outcome
+from real.launch._execute import LaunchOutcome
 from real.launch._launcher import RankFailed
 from tests.conftest import REPOSITORY
 
@@ -152,8 +152,8 @@ def _alive(pid: int) -> bool:
 def test_records_survive_the_way_home() -> None:
     """A loss that is not a number included: it decides whether a run diverged."""
     epoch = RankEpoch(3, math.nan, {"epoch": 1.0}, {"forward": {0: 5, -1: 2}}, [0, 7], None, 11)
-    outcome = Outcome([RankResult(0, [epoch], {"layer0": "cache"})] * 2, [0, 1], "gloo", "cpu")
-    back = msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=Outcome).execution()
+    outcome = LaunchOutcome([RankResult(0, [epoch], {"layer0": "cache"})] * 2, [0, 1], "gloo", "cpu")
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=LaunchOutcome).execution()
     assert math.isnan(back.ranks[0].epochs[0].loss or 0.0)
     assert back.ranks[1].epochs[0].layers == {"forward": {0: 5, -1: 2}}
     assert (back.tiers, back.tier_of) == (["loopback", "ethernet"], [[0, 1], [1, 0]])

@@ -18,7 +18,7 @@ from harness.errors import InputError
 from real.measure import _calibration_files as calibration_files
 from real.measure import calibrate
 from real.measure._probes import timed
-from real.measure.link_probes import KINDS, SIZES, Line, fit, sent, typical
+from real.measure.link_probes import KINDS, SIZES, Line, fit_line, sent, trimmed_mean
 from sims.cluster import OPERATIONS, load_cluster
 from sims.cluster._software import TransportSpec
 from sims.device import load_device
@@ -90,7 +90,7 @@ def test_between_measured_numbers_of_ranks_costs_are_between() -> None:
 def test_fit_finds_a_line_and_its_own_error(alpha: float, rate: float, noise: float) -> None:
     signs = [1 if at % 2 else -1 for at in range(len(SIZES))]
     points = [(float(n), (alpha + n / rate) * (1 + s * noise), 0.0) for n, s in zip(SIZES, signs, strict=True)]
-    line = fit(points)
+    line = fit_line(points)
     assert line.error <= 2.5 * noise + 1e-6
     assert line.alpha == pytest.approx(alpha, rel=3 * noise + 1e-3, abs=3 * noise * SIZES[0] / rate + 1e-7)
     if SIZES[-1] / rate > alpha:
@@ -183,5 +183,5 @@ def test_this_machine(tmp_path: Path) -> None:
 
 def test_a_typical_time_counts_the_slow_ones_but_no_outlier() -> None:
     times = torch.tensor([1.0] * 10 + [3.0] * 8 + [1e3] * 2, dtype=torch.float64)
-    assert typical(times[torch.randperm(20)]) == pytest.approx((8 * 1.0 + 8 * 3.0) / 16)
-    assert typical(torch.tensor([2.0, 4.0], dtype=torch.float64)) == 3.0
+    assert trimmed_mean(times[torch.randperm(20)]) == pytest.approx((8 * 1.0 + 8 * 3.0) / 16)
+    assert trimmed_mean(torch.tensor([2.0, 4.0], dtype=torch.float64)) == 3.0

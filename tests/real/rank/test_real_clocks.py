@@ -14,7 +14,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from harness.rank import COMPONENTS, NoClock
 from real.rank import _clocks as clocks
 from real.rank._clocks import HostClock
-from real.rank._headers import HEADER_BYTES, Header, fit
+from real.rank._headers import HEADER_BYTES, Header, shortened
 from real.rank.health import LastWords
 
 pytestmark = pytest.mark.alone
@@ -29,13 +29,13 @@ def test_headers_survive_the_wire(text: str, signature: str, length: int) -> Non
     back = Header.unpack(row)
     assert row.numel() == HEADER_BYTES
     assert back[:6] == header[:6]
-    assert back.text == (text if len(text.encode()) <= 288 else fit(text, 288).decode(errors="replace"))
-    assert len(fit(text, 50)) <= 50
+    assert back.text == (text if len(text.encode()) <= 288 else shortened(text, 288).decode(errors="replace"))
+    assert len(shortened(text, 50)) <= 50
 
 
 def test_long_texts_keep_label_and_line() -> None:
     text = f"AllToAll 'label' (forward, layer 1, epoch 3) at /{'very/' * 100}long.py:1234"
-    short = fit(text, 288).decode()
+    short = shortened(text, 288).decode()
     assert short.startswith("AllToAll 'label' (forward, layer 1, epoch 3)") and short.endswith("long.py:1234")
 
 
