@@ -26,7 +26,7 @@ from tests.conformance.test_drivers import config
 from tests.conftest import real_data
 from tests.support.conformance import make_model, relative_error, step
 from tests.support.graphs import random_graph
-from tests.support.reference import reference_gradients
+from harness.conformance import reference_gradients
 from tests.support.vertex import DEALS, looped_graphs, vertex_parts
 
 EXACT = (

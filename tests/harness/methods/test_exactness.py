@@ -15,7 +15,7 @@ from harness.methods.bns_gcn import BNSGCN
 from harness.methods.vanilla import Vanilla
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.graphs import graphs, owners, random_graph
-from tests.support.reference import reference_gradients
+from harness.conformance import reference_gradients
 
 PARTS = (1, 2, 3, 4, 8)
 OWNERS = ("hash", "random", "first", "halves")

@@ -25,7 +25,7 @@ from harness.rank import Rank
 from harness.running import prepare, run
 from tests.support.conformance import make_model, relative_error
 from tests.support.graphs import owners, random_graph
-from tests.support.reference import reference_gradients
+from harness.conformance import reference_gradients
 
 LR = 0.1
 Optimizer = Callable[[GNN], torch.optim.Optimizer]

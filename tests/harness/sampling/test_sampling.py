@@ -21,7 +21,7 @@ from harness.sampling._neighbours import sample_neighbours
 from tests.harness.partition.test_partition import check_block, pairs
 from tests.support.conformance import make_model
 from tests.support.graphs import graphs, random_graph
-from tests.support.reference import adjacency, dense_forward
+from harness.conformance import adjacency, dense_forward
 
 EVERY = 1000  # a fan-out beyond every degree here
 
