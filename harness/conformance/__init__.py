@@ -1,7 +1,7 @@
 """Whether a method keeps what its `Facts` promise: each fact selects checks, each check says what is not kept.
 
-Runs methods in process on small graphs; knows no cluster and starts no process. The reference is one process on the whole
-graph in dense matrices.
+Runs methods in process on small graphs; knows no cluster and starts no process. The reference is one process on the
+whole graph in dense matrices.
 """
 
 from harness.conformance._ground import Ground

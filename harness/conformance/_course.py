@@ -148,7 +148,7 @@ def check_memory(method: Method, ground: Ground) -> None:
         if losses != unbroken:
             epoch = int(np.flatnonzero(np.asarray(losses) != np.asarray(unbroken))[0])
             raise NotKept(
-                f"memory: saved after epoch {stop - 1}, the loss of epoch {epoch} is {losses[epoch]}, not {unbroken[epoch]}"
+                f"memory: gone on from epoch {stop}, epoch {epoch} has the loss {losses[epoch]}, not {unbroken[epoch]}"
             )
 
 

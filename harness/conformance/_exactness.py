@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from harness.conformance._ground import Deal, Ground, one_exchange, parts_of, random_graph, ring, totals_of
+from harness.conformance._ground import RING, Deal, Ground, one_exchange, parts_of, random_graph, ring, rings, totals_of
 from harness.conformance._reference import adjacency, dense_forward, reference_gradients, reference_losses
 from harness.conformance._rounds import NotKept, Round, passes, play
 from harness.errors import InputError
@@ -27,7 +28,7 @@ def difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
     """Euclidean norm of the difference over that of the wanted values, over all tensors together."""
     scale = sum(float(w.double().square().sum()) for w in wanted) ** 0.5
     error = sum(float((f.double() - w.double()).square().sum()) for f, w in zip(found, wanted, strict=True)) ** 0.5
-    return error / max(scale, 1e-12)
+    return float(error / max(scale, 1e-12))
 
 
 def check_exact(method: Method, ground: Ground) -> None:
@@ -124,9 +125,9 @@ def check_inexact(method: Method, ground: Ground) -> None:
 def check_staleness(method: Method, ground: Ground) -> None:
     """What is received under frozen weights is right after k epochs, and not before."""
     k, nearest = method.promises().staleness, method.lossless()
-    graph, num_parts = ring(36, 4, one_hot=True), 3
+    graph, num_parts = rings(), 3
     model = one_exchange(graph)
-    upstream = torch.randn(graph.num_nodes, graph.num_classes, generator=torch.Generator().manual_seed(2)).double()
+    upstream = torch.randn(RING, graph.num_classes, generator=torch.Generator().manual_seed(2)).double()
     found = passes(nearest, model, parts_of(nearest, graph, num_parts, "hash"), upstream, k + 4)
     logits, gradient = whole(model, graph, upstream)
     errors = [
@@ -136,7 +137,7 @@ def check_staleness(method: Method, ground: Ground) -> None:
     late = [e for e in range(k, k + 4) if not errors[e] < remains]
     if late:
         raise NotKept(
-            f"staleness={k}: in epoch {late[0]} of frozen weights what is received is still off by {errors[late[0]]:.2g}"
+            f"staleness={k}: in epoch {late[0]} of frozen weights what is received is off by {errors[late[0]]:.2g}"
         )
     if k and errors[k - 1] < 10 * remains:
         raise NotKept(f"staleness={k}: already in epoch {k - 1} of frozen weights what is received is right")
@@ -144,14 +145,15 @@ def check_staleness(method: Method, ground: Ground) -> None:
 
 def whole(model: GNN, graph: Graph, upstream: Tensor) -> tuple[Tensor, Tensor]:
     """Logits and the gradients of the first weights of one process, with the loss sum(upstream * logits)."""
-    logits = dense_forward(model, adjacency(graph), torch.from_numpy(graph.x).to(upstream.dtype))
+    assert graph.x is not None
+    logits = dense_forward(model, adjacency(graph), torch.from_numpy(np.asarray(graph.x)).to(upstream.dtype))
     (gradient,) = torch.autograd.grad((logits * upstream).sum(), [next(model.parameters())])
     return logits.detach(), gradient
 
 
 def one_exchange_runs(method: Method) -> bool:
     """Whether the method accepts the model of one exchange."""
-    graph = ring(36, 4, one_hot=True)
+    graph = rings()
     try:
         method.check(one_exchange(graph), totals_of(graph), 3)
     except InputError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ from harness.partition.vertex import build_vertex_parts, masters, undirected_pai
 Deal = Literal["random", "hash", "first", "halves"]
 """Who owns what: drawn, in turn, all on rank 0 (the others are empty), or on two ranks that share little."""
 
+RING = 36
+
 
 def random_graph(num_nodes: int, num_edges: int, *, features: int = 5, classes: int = 3, seed: int = 0) -> Graph:
     """A symmetric graph with random edges, isolated nodes among them, and a 60/20/20 split."""
@@ -30,21 +32,33 @@ def random_graph(num_nodes: int, num_edges: int, *, features: int = 5, classes: 
     return _graph(edges, num_nodes, rng.standard_normal((num_nodes, features)), classes, rng)
 
 
-def ring(num_nodes: int, reach: int, *, classes: int = 3, one_hot: bool = False, seed: int = 0) -> Graph:
+def ring(num_nodes: int, reach: int, *, classes: int = 3, seed: int = 0) -> Graph:
     """A connected graph in which every node has its `reach` nearest nodes on either side as neighbours."""
     rng = np.random.default_rng(seed)
+    return _graph(_around(num_nodes, reach), num_nodes, rng.standard_normal((num_nodes, 5)), classes, rng)
+
+
+def rings(copies: int = 1) -> Graph:
+    """Equal rings of `RING` nodes side by side with one-hot features: every pass over them is that many draws.
+
+    Nodes are numbered ring by ring; on 3 ranks dealt in turn, a rank reads 12 rows of every ring from either other.
+    """
+    rng, num_nodes = np.random.default_rng(0), RING * copies
+    edges = np.concatenate([_around(RING, 4) + RING * copy for copy in range(copies)], axis=1)
+    return _graph(edges, num_nodes, np.eye(num_nodes), 3, rng)
+
+
+def _around(num_nodes: int, reach: int) -> np.ndarray:
     nodes = np.arange(num_nodes)
-    edges = np.concatenate([np.stack([nodes, (nodes + d) % num_nodes]) for d in range(1, reach + 1)], axis=1)
-    x = np.eye(num_nodes) if one_hot else rng.standard_normal((num_nodes, 5))
-    return _graph(edges, num_nodes, x, classes, rng)
+    return np.concatenate([np.stack([nodes, (nodes + d) % num_nodes]) for d in range(1, reach + 1)], axis=1)
 
 
 def _graph(edges: np.ndarray, num_nodes: int, x: np.ndarray, classes: int, rng: np.random.Generator) -> Graph:
-    order, a, b = rng.permutation(num_nodes), int(0.6 * num_nodes), int(0.8 * num_nodes)
-    splits = {"train": np.sort(order[:a]), "val": np.sort(order[a:b]), "test": np.sort(order[b:])}
+    train, val, test = np.split(rng.permutation(num_nodes), [int(0.6 * num_nodes), int(0.8 * num_nodes)])
     return from_edges(
         "small", np.concatenate([edges, edges[::-1]], axis=1), num_nodes, dedupe=True, num_classes=classes,
-        x=x.astype(np.float32), y=rng.integers(0, classes, num_nodes), **splits,
+        x=x.astype(np.float32), y=rng.integers(0, classes, num_nodes),
+        train=np.sort(train), val=np.sort(val), test=np.sort(test),
     )  # fmt: skip
 
 
@@ -63,7 +77,7 @@ def owners(num_nodes: int, num_parts: int, deal: Deal, seed: int = 0) -> np.ndar
 def parts_of(method: Method, graph: Graph, num_parts: int, deal: Deal, dtype: torch.dtype = torch.float64) -> list[Any]:
     """Parts of the kind that the method declares, with features of the wanted type."""
     cut = method.facts.cut
-    built: Sequence[Any]
+    built: Any
     if cut == "vertex":
         pairs = undirected_pairs(graph)
         part = owners(len(pairs[0]), num_parts, deal)
@@ -125,7 +139,7 @@ class Ground:
                     continue
                 with torch.no_grad():
                     for parameter in model.parameters():
-                        parameter += 0.1
+                        parameter.add_(0.1)
                 return model
         raise InputError(refused[-1])
 
@@ -138,13 +152,14 @@ def totals_of(graph: Graph) -> Any:
 def one_exchange(graph: Graph, dtype: torch.dtype = torch.float64) -> GNN:
     """A dense layer, then one mean over neighbours: linear, because every hidden value is positive.
 
-    With one-hot features (`ring`) the dense layer's weights hold a column for each node: their gradients show what came
-    back for every node, and the logits what arrived.
+    With one-hot features (`rings`) the dense layer's weights hold a column for each node: their gradients show what
+    came back for every node, and the logits what arrived.
     """
     generator = torch.Generator().manual_seed(1)
     dense, conv = Dense(graph.num_features, 3), SAGEConv(3, graph.num_classes)
     with torch.no_grad():
-        dense.linear.weight.copy_(torch.rand(dense.linear.weight.shape, generator=generator) + 0.5)
+        columns = torch.rand(3, RING, generator=generator) + 0.5
+        dense.linear.weight.copy_(columns.repeat(1, graph.num_features // RING))  # all rings alike
         dense.linear.bias.fill_(0.1)
         for weight in (conv.own.weight, conv.neighbour.weight):
             weight.copy_(torch.randn(weight.shape, generator=generator))

@@ -40,9 +40,9 @@ def _layer(layer: torch.nn.Module, a: Tensor, h: Tensor) -> Tensor:
         return (scale[:, None] * (a + eye) * scale[None, :]) @ h @ layer.weight + layer.bias
     if isinstance(layer, SAGEConv):
         mean = a @ h / degree.clamp(min=1)[:, None]
-        return layer.own(h) + mean @ layer.neighbour.weight.T
+        return torch.addmm(layer.own.bias, h, layer.own.weight.T) + mean @ layer.neighbour.weight.T
     if isinstance(layer, Dense):
-        return layer.linear(h)
+        return torch.addmm(layer.linear.bias, h, layer.linear.weight.T)
     assert isinstance(layer, GATConv)
     z = (h @ layer.weight).view(len(h), layer.heads, layer.width)
     heads = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,9 +116,10 @@ def play(method: Method, model: GNN, parts: Sequence[Any], how: Round) -> list[R
 
     def program(rank: Rank) -> Any:
         steps: list[object] = []
-        return _noted(_epochs(rank, method, model, parts[rank.index], how, steps), rank, steps, how.shapes_only)
+        return _noted(_epochs(rank, method, model, parts[rank.index], how, steps), steps, how.shapes_only)
 
-    return guarded(lambda: loopback.run(program, len(parts), make_rank=make_rank, order=how.order))
+    found: list[RankSeen] = guarded(lambda: loopback.run(program, len(parts), make_rank=make_rank, order=how.order))
+    return found
 
 
 def guarded(run: Callable[[], Any]) -> Any:
@@ -191,7 +192,7 @@ class _Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-async def _noted(program: Any, rank: Rank, steps: list[object], shapes_only: bool) -> Any:
+async def _noted(program: Any, steps: list[object], shapes_only: bool) -> Any:
     """The program, with its effects (and operators) noted."""
     return await _Noted(program, steps, shapes_only)
 
@@ -200,7 +201,7 @@ class _Noted:
     def __init__(self, program: Any, steps: list[object], shapes_only: bool) -> None:
         self.program, self.steps, self.shapes_only = program, steps, shapes_only
 
-    def __await__(self) -> Iterator[Any]:
+    def __await__(self) -> Generator[Any, Any, Any]:
         answer = None
         try:
             while True:

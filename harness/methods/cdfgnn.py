@@ -109,10 +109,11 @@ class CDFGNN(VertexCut):
         """Bytes of one sum over replicas, over all ranks."""
         row = -(-width * self.bits // 8) + 8 if self.quantise else 4 * width
         if not self.cache:
-            return phases * sum(r.part.num_mirrors for r in ranks) * row
+            return phases * sum(int(r.part.num_mirrors) for r in ranks) * row
+        sent = round(sum(float(r.observed[name][0]) for r in ranks))
         flags = sum(int((-(-r.part.plan.recv_counts // 8)).sum()) for r in ranks)
         counts = len(ranks) * (len(ranks) - 1) * (16 if self.quantise else 8)
-        return int(sum(r.observed[name][0] for r in ranks)) * row + phases * (flags + counts)
+        return sent * row + phases * int(flags + counts)
 
     def validate(self) -> None:
         rules = [
