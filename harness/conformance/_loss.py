@@ -7,9 +7,9 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from harness.conformance._exactness import EPOCHS, LR, difference, whole
+from harness.conformance._exactness import EPOCHS, LR, difference, passed, whole
 from harness.conformance._ground import RING, Ground, one_exchange, parts_of, random_graph, rings
-from harness.conformance._rounds import NotKept, Round, passes, play
+from harness.conformance._rounds import NotKept, Round, play
 from harness.methods.base import Method
 from harness.nn import Dense, SAGEConv
 
@@ -39,13 +39,12 @@ def check_unbiased(method: Method, ground: Ground) -> None:
     Every entry's mean may be off by z standard errors, z so that a right method fails once in 10,000. A standard error
     is that of the entry's sample and, for what happens too rarely to be in it, one largest deviation in all draws.
     """
-    passed, skip = PASSES // 4 if ground.quick else PASSES, method.promises().staleness
-    graph, one, draws = rings(RINGS), rings(), RINGS * passed
+    epochs, skip = PASSES // 4 if ground.quick else PASSES, method.promises().staleness
+    graph, one, draws = rings(RINGS), rings(), RINGS * epochs
     upstream = _upstream(one.num_classes)
-    parts = parts_of(method, graph, 3, "hash")
-    found = passes(method, one_exchange(graph), parts, upstream.repeat(RINGS, 1), passed + skip)
+    found = passed(method, graph, upstream.repeat(RINGS, 1), epochs + skip)
     aggregated = found.logits[skip:].view(draws, RING, -1)
-    returned = found.gradients[skip:].view(passed, -1, RINGS, RING).transpose(1, 2).reshape(draws, -1, RING)
+    returned = found.gradients[skip:].view(epochs, -1, RINGS, RING).transpose(1, 2).reshape(draws, -1, RING)
     wanted = whole(one_exchange(one), one, upstream)
     for name, sample, exact in zip(("aggregated rows", "gradients"), (aggregated, returned), wanted, strict=True):
         scale, largest = float(exact.abs().max()), float((sample - exact).abs().max())
@@ -67,7 +66,7 @@ def check_bounded(method: Method, ground: Ground) -> None:
     promises, graph, num_parts = method.promises(), rings(), 3
     model, epochs = one_exchange(graph), promises.settles + promises.staleness + 3
     upstream, bound = _upstream(graph.num_classes), method.error_bound(num_parts)
-    found = passes(method, model, parts_of(method, graph, num_parts, "hash"), upstream, epochs)
+    found = passed(method, graph, upstream, epochs)
     logits, gradient = whole(model, graph, upstream)
     dense, conv = model.layers
     assert isinstance(dense, Dense) and isinstance(conv, SAGEConv)

@@ -33,7 +33,7 @@ def _always(method: Method, facts: Facts) -> bool:
 
 def _fresh(method: Method, facts: Facts) -> bool:
     """Stale methods, and those whose lossless form is near enough to exact to see that they are not."""
-    if facts.cut in ("none", "overlap") or facts.vanishes_with or not _exactness.one_exchange_runs(method.lossless()):
+    if facts.cut in ("none", "overlap") or facts.vanishes_with or _exactness.on_one_exchange(method.lossless()) is None:
         return facts.staleness > 0
     return facts.staleness > 0 or not method.lossless().promises().lossy
 

@@ -78,8 +78,9 @@ class CDFGNN(VertexCut):
     )  # fmt: skip
 
     def promises(self) -> Facts:
-        """Only a cache needs epochs to fill."""
-        return replace(super().promises(), settles=self.facts.settles if self.cache else 0)
+        """Only a cache needs epochs to fill; with few bits, more of them."""
+        settles = {1: 14, 2: 7}.get(self.bits, self.facts.settles) if self.quantise else self.facts.settles
+        return replace(super().promises(), settles=settles if self.cache else 0)
 
     def error_bound(self, num_ranks: int) -> float:
         """Half a level of the codes or the threshold for every partial row of a sum, and once more for the sum."""
