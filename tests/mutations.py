@@ -8,6 +8,7 @@ table, which is how docs/mutations.md is made; `--only TEXT` runs the mutations 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -20,6 +21,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+LOADED_ONCE = ("torch", "torch._dynamo", "numba", "scipy.sparse", "msgspec", "rich.table")
+"""Other packages, loaded before the processes part."""
+
 HEAD = """# Mutations: each promise of each method, broken once
 
 Made by `python -m tests.mutations --write docs/mutations.md`. A row is one change to the text of one file; the check is
@@ -31,7 +35,7 @@ the first of `haloscope check-method` that fails with it, the fact's own checks 
 
 
 class Mutation(NamedTuple):
-    """A method's text, the fact that the change breaks, the change in words, the file, and its text before and after."""
+    """A method's text, the fact that the change breaks, the change in words, the file, its text before and after."""
 
     method: str
     fact: str
@@ -107,10 +111,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="methods that begin with this")
     parser.add_argument("--write", type=Path, help="write the table here")
     args = parser.parse_args()
-    import numba  # noqa: F401  (loaded once, for all the processes)
-    import torch
-
-    torch.set_num_threads(1)
+    for name in LOADED_ONCE:
+        importlib.import_module(name)
+    importlib.import_module("torch").set_num_threads(1)
     rows, survivors = [], 0
     for mutation in (m for m in mutations() if m.method.startswith(args.only)):
         begin = time.perf_counter()

@@ -114,7 +114,7 @@ def test_a_promise_that_selects_no_check_fails() -> None:
         (Half, {"exact": True, "lossy": False}, "exact", "gradients of rank"),
         (Half, {}, "claims", "lossy, and neither unbiased"),
         (Half, {"unbiased": True}, "unbiased", "standard errors"),
-        (Half, {"compensated": True}, "compensated", "average to an error"),
+        (Half, {"compensated": True}, "compensated", "compensated is idle"),
         (Half, {"vanishes_with": {"layer0": "exchange"}}, "vanishes with", "gradients are off"),
         (Half, {"exact_when": {"layer0": "exchange"}}, "exact when", "gradients of rank"),
         (Half, {"lossy": False, "staleness": 1}, "staleness", "is off by"),
