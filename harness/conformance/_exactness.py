@@ -155,7 +155,8 @@ def on_one_exchange(method: Method) -> Method | None:
     """The method as it runs `one_exchange`, whose first layer cannot be precomputed; None where it refuses."""
     graph = rings()
     if getattr(method, "layer0", "auto") == "precompute":
-        method = replace(method, layer0="auto")
+        options: dict[str, Any] = {"layer0": "auto"}
+        method = replace(method, **options)
     try:
         method.check(one_exchange(graph), totals_of(graph), 3)
     except InputError:
