@@ -6,7 +6,7 @@ For unit tests, for P = 1 and for fast accuracy studies. Ranks run in turn until
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.effects import Effect, Handle, HostCopy, Start, Wait
@@ -16,23 +16,32 @@ from harness.rendezvous import Meeting, Rendezvous
 from harness.trampoline import Finished, Program, Stepper
 
 
-def run(program: Program, size: int, *, make_rank: Callable[[int], Rank] | None = None, seed: int = 0) -> list[Any]:
+def run(
+    program: Program,
+    size: int,
+    *,
+    make_rank: Callable[[int], Rank] | None = None,
+    seed: int = 0,
+    order: Sequence[int] | None = None,
+) -> list[Any]:
     """Run `program` on `size` ranks; returns their results in rank order.
+
+    `order` is the order in which ranks begin, by default that of their numbers.
 
     Raises:
         ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
         Exception: whatever a rank raises, with rank and epoch added as a note.
     """
     ranks = [make_rank(i) if make_rank else Rank(i, size, seed=seed) for i in range(size)]
-    return _Loopback(ranks, program).run()
+    return _Loopback(ranks, program, range(size) if order is None else order).run()
 
 
 class _Loopback:
-    def __init__(self, ranks: list[Rank], program: Program) -> None:
+    def __init__(self, ranks: list[Rank], program: Program, order: Sequence[int]) -> None:
         self.rendezvous = Rendezvous(len(ranks))
         self.steppers = [Stepper(rank, program) for rank in ranks]
         self.results: dict[int, Any] = {}
-        self.ready: deque[tuple[int, Any]] = deque((r, None) for r in range(len(ranks)))
+        self.ready: deque[tuple[int, Any]] = deque((r, None) for r in order)
         self.blocked: dict[int, Meeting] = {}
 
     def run(self) -> list[Any]:

@@ -35,6 +35,7 @@ FLOORS = {
         ("workloads", "sampling"),
         ("methods",),
         ("running",),
+        ("conformance",),
         ("console",),
         ("commands", "cli", "__main__"),
     ),

@@ -30,6 +30,7 @@ COMMANDS = {
     "calibrate": "measure this machine and write a cluster file that --mode sim can use",
     "validate": "run and simulate the same cells on this machine; say how far predictions are off",
     "methods": "list the methods and their options",
+    "check-method": "check that a method, also of another package, keeps what its facts promise",
     "datasets": "list the graphs, and where to put those that are missing",
     "clusters": "list the cluster models, or show one",
     "lab": "build hosts on this machine with shaped links (Linux, root); measure them, or run a command there",
@@ -240,6 +241,11 @@ def _add_methods(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show everything about this one")
 
 
+def _add_check_method(parser: Parser) -> None:
+    parser.add_argument("method", metavar="NAME:OPTION=VALUE:...", help="the method; options as --method has them")
+    parser.add_argument("--quick", action="store_true", help="fewer graphs, models and draws")
+
+
 def _add_clusters(parser: Parser) -> None:
     parser.add_argument("action", nargs="?", choices=("show",), metavar="show", help="show one cluster")
     parser.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="which one")
@@ -285,6 +291,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "calibrate": add_calibrate,
     "validate": add_validate,
     "methods": _add_methods,
+    "check-method": _add_check_method,
     "clusters": _add_clusters,
     "flows": _add_flows,
     "lab": add_lab,

@@ -9,7 +9,7 @@ from dataclasses import fields
 from harness.commands.tables import table
 from harness.console import show, stdout
 from harness.errors import unknown
-from harness.methods.base import Facts
+from harness.methods.base import Facts, options_text
 from harness.methods.registry import known_methods
 
 
@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _facts(facts: Facts) -> tuple[str, str, str]:
-    exact = f"if {facts.exact_when}" if facts.exact_when else "yes" if facts.exact else "no"
+    exact = f"if {options_text(facts.exact_when)}" if facts.exact_when else "yes" if facts.exact else "no"
     quality = "exact" if not facts.lossy else "unbiased" if facts.unbiased else "approximate"
     stale = f", {facts.staleness} epoch old" if facts.staleness else ""
     return facts.cut, exact, quality + stale

@@ -8,7 +8,8 @@ checkpoint saves beside the model and the optimizer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -24,17 +25,26 @@ from harness.tape import Tape
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a method promises; the conformance suite tests exactly these.
+    """What a method promises. Every promise selects checks of `harness.conformance`; one that selects none fails.
+
+    These are the promises under default options; `Method.promises` has those of other options.
 
     Attributes:
         cut: edges are cut (nodes have one owner), parts overlap (copies of foreign nodes are local), vertices are cut
             (edges have one owner), or the graph is whole ("none").
-        exact: gradients equal those of one process on the whole graph. `exact_when` are options that make it so.
+        exact: gradients equal those of one process on the whole graph.
+        exact_when: options that make it exact, and their values.
+        vanishes_with: options with which gradients are exact on a connected graph that leaves no part empty, for
+            methods whose loss comes from what a part lacks.
         staleness: epochs by which received rows may be old.
         settles: epochs after which what is sent no longer depends on the start, on data of the usual kind, one whole
             period included; what-if records as many.
         lossy: what is received differs from what was sent, or from all of it.
-        unbiased: a lossy method's aggregation equals the exact one in expectation.
+        unbiased: a lossy method's mean aggregation, and the gradients that it sends back, equal the exact ones in
+            expectation.
+        bounded: no received value is off by more than `Method.error_bound`.
+        compensated: with frozen weights, gradients averaged over epochs approach those of `Method.lossless` as one over
+            the number of epochs.
         repeats: with shapes only, every epoch after the first does the same: neither data, nor random draws, nor the
             number of the epoch decide what is computed or sent.
         timed: what is sent depends on when messages arrive, so a recorded run cannot be re-timed.
@@ -47,10 +57,42 @@ class Facts:
     settles: int = 0
     lossy: bool = False
     unbiased: bool = False
+    bounded: bool = False
+    compensated: bool = False
     repeats: bool = False
     timed: bool = False
-    exact_when: str = ""
+    exact_when: Mapping[str, object] = field(default_factory=dict)
+    vanishes_with: Mapping[str, object] = field(default_factory=dict)
     paper: str = ""
+
+
+def options_text(options: Mapping[str, object]) -> str:
+    """Options as a method's text has them, `cache=false:quantise=false`."""
+    values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
+    return ":".join(f"{name}={value}" for name, value in values.items())
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One rank in one epoch, as a formula of bytes may know it.
+
+    Attributes:
+        part, state: what the rank trains on, and what `Method.setup` made of it.
+        observed: name (with "/layer", where it belongs to one) -> [part, whole] that the rank observed in the epoch.
+    """
+
+    part: Any
+    state: Any
+    observed: Mapping[str, Sequence[float]]
+
+
+WireBytes = dict[str, dict[int, int]]
+"""Direction -> layer (-1 where it belongs to none) -> bytes."""
+
+
+def all_reduce_bytes(model: GNN, num_ranks: int) -> int:
+    """Bytes over all ranks of the all-reduce of gradients and loss in fp32: 8 (P - 1) (parameters + 1)."""
+    return 8 * (num_ranks - 1) * (sum(p.numel() for p in model.parameters()) + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +104,31 @@ class Method(ABC):
 
     def validate(self) -> None:  # noqa: B027  (a hook that most methods do not need)
         """Raise InputError for options out of range; called when a method is named, before anything is loaded."""
+
+    def promises(self) -> Facts:
+        """The facts that hold with these options; by default they change with `exact_when` only."""
+        facts = self.facts
+        if not facts.exact_when:
+            return facts
+        if all(getattr(self, name) == value for name, value in facts.exact_when.items()):
+            return replace(facts, exact=True, lossy=False, unbiased=False, bounded=False, compensated=False)
+        return replace(facts, exact=False)
+
+    def lossless(self) -> Method:
+        """The same method with options that lose nothing of what is sent, or as little as the options allow."""
+        return replace(self, **self.facts.exact_when)
+
+    def error_bound(self, num_ranks: int) -> float:
+        """Largest error of a received value with these options, as a share of the largest absolute value sent.
+
+        Asked of methods that are `bounded`. Over all ranks that one value is put together from, under frozen weights
+        and after `Facts.settles` epochs.
+        """
+        raise NotImplementedError(f"{self.name} declares `bounded` and states no error_bound")
+
+    def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
+        """The docstring's formula: bytes of one epoch over all ranks, fp32 rows; None where no formula is stated."""
+        return None
 
     def idle(self) -> dict[str, str]:
         """Options that change nothing beside the others, and which others: giving them is refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,12 +11,12 @@ import torch
 from torch import Tensor
 
 from harness.codecs import Cast
-from harness.effects import Rows
+from harness.effects import Direction, Rows
 from harness.errors import InputError
 from harness.exchanges import HaloPush, Memory, Route
 from harness.graphs import HaloPlan, LocalGraph, Part
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.base import Facts, Seen, WireBytes
+from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
@@ -62,8 +63,31 @@ class BNSGCN(EdgeCut):
 
     name = "bns-gcn"
     facts = Facts(
-        cut="edge", exact=False, repeats=True, lossy=True, unbiased=True, exact_when="p=1", paper="BNS-GCN, Alg. 1"
-    )
+        cut="edge", exact=False, repeats=True, lossy=True, unbiased=True, exact_when={"p": 1.0},
+        paper="BNS-GCN, Alg. 1",
+    )  # fmt: skip
+
+    def promises(self) -> Facts:
+        """Without any boundary row (p = 0) nothing is unbiased: a value that is missing is off by itself."""
+        nothing = self.p == 0.0
+        facts = super().promises()
+        return replace(facts, unbiased=facts.unbiased and not nothing, bounded=nothing)
+
+    def error_bound(self, num_ranks: int) -> float:
+        return 1.0
+
+    def rows_sent(self, ranks: Sequence[Seen]) -> int:
+        return super().rows_sent(ranks) if self.p == 1.0 else round(sum(r.observed["kept nodes"][0] for r in ranks))
+
+    def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
+        return 4 * message_width(model, l)
+
+    def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
+        """Rows that are kept, and what tells their owners: 4 a row and 8 a pair of ranks."""
+        found, size = super().wire_bytes(model, ranks, epoch), len(ranks)
+        if found is not None and self.p < 1.0 and (self.p > 0.0 or self.sampling == "dropedge"):
+            found["other"] = {-1: 4 * self.rows_sent(ranks) + 8 * size * (size - 1)}
+        return found
 
     def validate(self) -> None:
         if not 0.0 <= self.p <= 1.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from harness.codecs import ROW_BITS, Cast, LinearRows
 from harness.errors import InputError
 from harness.exchanges import CachedSync, Memory, PlainSync, ReplicaSync, Wires, empty_cache
 from harness.graphs import VertexPart
-from harness.methods.base import Facts
+from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.vertex_cut import VertexCut, VertexState
 from harness.nn import GNN, GATConv, counts, micro_f1
 from harness.rank import Rank
@@ -72,9 +73,48 @@ class CDFGNN(VertexCut):
 
     name = "cdfgnn"
     facts = Facts(
-        cut="vertex", exact=False, settles=3, lossy=True, exact_when="cache=false:quantise=false",
-        paper="CDFGNN, Alg. 1-2",
+        cut="vertex", exact=False, settles=3, lossy=True, bounded=True,
+        exact_when={"cache": False, "quantise": False}, paper="CDFGNN, Alg. 1-2",
     )  # fmt: skip
+
+    def promises(self) -> Facts:
+        """Only a cache needs epochs to fill; with few bits, more of them."""
+        settles = {1: 14, 2: 7}.get(self.bits, self.facts.settles) if self.quantise else self.facts.settles
+        return replace(super().promises(), settles=settles if self.cache else 0)
+
+    def error_bound(self, num_ranks: int) -> float:
+        """Half a level of the codes or the threshold for every partial row of a sum, and once more for the sum."""
+        level = 1.0 / (2**self.bits - 1) if self.quantise else 0.0
+        return (num_ranks + 1) * max(level, self.eps0 if self.cache else 0.0)
+
+    def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes:
+        """The formula of the class; with a cache, of the rows that were found to have moved."""
+        found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, len(ranks))}}
+        if self._adapts and len(ranks) > 1:
+            found["other"] = {-1: 2 * (len(ranks) - 1) * 24}
+        mirrors = sum(r.part.num_mirrors for r in ranks)
+        for l in range(model.depth):
+            if not model.exchanges(l) or (l == 0 and ranks[0].state.z0 is not None):
+                continue
+            layer = model.layers[l]
+            heads = layer.heads if isinstance(layer, GATConv) else 0
+            phases = 1 if self.halved(l, model) else 2
+            for direction, name, exact in (("forward", "sent", 4), ("backward", "sent-backward", 2)):
+                if direction == "backward" and l == 0 and not (heads or model.linear_first(0)):
+                    continue  # raw input has no gradient
+                sums = self._sum_bytes(self._width(l, model), phases, ranks, f"{name}/{l}")
+                found[direction][l] = sums + exact * 4 * heads * mirrors
+        return found
+
+    def _sum_bytes(self, width: int, phases: int, ranks: Sequence[Seen], name: str) -> int:
+        """Bytes of one sum over replicas, over all ranks."""
+        row = -(-width * self.bits // 8) + 8 if self.quantise else 4 * width
+        if not self.cache:
+            return phases * sum(int(r.part.num_mirrors) for r in ranks) * row
+        sent = round(sum(float(r.observed[name][0]) for r in ranks))
+        flags = sum(int((-(-r.part.plan.recv_counts // 8)).sum()) for r in ranks)
+        counts = len(ranks) * (len(ranks) - 1) * (16 if self.quantise else 8)
+        return sent * row + phases * int(flags + counts)
 
     def validate(self) -> None:
         rules = [

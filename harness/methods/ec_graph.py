@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,9 +24,10 @@ from harness.exchanges import (
     Select,
     Trend,
 )
-from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.graphs import HaloPlan, Part, Totals
+from harness.kernels.packed import code_bytes
+from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged, message_width
 from harness.nn import GNN, training_loss
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
@@ -94,8 +96,58 @@ class ECGraph(EdgeCut):
 
     name = "ec-graph"
     facts = Facts(
-        cut="edge", exact=False, settles=12, lossy=True, exact_when="fp=exact, bp=exact", paper="EC-Graph, Alg. 1-6"
-    )
+        cut="edge", exact=False, settles=12, lossy=True, compensated=True,
+        exact_when={"fp": "exact", "bp": "exact"}, paper="EC-Graph, Alg. 1-6",
+    )  # fmt: skip
+
+    def promises(self) -> Facts:
+        """Compensated is what has residuals backwards and trends (or everything) forwards; the rest is bounded."""
+        facts = super().promises()
+        compensated = self.bp == "residual" and self.fp != "compressed"
+        return replace(
+            facts,
+            settles=facts.settles if self.fp == "trend" else 0,
+            compensated=compensated and not facts.exact,
+            bounded=not compensated and not facts.exact,
+        )
+
+    def error_bound(self, num_ranks: int) -> float:
+        """Half an interval of the buckets, whose range is at most twice the largest absolute value."""
+        coded = [self.bits] * (self.fp == "compressed") + [self.backward_bits] * (self.bp != "exact")
+        return max((1.0 / (2 if bits == 1 else 2**bits - 2) for bits in coded), default=0.0)
+
+    def plans(self, seen: Seen, l: int) -> tuple[HaloPlan, HaloPlan]:
+        """Who reads whose rows in layer l, forwards and backwards."""
+        return seen.part.plan, seen.part.plan
+
+    def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
+        """The formulas of the class; predicted rows are those that the readers found predicted."""
+        size, renewed = len(ranks), epoch == 0 or (epoch + 1) % self.period == 0
+        if self.fp == "trend" and self.select == "element" and not renewed:
+            return None  # codes of a row's elements are rounded up row by row, which counts do not tell
+        found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, size)}}
+        if self._tunes and not renewed:
+            found["other"] = {-1: sum(int((r.part.plan.recv_counts > 0).sum()) for r in ranks)}
+        for l, direction in exchanged(model, ranks[0].state.layer0):
+            width, total = message_width(model, l), 0
+            for seen in ranks:
+                counts = self.plans(seen, l)[direction == "backward"].recv_counts
+                n, pairs = int(counts.sum()), int((counts > 0).sum())
+                form, bits = (self.fp, self.bits) if direction == "forward" else (self.bp, self.backward_bits)
+                ranges = 8 * (n if self.range == "row" else pairs)
+                if form == "exact":
+                    total += 4 * n * width
+                elif form != "trend":
+                    total += n * code_bytes(width, bits) + ranges
+                elif renewed:
+                    total += 4 * n * width * (2 if epoch else 1)
+                else:
+                    bits = int(seen.observed["bits"][0]) if "bits" in seen.observed else bits
+                    predicted, flagged = seen.observed.get(f"predicted/{l}", (0.0, 0.0))
+                    flags = pairs if self.select == "matrix" else int((-(-counts // 4)).sum())
+                    total += flags + ranges + int(flagged - predicted) * code_bytes(width, bits) + 8 * (size - 1)
+            found[direction][l] = total
+        return found
 
     def validate(self) -> None:
         for option, bits in (("bits", self.bits), ("backward_bits", self.backward_bits)):

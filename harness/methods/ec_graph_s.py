@@ -9,8 +9,8 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.errors import InputError
 from harness.exchanges import CompensatedPull, Memory
-from harness.graphs import Part, Totals
-from harness.methods.base import Facts
+from harness.graphs import HaloPlan, Part, Totals
+from harness.methods.base import Facts, Seen
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
 from harness.methods.edge_cut import EdgeCutState
 from harness.nn import GNN
@@ -58,7 +58,19 @@ class ECGraphS(ECGraph):
     fanouts: str = "10/5"
 
     name = "ec-graph-s"
-    facts = Facts(cut="edge", exact=False, settles=12, lossy=True, paper="EC-Graph, Sec. III-C and V (EC-Graph-S)")
+    facts = Facts(
+        cut="edge", exact=False, settles=12, lossy=True, compensated=True,
+        vanishes_with={"fanouts": "full/full", "fp": "exact", "bp": "exact"},
+        paper="EC-Graph, Sec. III-C and V (EC-Graph-S)",
+    )  # fmt: skip
+
+    def lossless(self) -> ECGraphS:
+        """The same sample, with everything sent as it is."""
+        return replace(self, fp="exact", bp="exact")
+
+    def plans(self, seen: Seen, l: int) -> tuple[HaloPlan, HaloPlan]:
+        layer = seen.state.sample.layers[l]
+        return layer.forward.plan, layer.backward.plan
 
     def validate(self) -> None:
         super().validate()

@@ -7,16 +7,18 @@ the halo nodes' features, `exchange` fetches them every epoch.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
 
 from harness.codecs import Cast
+from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import AttentionPull, HaloPull, Memory, Route, ship
 from harness.graphs import LocalGraph, Part
-from harness.methods.base import Method
+from harness.methods.base import Method, Seen, WireBytes, all_reduce_bytes
 from harness.nn import GNN, GATConv
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
@@ -31,6 +33,25 @@ class EdgeCutState:
     layer0: str
     halo_x: Tensor | None  # [n_halo, F], layer0 = cache
     z0: Tensor | None  # [n_own, F] aggregated input, layer0 = precompute
+
+
+def exchanged(model: GNN, layer0: str) -> list[tuple[int, Direction]]:
+    """The layers whose rows travel every epoch, and in which directions; raw input has no gradient."""
+    found: list[tuple[int, Direction]] = []
+    for l in range(model.depth):
+        if model.exchanges(l) and (l > 0 or layer0 == "exchange"):
+            found.append((l, "forward"))
+            if l > 0 or model.linear_first(l):
+                found.append((l, "backward"))
+    return found
+
+
+def message_width(model: GNN, l: int) -> int:
+    """Values of one row that layer l sends: the layer's input, or its output where the linear map comes first."""
+    layer = model.layers[l]
+    if not model.linear_first(l):
+        return model.widths[l]
+    return layer.heads * layer.width if isinstance(layer, GATConv) else model.widths[l + 1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +91,25 @@ class EdgeCut(Method):
             assert aggregation is not None and halo_x is not None and part.x is not None
             z0, halo_x = aggregation.forward(graph, part.x, halo_x), None
         return EdgeCutState(graph, route, layer0, halo_x, z0)
+
+    def row_bytes(self, model: GNN, l: int, direction: Direction) -> int | None:
+        """Bytes of one row that layer l sends, side information included; None where no formula is stated."""
+        return None
+
+    def rows_sent(self, ranks: Sequence[Seen]) -> int:
+        """Rows that all ranks together send in one layer and direction of an epoch."""
+        return sum(int(seen.part.plan.recv_counts.sum()) for seen in ranks)
+
+    def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
+        """Rows x `row_bytes` in every layer that exchanges (raw input has no gradient), and the all-reduce."""
+        found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, len(ranks))}}
+        rows = self.rows_sent(ranks)
+        for l, direction in exchanged(model, ranks[0].state.layer0):
+            row = self.row_bytes(model, l, direction)
+            if row is None:
+                return None
+            found[direction][l] = rows * row
+        return found
 
     def boundary_share(self) -> float:
         """Share of the boundary nodes whose rows are held in an epoch."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.codecs import Cast
+from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import HaloPush
 from harness.graphs import Totals
@@ -29,3 +30,6 @@ class Single(EdgeCut):
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
         return HaloPush(state.route, l, Cast(None), Cast(None))
+
+    def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
+        return 0

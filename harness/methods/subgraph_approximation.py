@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
+from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, training_loss
 from harness.partition.overlap import check_overlap
@@ -58,7 +59,10 @@ class SubgraphApproximation(EdgeCut):
     loss: Literal["own", "all"] = "own"
 
     name = "subgraph-approximation"
-    facts = Facts(cut="overlap", exact=False, lossy=True, paper="Subgraph approximation, Alg. 1, Sec. 3.2")
+    facts = Facts(
+        cut="overlap", exact=False, lossy=True, vanishes_with={"overlap": 1000.0, "batch": 0, "loss": "all"},
+        paper="Subgraph approximation, Alg. 1, Sec. 3.2",
+    )  # fmt: skip
 
     def validate(self) -> None:
         check_overlap(self.overlap)
@@ -104,6 +108,11 @@ class SubgraphApproximation(EdgeCut):
         state = await super(SubgraphApproximation, method).setup(rank, part, model)
         sampler = NeighbourSampler.of(part, model, self._fanouts()) if self.batch else None
         return SubgraphState(state.graph, state.route, state.layer0, state.halo_x, state.z0, sampler)
+
+    def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes:
+        """Parameters and the loss to rank 0 and back."""
+        values = sum(p.numel() for p in model.parameters()) + 1
+        return {"reduce": {-1: 2 * 4 * (len(ranks) - 1) * values}}
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
         """None: the halo is empty."""

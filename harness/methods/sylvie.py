@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
 
 from harness.codecs import Codec, StochasticRows
-from harness.effects import Rows
+from harness.effects import Direction, Rows
 from harness.errors import InputError
 from harness.exchanges import HaloPush, Late, Memory, Route, drain_pipeline, encode_rows, ship
 from harness.graphs import Part
 from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
@@ -29,6 +29,13 @@ class Sylvie(EdgeCut):
     def validate(self) -> None:
         if self.bits not in (1, 2, 4, 8, 16):
             raise InputError(f"{self.name}: bits must be 1, 2, 4, 8 or 16, not {self.bits}")
+
+    def lossless(self) -> Sylvie:
+        """16 bits: what is left of the loss is one part in 65,535 of a row's range."""
+        return replace(self, bits=16, side="fp32")
+
+    def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
+        return -(-message_width(model, l) * self.bits // 8) + (8 if self.side == "fp32" else 4)
 
     def codec(self) -> Codec:
         """The quantiser of both directions."""
@@ -90,6 +97,10 @@ class SylvieA(Sylvie):
 
     def cycle(self) -> int:
         return max(self.staleness, 1)
+
+    def promises(self) -> Facts:
+        """Synchronous in every epoch with staleness=1."""
+        return replace(self.facts, staleness=0) if self.staleness == 1 else self.facts
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Late:
         return Late(memory, bool(self.staleness) and (rank.epoch + 1) % self.staleness == 0)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 
 from harness.codecs import Cast
+from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import AttentionPull, HaloPull, HaloPush
 from harness.graphs import Totals
 from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN, Conv, GATConv
 from harness.tape import Exchange
 
@@ -37,8 +38,29 @@ class Vanilla(EdgeCut):
 
     name = "vanilla"
     facts = Facts(
-        cut="edge", exact=True, repeats=True, exact_when="dtype=fp32", paper="partition-parallel full-graph training"
+        cut="edge",
+        exact=True,
+        repeats=True,
+        exact_when={"dtype": "fp32"},
+        paper="partition-parallel full-graph training",
     )
+
+    def promises(self) -> Facts:
+        """With 16 bits on the wire: lossy, every value rounded to nearest."""
+        half = self.dtype != "fp32"
+        return replace(super().promises(), lossy=half, bounded=half)
+
+    def error_bound(self, num_ranks: int) -> float:
+        """Half a unit in the last place of a 16-bit float: 11 significant bits in fp16, 8 in bf16."""
+        return 2.0**-9 if self.dtype == "bf16" else 2.0**-11
+
+    def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
+        layer = model.layers[l]
+        if self.style == "pull" and isinstance(layer, GATConv):
+            values = layer.heads * layer.width + (3 * layer.heads if direction == "backward" else 0)
+        else:
+            values = message_width(model, l)
+        return values * (DTYPES[self.dtype] or torch.float32).itemsize
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)

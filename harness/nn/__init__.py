@@ -4,7 +4,7 @@ Contains all arithmetic of a model; independent of ranks, without communication.
 """
 
 from harness.nn._aggregate import aggregate, aggregate_weighted
-from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, edge_rows
+from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv, edge_rows
 from harness.nn._loss import counts, micro_f1, training_loss
 from harness.nn._models import GNN, MODELS, build_model
 from harness.nn._optimizer import adam
@@ -14,9 +14,11 @@ __all__ = [
     "Conv",
     "Dense",
     "GATConv",
+    "GCNConv",
     "GNN",
     "LEAKY_SLOPE",
     "MODELS",
+    "SAGEConv",
     "adam",
     "aggregate",
     "aggregate_weighted",

@@ -254,7 +254,7 @@ def _follow(file: Path, progress: Callable[[RankEpoch], None] | None) -> Callabl
     consumed = 0
 
     def poll() -> None:
-        nonlocal seen
+        nonlocal consumed
         if progress is None:
             return
         with file.open("rb") as stream:

@@ -7,6 +7,7 @@ own nodes and copies, with an empty halo: nothing is exchanged in training, and 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from harness.partition.edge import (
     lay_out,
     missing_parts,
     partition_path,
+    quality,
     stored,
 )
 from harness.partition.overlap._quality import overlap_quality
@@ -71,6 +73,20 @@ def overlapped(
             part = _build(graph, made, copies[rank], rank, count)
             keep_part(made.path, part, features(graph, part.nodes.numpy()))
     return made
+
+
+def overlapping_parts(
+    graph: Graph, owner: np.ndarray, num_parts: int, *, overlap: float, degrees: Degrees = "local", loss: Loss = "own"
+) -> list[Part]:
+    """The parts of a small graph whose owners are given, with features, in memory; arguments as of `overlapped`."""
+    check_overlap(overlap)
+    copies = sample_copies(graph, owner, num_parts, overlap, 0)
+    settings = {"renumber": 0, "degrees": degrees, "loss": loss}
+    made = PartitionFolder(Path(), owner, quality(graph, owner, num_parts), settings, 0.0)
+    carriers = _is_training(graph)
+    count = int(carriers.sum()) + (sum(int(carriers[found].sum()) for found in copies) if loss == "all" else 0)
+    parts = [_build(graph, made, copies[rank], rank, count) for rank in range(num_parts)]
+    return [replace(p, x=torch.from_numpy(np.asarray(features(graph, p.nodes.numpy())))) for p in parts]
 
 
 def check_overlap(overlap: float) -> None:

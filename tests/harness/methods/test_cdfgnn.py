@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness import loopback
+from harness.conformance import reference_gradients
 from harness.errors import InputError
 from harness.exchanges import Diverged, Memory
 from harness.graphs import Graph, VertexPart
@@ -26,7 +27,6 @@ from tests.conformance.test_drivers import config
 from tests.conftest import real_data
 from tests.support.conformance import make_model, relative_error, step
 from tests.support.graphs import random_graph
-from tests.support.reference import reference_gradients
 from tests.support.vertex import DEALS, looped_graphs, vertex_parts
 
 EXACT = (

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from harness import loopback
 from harness.codecs import Bucket
+from harness.conformance import reference_gradients
 from harness.exchanges import Boundary, Compressed, Memory
 from harness.graphs import Graph
 from harness.methods.ec_graph import ECGraph
@@ -21,7 +22,6 @@ from harness.rank import Rank
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.ec_graph_runs import ABLATIONS, GRAPH, NON_CP, parts_of, train, uncompressed
 from tests.support.graphs import graphs, owners
-from tests.support.reference import reference_gradients
 
 PARTS = (1, 2, 3, 4, 8)
 

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.conformance import reference_gradients
 from harness.graphs import Graph
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.vanilla import Vanilla
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.graphs import graphs, owners, random_graph
-from tests.support.reference import reference_gradients
 
 PARTS = (1, 2, 3, 4, 8)
 OWNERS = ("hash", "random", "first", "halves")

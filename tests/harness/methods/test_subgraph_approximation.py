@@ -15,6 +15,7 @@ from torch import Tensor
 
 from harness import loopback
 from harness.config import RunConfig, from_mapping
+from harness.conformance import reference_gradients
 from harness.errors import InputError
 from harness.graphs import Graph, Part
 from harness.methods.registry import parse_method
@@ -25,7 +26,6 @@ from harness.rank import Rank
 from harness.running import prepare, run
 from tests.support.conformance import make_model, relative_error
 from tests.support.graphs import owners, random_graph
-from tests.support.reference import reference_gradients
 
 LR = 0.1
 Optimizer = Callable[[GNN], torch.optim.Optimizer]

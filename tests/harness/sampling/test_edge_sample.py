@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from harness import loopback
+from harness.conformance import reference_gradients
 from harness.graphs import Graph, Part, from_edges
 from harness.methods.ec_graph_s import ECGraphS
 from harness.rank import Rank
 from harness.sampling import EVERYTHING, Sample, sample_layers
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.graphs import owners, random_graph
-from tests.support.reference import reference_gradients
 
 GRAPH = random_graph(60, 240, seed=3)
 PARTS = (1, 2, 3, 4, 8)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.conformance import adjacency, dense_forward
 from harness.errors import InputError
 from harness.graphs import Graph, LocalGraph, Part
 from harness.nn import GNN, training_loss
@@ -21,7 +22,6 @@ from harness.sampling._neighbours import sample_neighbours
 from tests.harness.partition.test_partition import check_block, pairs
 from tests.support.conformance import make_model
 from tests.support.graphs import graphs, random_graph
-from tests.support.reference import adjacency, dense_forward
 
 EVERY = 1000  # a fan-out beyond every degree here
 

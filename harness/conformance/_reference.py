@@ -1,6 +1,7 @@
 """One process on the whole graph, in dense matrices: what every exact method is compared with.
 
-Written from the papers' equations and independent of `harness.nn`, `harness.exchanges` and `harness.tape`.
+Written from the papers' equations: it reads the weights of a model and shares no arithmetic with `harness.nn`,
+`harness.exchanges` and `harness.tape`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.graphs import Graph
-from harness.nn import GNN, Dense, GATConv
-from harness.nn._layers import GCNConv, SAGEConv
+from harness.nn import GNN, Dense, GATConv, GCNConv, SAGEConv
 
 
 def adjacency(graph: Graph) -> Tensor:
@@ -40,9 +40,9 @@ def _layer(layer: torch.nn.Module, a: Tensor, h: Tensor) -> Tensor:
         return (scale[:, None] * (a + eye) * scale[None, :]) @ h @ layer.weight + layer.bias
     if isinstance(layer, SAGEConv):
         mean = a @ h / degree.clamp(min=1)[:, None]
-        return layer.own(h) + mean @ layer.neighbour.weight.T
+        return torch.addmm(layer.own.bias, h, layer.own.weight.T) + mean @ layer.neighbour.weight.T
     if isinstance(layer, Dense):
-        return layer.linear(h)
+        return torch.addmm(layer.linear.bias, h, layer.linear.weight.T)
     assert isinstance(layer, GATConv)
     z = (h @ layer.weight).view(len(h), layer.heads, layer.width)
     heads = []
@@ -65,3 +65,16 @@ def reference_gradients(model: GNN, graph: Graph) -> tuple[float, list[Tensor]]:
     count = max(len(graph.train), 1)
     filled = [torch.zeros_like(p) if g is None else g / count for p, g in zip(model.parameters(), grads, strict=True)]
     return float(loss.detach()), filled
+
+
+def reference_losses(model: GNN, graph: Graph, epochs: int, lr: float) -> list[float]:
+    """Losses of so many epochs of Adam on one process; the model is trained in place."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    losses = []
+    for _ in range(epochs):
+        loss, gradients = reference_gradients(model, graph)
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        losses.append(loss)
+    return losses

@@ -1,0 +1,26 @@
+"""`haloscope check-method`: whether a method, built in or of another package, keeps what its facts promise."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.table import Table
+
+from harness.commands.tables import table
+from harness.conformance import Ground, Outcome, conform
+from harness.console import show, stdout
+from harness.methods.registry import parse_method
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run every check that the method's facts select; 1 where one fails."""
+    outcomes = list(conform(parse_method(args.method), Ground(quick=args.quick)))
+    show([_table(args.method, outcomes), *(f"{o.check}: {o.message}" for o in outcomes if not o.kept)], stdout())
+    return 0 if all(outcome.kept for outcome in outcomes) else 1
+
+
+def _table(method: str, outcomes: list[Outcome]) -> Table:
+    rows = [
+        [", ".join(o.facts) or "-", o.check, "kept" if o.kept else "NOT KEPT", f"{o.seconds:.1f}"] for o in outcomes
+    ]
+    return table(f"{method}: what its facts promise", ["fact", "check", "outcome", "s"], rows, left=3)

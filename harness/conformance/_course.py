@@ -1,0 +1,167 @@
+"""What epochs do one after the other: repeats, cycle, settles, timed, memory, and the parts a method runs on."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from harness.conformance._ground import Deal, Ground, parts_of, random_graph
+from harness.conformance._rounds import NotKept, RankSeen, Round, plain, play
+from harness.errors import InputError
+from harness.methods.base import Method, Seen, WireBytes
+from harness.nn import GNN
+
+CUTS: tuple[tuple[int, Deal], ...] = ((1, "hash"), (2, "first"), (3, "random"), (3, "first"), (5, "halves"))
+
+
+def check_cut(method: Method, ground: Ground) -> None:
+    """Trains on 1, 2, 3 and 5 ranks: parts without nodes, isolated nodes, pairs of ranks that share nothing."""
+    ran = 0
+    for graph in (random_graph(24, 40, seed=1), random_graph(7, 5, seed=2)):
+        for num_parts, deal in CUTS:
+            try:
+                model = ground.model(method, graph, num_parts)
+            except InputError as error:
+                if num_parts == 1:
+                    refusal = str(error)
+                continue
+            if method.facts.cut == "none" and num_parts > 1:
+                raise NotKept(f"cut=none: the method accepts {num_parts} ranks")
+            ran += 1
+            where = f"{graph.num_nodes} nodes on {num_parts} ranks ({deal})"
+            try:
+                ranks = play(method, model, parts_of(method, graph, num_parts, deal), Round(3))
+            except NotKept as error:
+                raise NotKept(f"cut={method.facts.cut}: {where}: {error}") from error
+            losses = [e.loss for e in ranks[0].epochs]
+            if not all(math.isfinite(loss) for loss in losses):
+                raise NotKept(f"cut={method.facts.cut}: losses {losses} with {where}")
+            for index, rank in enumerate(ranks):
+                if not all(
+                    torch.equal(a, b) for a, b in zip(*(r.epochs[-1].parameters for r in (rank, ranks[0])), strict=True)
+                ):
+                    raise NotKept(
+                        f"cut={method.facts.cut}: rank {index} ends with other parameters than rank 0 ({where})"
+                    )
+    if not ran:
+        raise NotKept(f"cut={method.facts.cut}: the method runs on no number of ranks: {refusal}")
+
+
+def _ranks(method: Method) -> int:
+    return 1 if method.facts.cut == "none" else 3
+
+
+def _played(method: Method, ground: Ground, how: Round) -> list[RankSeen]:
+    graph = random_graph(40, 160, seed=5)
+    model = ground.model(method, graph, _ranks(method), dtype=torch.float32)
+    return play(method, model, parts_of(method, graph, _ranks(method), "hash", torch.float32), how)
+
+
+def check_repeats(method: Method, ground: Ground) -> None:
+    """With shapes only, every epoch after the first has the same effects, of the same sizes, and the same operators."""
+    for index, rank in enumerate(_played(method, ground, Round(4, shapes_only=True))):
+        for epoch, seen in enumerate(rank.epochs[2:], 2):
+            wanted = rank.epochs[1].steps
+            for at, (a, b) in enumerate(zip(seen.steps, wanted, strict=False)):
+                if a != b:
+                    raise NotKept(f"repeats: step {at} of rank {index} is {a} in epoch {epoch} and {b} in epoch 1")
+            if len(seen.steps) != len(wanted):
+                raise NotKept(f"repeats: rank {index} has {len(seen.steps)} steps in epoch {epoch}, {len(wanted)} in 1")
+
+
+def check_cycle(method: Method, ground: Ground) -> None:
+    """What is sent (kinds, names and types of messages) comes round after `cycle` epochs, and not earlier."""
+    cycle, start = method.cycle(), max(method.promises().settles, method.promises().staleness + 1)
+    for index, rank in enumerate(_played(method, ground, Round(start + 2 * cycle + 1))):
+        steps = [seen.steps for seen in rank.epochs[start:]]
+        for e in range(cycle + 1):
+            if steps[e] != steps[e + cycle]:
+                raise NotKept(
+                    f"cycle={cycle}: rank {index} sends other messages in epoch {start + e + cycle} than {start + e}"
+                )
+        if cycle > 1 and _ranks(method) > 1 and all(steps[e] == steps[0] for e in range(cycle)):
+            raise NotKept(f"cycle={cycle} is idle: every epoch sends the same messages")
+
+
+def _bytes(ranks: list[RankSeen], epoch: int) -> WireBytes:
+    """Bytes over all ranks by direction and layer."""
+    found: WireBytes = {}
+    for rank in ranks:
+        for direction, layers in rank.epochs[epoch].traffic.layers.items():
+            into = found.setdefault(direction, {})
+            for layer, count in layers.items():
+                into[layer] = into.get(layer, 0) + count
+    return found
+
+
+def check_settles(method: Method, ground: Ground) -> None:
+    """Under frozen weights, bytes come round from epoch `settles` on, and have not before."""
+    settles, cycle = method.promises().settles, method.cycle()
+    ranks = _played(method, ground, Round(settles + 2 * cycle, frozen=True))
+    for e in range(settles, settles + cycle):
+        if _bytes(ranks, e) != _bytes(ranks, e + cycle):
+            raise NotKept(
+                f"settles={settles}: epoch {e} sends {_bytes(ranks, e)}, epoch {e + cycle} {_bytes(ranks, e + cycle)}"
+            )
+    if all(_bytes(ranks, e) == _bytes(ranks, e + cycle) for e in range(settles)):
+        raise NotKept(f"settles={settles} is idle: bytes come round from the first epoch on")
+
+
+def check_bytes(method: Method, ground: Ground) -> None:
+    """Bytes that were counted are those of `wire_bytes`, in every epoch, layer and direction."""
+    epochs = max(method.cycle(), method.promises().settles) + 3
+    how = Round(epochs)
+    graph, num_parts = random_graph(40, 160, seed=5), _ranks(method)
+    model = ground.model(method, graph, num_parts, dtype=torch.float32)
+    ranks = play(method, model, parts_of(method, graph, num_parts, "hash", torch.float32), how)
+    for epoch in range(epochs):
+        wanted = stated(method, model, ranks, epoch)
+        if wanted is None:
+            continue
+        found = _bytes(ranks, epoch)
+        for direction in {*found, *wanted}:
+            ours, theirs = ({l: n for l, n in b.get(direction, {}).items() if n} for b in (found, wanted))
+            if ours != theirs:
+                raise NotKept(f"bytes: epoch {epoch}, {direction}: by layer {ours} were sent, the formula has {theirs}")
+
+
+def stated(method: Method, model: GNN, ranks: list[RankSeen], epoch: int) -> WireBytes | None:
+    """The method's formula for an epoch that was run."""
+    return method.wire_bytes(model, [Seen(r.part, r.state, r.epochs[epoch].observed) for r in ranks], epoch)
+
+
+def check_memory(method: Method, ground: Ground) -> None:
+    """Training goes on bit for bit from what an epoch leaves, and that is a plain tree of tensors."""
+    stop = max(method.promises().staleness, method.promises().settles // 2) + 3
+    end = stop + 3
+    first = _played(method, ground, Round(stop))
+    saved = [(plain(r.left[0]), *r.left[1:]) for r in first]
+    torch.manual_seed(2)  # nothing may hang on a global generator
+    rest = _played(method, ground, Round(end, first=stop, saved=saved))
+    torch.manual_seed(1)
+    whole = _played(method, ground, Round(end))
+    for index in range(len(whole)):
+        losses = [e.loss for e in first[index].epochs + rest[index].epochs]
+        unbroken = [e.loss for e in whole[index].epochs]
+        if losses != unbroken:
+            epoch = int(np.flatnonzero(np.asarray(losses) != np.asarray(unbroken))[0])
+            raise NotKept(
+                f"memory: gone on from epoch {stop}, epoch {epoch} has the loss {losses[epoch]}, not {unbroken[epoch]}"
+            )
+
+
+def check_untimed(method: Method, ground: Ground) -> None:
+    """Losses and bytes are the same whichever rank is first; a `timed` method differs."""
+    turns = [None, tuple(reversed(range(_ranks(method))))]
+    runs = [_played(method, ground, Round(5, order=order)) for order in turns]
+    same = all(
+        a.loss == b.loss and a.traffic.layers == b.traffic.layers
+        for one, other in zip(*runs, strict=True)
+        for a, b in zip(one.epochs, other.epochs, strict=True)
+    )
+    if method.promises().timed and same:
+        raise NotKept("timed is idle: losses and bytes are the same whichever rank begins")
+    if not method.promises().timed and not same:
+        raise NotKept("timed=False: losses or bytes change with the order in which ranks begin")

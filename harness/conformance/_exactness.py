@@ -1,0 +1,172 @@
+"""Exact, exact with some options, stale by so many epochs, and idle claims: gradients beside those of one process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.conformance._ground import RING, Deal, Ground, one_exchange, parts_of, random_graph, ring, rings, totals_of
+from harness.conformance._reference import adjacency, dense_forward, reference_gradients, reference_losses
+from harness.conformance._rounds import NotKept, Passed, Round, passes, play
+from harness.errors import InputError
+from harness.graphs import Graph
+from harness.methods.base import Method
+from harness.nn import GNN
+
+DOUBLE, SINGLE = 1e-10, 1e-6
+EPOCHS, LR = 6, 0.05
+CASES: tuple[tuple[int, Deal], ...] = ((1, "hash"), (2, "random"), (3, "first"), (3, "hash"), (5, "halves"))
+
+
+def difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """Euclidean norm of the difference over that of the wanted values, over all tensors together."""
+    scale = sum(float(w.double().square().sum()) for w in wanted) ** 0.5
+    error = sum(float((f.double() - w.double()).square().sum()) for f, w in zip(found, wanted, strict=True)) ** 0.5
+    return float(error / max(scale, 1e-12))
+
+
+def check_exact(method: Method, ground: Ground) -> None:
+    """Loss and gradients equal those of one process, and losses stay equal while weights move."""
+    graphs = [random_graph(30, 90, seed=3)] if ground.quick else [random_graph(30, 90, seed=3), random_graph(9, 8)]
+    ran = 0
+    for kind in ground.kinds:
+        for graph in graphs:
+            for num_parts, deal in _runnable(method):
+                ran += _compare(method, ground, kind, graph, num_parts, deal, torch.float64, DOUBLE)
+        graph = random_graph(120, 480, seed=8)
+        num_parts, deal = _runnable(method)[-1]
+        still = replace(ground, options={**ground.options, "norm": "none"})  # a norm amplifies rounding
+        ran += _compare(method, still, kind, graph, num_parts, deal, torch.float32, SINGLE)
+    if not ran:
+        raise NotKept("exact: the method runs none of the models gcn, sage and gat")
+
+
+def _runnable(method: Method) -> list[tuple[int, Deal]]:
+    return [case for case in CASES if case[0] == 1] if method.facts.cut == "none" else list(CASES)
+
+
+def _compare(
+    method: Method, ground: Ground, kind: str, graph: Graph, num_parts: int, deal: Deal, dtype: Any, tolerance: float
+) -> int:
+    """1 where the case was run, 0 where the method refuses the model."""
+    try:
+        model = ground.model(method, graph, num_parts, kind=kind, dtype=dtype)
+    except InputError:
+        return 0
+    parts = parts_of(method, graph, num_parts, deal, dtype)
+    where = f"{kind}, {graph.num_nodes} nodes, {num_parts} ranks ({deal})"
+    loss, wanted = reference_gradients(copy.deepcopy(model).double(), graph)
+    ranks = play(method, model, parts, Round(1, frozen=True))
+    for index, rank in enumerate(ranks):
+        error = difference(rank.epochs[0].parameters, wanted)
+        if not error < tolerance:
+            raise NotKept(f"exact: gradients of rank {index} are off by {error:.2g} of their size ({where})")
+        if not abs(rank.epochs[0].loss - loss) <= tolerance * abs(loss) + 1e-9:
+            raise NotKept(f"exact: the loss is {rank.epochs[0].loss:.9g}, of one process {loss:.9g} ({where})")
+    if dtype == torch.float64 and deal == "hash":
+        trained = [e.loss for e in play(method, model, parts, Round(3, lr=LR))[0].epochs]
+        alone = reference_losses(copy.deepcopy(model), graph, 3, LR)
+        if any(abs(a - b) > 1e-6 * abs(b) for a, b in zip(trained, alone, strict=True)):
+            raise NotKept(f"exact: losses {trained} leave those of one process {alone} while weights move ({where})")
+    return 1
+
+
+def check_exact_when(method: Method, ground: Ground) -> None:
+    """With the options of `exact_when`, the method promises to be exact, and is."""
+    exact = _with(method, method.facts.exact_when)
+    if not exact.promises().exact:
+        raise NotKept(f"exact_when: with {dict(method.facts.exact_when)} the method does not promise to be exact")
+    check_exact(exact, ground)
+
+
+def check_vanishes_with(method: Method, ground: Ground) -> None:
+    """With these options gradients are exact on a connected graph whose parts all own nodes."""
+    made = _with(method, method.facts.vanishes_with)
+    graph = ring(24, 3)
+    for num_parts in (2, 3):
+        model = ground.model(made, graph, num_parts) if made == method else Ground().model(made, graph, num_parts)
+        _, wanted = reference_gradients(model, graph)
+        ranks = play(made, model, parts_of(made, graph, num_parts, "hash"), Round(1, frozen=True))
+        error = difference(ranks[0].epochs[0].parameters, wanted)
+        if not error < DOUBLE:
+            raise NotKept(f"vanishes_with: gradients are off by {error:.2g} of their size on {num_parts} ranks")
+
+
+def _with(method: Method, options: Any) -> Method:
+    made = replace(method, **options)
+    try:
+        made.validate()
+    except InputError as error:
+        raise NotKept(f"the options {dict(options)} are refused: {error}") from None
+    return made
+
+
+def check_inexact(method: Method, ground: Ground) -> None:
+    """A method that says it is not exact differs somewhere from one process; else the claim is idle."""
+    for graph in (random_graph(40, 160, seed=5), random_graph(60, 700, seed=6)):
+        num_parts = 3
+        model = ground.model(method, graph, num_parts)
+        found = [
+            e.loss
+            for e in play(method, model, parts_of(method, graph, num_parts, "hash"), Round(EPOCHS, lr=LR))[0].epochs
+        ]
+        alone = reference_losses(copy.deepcopy(model), graph, EPOCHS, LR)
+        if any(abs(a - b) > 1e-7 * abs(b) for a, b in zip(found, alone, strict=True)):
+            return
+    raise NotKept(f"exact=False is idle: over {EPOCHS} epochs every loss equals that of one process")
+
+
+def check_staleness(method: Method, ground: Ground) -> None:
+    """What is received under frozen weights is right after k epochs, and not before."""
+    k, nearest = method.promises().staleness, method.lossless()
+    graph = rings()
+    model = one_exchange(graph)
+    upstream = torch.randn(RING, graph.num_classes, generator=torch.Generator().manual_seed(2)).double()
+    found = passed(nearest, graph, upstream, k + 4)
+    logits, gradient = whole(model, graph, upstream)
+    errors = [
+        max(difference([found.logits[e]], [logits]), difference([found.gradients[e]], [gradient])) for e in range(k + 4)
+    ]
+    remains = 1e-3 if nearest.promises().lossy else DOUBLE
+    late = [e for e in range(k, k + 4) if not errors[e] < remains]
+    if late:
+        raise NotKept(
+            f"staleness={k}: in epoch {late[0]} of frozen weights what is received is off by {errors[late[0]]:.2g}"
+        )
+    if k and errors[k - 1] < 10 * remains:
+        raise NotKept(f"staleness={k}: already in epoch {k - 1} of frozen weights what is received is right")
+
+
+def whole(model: GNN, graph: Graph, upstream: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and the gradients of the first weights of one process, with the loss sum(upstream * logits)."""
+    assert graph.x is not None
+    logits = dense_forward(model, adjacency(graph), torch.from_numpy(np.asarray(graph.x)).to(upstream.dtype))
+    (gradient,) = torch.autograd.grad((logits * upstream).sum(), [next(model.parameters())])
+    return logits.detach(), gradient
+
+
+def on_one_exchange(method: Method) -> Method | None:
+    """The method as it runs `one_exchange`, whose first layer cannot be precomputed; None where it refuses."""
+    graph = rings()
+    if getattr(method, "layer0", "auto") == "precompute":
+        options: dict[str, Any] = {"layer0": "auto"}
+        method = replace(method, **options)
+    try:
+        method.check(one_exchange(graph), totals_of(graph), 3)
+    except InputError:
+        return None
+    return method
+
+
+def passed(method: Method, graph: Graph, upstream: Tensor, epochs: int) -> Passed:
+    """`passes` through `one_exchange` on 3 ranks. Raises NotKept where the method refuses that model."""
+    made = on_one_exchange(method)
+    if made is None:
+        raise NotKept("the method refuses a model of one exchange, which this check needs: use other options")
+    return passes(made, one_exchange(graph), parts_of(made, graph, 3, "hash"), upstream, epochs)

@@ -1,0 +1,105 @@
+"""Lossy, unbiased, bounded, compensated: how far what is received is from what was sent."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from harness.conformance._exactness import EPOCHS, LR, difference, passed, whole
+from harness.conformance._ground import RING, Ground, one_exchange, parts_of, random_graph, rings
+from harness.conformance._rounds import NotKept, Round, play
+from harness.methods.base import Method
+from harness.nn import Dense, SAGEConv
+
+RINGS, PASSES = 25, 40  # 1,000 draws
+FALSE_ALARM = 1e-4
+AVERAGED = 32
+
+
+def check_lossy(method: Method, ground: Ground) -> None:
+    """A lossy method trains differently from its lossless form; if it has none, `check_inexact` is the same test."""
+    nearest = method.lossless()
+    if nearest == method:
+        return
+    graph, num_parts = random_graph(60, 700, seed=6), 3
+    model = ground.model(method, graph, num_parts)
+    curves = [
+        [e.loss for e in play(m, model, parts_of(m, graph, num_parts, "hash"), Round(EPOCHS, lr=LR))[0].epochs]
+        for m in (method, nearest)
+    ]
+    if all(abs(a - b) <= 1e-9 * abs(b) for a, b in zip(*curves, strict=True)):
+        raise NotKept(f"lossy is idle: over {EPOCHS} epochs every loss equals that of the lossless form")
+
+
+def check_unbiased(method: Method, ground: Ground) -> None:
+    """The mean over draws of aggregated rows and of returned gradients equals the exact one, as far as chance allows.
+
+    Every entry's mean may be off by z standard errors, z so that a right method fails once in 10,000. A standard error
+    is that of the entry's sample and, for what happens too rarely to be in it, one largest deviation in all draws.
+    """
+    epochs, skip = PASSES // 4 if ground.quick else PASSES, method.promises().staleness
+    graph, one, draws = rings(RINGS), rings(), RINGS * epochs
+    upstream = _upstream(one.num_classes)
+    found = passed(method, graph, upstream.repeat(RINGS, 1), epochs + skip)
+    aggregated = found.logits[skip:].view(draws, RING, -1)
+    returned = found.gradients[skip:].view(epochs, -1, RINGS, RING).transpose(1, 2).reshape(draws, -1, RING)
+    wanted = whole(one_exchange(one), one, upstream)
+    for name, sample, exact in zip(("aggregated rows", "gradients"), (aggregated, returned), wanted, strict=True):
+        scale, largest = float(exact.abs().max()), float((sample - exact).abs().max())
+        if not largest > 1e-9 * scale:
+            raise NotKept(f"unbiased is idle: {name} are exact in all of {draws} draws")
+        error = sample.std(0) / draws**0.5 + largest / draws + 1e-7 * scale
+        z = NormalDist().inv_cdf(1 - FALSE_ALARM / (2 * exact.numel()))
+        worst = float(((sample.mean(0) - exact).abs() / error).max())
+        if worst > z:
+            raise NotKept(f"unbiased: over {draws} draws the mean of {name} is off by {worst:.1f} standard errors")
+
+
+def _upstream(num_classes: int) -> Tensor:
+    return torch.randn(RING, num_classes, generator=torch.Generator().manual_seed(2)).double()
+
+
+def check_bounded(method: Method, ground: Ground) -> None:
+    """Received rows and returned gradients are as near to the exact ones as `error_bound` says, and not exact."""
+    promises, graph, num_parts = method.promises(), rings(), 3
+    model, epochs = one_exchange(graph), promises.settles + promises.staleness + 3
+    upstream, bound = _upstream(graph.num_classes), method.error_bound(num_parts)
+    found = passed(method, graph, upstream, epochs)
+    logits, gradient = whole(model, graph, upstream)
+    dense, conv = model.layers
+    assert isinstance(dense, Dense) and isinstance(conv, SAGEConv)
+    hidden, weight = dense.linear.weight.detach() + dense.linear.bias.detach()[:, None], conv.neighbour.weight.detach()
+    # The mean over neighbours hands on at most the largest error; the weight of the layer mixes hidden columns.
+    forward = bound * float((hidden.abs().max() * weight.abs().sum(1)).max())
+    sent = upstream @ weight
+    backward = bound * num_parts * float(sent.abs().max())
+    worst = float((found.logits[-1] - logits).abs().max()), float((found.gradients[-1] - gradient).abs().max())
+    for name, error, limit in zip(("aggregated rows", "gradients"), worst, (forward, backward), strict=True):
+        if not error <= limit:
+            raise NotKept(f"bounded: {name} are off by {error:.3g}; error_bound = {bound:.3g} allows {limit:.3g}")
+    if not max(worst) > 0:
+        raise NotKept("bounded is idle: what is received is exact")
+
+
+def check_compensated(method: Method, ground: Ground) -> None:
+    """Under frozen weights, gradients averaged over T epochs come near those of the lossless form, as 1 / T."""
+    graph, num_parts = random_graph(40, 160, seed=5), 3
+    model, start = ground.model(method, graph, num_parts), method.promises().settles
+    epochs = start + AVERAGED
+    rounds = [
+        play(m, model, parts_of(m, graph, num_parts, "hash"), Round(epochs, frozen=True))[0].epochs
+        for m in (method, method.lossless())
+    ]
+    ours, exact = ([e.parameters for e in r[start:]] for r in rounds)
+    single = max(difference(found, wanted) for found, wanted in zip(ours, exact, strict=True))
+    mean = [torch.stack(tensors).mean(0) for tensors in zip(*ours, strict=True)]
+    error = difference(mean, exact[0])
+    if single < 1e-9:
+        raise NotKept("compensated is idle: gradients under frozen weights are exact in every epoch")
+    if error > 4 * single / AVERAGED:
+        raise NotKept(
+            f"compensated: gradients of {AVERAGED} epochs of frozen weights average to an error of {error:.2g}; single "
+            f"ones are off by {single:.2g}, so {4 * single / AVERAGED:.2g} is allowed"
+        )

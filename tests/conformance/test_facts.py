@@ -1,0 +1,173 @@
+"""Every registered method keeps what its facts promise, and a promise that nothing tests fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from harness.codecs import Cast
+from harness.conformance import CHECKS, Ground, NotKept, checks, claimed, conform, selected
+from harness.effects import Direction
+from harness.errors import InputError
+from harness.exchanges import HaloPush
+from harness.methods.base import Facts, Method
+from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.registry import known_methods, parse_method
+from harness.nn import GNN
+from harness.rank import Rank
+from harness.tape import Exchange
+from tests.support.settings import SETTINGS, label
+
+
+def cases() -> list[Any]:
+    """Every known method with its default options, and every row of settings, with each of its checks."""
+    found = []
+    for name in known_methods():
+        method = parse_method(name)
+        found += [pytest.param(method, check, {}, id=f"{name}-{check.name}") for check in checks(method)]
+        for row in SETTINGS.get(name, ()):
+            options = {key: value for key, value in row.items() if key not in ("method", "parts")}
+            method = parse_method(row["method"], **{key: options.pop(key) for key in ("layer0",) if key in options})
+            found += [pytest.param(method, c, options, id=f"{label(row)}-{c.name}") for c in checks(method)]
+    return found
+
+
+@pytest.mark.parametrize(("method", "check", "options"), cases())
+def test_a_method_keeps_what_it_promises(method: Method, check: Any, options: dict[str, Any]) -> None:
+    quick = method != type(method)()  # every method once in full, other options in short
+    check.run(method, Ground(quick=quick, options=options))
+
+
+def test_every_fact_but_the_source_has_a_check() -> None:
+    tested = {fact for check in CHECKS for fact in check.facts}
+    assert tested == set(Facts.__dataclass_fields__) - {"paper"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clairvoyant(Facts):
+    """Facts with a promise of which no check has heard."""
+
+    clairvoyant: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Good(EdgeCut):
+    """A stranger's method: every row as it is."""
+
+    name = "good"
+    facts = Facts(cut="edge", exact=True, paper="an example")
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+        return HaloPush(state.route, l, Cast(None), Cast(None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half(Good):
+    """Another: rows in 16 bits, which states no bound."""
+
+    facts = Facts(cut="edge", exact=False, lossy=True)
+
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+        return HaloPush(state.route, l, Cast(torch.float16), Cast(None))
+
+
+def claiming(method: type[Method], facts: Facts) -> Method:
+    """The method with other facts."""
+    made: type[Method] = type("Claiming", (method,), {"facts": facts})
+    return made()
+
+
+def unkept(method: type[Method], facts: Facts) -> dict[str, str]:
+    """Check -> message, of all that the method does not keep of these facts."""
+    outcomes = conform(claiming(method, facts), Ground(quick=True))
+    return {outcome.check: outcome.message for outcome in outcomes if not outcome.kept}
+
+
+def test_a_method_that_says_what_it_does_passes() -> None:
+    assert not unkept(Good, Good.facts)
+
+
+def test_a_promise_that_selects_no_check_fails() -> None:
+    made = claiming(Good, Clairvoyant(cut="edge", exact=True, clairvoyant=True))
+    with pytest.raises(NotKept, match="no check tests clairvoyant"):
+        checks(made)[0].run(made, Ground())
+
+
+@pytest.mark.parametrize(
+    ("method", "facts", "check", "message"),
+    [
+        (Good, {"exact": False, "staleness": 1}, "inexact", "exact=False is idle"),
+        (Good, {"exact": False, "staleness": 1}, "staleness", "already in epoch 0"),
+        (Good, {"exact": False}, "claims", "neither exact, nor lossy, nor stale"),
+        (Good, {"staleness": 1}, "claims", "exact, and lossy or stale at once"),
+        (Good, {"exact": False, "lossy": True, "unbiased": True}, "unbiased", "unbiased is idle"),
+        (Good, {"exact": False, "lossy": True, "compensated": True}, "compensated", "compensated is idle"),
+        (Good, {"exact": False, "lossy": True, "bounded": True}, "bounded", "states no error_bound"),
+        (Good, {"settles": 2}, "settles", "settles=2 is idle"),
+        (Good, {"timed": True}, "timed", "timed is idle"),
+        (Good, {"cut": "overlap"}, "exact", "gradients of rank 0 are off"),
+        (Good, {"cut": "vertex"}, "cut", "VertexPart"),
+        (Good, {"cut": "none"}, "cut", "accepts 2 ranks"),
+        (Half, {"exact": True, "lossy": False}, "exact", "gradients of rank"),
+        (Half, {}, "claims", "lossy, and neither unbiased"),
+        (Half, {"unbiased": True}, "unbiased", "standard errors"),
+        (Half, {"compensated": True}, "compensated", "compensated is idle"),
+        (Half, {"vanishes_with": {"layer0": "exchange"}}, "vanishes with", "gradients are off"),
+        (Half, {"exact_when": {"layer0": "exchange"}}, "exact when", "gradients of rank"),
+        (Half, {"lossy": False, "staleness": 1}, "staleness", "is off by"),
+    ],
+    ids=str,
+)
+def test_a_method_that_lies_is_found_out(method: type[Method], facts: dict[str, Any], check: str, message: str) -> None:
+    made = claiming(method, replace(method.facts, **facts))
+    (judge,) = [found for found in checks(made) if found.name == check]
+    with pytest.raises((NotKept, InputError, NotImplementedError), match=message):
+        judge.run(made, Ground(quick=True))
+
+
+class Odd(Good):
+    """Repeats nothing: another operator in every epoch."""
+
+    async def forward(self, rank: Rank, part: Any, *rest: Any) -> torch.Tensor:
+        logits = await super().forward(rank, part, *rest)
+        for _ in range(rank.epoch):
+            logits = logits + 0
+        return logits
+
+
+def test_epochs_that_do_not_repeat_are_found_out() -> None:
+    assert set(unkept(Odd, replace(Good.facts, repeats=True))) == {"repeats"}
+
+
+class Miscounted(Good):
+    """States half of what it sends."""
+
+    def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
+        return 2 * message_width(model, l)
+
+
+class Hoarding(Good):
+    """Leaves something in its memory that no checkpoint holds, and draws on it."""
+
+    async def epoch(self, rank: Rank, part: Any, model: GNN, state: Any, memory: Any, optimizer: Any) -> torch.Tensor:
+        memory["epochs"] = memory.get("epochs", 0) + 1
+        return await super().epoch(rank, part, model, state, memory, optimizer)
+
+
+@pytest.mark.parametrize(
+    ("method", "check", "message"), [(Miscounted, "bytes", "the formula has"), (Hoarding, "memory", "holds a int")]
+)
+def test_what_is_no_fact_is_checked_too(method: type[Method], check: str, message: str) -> None:
+    found = unkept(method, Good.facts)
+    assert set(found) == {check} and message in found[check]
+
+
+def test_claims_are_what_is_set() -> None:
+    assert claimed(Good.facts) == ["cut", "exact"]
+    assert claimed(parse_method("sylvie-a").facts) == ["cut", "exact", "staleness", "lossy", "unbiased"]
+    assert {"staleness", "unbiased"} <= {check.name for check in selected(parse_method("sylvie-a"))}
+    with pytest.raises(NotKept, match="lossy, and neither"):
+        checks(Half())[0].run(Half(), Ground())

@@ -1,0 +1,132 @@
+"""Breaks each promise of each method once and lists the check that notices: `python -m tests.mutations`.
+
+Every mutation replaces one piece of a module's text in a process of its own, which then runs the checks that the
+method's facts select. A mutation that no check notices survives, and the command ends with 1. `--write FILE` keeps the
+table, which is how docs/mutations.md is made; `--only TEXT` runs the mutations of methods that begin with the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import multiprocessing
+import sys
+import time
+import tomllib
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+LOADED_ONCE = ("torch", "torch._dynamo", "numba", "scipy.sparse", "msgspec", "rich.table")
+"""Other packages, loaded before the processes part."""
+
+HEAD = """# Mutations: each promise of each method, broken once
+
+Made by `python -m tests.mutations --write docs/mutations.md`. A row is one change to the text of one file; the check is
+the first of `haloscope check-method` that fails with it, the fact's own checks first. None may survive.
+
+| method | fact | broken by | in | noticed by |
+|---|---|---|---|---|
+"""
+
+
+class Mutation(NamedTuple):
+    """A method's text, the fact that the change breaks, the change in words, the file, its text before and after."""
+
+    method: str
+    fact: str
+    what: str
+    file: str
+    old: str
+    new: str
+
+
+def mutations() -> list[Mutation]:
+    """All of them, from `tests/support/mutations.toml`."""
+    listed = tomllib.loads((Path(__file__).parent / "support" / "mutations.toml").read_text())["mutation"]
+    return [Mutation(**each) for each in listed]
+
+
+class Patched(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Loads one module from a changed text."""
+
+    def __init__(self, mutation: Mutation) -> None:
+        self.mutation = mutation
+        self.name = mutation.file.removesuffix(".py").replace("/", ".")
+
+    def find_spec(
+        self, name: str, path: Any, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_file_location(name, self.mutation.file, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        text = Path(self.mutation.file).read_text()
+        if text.count(self.mutation.old) != 1:
+            raise SystemExit(f"{self.mutation.file} has {text.count(self.mutation.old)} times {self.mutation.old!r}")
+        source = str(Path(self.mutation.file).resolve())
+        exec(compile(text.replace(self.mutation.old, self.mutation.new), source, "exec"), module.__dict__)
+
+
+def judge(mutation: Mutation, answer: Connection) -> None:
+    """In a process of its own: send the first check that fails and its message, or two empty texts."""
+    sys.meta_path.insert(0, Patched(mutation))
+    from harness.conformance import Ground, checks
+    from harness.methods.registry import parse_method
+
+    method = parse_method(mutation.method)
+    found = sorted(checks(method), key=lambda check: mutation.fact not in (*check.facts, check.name))
+    for check in found:
+        try:
+            check.run(method, Ground(quick=True))
+        except Exception as error:
+            answer.send((check.name, str(error) or type(error).__name__))
+            return
+    answer.send(("", ""))
+
+
+def tried(mutation: Mutation) -> tuple[str, str]:
+    """The check that notices a mutation, and what it says; empty where it survives."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=judge, args=(mutation, theirs))
+    process.start()
+    theirs.close()
+    try:
+        found: tuple[str, str] = ours.recv()
+    except EOFError:
+        found = ("?", f"the process ended with {process.exitcode}")
+    process.join()
+    return found
+
+
+def main() -> int:
+    """Try all mutations; 1 where one survives."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="methods that begin with this")
+    parser.add_argument("--write", type=Path, help="write the table here")
+    args = parser.parse_args()
+    for name in LOADED_ONCE:
+        importlib.import_module(name)
+    importlib.import_module("torch").set_num_threads(1)
+    rows, survivors = [], 0
+    for mutation in (m for m in mutations() if m.method.startswith(args.only)):
+        begin = time.perf_counter()
+        check, message = tried(mutation)
+        survivors += not check or check == "?"
+        place = mutation.file.removeprefix("harness/")
+        rows.append(f"| {mutation.method} | {mutation.fact} | {mutation.what} | `{place}` | {check or 'SURVIVES'} |")
+        print(f"{rows[-1]} {time.perf_counter() - begin:.1f} s: {message[:140]}", flush=True)
+    print(f"{len(rows)} mutations, {survivors} survive")
+    if args.write:
+        args.write.write_text(HEAD + "\n".join(rows) + f"\n\n{len(rows)} mutations, {survivors} survive.\n")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
