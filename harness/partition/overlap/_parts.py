@@ -76,7 +76,13 @@ def overlapped(
 
 
 def overlapping_parts(
-    graph: Graph, owner: np.ndarray, num_parts: int, *, overlap: float, degrees: Degrees = "local", loss: Loss = "own"
+    graph: Graph,
+    owner: np.ndarray,
+    num_parts: int,
+    *,
+    overlap: float,
+    degrees: DegreeRule = "local",
+    loss: Loss = "own",
 ) -> list[Part]:
     """The parts of a small graph whose owners are given, with features, in memory; arguments as of `overlapped`."""
     check_overlap(overlap)
