@@ -16,7 +16,7 @@ from harness.rendezvous import Meeting, Rendezvous
 from harness.trampoline import Finished, Program, Stepper
 
 
-def run(
+def run_ranks(
     program: Program,
     size: int,
     *,

@@ -26,7 +26,7 @@ from sims.cluster import Cluster, Placement, Stragglers, place
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores
-from sims.engine._flights import Flights, Waits
+from sims.engine._flights import Flights, SimProcess
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
 
@@ -209,7 +209,7 @@ class Simulator:
         self.flights.network.report()
         return self._simulation()
 
-    def _guarded(self, process: Waits) -> Waits:
+    def _guarded(self, process: SimProcess) -> SimProcess:
         """Keep what a process raises: SimPy would raise a copy built from its type."""
         try:
             return (yield from process)
@@ -219,7 +219,7 @@ class Simulator:
             self.failure = self.failure or error
             return None
 
-    def _live(self, rank: int) -> Waits:
+    def _live(self, rank: int) -> SimProcess:
         """One rank's life: step, let its compute pass, carry out its effect."""
         answer = None
         while True:
@@ -242,7 +242,7 @@ class Simulator:
         with self.ledgers[rank]:
             return self.steppers[rank].step(answer)
 
-    def _work(self, rank: int) -> Waits:
+    def _work(self, rank: int) -> SimProcess:
         """Let the compute of the last step pass."""
         pending, start, slower = self.clocks[rank].take_pending(), self.env.now, 1.0
         if any(pending.values()):
@@ -253,7 +253,7 @@ class Simulator:
                     tell(rank, component, start, start + seconds * slower)
                 start += seconds * slower
 
-    def _carry_out(self, rank: int, effect: Effect) -> Waits:
+    def _carry_out(self, rank: int, effect: Effect) -> SimProcess:
         """Interpret one effect; returns its result when its time is over."""
         if isinstance(effect, Start):
             handle = Handle(effect.effect)

@@ -27,7 +27,7 @@ from sims.engine._observer import Observer, TransferHooks, listeners
 from sims.network import FluidNetwork
 from sims.transport import Operation, Transport, incoming_bytes
 
-Waits = Generator[simpy.Event, Any, Any]
+SimProcess = Generator[simpy.Event, Any, Any]
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Flight:
     """
 
     effect: Effect
-    course: Waits
+    course: SimProcess
     held: int
     busy_at_start: float
     busy_at_end: float = math.inf
@@ -81,7 +81,7 @@ class Flights:
         profiles: Sequence[DeviceProfile],
         clocks: list[SimClock],
         memories: list[LiveMemory],
-        guard: Callable[[Waits], Waits],
+        guard: Callable[[SimProcess], SimProcess],
         rendezvous: Rendezvous,
         observers: Sequence[Observer],
     ) -> None:
@@ -122,7 +122,7 @@ class Flights:
             tensors = answer.tensors if isinstance(answer, Received) else (answer,)
             memory.received(t for t in tensors if isinstance(t, Tensor))
 
-    def _fly(self, rank: int, flight: Flight, carry: Waits, paused: bool) -> Waits:
+    def _fly(self, rank: int, flight: Flight, carry: SimProcess, paused: bool) -> SimProcess:
         """See an effect through, note when it ended, and tell who looks on."""
         effect, start = flight.effect, self.env.now
         if not paused:
@@ -138,7 +138,7 @@ class Flights:
                 tell(rank, flight.component, effect, start, self.env.now, sent)
         return answer
 
-    def _make_up(self, rank: int, flight: Flight) -> Waits:
+    def _make_up(self, rank: int, flight: Flight) -> SimProcess:
         """Let the time pass that a flight lost to the compute beside it; that beside this time is lost in turn."""
         lost_share = 1 - 1 / self.profiles[rank].slowdown("communication")
         before = flight.busy_at_start
@@ -163,7 +163,7 @@ class Flights:
             meet.everyone.succeed()
         return meet
 
-    def _exchange(self, rank: int, effect: Effect, meeting: Meeting, meet: _Meet) -> Waits:
+    def _exchange(self, rank: int, effect: Effect, meeting: Meeting, meet: _Meet) -> SimProcess:
         """A rank's part of an exchange: its transfers, then the arrival of all ranks, whose numbers it needs."""
         if not meet.paused:
             yield from self.transport.carry(meet.operation, rank, effect)
@@ -171,7 +171,7 @@ class Flights:
         assert meeting.answers is not None
         return meeting.answers.pop(rank)
 
-    def _host_copy(self, rank: int, effect: HostCopy, paused: bool) -> Waits:
+    def _host_copy(self, rank: int, effect: HostCopy, paused: bool) -> SimProcess:
         if self.profiles[rank].kind == "cpu":
             return effect.tensor
         if not paused:

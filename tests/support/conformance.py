@@ -55,7 +55,7 @@ def step(
     def isolated(rank: Rank) -> Any:
         return _with_own_gradients(program(rank), model)
 
-    results = loopback.run(isolated, len(parts), make_rank=lambda i: Rank(i, len(parts), seed=seed))
+    results = loopback.run_ranks(isolated, len(parts), make_rank=lambda i: Rank(i, len(parts), seed=seed))
     count = max(parts[0].totals.num_train, 1)
     total = [torch.zeros_like(p) for p in model.parameters()]
     for _, gradients, _ in results:
