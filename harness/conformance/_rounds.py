@@ -206,24 +206,24 @@ class _Noted:
         self.program, self.steps, self.shapes_only = program, steps, shapes_only
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        answer = None
+        result = None
         try:
             while True:
                 try:
-                    effect = self._send(answer)
+                    effect = self._send(result)
                 except StopIteration as stop:
                     return stop.value
                 self.steps.append(described(effect, sizes=self.shapes_only))
-                answer = yield effect
+                result = yield effect
         finally:
             self.program.close()
 
-    def _send(self, answer: Any) -> Effect:
+    def _send(self, result: Any) -> Effect:
         if not self.shapes_only:
-            found: Effect = self.program.send(answer)
+            found: Effect = self.program.send(result)
             return found
         with _Operators(self.steps):
-            found = self.program.send(answer)
+            found = self.program.send(result)
         return found
 
 

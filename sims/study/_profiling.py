@@ -193,17 +193,17 @@ class _Timed:
         self.program, self.meter = program, meter
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps, answer, mine = self.program.__await__(), None, None
+        steps, result, mine = self.program.__await__(), None, None
         while True:
             self.meter.switch(mine)
             try:
-                effect = steps.send(answer)
+                effect = steps.send(result)
             except StopIteration as end:
                 return end.value
             mine = self.meter.at
             self.meter.effects += mine is not None
             self.meter.switch(None)
-            answer = yield effect
+            result = yield effect
 
 
 class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
