@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
-from harness.commands.cluster_arguments import add_lab, add_launch, split
+from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
 from harness.config import RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of one command, with its name in `command`.
 
     Raises:
@@ -72,7 +72,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
     parser, commands = _parsers()
-    own, words = split(argv)
+    own, words = split_arguments(argv)
     args, extra = parser.parse_known_args(own)
     if extra:
         raise _unexpected(extra, commands[args.command])

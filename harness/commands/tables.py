@@ -39,10 +39,10 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
         parts.append(_time_table(record["summary"]["seconds"]))
     if record["epochs"]:
         parts += [_byte_table(record["epochs"][-1]["bytes"]), _mean_line(record), _outcome_table(record)]
-    return [*parts, *notes(record)]
+    return [*parts, *note_lines(record)]
 
 
-def notes(record: dict[str, Any]) -> list[str]:
+def note_lines(record: dict[str, Any]) -> list[str]:
     """The notes of a record, one line each."""
     return [f"note: {note}" for note in notes_of(record)]
 

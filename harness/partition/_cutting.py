@@ -20,7 +20,7 @@ Kind = Literal["edge", "overlap", "vertex"]
 DEFAULTS: dict[Kind, str] = {"edge": "metis-cut", "overlap": "metis-cut", "vertex": "ebv"}
 
 
-class Counts(Protocol):
+class CutQuality(Protocol):
     """What a kind of cut says of its quality."""
 
     def summary(self) -> dict[str, int | float]:
@@ -42,7 +42,7 @@ class Folder(Protocol):
     def num_parts(self) -> int: ...
 
     @property
-    def quality(self) -> Counts: ...
+    def quality(self) -> CutQuality: ...
 
     @property
     def settings(self) -> dict[str, Any]: ...

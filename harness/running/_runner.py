@@ -183,7 +183,7 @@ def execute(job: Job) -> Execution:
         return Rank(index, config.parts, seed=config.seed, deterministic=config.deterministic)
 
     with cpu_threads(threads_per_rank(config)):
-        ranks = loopback.run(program(job), config.parts, make_rank=make_rank)
+        ranks = loopback.run_ranks(program(job), config.parts, make_rank=make_rank)
     return Execution(ranks, ["memory"], [[0] * config.parts] * config.parts)
 
 

@@ -1,6 +1,6 @@
 """The driver that measures: one rank of a run per process, its effects carried out on torch.distributed.
 
-`run` steps one rank program inside `connect`. A run of one rank touches no process group at all. Processes are
+`run_program` steps one rank program inside `connect`. A run of one rank touches no process group at all. Processes are
 started elsewhere (`real.launch`); this module does not depend on graphs or methods.
 """
 
@@ -26,7 +26,7 @@ from real.rank.connection import Connection
 from real.rank.health import raised_at, refuse_sigterm
 
 
-def run(
+def run_program(
     program: Program, connection: Connection, *, seed: int = 0, deterministic: bool = True, debug: bool = False
 ) -> Any:
     """Run this process's rank of `program` and return its result. Call it inside `connect`.

@@ -67,7 +67,7 @@ def totals(
         rank.epoch = epoch
         return await syncs[rank.index].total(rank, rows[rank.index], leg)
 
-    return loopback.run(program, len(parts))
+    return loopback.run_ranks(program, len(parts))
 
 
 def summed(parts: list[VertexPart], rows: list[Tensor]) -> list[Tensor]:

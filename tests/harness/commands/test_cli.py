@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness import cli, running
-from harness.commands.arguments import config_of, parse
+from harness.commands.arguments import config_of, parse_arguments
 from harness.config import RunConfig
 from harness.errors import ProgramError
 
@@ -190,13 +190,13 @@ def test_every_field_is_a_flag_and_a_flag_wins_over_the_file(tmp_path: Path) -> 
     file = tmp_path / "c.toml"
     file.write_text("hidden = 32\nepochs = 7\neval_every = 2\nshapes_only = true\nmode = 'sim'\n")
     config = config_of(
-        parse(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
+        parse_arguments(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
     )
     assert config == RunConfig(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
     for field in fields(RunConfig):
         flag = f"--{field.name.replace('_', '-')}"
         value = [] if isinstance(field.default, bool) else [str(field.default)]
-        parsed = parse(["run", flag, *value])
+        parsed = parse_arguments(["run", flag, *value])
         assert getattr(parsed, field.name) == (True if isinstance(field.default, bool) else field.default)
 
 
