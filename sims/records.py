@@ -91,12 +91,14 @@ def table(record: type[R], **defaults: Any) -> Kind:
 def named(rows: Mapping[str, str], each: Kind, all_needed: bool = False) -> Kind:
     """A table whose keys are fixed (key -> meaning) and all hold the same kind; what is not given is left out."""
 
-    def read_rows(inside: Table, key: str) -> dict[str, Any]:
+    def read_named(inside: Table, key: str) -> dict[str, Any]:
         found = inside.table(key)
+        found.only(rows, rows if all_needed else ())
+        read_rows = {name: each.read(found, name) for name in rows if all_needed or name in found.values}
         found.only(rows)
-        return {name: each.read(found, name) for name in rows if all_needed or name in found.values}
+        return read_rows
 
-    return Kind("table", read_rows, rows=rows, each=each)
+    return Kind("table", read_named, rows=rows, each=each)
 
 
 def listed(each: Kind) -> Kind:
@@ -134,33 +136,38 @@ def read(record: type[R], table: Table, **defaults: Any) -> R:
     Raises:
         InputError: unknown or missing key, or a value that does not fit; one line that names file and key.
     """
-    members = _by_table(record)
-    table.only([name for inside, row in members.items() for name in ([inside] if inside else row)])
-    found = {}
+    members, found = _by_table(record), dict(defaults)
+    needed = {
+        inside: [name for name, m in row.items() if keys.default_of(m) is MISSING and m.name not in defaults]
+        for inside, row in members.items()
+    }
+    tables = [inside for inside in members if inside]
+    needed[""] += [inside for inside in tables if needed[inside]]
+    known = {"": [*members[""], *tables], **{inside: list(members[inside]) for inside in tables}}
     for inside, row in members.items():
-        needed = any(keys.default_of(member) is MISSING for member in row.values())
-        given = table if not inside else table.table(inside) if needed or inside in table.values else None
-        if given is not None and inside:
-            given.only(row)
+        if inside and inside not in needed[""] and inside not in table.values:
+            continue
+        table.only(known[""], needed[""])
+        given = table.table(inside) if inside else table
+        must = [*needed[inside], *(name for name, m in row.items() if m.metadata["together"])]
+        given.only(known[inside], must)
         for name, member in row.items():
-            if given is not None and (name in given.values or member.metadata["together"]):
+            if name in must or name in given.values:
                 found[member.name] = member.metadata["kind"].read(given, name)
-            elif member.name in defaults:
-                found[member.name] = defaults[member.name]
-            elif keys.default_of(member) is MISSING:
-                member.metadata["kind"].read(given, name)  # says that it is missing
+        given.only(known[inside])
     return record(**found)
 
 
 def quantities(values: Any, prefix: str = "") -> list[tuple[str, str, Quantity]]:
     """Every quantity of a filled record as (key, dimension, value), defaults left out; those of tables come last."""
     found: list[tuple[str, str, Quantity]] = []
-    for row in _by_table(type(values)).values():
-        changed = [member for member in row.values() if getattr(values, member.name) != keys.default_of(member)]
-        for member in row.values():
-            if member in changed or (changed and member.metadata["together"]):
-                path = f"{prefix}{path_of(member)}"
-                found += _quantities(member.metadata["kind"], path, getattr(values, member.name))
+    members: tuple[Field[Any], ...] = fields(values)
+    changed = [member for member in members if getattr(values, member.name) != keys.default_of(member)]
+    given = {path_of(member).rpartition(".")[0] for member in changed}  # tables of which something is given
+    for member in members:
+        path = path_of(member)
+        if member in changed or (member.metadata["together"] and path.rpartition(".")[0] in given):
+            found += _quantities(member.metadata["kind"], f"{prefix}{path}", getattr(values, member.name))
     return sorted(found, key=lambda row: "." in row[0].removeprefix(prefix))
 
 

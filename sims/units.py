@@ -105,8 +105,13 @@ class Table:
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self.values, self.where = values, where
 
-    def only(self, known: Collection[str]) -> None:
-        """Raise InputError for a key that is not in `known`; the nearest one that is is named."""
+    def only(self, known: Collection[str], needed: Collection[str] | None = None) -> None:
+        """Raise InputError for a key that is not in `known`; the nearest one that is is named.
+
+        With `needed`, only where one of those is missing: a misspelt key is likelier than a missing one.
+        """
+        if needed is not None and all(key in self.values for key in needed):
+            return
         for key in self.values:
             if key not in known:
                 raise unknown(f"key in {self.where}:", key, known)
