@@ -26,6 +26,7 @@ ENTRIES = {"harness/cli.py", "harness/__main__.py", "real/__main__.py"}  # what 
 FLOORS = {
     "harness": (
         ("errors",),
+        ("keys",),
         ("effects", "config", "registry"),
         ("traffic", "machine", "kernels"),
         ("rank",),
@@ -40,7 +41,8 @@ FLOORS = {
         ("commands", "cli", "__main__"),
     ),
     "sims": (
-        ("units",), ("cluster",), ("device",), ("network",), ("transport",), ("engine",), ("replay",), ("study",),
+        ("units",), ("records",), ("cluster",), ("device",), ("network",), ("transport",), ("engine",), ("replay",),
+        ("study",),
     ),
     "real": (("rank", "lab"), ("launch",), ("measure",), ("__main__",)),
     "reports": (

@@ -178,7 +178,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"boundary": 10, "pairs": PAIRS}, "row 0 of parts.pairs sums to 60, but its total is 10"),
     ({"pairs": [[0, 0, 0, 300], *PAIRS[1:]]}, "more from another than that owns"),
     ({"count": 8, "boundary": 10}, "describes 8 parts: use --parts 8"),
-    ({"bundary": 10}, "unknown field `bundary`"),
+    ({"bundary": 10}, "parts: 'bundary'; did you mean 'boundary'"),
     ({"boundary": "many"}, "parts.boundary"),
     ({"boundary": {"value": 10, "from": "hearsay"}}, "parts.boundary: wants value, from"),
     ({"replication": 2.0}, "this method cuts edges"),
