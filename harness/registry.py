@@ -82,20 +82,20 @@ class Optioned:
         return {}
 
 
-def options_of(kind: type[Any]) -> dict[str, Field[Any]]:
+def option_fields(kind: type[Any]) -> dict[str, Field[Any]]:
     """The options of a dataclass, as a text names them."""
     return {f.name.removesuffix("_"): f for f in fields(kind)}
 
 
 def text_of(thing: Optioned) -> str:
     """The text that is read as `thing`, every option written out in alphabetical order."""
-    values = sorted((option, getattr(thing, f.name)) for option, f in options_of(type(thing)).items())
+    values = sorted((option, getattr(thing, f.name)) for option, f in option_fields(type(thing)).items())
     return ":".join([thing.name, *(f"{option}={value}" for option, value in values)])
 
 
 def syntax(name: str, kind: type[Any]) -> str:
     """`name` with every option and its default, in the order in which they are declared."""
-    return ":".join([name, *(f"{option}={f.default}" for option, f in options_of(kind).items())])
+    return ":".join([name, *(f"{option}={f.default}" for option, f in option_fields(kind).items())])
 
 
 def parse_named(registry: Registry[type[R]], text: str, **defaults: Any) -> R:
@@ -107,7 +107,7 @@ def parse_named(registry: Registry[type[R]], text: str, **defaults: Any) -> R:
     """
     name, *words = text.split(":")
     kind = registry.find(name)
-    options, where = options_of(kind), f"{registry.kind} {text!r}"
+    options, where = option_fields(kind), f"{registry.kind} {text!r}"
     given = pairs(words, options, f"option of {name}", where)
     values: dict[str, Any] = {key: value for key, value in defaults.items() if key in options} | given
     types = get_type_hints(kind, include_extras=True)

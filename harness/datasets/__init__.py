@@ -6,12 +6,12 @@ door; the readers of each format are private.
 
 from harness.datasets._catalog import known_datasets, load, require_trainable, source_state, training_graph
 from harness.datasets._recipe import PRESETS
-from harness.datasets._sources import DATASETS, GraphSource, data_folder
+from harness.datasets._sources import GRAPH_SOURCES, GraphSource, data_folder
 
 __all__ = [
     "GraphSource",
     "PRESETS",
-    "DATASETS",
+    "GRAPH_SOURCES",
     "data_folder",
     "known_datasets",
     "load",

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from harness.datasets import _npz as npz
 from harness.datasets import _splits as splits
-from harness.datasets._sources import DATASETS, Listing, data_folder, files_state, source_of
+from harness.datasets._sources import GRAPH_SOURCES, Listing, data_folder, files_state, source_of
 from harness.errors import InputError, unknown
 from harness.graphs import Graph
 
@@ -69,7 +69,7 @@ def source_state(dataset: str) -> str:
 
 def known_datasets() -> list[Listing]:
     """(name, description, whether it can be had here and now) of everything that `load` knows by name."""
-    return [*_listed(), *(row for source in DATASETS.known().values() for row in source.listed())]
+    return [*_listed(), *(row for source in GRAPH_SOURCES.known().values() for row in source.listed())]
 
 
 def _listed() -> list[Listing]:

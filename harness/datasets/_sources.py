@@ -69,7 +69,7 @@ class Public(GraphSource):
 
 _BUILTIN: dict[str, GraphSource] = {"synthetic": Synthetic(), "pyg": Public("pyg:"), "ogb": Public("ogb:")}
 
-DATASETS: Registry[GraphSource] = Registry("source of data sets", "haloscope.datasets", _BUILTIN)
+GRAPH_SOURCES: Registry[GraphSource] = Registry("source of data sets", "haloscope.datasets", _BUILTIN)
 
 
 def data_folder() -> Path:
@@ -80,7 +80,7 @@ def data_folder() -> Path:
 def source_of(dataset: str) -> GraphSource | None:
     """The source that the text's prefix names; None where it has none, and so is the name or path of an npz file."""
     prefix, colon, _ = dataset.partition(":")
-    return DATASETS.find(prefix) if colon and prefix in DATASETS else None
+    return GRAPH_SOURCES.find(prefix) if colon and prefix in GRAPH_SOURCES else None
 
 
 def files_state(dataset: str, files: Iterable[Path]) -> str:

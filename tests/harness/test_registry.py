@@ -13,7 +13,7 @@ from torch import nn
 
 from harness import datasets, registry
 from harness.config import RunConfig
-from harness.datasets import DATASETS, GraphSource
+from harness.datasets import GRAPH_SOURCES, GraphSource
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.methods.registry import METHODS, parse_method
@@ -26,7 +26,7 @@ from harness.partition.partitioners import PARTITIONERS
 from harness.registry import Optioned, Registry, Unbounded, parse_named, syntax, text_of
 from tests.support.graphs import random_graph
 
-ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, DATASETS]
+ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, GRAPH_SOURCES]
 GRAPH = random_graph(20, 60)
 
 
