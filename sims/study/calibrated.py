@@ -53,7 +53,7 @@ class Found(msgspec.Struct):
 
 def workloads(threads: int, quick: bool) -> list[RunConfig]:
     """The training runs that operators are watched in: every method at every size, all codecs and models."""
-    methods = [name for name in METHODS if name != "single"]
+    methods = [name for name in METHODS.builtin if name != "single"]
     more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
     found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
     found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]

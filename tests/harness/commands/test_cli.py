@@ -108,6 +108,7 @@ def complaint(outcome: tuple[int, str, str], code: int = 2) -> str:
             "unknown mode 'rael'; did you mean 'real'?",
         ),
         (["methods", "vanila"], "did you mean 'vanilla'?"),
+        (["partitioners", "metis-cot"], "did you mean 'metis-cut'?"),
         (["clusters", "show"], "which cluster?"),
         (["clusters", "show", "no-such-cluster"], "no-such-cluster"),
         (["collect", "nowhere", "--to", "x.csv"], "nowhere: no such folder"),
@@ -297,6 +298,8 @@ def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
     [
         (["methods"], ["vanilla", "bns-gcn", "if p=1", "unbiased"]),
         (["methods", "sylvie-s"], ["bits: 1, 2, 4, 8 or 16", "--method sylvie-s:"]),
+        (["partitioners"], ["metis-cut", "nodes (cuts edges)", "ebv", "edges (cuts vertices)"]),
+        (["partitioners", "hdrf"], ["balance: a part is full", "--partitioner hdrf:lambda=1.1:epsilon=1.0"]),
         (["datasets"], ["synthetic:", "reddit-like", "HALOSCOPE_DATA"]),
         (["clusters"], ["local", "hosts x ranks"]),
         (["clusters", "show", "local"], ["bandwidth", "B/s", "source"]),

@@ -130,7 +130,7 @@ class Racing(Vanilla):
 def test_a_method_that_decides_by_when_messages_arrive_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(METHODS, Racing.name, Racing)
+    monkeypatch.setitem(METHODS.builtin, Racing.name, Racing)
     replay = Replay(record(config(method="racing", mode="sim", epochs=2, cluster=HERE)))
     with pytest.raises(InputError, match="method racing decides by when messages arrive.*haloscope sweep"):
         replay.time(load_cluster(ELSEWHERE[0]))
