@@ -79,7 +79,7 @@ def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
     compute = []
     for variant in found:
         seconds = simulated(replace(CONFIG, method=method), variant.cluster)
-        assert [epochs[1] for epochs in replay.run(variant.cluster).run().results] == seconds
+        assert [epochs[1] for epochs in replay.simulator(variant.cluster).run().results] == seconds
         compute.append(seconds[0]["compute"])
     assert compute[1] > compute[0], "an L4 is slower than an A800"
     assert compute[-1] > 10 * compute[0], "and one CPU core is much slower"
