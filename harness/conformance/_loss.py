@@ -98,7 +98,9 @@ def _check_bounded(method: Method, epochs: int, drift: float) -> None:
     for name, error, limit in zip(("aggregated rows", "gradients"), worst, (forward, backward), strict=True):
         if not error <= limit:
             moving = f" while values grow by {drift:.0%} an epoch" if drift else ""
-            raise NotKept(f"bounded: {name} are off by {error:.3g}{moving}; error_bound = {bound:.3g} allows {limit:.3g}")
+            raise NotKept(
+                f"bounded: {name} are off by {error:.3g}{moving}; error_bound = {bound:.3g} allows {limit:.3g}"
+            )
     if not max(worst) > 0:
         raise NotKept("bounded is idle: what is received is exact")
 

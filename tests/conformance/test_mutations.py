@@ -1,4 +1,4 @@
-"""The mutations of `python -m tests.mutations` fit the code of today; whether they are noticed is that command's work."""
+"""The mutations of `python -m tests.mutations` fit the code of today; that command tells whether they are noticed."""
 
 from __future__ import annotations
 
