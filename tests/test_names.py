@@ -23,6 +23,7 @@ SAME: dict[str, str] = {
     "execute": "the protocol of a driver: run a job",
     "run": "run a program (loopback, real) or a config (`harness.running`), each the one verb of its room",
     "load": "a named thing as an object: a data set, a result, a recording; each the one verb of its room",
+    "key": "a field of a record that is a key of a file; of files with quantities (`sims`), with what it may hold",
     "each": "the same contract: calls on processes of this machine, or as submitted jobs",
 }
 """Names that mean the same wherever they are defined, each with its reason."""
