@@ -24,7 +24,7 @@ import pandas as pd
 from benchmarks.accuracy_claims import verdicts
 from harness.config import from_mapping
 from harness.errors import HaloscopeError
-from harness.machine import Died, each
+from harness.machine import Died, map_on_processes
 from harness.running import _runner as runner
 
 
@@ -228,7 +228,7 @@ def main() -> None:
     cells, done, begin = all_cells(given), finished(given.cells), time.monotonic()
     todo = {} if given.report else {cell.key: cell for cell in cells if cell.key not in done}
     goes_on = lambda _: time.monotonic() - begin < 60 * given.budget  # noqa: E731
-    for at, (cell, answer) in enumerate(each(train, todo.values(), given.jobs, goes_on), 1):
+    for at, (cell, answer) in enumerate(map_on_processes(train, todo.values(), given.jobs, goes_on), 1):
         line = {"failure": "its process died"} if isinstance(answer, Died) else answer
         if "failure" not in line:
             keep(given.cells, line)

@@ -22,7 +22,7 @@ from harness.rank import Rank
 from real.lab import _hosts as lab
 from real.lab._probe import throughput
 from real.launch import launch
-from real.rank import run
+from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
 
@@ -82,7 +82,7 @@ def rank_main(spec: LabSpec, size: int, repeat: int) -> None:
             async def program(rank: Rank, kind: str = kind) -> list[float] | None:
                 return await timed(rank, kind, size, repeat)
 
-            found = run(program, link)
+            found = run_program(program, link)
             if found is None:
                 continue
             best = ideal(spec, size) * (1 if kind == "all-to-all" else 2)

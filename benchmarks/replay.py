@@ -59,7 +59,7 @@ def main() -> None:
             point = best(lambda r=replay, c=cluster: r.time(c), options.repeat)  # type: ignore[misc]
             simulator = replay.simulator(cluster)
             simulator.run()
-            solves = simulator.flights.network.solves
+            solves = simulator.effects.network.solves
             print(f"{method:<18}{name:<32}{full:>9.2f}s{1e3 * point:>8.1f}ms{solves:>9}", flush=True)
 
 

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from harness.commands.arguments import parse
+from harness.commands.arguments import parse_arguments
 from harness.errors import HaloscopeError, InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answers the exit code. `HALOSCOPE_DEBUG=1` prints the traceback of a failure first."""
     try:
-        args = parse(sys.argv[1:] if argv is None else argv)
+        args = parse_arguments(sys.argv[1:] if argv is None else argv)
         code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
         sys.stdout.flush()
         return code

@@ -16,7 +16,7 @@ from harness.rendezvous import Meeting, Rendezvous
 from harness.trampoline import Finished, Program, Stepper
 
 
-def run(
+def run_ranks(
     program: Program,
     size: int,
     *,
@@ -47,8 +47,8 @@ class _Loopback:
     def run(self) -> list[Any]:
         try:
             while self.ready:
-                rank, answer = self.ready.popleft()
-                self._advance(rank, answer)
+                rank, result = self.ready.popleft()
+                self._advance(rank, result)
             if len(self.results) < len(self.steppers):
                 raise ProgramError(f"deadlock: {self.rendezvous.explain(set(self.results))}")
         finally:
@@ -56,30 +56,30 @@ class _Loopback:
                 stepper.close()
         return [self.results[rank] for rank in range(len(self.steppers))]
 
-    def _advance(self, rank: int, answer: Any) -> None:
+    def _advance(self, rank: int, result: Any) -> None:
         """Run one rank until it is blocked or done."""
         while True:
-            effect = self.steppers[rank].step(answer)
+            effect = self.steppers[rank].step(result)
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
             if isinstance(effect, Start):
                 handle = Handle(effect.effect)
                 handle.driver_state = self._post(rank, effect.effect)
-                answer = handle
+                result = handle
             else:
                 state = effect.handle.driver_state if isinstance(effect, Wait) else self._post(rank, effect)
-                if state.answers is None:
+                if state.results is None:
                     self.blocked[rank] = state
                     return
-                answer = state.answers[rank]
+                result = state.results[rank]
 
     def _post(self, rank: int, effect: Effect) -> Meeting:
         if isinstance(effect, HostCopy):
             return Meeting.alone(rank, effect, effect.tensor)
         meeting = self.rendezvous.post(rank, effect)
-        if meeting.answers is not None:
+        if meeting.results is not None:
             for other in [r for r, m in self.blocked.items() if m is meeting]:
                 del self.blocked[other]
-                self.ready.append((other, meeting.answers[other]))
+                self.ready.append((other, meeting.results[other]))
         return meeting

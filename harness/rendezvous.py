@@ -22,23 +22,23 @@ class Meeting:
 
     Attributes:
         effects: rank -> effect of those that have arrived.
-        answers: rank -> result of its effect, once all ranks have arrived; None before.
+        results: rank -> result of its effect, once all ranks have arrived; None before.
         driver_state: data of the driver (arrival times, events).
     """
 
-    __slots__ = ("answers", "driver_state", "effects", "expected")
+    __slots__ = ("results", "driver_state", "effects", "expected")
 
     def __init__(self, expected: tuple[int, ...]) -> None:
         self.expected = expected
         self.effects: dict[int, Effect] = {}
-        self.answers: dict[int, Any] | None = None
+        self.results: dict[int, Any] | None = None
         self.driver_state: Any = None
 
     @classmethod
-    def alone(cls, rank: int, effect: Effect, answer: Any) -> Meeting:
+    def alone(cls, rank: int, effect: Effect, result: Any) -> Meeting:
         """The effect of a single rank, with its result."""
         meeting = cls((rank,))
-        meeting.effects, meeting.answers = {rank: effect}, {rank: answer}
+        meeting.effects, meeting.results = {rank: effect}, {rank: result}
         return meeting
 
     @property
@@ -51,7 +51,7 @@ class Rendezvous:
     """Matches the effects of the ranks of one run.
 
     Args:
-        attendance_only: only note who has arrived: what the ranks bring is not compared, and every answer is None. For
+        attendance_only: only note who has arrived: what the ranks bring is not compared, and every result is None. For
             effects without numbers that were compared when they were recorded.
     """
 
@@ -66,7 +66,7 @@ class Rendezvous:
         self._everyone = tuple(range(size))
 
     def post(self, rank: int, effect: Effect) -> Meeting:
-        """Rank `rank` arrives with `effect`. A complete meeting has its results in `answers`.
+        """Rank `rank` arrives with `effect`. A complete meeting has its results in `results`.
 
         Raises:
             ProgramError: another rank arrived at the same point with another effect.
@@ -80,7 +80,7 @@ class Rendezvous:
         meeting = self._meetings[sequence - self._first]
         self._arrive(meeting, rank, effect)
         if meeting.complete:
-            meeting.answers = self._answers(meeting)
+            meeting.results = self._results(meeting)
             while self._meetings and self._meetings[0].complete:
                 self._meetings.popleft()
                 self._first += 1
@@ -96,7 +96,7 @@ class Rendezvous:
             mine[pair].append(meeting)
         self._arrive(meeting, rank, effect)
         if meeting.complete:
-            meeting.answers = self._answers(meeting)
+            meeting.results = self._results(meeting)
         return meeting
 
     def _arrive(self, meeting: Meeting, rank: int, effect: Effect) -> None:
@@ -106,8 +106,8 @@ class Rendezvous:
             _agree(other, meeting.effects[other], rank, effect)
         meeting.effects[rank] = effect
 
-    def _answers(self, meeting: Meeting) -> dict[int, Any]:
-        return dict.fromkeys(meeting.expected) if self._attendance_only else _answers(meeting)
+    def _results(self, meeting: Meeting) -> dict[int, Any]:
+        return dict.fromkeys(meeting.expected) if self._attendance_only else _results(meeting)
 
     def explain(self, finished: set[int]) -> str:
         """Description of a deadlock: which rank waits for what, and which ranks are missing."""
@@ -135,7 +135,7 @@ def _agree(rank_a: int, a: Effect, rank_b: int, b: Effect) -> None:
         )
 
 
-def _answers(meeting: Meeting) -> dict[int, Any]:
+def _results(meeting: Meeting) -> dict[int, Any]:
     effects = [meeting.effects[rank] for rank in meeting.expected]
     first = effects[0]
     if isinstance(first, Send):

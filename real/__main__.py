@@ -63,14 +63,14 @@ def _launched(argv: Sequence[str]) -> int:
 
 def _torchrun(argv: Sequence[str]) -> int:
     """A rank started by torchrun; rank 0 writes and prints what `haloscope run` would."""
-    from harness.commands.arguments import config_of, parse
+    from harness.commands.arguments import config_of, parse_arguments
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
     from harness.running import finish, inputs
-    from harness.running.results import load
+    from harness.running.results import load_result
     from real.launch import run_rank, torchrun_config
 
-    args = parse(["run", *argv])
+    args = parse_arguments(["run", *argv])
     size = os.environ.get("WORLD_SIZE", "1")
     config = torchrun_config(config_of(args), int(size) if size.isdigit() else 1, _names_parts(args))
     writable(args.out, folder=True)
@@ -86,7 +86,7 @@ def _torchrun(argv: Sequence[str]) -> int:
         return 0
     outcome, prepared = returned
     path = replace(finish(config, prepared, outcome.execution()), inputs=inputs(config)).save(args.out)
-    record = load(path)
+    record = load_result(path)
     deliver(record, report(record, f"result: {path}"), args.json, args.quiet)
     return exit_code(record)
 

@@ -21,44 +21,9 @@ SAME: dict[str, str] = {
     "check": "the protocol of a driver: refuse a config",
     "reads": "the protocol of a driver: what a result depends on",
     "execute": "the protocol of a driver: run a job",
-    "run": "run a program (loopback, real) or a config (`harness.running`), each the one verb of its room",
-    "load": "a named thing as an object: a data set, a result, a recording; each the one verb of its room",
     "key": "a field of a record that is a key of a file; of files with quantities (`sims`), with what it may hold",
-    "each": "the same contract: calls on processes of this machine, or as submitted jobs",
 }
 """Names that mean the same wherever they are defined, each with its reason."""
-
-TO_RENAME: dict[str, str] = {
-    "COMPONENTS": "harness/running/validation.py: those that are validated",
-    "Call": "harness/commands/sweep.py: what runs a cell",
-    "Cell": "harness/commands/cells.py: a finished run",
-    "Counts": "harness/partition/_cutting.py: quality of a cut",
-    "Exchange": "sims/replay/_recording.py: a recorded effect",
-    "FORMAT": "harness/running/_checkpoint_files.py, sims/replay/_recording.py: versions of two formats",
-    "Handle": "sims/network/_air.py: a pointer to arrays",
-    "METHODS": "harness/running/validation.py: those that are validated",
-    "Operation": "sims/replay/_recording.py, sims/transport/_collectives.py",
-    "Outcome": "harness/commands/sweep.py, sims/study/_scenarios.py",
-    "Part": "sims/replay/_recording.py: recorded rows",
-    "Rows": "sims/network/_rows.py: a table of rows of links",
-    "Run": "sims/engine/_driver.py, sims/study/_remarks.py",
-    "Script": "sims/engine/_ledger.py, sims/replay/_repeats.py",
-    "Steps": "harness/running/trace.py, sims/engine/_driver.py",
-    "Waits": "sims/engine/_flights.py, sims/transport/_collectives.py: annotations differ",
-    "comparison": "harness/commands/crossings.py, harness/running/summary.py",
-    "fit": "harness/workloads/_margins.py, sims/device/_costs.py",
-    "notes": "harness/commands/tables.py, sims/study/_remarks.py",
-    "parse": "harness/commands/arguments.py, sims/units.py",
-    "prepare": "harness/running/_evaluation.py, harness/running/_prepare.py",
-    "read": "harness/running/sweep.py, harness/workloads/_description.py",
-    "record": "harness/running/validation.py, sims/replay/_replay.py",
-    "refusal": "harness/running/_checkpoint_files.py, sims/replay/_replay.py",
-    "report": "harness/commands/clusters.py, harness/commands/run.py",
-    "shares": "harness/workloads/_closed_form.py, sims/study/_remarks.py",
-    "split": "harness/commands/cluster_arguments.py, sims/cluster/_overrides.py",
-    "verdict": "harness/commands/crossings.py, harness/running/validation.py",
-}
-"""Names that still have two meanings, and whose second place should get another; this list only ever shrinks."""
 
 
 def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -152,6 +117,5 @@ def test_what_may_share_a_name() -> None:
 
 def test_a_public_name_has_one_meaning() -> None:
     shared = twice(trees())
-    assert not {name: paths for name, paths in shared.items() if name not in TO_RENAME and not allowed(name, paths)}
-    assert not sorted(TO_RENAME.keys() - shared.keys()), "renamed: take it off the list"
+    assert not {name: paths for name, paths in shared.items() if not allowed(name, paths)}
     assert not sorted((SAME.keys() | PER_BACKEND) - shared.keys()), "no longer shared: take it off the list"

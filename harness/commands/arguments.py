@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
-from harness.commands.cluster_arguments import add_lab, add_launch, split
+from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
 from harness.config import RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 
@@ -30,6 +30,7 @@ COMMANDS = {
     "calibrate": "measure this machine and write a cluster file that --mode sim can use",
     "validate": "run and simulate the same cells on this machine; say how far predictions are off",
     "methods": "list the methods and their options",
+    "partitioners": "list the partitioners and their options",
     "check-method": "check that a method, also of another package, keeps what its facts promise",
     "datasets": "list the graphs, and where to put those that are missing",
     "clusters": "list the cluster models, or show one",
@@ -63,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of one command, with its name in `command`.
 
     Raises:
@@ -72,7 +73,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
     parser, commands = _parsers()
-    own, words = split(argv)
+    own, words = split_arguments(argv)
     args, extra = parser.parse_known_args(own)
     if extra:
         raise _unexpected(extra, commands[args.command])
@@ -291,6 +292,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "calibrate": add_calibrate,
     "validate": add_validate,
     "methods": _add_methods,
+    "partitioners": _add_methods,
     "check-method": _add_check_method,
     "clusters": _add_clusters,
     "flows": _add_flows,

@@ -29,7 +29,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         path = measure(args.out, quick=args.quick, hosts=parse_lab(args.lab) if args.lab else None)
     cluster = load_cluster(path)
-    show([*clusters.report(cluster), f"written: {path}; use it with --mode sim --cluster {path}"], stdout())
+    show([*clusters.cluster_report(cluster), f"written: {path}; use it with --mode sim --cluster {path}"], stdout())
     return 0
 
 

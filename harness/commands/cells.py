@@ -19,7 +19,7 @@ from harness.running import Checkpoints, prepare, results
 
 
 @dataclass(frozen=True)
-class Cell:
+class FinishedRun:
     """A finished run: its record, where it lies, and whether it was there before."""
 
     record: dict[str, Any]
@@ -39,7 +39,7 @@ def run_or_reuse(
     quiet: bool = False,
     title: str = "",
     checkpoints: Checkpoints | None = None,
-) -> Cell:
+) -> FinishedRun:
     """Run `config`, unless `out` holds its finished result; writes the result.
 
     Raises:
@@ -49,10 +49,10 @@ def run_or_reuse(
     if not force:
         record = finished(path, config)
         if record is not None:
-            return Cell(record, path, reused=True)
+            return FinishedRun(record, path, reused=True)
     with progress_of(title or f"{config.method}, {config.mode}", config.epochs, quiet) as progress:
         result = running.run(config, progress, checkpoints)
-    return Cell(results.load(result.save(out)), path, reused=False)
+    return FinishedRun(results.load_result(result.save(out)), path, reused=False)
 
 
 def writable(path: Path | None, folder: bool) -> None:
@@ -100,7 +100,7 @@ def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",))
     if not path.exists():
         return None
     try:
-        record = results.load(path)
+        record = results.load_result(path)
         made = record["environment"]
         if record["state"] not in states or made["versions"].get("haloscope") != _version():
             return None

@@ -7,7 +7,7 @@ import argparse
 from rich.table import Table
 
 from harness.commands.tables import table
-from harness.conformance import Ground, Outcome, conform
+from harness.conformance import CheckResult, Ground, conform
 from harness.console import show, stdout
 from harness.methods.registry import parse_method
 
@@ -19,7 +19,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(outcome.kept for outcome in outcomes) else 1
 
 
-def _table(method: str, outcomes: list[Outcome]) -> Table:
+def _table(method: str, outcomes: list[CheckResult]) -> Table:
     rows = [
         [", ".join(o.facts) or "-", o.check, "kept" if o.kept else "NOT KEPT", f"{o.seconds:.1f}"] for o in outcomes
     ]

@@ -1,6 +1,6 @@
 """Arguments of the commands about hosts: `haloscope lab`, `haloscope launch`. Imports no torch.
 
-Both take another command's words after `--`, which `split` sets apart before argparse sees them.
+Both take another command's words after `--`, which `split_arguments` sets apart before argparse sees them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words before and after the first `--`, for the commands that take both; everything before it otherwise."""
     words = list(argv)
     if "--" not in words or words[0] not in ("lab", "launch"):

@@ -47,14 +47,14 @@ def main(args: argparse.Namespace) -> int:
     if args.name is None:
         raise InputError("which cluster? haloscope clusters show NAME, or a TOML file")
     cluster = load_cluster(args.name)
-    show(report(cluster), stdout())
+    show(cluster_report(cluster), stdout())
     if args.draw is not None:
         _draw(cluster, args.draw)
         show([f"drawn: {args.draw}"], stderr())
     return 0
 
 
-def report(cluster: Any) -> list[RenderableType]:
+def cluster_report(cluster: Any) -> list[RenderableType]:
     """One `sims.cluster.Cluster` and its devices, number by number."""
     devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
     name, *changes = [cluster.name] if cluster.one_machine else cluster.name.split(":")

@@ -11,8 +11,8 @@ from typing import Any, cast, get_args
 import pandas as pd
 
 from harness.commands.arguments import config_of
-from harness.commands.cells import Cell, as_json, deliver, json_target, run_or_reuse, writable
-from harness.commands.tables import comparison_table, notes
+from harness.commands.cells import FinishedRun, as_json, deliver, json_target, run_or_reuse, writable
+from harness.commands.tables import comparison_table, note_lines
 from harness.config import Mode, RunConfig, check
 from harness.errors import InputError, unknown
 from harness.methods.registry import parse_method
@@ -64,7 +64,7 @@ def _mode(text: str) -> Mode:
     raise unknown("mode", text, get_args(Mode))
 
 
-def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, quiet: bool = False) -> list[Cell]:
+def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, quiet: bool = False) -> list[FinishedRun]:
     """Run or reuse every config; each result is written as soon as it is there."""
     cells = []
     for number, config in enumerate(configs, 1):
@@ -73,7 +73,7 @@ def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, qui
     return cells
 
 
-def publish(cells: Sequence[Cell], folder: Path) -> tuple[list[Any], dict[str, Any]]:
+def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict[str, Any]]:
     """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; answers the tables to show and the JSON content."""
     records = [cell.record for cell in cells]
     rows = comparison(records)
@@ -83,7 +83,7 @@ def publish(cells: Sequence[Cell], folder: Path) -> tuple[list[Any], dict[str, A
     write_atomically(tables[0], pd.DataFrame(rows).to_csv(index=False).encode())
     write_atomically(tables[1], as_json(content))
     drawn = breakdown_and_accuracy(records, folder / "figure")
-    said = dict.fromkeys(note for record in records for note in notes(record))
+    said = dict.fromkeys(note for record in records for note in note_lines(record))
     reused = sum(cell.reused for cell in cells)
     lines = [f"{reused} of {len(cells)} runs were finished earlier; --force runs them again"] if reused else []
     lines.append("written: " + ", ".join(str(path) for path in (*tables, *drawn)))

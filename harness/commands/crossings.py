@@ -50,7 +50,7 @@ def _sign(a: float, b: float) -> int:
     return 0 if math.isclose(a, b, rel_tol=SAME) else -1 if a < b else 1
 
 
-def verdict(
+def crossover_text(
     names: tuple[str, str],
     curves: tuple[Callable[[float], float], Callable[[float], float]],
     xs: Sequence[float],
@@ -127,12 +127,12 @@ def levels(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> 
     return list(well.items())
 
 
-def comparison(
+def crossover_lines(
     curves: dict[str, Callable[[float], float]], xs: Sequence[float], written: Callable[[float], str]
 ) -> list[str]:
     """A verdict on every curve but the first, against the first; then which is lowest where."""
     (base, first), *others = curves.items()
-    said = [verdict((name, base), (curve, first), xs, written) for name, curve in others]
+    said = [crossover_text((name, base), (curve, first), xs, written) for name, curve in others]
     if others:
         parts = [f"{name} from {written(a)} to {written(b)}" for name, a, b in fastest(curves, xs)]
         said.append(f"fastest: {', '.join(parts)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.commands.crossings import comparison, levels
+from harness.commands.crossings import crossover_lines, levels
 from harness.config import RunConfig
 from harness.console import byte_text
 from harness.methods.registry import parse_method
@@ -141,7 +141,7 @@ def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
         )
     for label in dict.fromkeys(curve.variant.label for curve in curves):
         mine = [curve for curve in curves if curve.variant.label == label]
-        said += comparison({curve.spoken: curve for curve in mine}, xs, knob.written)
+        said += crossover_lines({curve.spoken: curve for curve in mine}, xs, knob.written)
     return said + _variants_compared(curves, xs, knob)
 
 
@@ -150,7 +150,7 @@ def _variants_compared(curves: list[Curve], xs: list[float], knob: Knob) -> list
     said: list[str] = []
     for method in dict.fromkeys(curve.method for curve in curves):
         mine = [curve for curve in curves if curve.method == method]
-        said += comparison({curve.spoken: curve for curve in mine}, xs, knob.written)
+        said += crossover_lines({curve.spoken: curve for curve in mine}, xs, knob.written)
     return said
 
 

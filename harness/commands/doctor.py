@@ -29,7 +29,7 @@ OPTIONAL = {"triton": "compiled kernels on CUDA; compiles with a C compiler"}
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # bits of CapEff, capabilities(7)
 
 
-class Check(NamedTuple):
+class Finding(NamedTuple):
     """One line: `good` is None where the absence is no fault."""
 
     what: str
@@ -46,41 +46,41 @@ def main(args: argparse.Namespace) -> int:
     return 1 if any(check.good is False for check in checks) else 0
 
 
-def _installation() -> Iterator[Check]:
-    yield Check("python", platform.python_version(), sys.version_info >= (3, 11))
+def _installation() -> Iterator[Finding]:
+    yield Finding("python", platform.python_version(), sys.version_info >= (3, 11))
     for name in ("haloscope", *NEEDED):
-        yield Check(name, _version(name) or "not installed", _version(name) is not None)
+        yield Finding(name, _version(name) or "not installed", _version(name) is not None)
     for name, use in OPTIONAL.items():
         found = _version(name) if find_spec(name) else None
-        yield Check(name, found or f"not installed; for {use}", found is not None or None)
+        yield Finding(name, found or f"not installed; for {use}", found is not None or None)
 
 
-def _machine() -> Iterator[Check]:
+def _machine() -> Iterator[Finding]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     threads = f"torch uses {torch.get_num_threads()} threads"
-    yield Check("cores", f"{core_count()} usable, {threads}; {platform.machine()}", True)
-    yield Check("memory", byte_text(memory), True)
+    yield Finding("cores", f"{core_count()} usable, {threads}; {platform.machine()}", True)
+    yield Finding("memory", byte_text(memory), True)
     gloo = distributed.is_available() and distributed.is_gloo_available()
-    yield Check("gloo", "real mode on CPU" if gloo else "this torch has no gloo: --mode real cannot run", gloo)
+    yield Finding("gloo", "real mode on CPU" if gloo else "this torch has no gloo: --mode real cannot run", gloo)
     nccl = distributed.is_available() and distributed.is_nccl_available()
-    yield Check("nccl", "real mode on CUDA" if nccl else "this torch has no NCCL", nccl or None)
+    yield Finding("nccl", "real mode on CUDA" if nccl else "this torch has no NCCL", nccl or None)
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    yield Check("cuda", ", ".join(cuda) or "no device visible", bool(cuda) or None)
+    yield Finding("cuda", ", ".join(cuda) or "no device visible", bool(cuda) or None)
     for tool, bit in (("tc", CAP_NET_ADMIN), ("ip", CAP_SYS_ADMIN)):
         path, allowed = shutil.which(tool), _capable(bit)
         use = "shape links" if tool == "tc" else "network namespaces"
         found = f"{path or 'not installed'}, {'allowed' if allowed else 'not allowed'} to this user; for {use}"
-        yield Check(tool, found, (path is not None and allowed) or None)
+        yield Finding(tool, found, (path is not None and allowed) or None)
 
 
-def _folders() -> Iterator[Check]:
+def _folders() -> Iterator[Finding]:
     root = cache_root()
     nearest = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     fine = nearest.is_dir() and os.access(nearest, os.W_OK)
-    yield Check("cache folder", f"{root}{'' if fine else ' cannot be written; set HALOSCOPE_CACHE'}", fine)
+    yield Finding("cache folder", f"{root}{'' if fine else ' cannot be written; set HALOSCOPE_CACHE'}", fine)
     count = len(list(data_folder().glob("*.npz")))
     hint = "" if count else " (HALOSCOPE_DATA names another folder; synthetic graphs need none)"
-    yield Check("graph files", f"{count} npz files in {data_folder().absolute()}{hint}", count > 0 or None)
+    yield Finding("graph files", f"{count} npz files in {data_folder().absolute()}{hint}", count > 0 or None)
 
 
 def _version(package: str) -> str | None:

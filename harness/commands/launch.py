@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.commands.arguments import config_of, parse
+from harness.commands.arguments import config_of, parse_arguments
 from harness.commands.cells import writable
 from harness.config import is_lab
 from harness.console import show, stderr, stdout
@@ -27,7 +27,7 @@ FIELDS = (
 def main(args: argparse.Namespace) -> int:
     """Write the script, to stdout where no file is named."""
     writable(args.out, folder=False)
-    flags = parse(["run", *args.words])
+    flags = parse_arguments(["run", *args.words])
     job = launch.SlurmJob(
         arguments=_without(args.words, "--restarts"),
         restarts=flags.restarts,
@@ -55,7 +55,7 @@ def _checked(flags: argparse.Namespace, job: Any) -> list[str]:
         more += ["--device", "cuda"]
     if flags.checkpoint is None:
         more += ["--checkpoint", CHECKPOINTS]
-    asked = parse(["run", *job.arguments, *more])
+    asked = parse_arguments(["run", *job.arguments, *more])
     config = replace(config_of(asked), mode="real")
     if config.parts != job.ranks:
         ranks = f"{job.nodes} nodes x {job.per_node} are {job.ranks} ranks"

@@ -21,18 +21,18 @@ from harness.commands.cells import deliver, finished, json_target, run_or_reuse,
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError
-from harness.machine import Died, core_count, each
+from harness.machine import Died, core_count, map_on_processes
 from harness.running import submitted
 from harness.running.results import write_atomically
 from harness.running.summary import row_of
-from harness.running.sweep import FIELDS, Cell, Stopwatch, read, seconds_of, time_left
+from harness.running.sweep import FIELDS, Cell, Stopwatch, read_sweep, seconds_of, time_left
 
 FINAL = ("done", "diverged", "out_of_memory")  # outcomes that another run of the same cell would repeat
 PROBED_EPOCHS = 2
 SHOWN_ROWS = 40
 
 
-class Outcome(NamedTuple):
+class CellOutcome(NamedTuple):
     """How one cell ended: its record, or why there is none; `seconds` it took."""
 
     record: dict[str, Any] | None
@@ -40,13 +40,13 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-Call = Callable[[Cell], Outcome]
-Workers = Callable[[Call, Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, Outcome]]]
+RunCell = Callable[[Cell], CellOutcome]
+Workers = Callable[[RunCell, Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, CellOutcome]]]
 
 
 def main(args: argparse.Namespace) -> int:
     """Run what is not finished; 1 when a cell failed, diverged or did not fit."""
-    cells = read(args.file)
+    cells = read_sweep(args.file)
     out: Path = args.out or Path("sweeps", args.file.stem)
     writable(out, folder=True)
     json_target(args.json)
@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
         return _foretell(cells, todo, jobs, watch, args)
     out.mkdir(parents=True, exist_ok=True)
     _sweep_scratch(out)
-    outcomes = {cell: Outcome(record, "", 0.0) for cell, record in found.items() if record is not None}
+    outcomes = {cell: CellOutcome(record, "", 0.0) for cell, record in found.items() if record is not None}
     begin = time.monotonic()
     if budget is not None and todo and watch.expect(todo[0].config) is None:
         _probe(todo[0], watch)  # nothing is known yet, and a cell must not be begun that cannot end in time
@@ -99,18 +99,18 @@ def _workers(out: Path, jobs: int, args: argparse.Namespace) -> Workers:
         options = submitted.options_of(args.submit_with)
         submitter = submitted.executor(args.submit, out / "jobs", options)
         look = submitted.LOOK_S[args.submit]
-        return partial(_answers, submitted.each, jobs=jobs, submitter=submitter, look_s=look)
+        return partial(_answers, submitted.map_on_jobs, jobs=jobs, submitter=submitter, look_s=look)
     if jobs == 1:  # in this process: a real run starts processes of its own, and a model needs no second interpreter
         return lambda call, cells, go_on: ((cell, call(cell)) for cell in cells if go_on(cell))
-    return partial(_answers, each, jobs=jobs)
+    return partial(_answers, map_on_processes, jobs=jobs)
 
 
 def _answers(
-    workers: Any, call: Call, cells: Sequence[Cell], go_on: Callable[[Cell], bool], **how: Any
-) -> Iterator[tuple[Cell, Outcome]]:
+    workers: Any, call: RunCell, cells: Sequence[Cell], go_on: Callable[[Cell], bool], **how: Any
+) -> Iterator[tuple[Cell, CellOutcome]]:
     """What cells end with, also where the process that ran one left no answer."""
     for cell, outcome in workers(call, cells, go_on=go_on, **how):
-        yield cell, Outcome(None, "its process died", 0.0) if isinstance(outcome, Died) else outcome
+        yield cell, CellOutcome(None, "its process died", 0.0) if isinstance(outcome, Died) else outcome
 
 
 def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, args: argparse.Namespace) -> int:
@@ -145,13 +145,13 @@ def _probe(cell: Cell, watch: Stopwatch) -> str:
 
 def _run(
     todo: list[Cell],
-    answers: Callable[[Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, Outcome]]],
+    answers: Callable[[Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, CellOutcome]]],
     jobs: int,
     watch: Stopwatch,
     budget: float | None,
     begin: float,
     quiet: bool,
-) -> Iterator[tuple[Cell, Outcome]]:
+) -> Iterator[tuple[Cell, CellOutcome]]:
     """Every cell's outcome as it is done; begins none that would not end within `budget` seconds of `begin`."""
     left = list(todo)
 
@@ -171,7 +171,7 @@ def _run(
             show([f"[{len(todo) - len(left)}/{len(todo)}] {cell.title}: {said}{ending}"], stderr())
 
 
-def run_cell(cell: Cell, out: Path) -> Outcome:
+def run_cell(cell: Cell, out: Path) -> CellOutcome:
     """Run one cell in this process; never raises for what the cell alone is to blame for."""
     begin = time.monotonic()
     try:
@@ -179,8 +179,8 @@ def run_cell(cell: Cell, out: Path) -> Outcome:
         record = finished(_path(out, cell), cell.config, FINAL)
         record = record or run_or_reuse(cell.config, out, force=True, quiet=True).record
     except Exception as error:
-        return Outcome(None, _said(error), time.monotonic() - begin)
-    return Outcome(record, "", time.monotonic() - begin)
+        return CellOutcome(None, _said(error), time.monotonic() - begin)
+    return CellOutcome(record, "", time.monotonic() - begin)
 
 
 def _said(error: Exception) -> str:
@@ -188,7 +188,7 @@ def _said(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def _publish(cells: list[Cell], outcomes: dict[Cell, Outcome], out: Path, args: argparse.Namespace) -> int:
+def _publish(cells: list[Cell], outcomes: dict[Cell, CellOutcome], out: Path, args: argparse.Namespace) -> int:
     """Write `sweep.csv` and `sweep.parquet`, a row per cell; show them; answer the exit code."""
     rows = [_row(cell, outcomes.get(cell)) for cell in cells]
     _compare(cells, rows)
@@ -215,7 +215,7 @@ def _messages(cells: list[Cell], rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _row(cell: Cell, outcome: Outcome | None) -> dict[str, Any]:
+def _row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
     """A cell's place on the axes and the columns of `harness.running.summary.row_of`, as far as there are any."""
     if outcome is not None and outcome.record is not None:
         row = {**row_of(outcome.record), "message": outcome.record["message"] or None}

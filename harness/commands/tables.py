@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from harness.config import is_lab
 from harness.console import byte_text, megabytes, percent, significant, time_unit
 from harness.rank import COMPONENTS
+from harness.registry import syntax
 from harness.running.summary import notes_of
 
 
@@ -27,6 +29,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], lef
     return made
 
 
+def entry_lines(head: str, flag: str, name: str, kind: type[Any]) -> list[str]:
+    """Everything about one entry of a registry whose options are the fields of the class `kind`."""
+    return [head, "", inspect.getdoc(kind) or "", "", f"{flag} {syntax(name, kind)}"]
+
+
 def run_report(record: dict[str, Any]) -> list[Table | str]:
     """Everything one run has to say."""
     config, graph = record["config"], record["graph"]
@@ -39,10 +46,10 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
         parts.append(_time_table(record["summary"]["seconds"]))
     if record["epochs"]:
         parts += [_byte_table(record["epochs"][-1]["bytes"]), _mean_line(record), _outcome_table(record)]
-    return [*parts, *notes(record)]
+    return [*parts, *note_lines(record)]
 
 
-def notes(record: dict[str, Any]) -> list[str]:
+def note_lines(record: dict[str, Any]) -> list[str]:
     """The notes of a record, one line each."""
     return [f"note: {note}" for note in notes_of(record)]
 

@@ -28,7 +28,7 @@ from sims.replay import traced as simulated
 
 def main(args: argparse.Namespace) -> int:
     """Run again, write, draw, say what is in it."""
-    record = results.load(args.run)
+    record = results.load_result(args.run)
     config = from_mapping(record["config"], source=args.run.name)
     if config.mode == "loopback":
         raise InputError(f"{args.run}: a loopback run has no clock; run it with --mode sim or --mode real")

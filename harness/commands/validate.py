@@ -62,7 +62,7 @@ def _configs(args: argparse.Namespace) -> list[RunConfig]:
         if cluster != "local" and not is_lab(cluster):
             raise InputError(f"--cluster {cluster}: only this machine (local) and its labs (lab:3x1gbit) are measured")
     base = RunConfig(epochs=args.epochs, eval_every=-1, lr=0.02)
-    return validation.cells(clusters, workloads, args.methods or validation.METHODS, args.parts, base)
+    return validation.cells(clusters, workloads, args.methods or validation.VALIDATED_METHODS, args.parts, base)
 
 
 class _Failed(HaloscopeError):
@@ -82,7 +82,7 @@ def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> tuple[list[d
             show([f"[{number}/{len(configs)}] {error}"], stderr())
             continue
         same = measured.pop("traffic") == predicted.pop("traffic")
-        records.append(validation.record(config, measured, predicted, same))
+        records.append(validation.validation_record(config, measured, predicted, same))
         if not args.quiet:
             left = (time.monotonic() - begin) / number * (len(configs) - number)
             show([_progress(records[-1], number, len(configs), left)], stderr())
@@ -186,14 +186,14 @@ def _tables(records: list[dict[str, Any]]) -> list[Any]:
     made = []
     for (graph, cluster), group in groups.items():
         factor, unit = time_unit([record["measured"]["epoch"] for record in group])
-        columns = [f"{name} {unit}" for name in validation.COMPONENTS]
+        columns = [f"{name} {unit}" for name in validation.VALIDATED_COMPONENTS]
         heading = ["method", *columns, f"spread {unit}", "error", "bytes", "others"]
         made.append(table(f"{graph}, {cluster}: predicted / measured", heading, [_row(r, factor) for r in group]))
     return made
 
 
 def _row(record: dict[str, Any], factor: float) -> list[str]:
-    pairs = [(record["predicted"][name], record["measured"][name]) for name in validation.COMPONENTS]
+    pairs = [(record["predicted"][name], record["measured"][name]) for name in validation.VALIDATED_COMPONENTS]
     times = [f"{significant(p * factor)} / {significant(m * factor)}" for p, m in pairs]
     load = record["foreign_load"]
     others = f"{100 * load:.0f} %" + (" busy: left out" if record["disturbed"] else "")

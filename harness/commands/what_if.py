@@ -28,8 +28,7 @@ from harness.running.results import environment, write_atomically
 from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import load_cluster
-from sims.replay import FORMAT, Replay, record, refusal
-from sims.replay import load as load_recording
+from sims.replay import RECORDING_FORMAT, Replay, load_recording, record, refusal
 from sims.study import quantities, variants
 from sims.units import parse
 
@@ -129,7 +128,7 @@ def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
     """The config's recording, from an earlier time or made now."""
     decides = {key: value for key, value in asdict(config).items() if key not in WHERE}
     graph = prepare(config).graph["fingerprint"]
-    stamp = [FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
+    stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
     path = args.out / "recordings" / f"{key}.rec"
     if path.exists() and not args.force:

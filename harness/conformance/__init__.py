@@ -7,14 +7,14 @@ whole graph in dense matrices.
 from harness.conformance._ground import Ground
 from harness.conformance._reference import adjacency, dense_forward, reference_gradients
 from harness.conformance._rounds import NotKept
-from harness.conformance._suite import CHECKS, Check, Outcome, checks, claimed, conform, selected
+from harness.conformance._suite import CHECKS, Check, CheckResult, checks, claimed, conform, selected
 
 __all__ = [
     "CHECKS",
     "Check",
     "Ground",
     "NotKept",
-    "Outcome",
+    "CheckResult",
     "adjacency",
     "checks",
     "claimed",

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import torch
 
-from harness.conformance._ground import Deal, Ground, parts_of, random_graph
-from harness.conformance._rounds import NotKept, RankSeen, Round, plain, play
+from harness.conformance._ground import Deal, Ground, parts_for_method, random_graph
+from harness.conformance._rounds import EpochSettings, NotKept, RankSeen, plain, run_epochs
 from harness.errors import InputError
 from harness.methods.base import Method, Seen, WireBytes
 from harness.nn import GNN
@@ -32,7 +32,7 @@ def check_cut(method: Method, ground: Ground) -> None:
             ran += 1
             where = f"{graph.num_nodes} nodes on {num_parts} ranks ({deal})"
             try:
-                ranks = play(method, model, parts_of(method, graph, num_parts, deal), Round(3))
+                ranks = run_epochs(method, model, parts_for_method(method, graph, num_parts, deal), EpochSettings(3))
             except NotKept as error:
                 raise NotKept(f"cut={method.facts.cut}: {where}: {error}") from error
             losses = [e.loss for e in ranks[0].epochs]
@@ -53,15 +53,15 @@ def _ranks(method: Method) -> int:
     return 1 if method.facts.cut == "none" else 3
 
 
-def _played(method: Method, ground: Ground, how: Round) -> list[RankSeen]:
+def _played(method: Method, ground: Ground, how: EpochSettings) -> list[RankSeen]:
     graph = random_graph(40, 160, seed=5)
     model = ground.model(method, graph, _ranks(method), dtype=torch.float32)
-    return play(method, model, parts_of(method, graph, _ranks(method), "hash", torch.float32), how)
+    return run_epochs(method, model, parts_for_method(method, graph, _ranks(method), "hash", torch.float32), how)
 
 
 def check_repeats(method: Method, ground: Ground) -> None:
     """With shapes only, every epoch after the first has the same effects, of the same sizes, and the same operators."""
-    for index, rank in enumerate(_played(method, ground, Round(4, shapes_only=True))):
+    for index, rank in enumerate(_played(method, ground, EpochSettings(4, shapes_only=True))):
         for epoch, seen in enumerate(rank.epochs[2:], 2):
             wanted = rank.epochs[1].steps
             for at, (a, b) in enumerate(zip(seen.steps, wanted, strict=False)):
@@ -74,7 +74,7 @@ def check_repeats(method: Method, ground: Ground) -> None:
 def check_cycle(method: Method, ground: Ground) -> None:
     """What is sent (kinds, names and types of messages) comes round after `cycle` epochs, and not earlier."""
     cycle, start = method.cycle(), max(method.promises().settles, method.promises().staleness + 1)
-    for index, rank in enumerate(_played(method, ground, Round(start + 2 * cycle + 1))):
+    for index, rank in enumerate(_played(method, ground, EpochSettings(start + 2 * cycle + 1))):
         steps = [seen.steps for seen in rank.epochs[start:]]
         for e in range(cycle + 1):
             if steps[e] != steps[e + cycle]:
@@ -99,7 +99,7 @@ def _bytes(ranks: list[RankSeen], epoch: int) -> WireBytes:
 def check_settles(method: Method, ground: Ground) -> None:
     """Under frozen weights, bytes come round from epoch `settles` on, and have not before."""
     settles, cycle = method.promises().settles, method.cycle()
-    ranks = _played(method, ground, Round(settles + 2 * cycle, frozen=True))
+    ranks = _played(method, ground, EpochSettings(settles + 2 * cycle, frozen=True))
     for e in range(settles, settles + cycle):
         if _bytes(ranks, e) != _bytes(ranks, e + cycle):
             raise NotKept(
@@ -112,10 +112,10 @@ def check_settles(method: Method, ground: Ground) -> None:
 def check_bytes(method: Method, ground: Ground) -> None:
     """Bytes that were counted are those of `wire_bytes`, in every epoch, layer and direction."""
     epochs = max(method.cycle(), method.promises().settles) + 3
-    how = Round(epochs)
+    how = EpochSettings(epochs)
     graph, num_parts = random_graph(40, 160, seed=5), _ranks(method)
     model = ground.model(method, graph, num_parts, dtype=torch.float32)
-    ranks = play(method, model, parts_of(method, graph, num_parts, "hash", torch.float32), how)
+    ranks = run_epochs(method, model, parts_for_method(method, graph, num_parts, "hash", torch.float32), how)
     for epoch in range(epochs):
         wanted = stated(method, model, ranks, epoch)
         if wanted is None:
@@ -136,12 +136,12 @@ def check_memory(method: Method, ground: Ground) -> None:
     """Training goes on bit for bit from what an epoch leaves, and that is a plain tree of tensors."""
     stop = max(method.promises().staleness, method.promises().settles // 2) + 3
     end = stop + 3
-    first = _played(method, ground, Round(stop))
+    first = _played(method, ground, EpochSettings(stop))
     saved = [(plain(r.left[0]), *r.left[1:]) for r in first]
     torch.manual_seed(2)  # nothing may hang on a global generator
-    rest = _played(method, ground, Round(end, first=stop, saved=saved))
+    rest = _played(method, ground, EpochSettings(end, first=stop, saved=saved))
     torch.manual_seed(1)
-    whole = _played(method, ground, Round(end))
+    whole = _played(method, ground, EpochSettings(end))
     for index in range(len(whole)):
         losses = [e.loss for e in first[index].epochs + rest[index].epochs]
         unbroken = [e.loss for e in whole[index].epochs]
@@ -155,7 +155,7 @@ def check_memory(method: Method, ground: Ground) -> None:
 def check_untimed(method: Method, ground: Ground) -> None:
     """Losses and bytes are the same whichever rank is first; a `timed` method differs."""
     turns = [None, tuple(reversed(range(_ranks(method))))]
-    runs = [_played(method, ground, Round(5, order=order)) for order in turns]
+    runs = [_played(method, ground, EpochSettings(5, order=order)) for order in turns]
     same = all(
         a.loss == b.loss and a.traffic.layers == b.traffic.layers
         for one, other in zip(*runs, strict=True)

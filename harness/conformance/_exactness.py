@@ -11,9 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.conformance._ground import RING, Deal, Ground, one_exchange, parts_of, random_graph, ring, rings, totals_of
+from harness.conformance._ground import (
+    RING,
+    Deal,
+    Ground,
+    graph_totals,
+    one_exchange,
+    parts_for_method,
+    random_graph,
+    ring,
+    rings,
+)
 from harness.conformance._reference import adjacency, dense_forward, reference_gradients, reference_losses
-from harness.conformance._rounds import NotKept, Passed, Round, passes, play
+from harness.conformance._rounds import EpochSettings, NotKept, Passed, passes, run_epochs
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.methods.base import Method
@@ -59,10 +69,10 @@ def _compare(
         model = ground.model(method, graph, num_parts, kind=kind, dtype=dtype)
     except InputError:
         return 0
-    parts = parts_of(method, graph, num_parts, deal, dtype)
+    parts = parts_for_method(method, graph, num_parts, deal, dtype)
     where = f"{kind}, {graph.num_nodes} nodes, {num_parts} ranks ({deal})"
     loss, wanted = reference_gradients(copy.deepcopy(model).double(), graph)
-    ranks = play(method, model, parts, Round(1, frozen=True))
+    ranks = run_epochs(method, model, parts, EpochSettings(1, frozen=True))
     for index, rank in enumerate(ranks):
         error = difference(rank.epochs[0].parameters, wanted)
         if not error < tolerance:
@@ -70,7 +80,7 @@ def _compare(
         if not abs(rank.epochs[0].loss - loss) <= tolerance * abs(loss) + 1e-9:
             raise NotKept(f"exact: the loss is {rank.epochs[0].loss:.9g}, of one process {loss:.9g} ({where})")
     if dtype == torch.float64 and deal == "hash":
-        trained = [e.loss for e in play(method, model, parts, Round(3, lr=LR))[0].epochs]
+        trained = [e.loss for e in run_epochs(method, model, parts, EpochSettings(3, lr=LR))[0].epochs]
         alone = reference_losses(copy.deepcopy(model), graph, 3, LR)
         if any(abs(a - b) > 1e-6 * abs(b) for a, b in zip(trained, alone, strict=True)):
             raise NotKept(f"exact: losses {trained} leave those of one process {alone} while weights move ({where})")
@@ -92,7 +102,7 @@ def check_vanishes_with(method: Method, ground: Ground) -> None:
     for num_parts in (2, 3):
         model = ground.model(made, graph, num_parts) if made == method else Ground().model(made, graph, num_parts)
         _, wanted = reference_gradients(model, graph)
-        ranks = play(made, model, parts_of(made, graph, num_parts, "hash"), Round(1, frozen=True))
+        ranks = run_epochs(made, model, parts_for_method(made, graph, num_parts, "hash"), EpochSettings(1, frozen=True))
         error = difference(ranks[0].epochs[0].parameters, wanted)
         if not error < DOUBLE:
             raise NotKept(f"vanishes_with: gradients are off by {error:.2g} of their size on {num_parts} ranks")
@@ -114,7 +124,9 @@ def check_inexact(method: Method, ground: Ground) -> None:
         model = ground.model(method, graph, num_parts)
         found = [
             e.loss
-            for e in play(method, model, parts_of(method, graph, num_parts, "hash"), Round(EPOCHS, lr=LR))[0].epochs
+            for e in run_epochs(
+                method, model, parts_for_method(method, graph, num_parts, "hash"), EpochSettings(EPOCHS, lr=LR)
+            )[0].epochs
         ]
         alone = reference_losses(copy.deepcopy(model), graph, EPOCHS, LR)
         if any(abs(a - b) > 1e-7 * abs(b) for a, b in zip(found, alone, strict=True)):
@@ -158,7 +170,7 @@ def on_one_exchange(method: Method) -> Method | None:
         options: dict[str, Any] = {"layer0": "auto"}
         method = replace(method, **options)
     try:
-        method.check(one_exchange(graph), totals_of(graph), 3)
+        method.check(one_exchange(graph), graph_totals(graph), 3)
     except InputError:
         return None
     return method
@@ -169,4 +181,4 @@ def passed(method: Method, graph: Graph, upstream: Tensor, epochs: int) -> Passe
     made = on_one_exchange(method)
     if made is None:
         raise NotKept("the method refuses a model of one exchange, which this check needs: use other options")
-    return passes(made, one_exchange(graph), parts_of(made, graph, 3, "hash"), upstream, epochs)
+    return passes(made, one_exchange(graph), parts_for_method(made, graph, 3, "hash"), upstream, epochs)

@@ -74,7 +74,9 @@ def owners(num_nodes: int, num_parts: int, deal: Deal, seed: int = 0) -> np.ndar
     return dealt[deal].astype(np.int32)
 
 
-def parts_of(method: Method, graph: Graph, num_parts: int, deal: Deal, dtype: torch.dtype = torch.float64) -> list[Any]:
+def parts_for_method(
+    method: Method, graph: Graph, num_parts: int, deal: Deal, dtype: torch.dtype = torch.float64
+) -> list[Any]:
     """Parts of the kind that the method declares, with features of the wanted type."""
     cut = method.facts.cut
     built: Any
@@ -133,7 +135,7 @@ class Ground:
                 )
                 model = build_model(config, graph.num_features, graph.num_classes).to(dtype)
                 try:
-                    method.check(model, totals_of(graph), num_parts)
+                    method.check(model, graph_totals(graph), num_parts)
                 except InputError as error:
                     refused.append(str(error))
                     continue
@@ -144,7 +146,7 @@ class Ground:
         raise InputError(refused[-1])
 
 
-def totals_of(graph: Graph) -> Any:
+def graph_totals(graph: Graph) -> Any:
     """Counts of a graph, as its parts know them."""
     return build_parts(graph, np.zeros(graph.num_nodes, np.int32), 1)[0].totals
 

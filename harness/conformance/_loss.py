@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from harness.conformance._exactness import EPOCHS, LR, difference, passed, whole
-from harness.conformance._ground import RING, Ground, one_exchange, parts_of, random_graph, rings
-from harness.conformance._rounds import NotKept, Round, play
+from harness.conformance._ground import RING, Ground, one_exchange, parts_for_method, random_graph, rings
+from harness.conformance._rounds import EpochSettings, NotKept, run_epochs
 from harness.methods.base import Method
 from harness.nn import Dense, SAGEConv
 
@@ -26,7 +26,12 @@ def check_lossy(method: Method, ground: Ground) -> None:
     graph, num_parts = random_graph(60, 700, seed=6), 3
     model = ground.model(method, graph, num_parts)
     curves = [
-        [e.loss for e in play(m, model, parts_of(m, graph, num_parts, "hash"), Round(EPOCHS, lr=LR))[0].epochs]
+        [
+            e.loss
+            for e in run_epochs(m, model, parts_for_method(m, graph, num_parts, "hash"), EpochSettings(EPOCHS, lr=LR))[
+                0
+            ].epochs
+        ]
         for m in (method, nearest)
     ]
     if all(abs(a - b) <= 1e-9 * abs(b) for a, b in zip(*curves, strict=True)):
@@ -89,7 +94,9 @@ def check_compensated(method: Method, ground: Ground) -> None:
     model, start = ground.model(method, graph, num_parts), method.promises().settles
     epochs = start + AVERAGED
     rounds = [
-        play(m, model, parts_of(m, graph, num_parts, "hash"), Round(epochs, frozen=True))[0].epochs
+        run_epochs(m, model, parts_for_method(m, graph, num_parts, "hash"), EpochSettings(epochs, frozen=True))[
+            0
+        ].epochs
         for m in (method, method.lossless())
     ]
     ours, exact = ([e.parameters for e in r[start:]] for r in rounds)

@@ -33,7 +33,7 @@ class EpochSeen:
 
     Attributes:
         loss: of all ranks.
-        parameters: after the epoch; in a frozen round these are the gradients that the method would have stepped by.
+        parameters: after the epoch; with `frozen`, the gradients that the method would have stepped by.
         traffic: bytes this rank sent.
         steps: effects in order, and in a run of shapes the operators between them.
     """
@@ -47,7 +47,7 @@ class EpochSeen:
 
 @dataclass
 class RankSeen:
-    """One rank's round: its epochs, and what is left for the next."""
+    """The epochs of one rank, and the state it leaves for a later run."""
 
     part: Any
     state: Any
@@ -80,7 +80,7 @@ class AnyRate(dict[str, float]):
 
 
 @dataclass(frozen=True)
-class Round:
+class EpochSettings:
     """How epochs are run.
 
     Attributes:
@@ -88,7 +88,7 @@ class Round:
         frozen: weights are put back after every epoch, and `EpochSeen.parameters` are gradients.
         shapes_only: on meta tensors, noting every operator.
         order: in which ranks begin.
-        saved: what an earlier round left on each rank, to go on from.
+        saved: the state that an earlier run left on each rank, from which this one continues.
     """
 
     last: int
@@ -101,7 +101,7 @@ class Round:
     seed: int = 0
 
 
-def play(method: Method, model: GNN, parts: Sequence[Any], how: Round) -> list[RankSeen]:
+def run_epochs(method: Method, model: GNN, parts: Sequence[Any], how: EpochSettings) -> list[RankSeen]:
     """Run the epochs on all ranks.
 
     Raises:
@@ -118,7 +118,9 @@ def play(method: Method, model: GNN, parts: Sequence[Any], how: Round) -> list[R
         steps: list[object] = []
         return _noted(_epochs(rank, method, model, parts[rank.index], how, steps), steps, how.shapes_only)
 
-    found: list[RankSeen] = guarded(lambda: loopback.run(program, len(parts), make_rank=make_rank, order=how.order))
+    found: list[RankSeen] = guarded(
+        lambda: loopback.run_ranks(program, len(parts), make_rank=make_rank, order=how.order)
+    )
     return found
 
 
@@ -132,7 +134,9 @@ def guarded(run: Callable[[], Any]) -> Any:
         raise NotKept(blame(error)) from error
 
 
-async def _epochs(rank: Rank, method: Method, shared: GNN, part: Any, how: Round, steps: list[object]) -> RankSeen:
+async def _epochs(
+    rank: Rank, method: Method, shared: GNN, part: Any, how: EpochSettings, steps: list[object]
+) -> RankSeen:
     model = copy.deepcopy(shared)
     if how.shapes_only:
         model, part = model.to("meta"), part.shapes_only()
@@ -202,24 +206,24 @@ class _Noted:
         self.program, self.steps, self.shapes_only = program, steps, shapes_only
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        answer = None
+        result = None
         try:
             while True:
                 try:
-                    effect = self._send(answer)
+                    effect = self._send(result)
                 except StopIteration as stop:
                     return stop.value
                 self.steps.append(described(effect, sizes=self.shapes_only))
-                answer = yield effect
+                result = yield effect
         finally:
             self.program.close()
 
-    def _send(self, answer: Any) -> Effect:
+    def _send(self, result: Any) -> Effect:
         if not self.shapes_only:
-            found: Effect = self.program.send(answer)
+            found: Effect = self.program.send(result)
             return found
         with _Operators(self.steps):
-            found = self.program.send(answer)
+            found = self.program.send(result)
         return found
 
 
@@ -265,7 +269,9 @@ def passes(method: Method, model: GNN, parts: Sequence[Any], upstream: Tensor, e
         await method.settle(rank, memory)
         return trained.nodes[:held], logits, gradients
 
-    results = guarded(lambda: loopback.run(program, len(parts), make_rank=lambda i: Rank(i, len(parts), seed=seed)))
+    results = guarded(
+        lambda: loopback.run_ranks(program, len(parts), make_rank=lambda i: Rank(i, len(parts), seed=seed))
+    )
     logits = torch.zeros(epochs, *upstream.shape, dtype=upstream.dtype)
     for nodes, found, _ in results:
         logits[:, nodes] = torch.stack(found).to(upstream.dtype)

@@ -60,7 +60,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckResult:
     """One check of one method: `message` says what is not kept, and is empty where all is."""
 
     check: str
@@ -116,7 +116,7 @@ def checks(method: Method) -> list[Check]:
     return [CLAIMS, *selected(method)]
 
 
-def conform(method: Method | str, ground: Ground | None = None) -> Iterator[Outcome]:
+def conform(method: Method | str, ground: Ground | None = None) -> Iterator[CheckResult]:
     """Run every check that the method's promises select, one after the other.
 
     Args:
@@ -135,4 +135,4 @@ def conform(method: Method | str, ground: Ground | None = None) -> Iterator[Outc
             message = str(error)
         except Exception as error:  # a stranger's hook may raise anything: that is an outcome, not our failure
             message = f"{type(error).__name__}: {error}"
-        yield Outcome(check.name, check.facts, time.perf_counter() - begin, message)
+        yield CheckResult(check.name, check.facts, time.perf_counter() - begin, message)

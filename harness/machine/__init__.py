@@ -4,7 +4,7 @@ from harness.machine._allocator import huge_pages, keep_heap
 from harness.machine._cache import cache_root, load_arrays, store_arrays
 from harness.machine._cores import CORES_VARIABLE, core_count, usable_cores
 from harness.machine._source import code_version
-from harness.machine._workers import Died, each
+from harness.machine._workers import Died, map_on_processes
 
 __all__ = [
     "Died",
@@ -12,7 +12,7 @@ __all__ = [
     "cache_root",
     "code_version",
     "core_count",
-    "each",
+    "map_on_processes",
     "huge_pages",
     "keep_heap",
     "load_arrays",

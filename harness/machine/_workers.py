@@ -25,7 +25,7 @@ class Died:
     """The result of a call whose process died."""
 
 
-def each(
+def map_on_processes(
     call: Callable[[A], R], arguments: Iterable[A], jobs: int, go_on: Callable[[A], bool]
 ) -> Iterator[tuple[A, R | Died]]:
     """`call(a)` for every argument on `jobs` processes; yields (argument, result) as they complete.

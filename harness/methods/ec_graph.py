@@ -27,7 +27,7 @@ from harness.exchanges import (
 from harness.graphs import HaloPlan, Part, Totals
 from harness.kernels.packed import code_bytes
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged, message_width
+from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
 from harness.nn import GNN, training_loss
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
@@ -128,7 +128,7 @@ class ECGraph(EdgeCut):
         found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, size)}}
         if self._tunes and not renewed:
             found["other"] = {-1: sum(int((r.part.plan.recv_counts > 0).sum()) for r in ranks)}
-        for l, direction in exchanged(model, ranks[0].state.layer0):
+        for l, direction in exchanged_layers(model, ranks[0].state.layer0):
             width, total = message_width(model, l), 0
             for seen in ranks:
                 counts = self.plans(seen, l)[direction == "backward"].recv_counts

@@ -35,7 +35,7 @@ class EdgeCutState:
     z0: Tensor | None  # [n_own, F] aggregated input, layer0 = precompute
 
 
-def exchanged(model: GNN, layer0: str) -> list[tuple[int, Direction]]:
+def exchanged_layers(model: GNN, layer0: str) -> list[tuple[int, Direction]]:
     """The layers whose rows travel every epoch, and in which directions; raw input has no gradient."""
     found: list[tuple[int, Direction]] = []
     for l in range(model.depth):
@@ -104,7 +104,7 @@ class EdgeCut(Method):
         """Rows x `row_bytes` in every layer that exchanges (raw input has no gradient), and the all-reduce."""
         found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, len(ranks))}}
         rows = self.rows_sent(ranks)
-        for l, direction in exchanged(model, ranks[0].state.layer0):
+        for l, direction in exchanged_layers(model, ranks[0].state.layer0):
             row = self.row_bytes(model, l, direction)
             if row is None:
                 return None

@@ -121,7 +121,7 @@ class Saver:
         rows = await self._gather(written)
         if rank.index == 0:
             config = asdict(self.config)
-            files.write_marker(folder, files.Marker(files.FORMAT, epochs, self.identity, rows, config))
+            files.write_marker(folder, files.Marker(files.CHECKPOINT_FORMAT, epochs, self.identity, rows, config))
             files.prune(self.home, epochs, self.options.keep)
         # Nobody trains on before the marker stands: its time would be booked to the next epoch.
         size = torch.tensor([written.bytes], device=rank.device)

@@ -22,7 +22,7 @@ import torch
 
 from harness.errors import InputError
 
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 MARKER = "complete.json"
 
 SEEN_S = 30.0
@@ -159,19 +159,19 @@ def read_marker(home: Path, epochs: int, identity: Identity) -> Marker:
     folder = folder_of(home, epochs)
     try:
         raw = (folder / MARKER).read_bytes()
-        if (found := msgspec.json.decode(raw)).get("format") != FORMAT:
-            raise refusal(folder, f"its format is {found.get('format')}, not {FORMAT}")
+        if (found := msgspec.json.decode(raw)).get("format") != CHECKPOINT_FORMAT:
+            raise checkpoint_error(folder, f"its format is {found.get('format')}, not {CHECKPOINT_FORMAT}")
         marker = msgspec.json.decode(raw, type=Marker)
     except OSError as error:
-        raise refusal(folder, f"{MARKER} cannot be read here: {_reason(error)}") from None
+        raise checkpoint_error(folder, f"{MARKER} cannot be read here: {_reason(error)}") from None
     except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
-        raise refusal(folder, f"{MARKER} is damaged") from None
+        raise checkpoint_error(folder, f"{MARKER} is damaged") from None
     if why := identity.refuse(marker.identity):
-        raise refusal(folder, why)
+        raise checkpoint_error(folder, why)
     if marker.epochs != epochs or len(marker.files) != identity.ranks:
-        raise refusal(folder, f"{MARKER} is of epoch {marker.epochs} and names {len(marker.files)} ranks")
+        raise checkpoint_error(folder, f"{MARKER} is of epoch {marker.epochs} and names {len(marker.files)} ranks")
     for _, name, what in _lacking(folder, marker):
-        raise refusal(folder, f"{name} {what}; all hosts must see the same folder")
+        raise checkpoint_error(folder, f"{name} {what}; all hosts must see the same folder")
     return marker
 
 
@@ -186,10 +186,10 @@ def read_rank(home: Path, marker: Marker, rank: int, device: torch.device) -> di
     try:
         with path.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != marker.files[rank].sha256:
-                raise refusal(folder, f"{path.name} is corrupted: its SHA-256 is not the one in {MARKER}")
+                raise checkpoint_error(folder, f"{path.name} is corrupted: its SHA-256 is not the one in {MARKER}")
         content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except OSError as error:
-        raise refusal(folder, f"{path.name} cannot be read here: {_reason(error)}") from None
+        raise checkpoint_error(folder, f"{path.name} cannot be read here: {_reason(error)}") from None
     return content
 
 
@@ -211,7 +211,7 @@ def clear(home: Path) -> None:
         _remove(folder_of(home, epochs))
 
 
-def refusal(folder: Path, why: str) -> InputError:
+def checkpoint_error(folder: Path, why: str) -> InputError:
     """The error for a checkpoint that cannot be used."""
     return InputError(
         f"checkpoint {folder}: {why}; remove the folder to go on from an earlier one, or give --no-resume"

@@ -41,7 +41,7 @@ def whole_graph(config: RunConfig) -> RunConfig:
     )  # fmt: skip
 
 
-async def prepare(rank: Rank, job: Job, part: Part, model: GNN, state: Any) -> Judge | SpareJudge | None:
+async def make_judge(rank: Rank, job: Job, part: Part, model: GNN, state: Any) -> Judge | SpareJudge | None:
     """One rank's judge; None where nothing is evaluated (`eval_every` < 0, or shapes only).
 
     Overlapping parts are not evaluated on: their copies of nodes would count twice.

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from harness.errors import InputError
-from harness.running.results import load
+from harness.running.results import load_result
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def load_rates(path: Path, method: str) -> Rates:
     Raises:
         InputError: no result file, another method, or a run that observed nothing.
     """
-    record = load(path)
+    record = load_result(path)
     config = record["config"]
     ran, wanted = (text.partition(":")[0] for text in (config["method"], method))
     if ran != wanted:

@@ -24,6 +24,7 @@ from harness.machine import core_count
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.nn import MODELS, build_model
+from harness.partition import PARTITIONERS
 from harness.rank import Rank
 from harness.running._job import Checkpoints, Job, Progress
 from harness.running._prepare import Prepared, cutting_of, prepare
@@ -92,8 +93,9 @@ def check_job(config: RunConfig) -> Method:
         raise InputError(f"method {method.name} runs on one rank: use --parts 1, or vanilla for {config.parts} parts")
     kind = cutting_of(config).kind
     if (method.facts.cut == "vertex") != (kind == "vertex"):
-        raise InputError(f"method {method.name} cuts edges: use partitioner metis-cut, metis, hash or contiguous")
-    if config.model in MODELS:
+        fitting = ", ".join(name for name, known in PARTITIONERS.builtin.items() if known.cuts == "edge")
+        raise InputError(f"method {method.name} cuts edges: use partitioner auto, or one of {fitting}")
+    if config.model in MODELS.builtin:
         build_model(config, 1, 2)
     if is_workload(config.dataset) and not config.shapes_only:
         raise InputError(f"{config.dataset} describes a graph by counts: use --mode sim --shapes-only")
@@ -183,7 +185,7 @@ def execute(job: Job) -> Execution:
         return Rank(index, config.parts, seed=config.seed, deterministic=config.deterministic)
 
     with cpu_threads(threads_per_rank(config)):
-        ranks = loopback.run(program(job), config.parts, make_rank=make_rank)
+        ranks = loopback.run_ranks(program(job), config.parts, make_rank=make_rank)
     return Execution(ranks, ["memory"], [[0] * config.parts] * config.parts)
 
 

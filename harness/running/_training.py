@@ -101,7 +101,7 @@ async def _set_up(rank: Rank, job: Job) -> _Run:
     if saved is not None:
         memory = saved.memory
         optimizer.load_state_dict(saved.optimizer)
-    judge = await evaluation.prepare(rank, job, part, model, state)
+    judge = await evaluation.make_judge(rank, job, part, model, state)
     records = [] if saved is None else saved.records
     return _Run(part, model, state, judge, saver, Carried(model, optimizer, memory, records))
 

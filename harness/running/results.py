@@ -216,7 +216,7 @@ def _merge_seconds(parts: list[RankEpoch]) -> dict[str, float]:
     return {"epoch": epoch, **mean}
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_result(path: Path) -> dict[str, Any]:
     """A result file as a dict. Raises InputError when it is not one."""
     try:
         record = msgspec.json.decode(path.read_bytes())
@@ -234,7 +234,7 @@ def collect(folder: Path) -> pd.DataFrame:
 
     frames = []
     for path in sorted(folder.glob("*.json")):
-        record = load(path)
+        record = load_result(path)
         frame = pd.json_normalize(record["epochs"])
         for key, value in record["config"].items():
             frame[f"config.{key}"] = value

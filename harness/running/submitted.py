@@ -62,10 +62,10 @@ def executor(scheduler: str, folder: Path, options: dict[str, Any]) -> Any:
     return made
 
 
-def each(
+def map_on_jobs(
     call: Callable[[A], R], arguments: Iterable[A], jobs: int, go_on: Callable[[A], bool], submitter: Any, look_s: float
 ) -> Iterator[tuple[A, R | Died]]:
-    """`call(a)` for every argument as a job of `submitter`, `jobs` at a time; as `harness.machine.each`.
+    """`call(a)` for every argument as a job of `submitter`, `jobs` at a time; as `harness.machine.map_on_processes`.
 
     Jobs that are under way when the caller stops are cancelled.
     """

@@ -44,7 +44,7 @@ class Cell:
         return ", ".join([str(self.axes.get("method", self.config.method)), *others])
 
 
-def read(path: Path) -> list[Cell]:
+def read_sweep(path: Path) -> list[Cell]:
     """Every cell of a sweep file, methods outermost; configs that come out equal are one cell.
 
     Raises:

@@ -24,7 +24,7 @@ from harness.errors import InputError
 from harness.machine import core_count
 from harness.methods.registry import parse_method
 
-COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
+VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
 """What a record compares; an epoch also holds what is small on CPUs (sample, swap, wait)."""
 
 WARM_UP = 5
@@ -33,7 +33,9 @@ WARM_UP = 5
 FOREIGN = 0.15
 """Share of the machine's cores that others may keep busy before a cell is disturbed, and left out of the verdict."""
 
-METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s,sylvie-a,ec-graph,ec-graph-s:fanouts=10/5/5,subgraph-approximation,cdfgnn"
+VALIDATED_METHODS = (
+    "vanilla,bns-gcn:p=0.1,sylvie-s,sylvie-a,ec-graph,ec-graph-s:fanouts=10/5/5,subgraph-approximation,cdfgnn"
+)
 
 WORKLOADS: dict[str, dict[str, Any]] = {
     "heavy": {
@@ -79,7 +81,7 @@ def cells(
 def typical(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Median seconds by component of the epochs after the warm-up, and `spread`: their interquartile range."""
     steady = epochs[WARM_UP:]
-    found = {name: statistics.median(epoch["seconds"][name] for epoch in steady) for name in COMPONENTS}
+    found = {name: statistics.median(epoch["seconds"][name] for epoch in steady) for name in VALIDATED_COMPONENTS}
     low, high = np.quantile([epoch["seconds"]["epoch"] for epoch in steady], (0.25, 0.75))
     return {**found, "spread": float(high - low)}
 
@@ -92,18 +94,18 @@ def traffic(epochs: Sequence[Mapping[str, Any]]) -> list[Any]:
     ]
 
 
-def record(
+def validation_record(
     config: RunConfig, measured: Mapping[str, Any], predicted: Mapping[str, float], same: bool
 ) -> dict[str, Any]:
     """One cell as the JSON file holds it; `measured` has the components, `spread` and `foreign_load`."""
-    seconds = {name: measured[name] for name in (*COMPONENTS, "spread")}
+    seconds = {name: measured[name] for name in (*VALIDATED_COMPONENTS, "spread")}
     return {
         "method": config.method,
         "dataset": config.dataset,
         "model": config.model,
         "parts": config.parts,
         "cluster": config.cluster,
-        "predicted": {name: predicted[name] for name in COMPONENTS},
+        "predicted": {name: predicted[name] for name in VALIDATED_COMPONENTS},
         "measured": seconds,
         "bytes_equal": same,
         "epochs": config.epochs - WARM_UP,

@@ -13,7 +13,7 @@ from harness import datasets
 from harness.errors import InputError
 from harness.graphs import Totals
 from harness.partition.edge import partitioned
-from harness.workloads._closed_form import Degrees, hash_boundary, random_replication, shares
+from harness.workloads._closed_form import Degrees, hash_boundary, random_replication, round_robin_counts
 from harness.workloads._description import (
     Description,
     Numbers,
@@ -23,7 +23,7 @@ from harness.workloads._description import (
     read,
     read_description,
 )
-from harness.workloads._margins import fit, spread_rows
+from harness.workloads._margins import fit_margins, spread_rows
 from harness.workloads._workload import Provenance, VertexWorkload, Workload
 
 EDGES_PER_BOUNDARY_NODE = 2.0
@@ -122,7 +122,7 @@ class _Builder:
         """Own nodes per rank, with the graph's number of nodes as their sum."""
         if self.parts.inner is None:
             self._assume("parts.inner", "equal")
-            return shares(self.graph.nodes, self.size)
+            return round_robin_counts(self.graph.nodes, self.size)
         found = np.round(self._numbers("inner", self.parts.inner)).astype(np.int64)
         given, wanted = int(found.sum()), self.graph.nodes
         if abs(given - wanted) > 0.05 * wanted:
@@ -131,7 +131,7 @@ class _Builder:
 
     def _hash(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same in expectation for a hash partition."""
-        inner = shares(self.graph.nodes, self.size)
+        inner = round_robin_counts(self.graph.nodes, self.size)
         expected = round(hash_boundary(self.graph.nodes, self._degrees(), self.size))
         edges = self.graph.edges / self.size * (1 - 1 / self.size)
         return inner, np.full(self.size, expected, np.int64), np.full(self.size, round(edges), np.int64)
@@ -164,7 +164,7 @@ class _Builder:
         given = isinstance(self.parts.pairs, list)
         if not given:
             self._assume("parts.pairs", "fitted to what each rank sends and receives")
-        received = self._pairs(halo, inner) if given else fit(halo, sent)
+        received = self._pairs(halo, inner) if given else fit_margins(halo, sent)
         self.graph = replace(self.graph, nodes=int(inner.sum()), edges=int(edges.sum()))
         return Workload(self._provenance(), self._totals(), inner, received, edges - cut, cut)
 
@@ -184,12 +184,12 @@ class _Builder:
     def vertices(self) -> VertexWorkload:
         """A vertex cut, from its replication factor or the closed form of a random one."""
         parts = self.parts
-        masters = shares(self.graph.nodes, self.size)
+        masters = round_robin_counts(self.graph.nodes, self.size)
         matrix = self._pairs(self._mirrors(masters), masters)
         each = self._default("mirrors_per_shared_master", parts.mirrors_per_shared_master, MIRRORS_PER_SHARED_MASTER)
         most = matrix.max(0)  # no rank holds two mirrors of one master
         shared = np.minimum(np.maximum(np.ceil(matrix.sum(0) / each).astype(np.int64), most), masters)
-        edges = shares(self.graph.edges // 2, self.size)
+        edges = round_robin_counts(self.graph.edges // 2, self.size)
         return VertexWorkload(self._provenance(), self._totals(), masters, shared, matrix, edges)
 
     def _mirrors(self, masters: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ class Degrees:
         return float((1 + self.mean * (1 - z) / shape) ** -shape)
 
 
-def shares(total: int, num_parts: int) -> np.ndarray:
+def round_robin_counts(total: int, num_parts: int) -> np.ndarray:
     """`total` dealt to parts one after the other, int64 [P]: what node id modulo P gives."""
     parts = np.arange(num_parts)
     dealt: np.ndarray = total // num_parts + (parts < total % num_parts)

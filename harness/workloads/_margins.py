@@ -35,7 +35,7 @@ def spread_rows(received: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def fit(received: np.ndarray, sent: np.ndarray) -> np.ndarray:
+def fit_margins(received: np.ndarray, sent: np.ndarray) -> np.ndarray:
     """int64 [P, P] with row sums `received` and column sums `sent`, as even as these allow (proportional fitting).
 
     Raises:

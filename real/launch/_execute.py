@@ -43,7 +43,7 @@ from real.lab import HostSetup, ThisMachine
 from real.launch._launcher import RankFailed, launch
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
-from real.rank import connection, overhead, run
+from real.rank import connection, overhead, run_program
 
 
 class LaunchOutcome(msgspec.Struct):
@@ -171,7 +171,7 @@ def run_rank(
 
     Raises:
         InputError: the run has another number of ranks than parts, or whatever `make_job` and `connect` refuse.
-        HaloscopeError: see `real.rank.run`.
+        HaloscopeError: see `real.rank.run_program`.
     """
     with connection.connect(
         device=config.device,
@@ -191,7 +191,7 @@ def run_rank(
         alone = is_lab(config.cluster)  # its hosts share the cores of this machine
         neighbours = config.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
         with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
-            gathered = run(
+            gathered = run_program(
                 _gathered(program(replace(job, spare=spare)), connected.host),
                 connected,
                 seed=config.seed,

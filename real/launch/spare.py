@@ -160,11 +160,11 @@ def _serve(config: RunConfig, requests: BinaryIO, answers: BinaryIO) -> None:
         state = await job.method.setup(rank, part, model)
         return running.Judge(part, job.method, state)
 
-    judge = loopback.run(begin, 1)[0]
+    judge = loopback.run_ranks(begin, 1)[0]
     while head := requests.read(_FRAME.size):
         epoch, size = _FRAME.unpack(head)
         _unpack(model, requests.read(size))
-        counts = loopback.run(lambda rank: judge.judge(rank, model), 1)[0]
+        counts = loopback.run_ranks(lambda rank: judge.judge(rank, model), 1)[0]
         answers.write(msgspec.json.encode(Answer(epoch, counts)) + b"\n")
         answers.flush()
 

@@ -34,7 +34,7 @@ from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
 from real.measure._probes import bench, jitter, measure_device
 from real.measure.link_probes import Line, lines
-from real.rank import run
+from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
 
@@ -209,7 +209,7 @@ async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
 
 def _main(result: str, depth: str) -> None:
     with connect() as connection:
-        numbers = run(lambda rank: _probe(rank, depth == "quick"), connection)
+        numbers = run_program(lambda rank: _probe(rank, depth == "quick"), connection)
     if connection.rank == 0:
         Path(result).write_bytes(msgspec.json.encode(numbers))
 

@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 
 from harness.effects import Effect, Rows
 from harness.rank import Rank
-from real.rank import run
+from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
 
@@ -177,7 +177,7 @@ def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:
 
 def _main(result: str, budget: str) -> None:
     with connect() as connection:
-        points: Any = run(lambda rank: probe(rank, float(budget)), connection)
+        points: Any = run_program(lambda rank: probe(rank, float(budget)), connection)
     if connection.rank == 0:
         Path(result).write_bytes(msgspec.json.encode(points))
 

@@ -1,6 +1,6 @@
 """The driver that measures: one rank of a run per process, its effects carried out on torch.distributed.
 
-`run` steps one rank program inside `connect`. A run of one rank touches no process group at all. Processes are
+`run_program` steps one rank program inside `connect`. A run of one rank touches no process group at all. Processes are
 started elsewhere (`real.launch`); this module does not depend on graphs or methods.
 """
 
@@ -26,7 +26,7 @@ from real.rank.connection import Connection
 from real.rank.health import raised_at, refuse_sigterm
 
 
-def run(
+def run_program(
     program: Program, connection: Connection, *, seed: int = 0, deterministic: bool = True, debug: bool = False
 ) -> Any:
     """Run this process's rank of `program` and return its result. Call it inside `connect`.
@@ -174,7 +174,7 @@ class _Alone:
 
     def begin(self, effect: Effect, started: bool) -> Pending:
         """The result of an effect from this rank's own arguments."""
-        results = self.rendezvous.post(0, effect).answers
+        results = self.rendezvous.post(0, effect).results
         if results is None:
             raise ProgramError(f"rank 0 of 1 waits for another rank in {effect}")
         return Pending(lambda: results[0])

@@ -157,10 +157,10 @@ def _record(config: RunConfig) -> dict[str, Any]:
         )  # fmt: skip
         path = cache_root() / "reports" / "runs" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
         if path.exists():
-            return results.load(path)
+            return results.load_result(path)
         with _alone(path):
             if path.exists():  # made by another process meanwhile
-                return results.load(path)
+                return results.load_result(path)
             from harness import running  # torch: not before there is something to run
 
             record = running.run(config).to_dict()

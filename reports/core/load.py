@@ -27,7 +27,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results")
-    return [results.load(path) for path in sorted(folder.glob("*.json"))]
+    return [results.load_result(path) for path in sorted(folder.glob("*.json"))]
 
 
 def epochs(folder: Path) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.datasets import PRESETS
 from harness.errors import InputError
-from harness.methods.registry import known_methods
+from harness.methods.registry import METHODS
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds, Testbed, parts_of
@@ -74,14 +74,14 @@ def variant(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
     return {**settings, "model": model, "layer0": "cache" if model == "gat" else "precompute"}
 
 
-def exchanged(model: Mapping[str, Any]) -> int:
+def num_exchanging_layers(model: Mapping[str, Any]) -> int:
     """Layers that exchange rows in every epoch: all graph layers but the first, whose inputs are summed once."""
     return int(model["layers"]) - int(model.get("linear_layers", 0)) - 1
 
 
 def halo_of(volume_mb: float, model: Mapping[str, Any]) -> float:
     """Halo rows of one exchange behind a printed volume of an epoch: both directions, fp32, summed over ranks."""
-    return volume_mb * load.MB / (2 * exchanged(model) * int(model["hidden"]) * 4)
+    return volume_mb * load.MB / (2 * num_exchanging_layers(model) * int(model["hidden"]) * 4)
 
 
 def bed_of(
@@ -153,7 +153,7 @@ def ratio(slow: Seconds, fast: Seconds) -> float:
 
 def implemented(method: str) -> bool:
     """Whether haloscope has a method of this name (options are ignored)."""
-    return method.partition(":")[0] in known_methods()
+    return method.partition(":")[0] in METHODS
 
 
 SMALL = {"layers": 3, "linear_layers": 0, "hidden": 16, "dropout": 0.1, "lr": 0.03}

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 
 from harness.console import significant
 from harness.running.results import write_atomically
-from harness.running.validation import COMPONENTS, Verdict, verdict
+from harness.running.validation import VALIDATED_COMPONENTS, Verdict, verdict
 from reports.draw.figures import MARKERS, STYLE, method_colours
 
 Record = dict[str, Any]
@@ -103,7 +103,7 @@ def _points(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
 def _row(record: Record) -> dict[str, Any]:
     """One record as a flat row; seconds."""
     named = {name: record[name] for name in ("method", "dataset", "model", "partitioner", "parts", "cluster")}
-    for name in COMPONENTS:
+    for name in VALIDATED_COMPONENTS:
         named |= {f"{side}_{name}": record[side][name] for side in ("predicted", "measured")}
     rest = ("error", "bytes_equal", "foreign_load", "disturbed", "epochs")
     return named | {"spread": record["measured"]["spread"]} | {name: record[name] for name in rest}
@@ -111,11 +111,11 @@ def _row(record: Record) -> dict[str, Any]:
 
 def _markdown(rows: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:
     """The table, in milliseconds, and the verdict on all records."""
-    heading = ["method", "dataset", "cluster", "parts", *(f"{name} ms" for name in COMPONENTS)]
+    heading = ["method", "dataset", "cluster", "parts", *(f"{name} ms" for name in VALIDATED_COMPONENTS)]
     heading += ["spread ms", "error", "bytes", "others"]
     lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     for row in rows:
-        pairs = [(row[f"predicted_{name}"], row[f"measured_{name}"]) for name in COMPONENTS]
+        pairs = [(row[f"predicted_{name}"], row[f"measured_{name}"]) for name in VALIDATED_COMPONENTS]
         times = [" / ".join(significant(1e3 * seconds) for seconds in pair) for pair in pairs]
         cells = [row["method"], f"{row['dataset']}, {row['model']}, {row['partitioner']}", row["cluster"]]
         cells += [str(row["parts"]), *times, significant(1e3 * row["spread"]), f"{100 * row['error']:+.1f} %"]

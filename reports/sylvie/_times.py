@@ -14,9 +14,9 @@ from reports.core.testbeds import (
     PROFILE,
     TITLES,
     bed_of,
-    exchanged,
     halo_of,
     implemented,
+    num_exchanging_layers,
     sage,
     seconds_row,
     select,
@@ -57,7 +57,7 @@ class Case:
     @property
     def exchanges(self) -> int:
         """Exchanges of an epoch, both directions."""
-        return 2 * exchanged(self.bed.model)
+        return 2 * num_exchanging_layers(self.bed.model)
 
 
 def case(context: Context, name: str) -> Case:

@@ -23,7 +23,7 @@ import torch
 
 from harness.datasets import data_folder
 from harness.errors import HaloscopeError, InputError
-from harness.machine import Died, cache_root, code_version, each
+from harness.machine import Died, cache_root, code_version, map_on_processes
 from harness.running.results import write_atomically
 from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
@@ -135,7 +135,7 @@ def produce(
     if jobs == 1 or len(todo) == 1:
         yield from (_read(key, call(key), context) for key in todo)
         return
-    for key, message in each(call, todo, min(jobs, len(todo)), lambda _: True):
+    for key, message in map_on_processes(call, todo, min(jobs, len(todo)), lambda _: True):
         yield _read(key, "its process died" if isinstance(message, Died) else message, context)
 
 

@@ -3,7 +3,7 @@
 Owns `presets/*.toml`, the roofline per class of operator, fits of measured operators, and live memory.
 """
 
-from sims.device._costs import OperatorCost, fit
+from sims.device._costs import OperatorCost, fit_cost
 from sims.device._memory import Fullest, LiveMemory, fullest
 from sims.device._operators import Operator
 from sims.device._profile import CLASSES, STRENGTH, DeviceProfile, load_device, save_device
@@ -22,7 +22,7 @@ __all__ = [
     "ShapeMemory",
     "UNKNOWN",
     "Work",
-    "fit",
+    "fit_cost",
     "fullest",
     "load_device",
     "save_device",

@@ -1,6 +1,6 @@
 """What one operator costs on a machine where it was timed: seconds of a call, of its bytes and of its work.
 
-`fit` finds the costs from timed calls, `OperatorCost` prices further ones. The class rooflines of `_profile` serve
+`fit_cost` finds the costs from timed calls, `OperatorCost` prices further ones. The class rooflines of `_profile` serve
 the operators that nobody timed.
 """
 
@@ -58,7 +58,7 @@ def amount(work: Work) -> int:
     return work.flops or work.entries
 
 
-def fit(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
+def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
     """The costs of one operator from its timed calls: least squares of the relative error, no cost below zero.
 
     The median of equal calls counts once. What no sample tells apart (a step that none reached) costs nothing.

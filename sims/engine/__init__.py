@@ -1,6 +1,6 @@
-"""The simulated driver: rank programs on SimPy clocks, their operators priced by a ledger, their effects in flight.
+"""The simulated driver: rank programs on SimPy clocks, their operators priced by a ledger, their pending effects.
 
-Knows clusters, devices, network and transports; who wants to look on implements its `Observer`.
+Builds on clusters, devices, network and transports. Code that follows a simulation implements `Observer`.
 """
 
 from sims.engine._clock import SimClock

@@ -1,9 +1,9 @@
-"""The modelled clock of one rank: where its seconds went, exactly, so that the components sum to the epoch.
+"""The modelled clock of one rank: its seconds by component, which sum exactly to the epoch.
 
-Compute that the ledger charges gathers in a stretch until the next effect (or the end of the epoch). A stretch takes as
-long as the device is busy or, on a GPU, as long as the host needs to launch it and for the program around effects,
-whichever is more. It is booked when it is closed and passes on SimPy's clock at the next effect; waiting is booked by
-the driver when it is over.
+Compute that the ledger charges accumulates in a stretch until the next effect (or the end of the epoch). The duration
+of a stretch is the larger of the device's busy time and, on a GPU, the host's time for launches and for the program
+around effects. It is booked when the stretch is closed and elapses on SimPy's clock at the next effect; waiting is
+booked by the driver when it is over.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from sims.device import LiveMemory
 from sims.engine._cores import Cores
 
 NEGLIGIBLE = 1e-12
-"""A share of a stretch that may be left over by rounding."""
+"""Share of a stretch that rounding may leave over."""
 
 
 class SimClock:
     """Implements `harness.rank.Clock`.
 
     Args:
-        launch_s: host seconds of every operator, beside the device's; 0 where the device launches for itself.
-        overlap: how much longer compute takes while an effect of this rank is in flight.
-        pace: returns the factor on the next stretch of compute (see `sims.cluster`); None is always 1.
-        cores: what the rank shares with others; None where it has its own.
-        epoch_began, epoch_ended: the rank's listeners to those hooks (see `Observer`).
+        launch_s: host seconds per operator, concurrent with the device's; 0 for CPUs, which have no launches.
+        overlap: factor on the time of compute while an effect of this rank is in flight.
+        pace: returns the factor on the next stretch of compute (see `sims.cluster`); None for 1.
+        cores: the cores that the rank shares with others; None where it has its own.
+        epoch_began, epoch_ended: callbacks of those hooks for this rank (see `Observer`).
 
     Attributes:
-        paused: nothing is booked (evaluation).
+        paused: whether nothing is booked (evaluation).
         kind: the component that compute is booked under now.
     """
 
@@ -60,18 +60,18 @@ class SimClock:
         self._operators: dict[str, int] = {}  # and component -> operators
         self._host: dict[str, float] = {}  # and component -> seconds of the host beside those of its launches
         self._pending: dict[str, float] = {}
-        self._busy = 0.0  # compute seconds that have passed, without the stretch that passes now
+        self._busy = 0.0  # compute seconds that have elapsed, without the stretch that elapses now
         self._busy_since: float | None = None
         self._in_flight = 0
-        self._landed: simpy.Event | None = None
+        self._none_in_flight: simpy.Event | None = None
 
     # -- for programs ----------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
-        """Start an epoch at zero. Compute that was charged before still passes, outside the epoch."""
+        """Start an epoch at zero. Compute that was charged before still elapses, outside the epoch."""
         self._close_stretch()
-        for tell in self._epoch_began:
-            tell(self.env.now)
+        for notify in self._epoch_began:
+            notify(self.env.now)
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden = 0.0
         self.memory.begin_epoch()
@@ -80,8 +80,8 @@ class SimClock:
         """Seconds by component since `begin_epoch`, their sum `epoch`, and `hidden` beside it."""
         self._close_stretch()
         seconds = {**self._booked, "hidden": self._hidden, "epoch": sum(self._booked.values())}
-        for tell in self._epoch_ended:
-            tell(seconds)
+        for notify in self._epoch_ended:
+            notify(seconds)
         return seconds
 
     @contextmanager
@@ -106,13 +106,14 @@ class SimClock:
     # -- for the ledger and the driver -----------------------------------------------------------------------------
 
     def charge(self, seconds: float, operators: int = 1) -> None:
-        """Device seconds of operators that the rank called just now, in zero time."""
+        """Add device seconds of operators that the rank has called; no simulated time passes here."""
         if not self.paused:
             self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds
             self._operators[self.kind] = self._operators.get(self.kind, 0) + operators
 
     def charge_host(self, seconds: float) -> None:
-        """Host seconds of the program itself: on a GPU beside the device's, as launches are, else part of them."""
+        """Add host seconds of the program itself: on a GPU concurrent with the device, as launches are, else added to
+        it."""
         if not self._launch_s:
             self.charge(seconds, 0)
         elif not self.paused:
@@ -120,18 +121,18 @@ class SimClock:
             self._host[self.kind] = self._host.get(self.kind, 0.0) + seconds
 
     def take_pending(self) -> dict[str, float]:
-        """Compute that has not passed on the environment's clock yet, by component, in order of first charge."""
+        """Compute that has not elapsed on the environment's clock yet, by component, in order of first charge."""
         self._close_stretch()
         pending, self._pending = self._pending, {}
         return pending
 
     def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, float]:
-        """Let compute pass; returns by what factor effects in flight or busy cores slowed it, and books that."""
+        """Let compute elapse; returns the factor by which effects in flight or busy cores slowed it, and books that."""
         begin = self._busy_since = self.env.now
         total = left = sum(pending.values())
         if self._in_flight and self._overlap > 1:
-            self._landed, slow = self.env.event(), self._pass(left * self._overlap)
-            yield slow | self._landed
+            self._none_in_flight, slow = self.env.event(), self._pass(left * self._overlap)
+            yield slow | self._none_in_flight
             if slow.processed or (self._cores is not None and slow.triggered):
                 left = 0.0
             elif self._cores is not None:
@@ -140,7 +141,7 @@ class SimClock:
                 left -= (self.env.now - begin) / self._overlap
         if left > NEGLIGIBLE * total:
             yield self._pass(left)
-        self._landed = None
+        self._none_in_flight = None
         self._busy += self.env.now - begin
         self._busy_since = None
         factor = (self.env.now - begin) / total
@@ -152,21 +153,21 @@ class SimClock:
     def _pass(self, seconds: float) -> simpy.Event:
         return self.env.timeout(seconds) if self._cores is None else self._cores.job(seconds)
 
-    def take_off(self) -> float:
-        """An effect of this rank begins its flight; returns `busy`."""
+    def effect_began(self) -> float:
+        """An effect of this rank began; returns `busy`."""
         self._in_flight += 1
         return self.busy()
 
-    def land(self) -> float:
-        """An effect of this rank has ended its flight; returns `busy`."""
+    def effect_ended(self) -> float:
+        """An effect of this rank ended; returns `busy`."""
         self._in_flight -= 1
-        if not self._in_flight and self._landed is not None:
-            self._landed.succeed()
-            self._landed = None
+        if not self._in_flight and self._none_in_flight is not None:
+            self._none_in_flight.succeed()
+            self._none_in_flight = None
         return self.busy()
 
     def busy(self) -> float:
-        """Compute seconds that have passed on the environment's clock up to now."""
+        """Compute seconds that have elapsed on the environment's clock up to now."""
         return self._busy + (0.0 if self._busy_since is None else self.env.now - self._busy_since)
 
     def block(self, component: str, seconds: float) -> None:
@@ -180,7 +181,7 @@ class SimClock:
             self._hidden += seconds
 
     def _close_stretch(self) -> None:
-        """Book the open stretch and leave it to pass."""
+        """Book the open stretch; its time elapses at the next effect."""
         if not self._device:
             return
         busy = sum(self._device.values())

@@ -1,6 +1,6 @@
-"""Cores that several ranks share: everyone computes at the same pace, slower while more are at it than there are cores.
+"""Cores that several ranks share: processor sharing, slower while the ranks want more cores than there are.
 
-Only ranks that compute now take part; one that waits for an exchange leaves its share to the others.
+Only ranks that compute count; a rank that waits for an exchange uses no core.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from itertools import count
 import simpy
 
 SAME = 1e-12
-"""Shares of a second, relative to the time, that count as rounding."""
+"""Relative difference between times that counts as rounding."""
 
 
 class Cores:
-    """`number` cores for jobs that can keep `width` cores busy each.
+    """`number` cores for jobs that use up to `width` cores each.
 
-    Time is kept in seconds of a job that has its cores for itself; that clock slows down with every further job.
+    Work is measured in seconds of a job that has its cores to itself; every further job slows all of them equally.
     """
 
     def __init__(self, env: simpy.Environment, number: int, width: int) -> None:
         self.env, self.number, self.width = env, number, width
         self._ends: list[tuple[float, int, simpy.Event]] = []
         self._serial = count()
-        self._work = 0.0  # of a job that had run since the beginning
+        self._work = 0.0  # seconds of work of a job that ran from the beginning
         self._since = 0.0
         self._version = 0
 
     def job(self, seconds: float) -> simpy.Event:
-        """Begin `seconds` of work; the event of its end."""
+        """Begin `seconds` of work; returns the event of its end."""
         self._advance()
         event = self.env.event()
         heapq.heappush(self._ends, (self._work + seconds, next(self._serial), event))
@@ -37,7 +37,7 @@ class Cores:
         return event
 
     def leave(self, event: simpy.Event) -> float:
-        """Take a job away before its end; returns the seconds of work that it had left."""
+        """Remove a job before its end; returns the seconds of work that it had left."""
         self._advance()
         at = next(at for at, (*_, other) in enumerate(self._ends) if other is event)
         end = self._ends.pop(at)[0]
@@ -63,7 +63,7 @@ class Cores:
         wake.callbacks.append(lambda _: self._wake(version))
 
     def _wake(self, version: int) -> None:
-        """Jobs end, unless others came or went since this was scheduled."""
+        """End jobs, unless others began or left since this was scheduled."""
         if version != self._version:
             return
         self._advance()

@@ -1,8 +1,8 @@
 """The simulated driver: the ranks of one run in one process, on modelled clocks, over a modelled network.
 
-Each rank is one SimPy process that steps its program. Tensors run inline under the rank's ledger; what they cost passes
-on the clock before the next effect takes place. Numbers come from `harness.rendezvous`, exactly as in the loopback
-driver, times from `sims.transport`; neither depends on the other.
+Each rank is one SimPy process that steps its program. Tensor operators run inline under the rank's ledger; their cost
+elapses on the clock before the next effect. Values come from `harness.rendezvous`, exactly as in the loopback driver,
+times from `sims.transport`; neither depends on the other.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from sims.cluster import Cluster, Placement, Stragglers, place
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores
-from sims.engine._flights import Flights, Waits
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
+from sims.engine._pending_effects import PendingEffects, SimProcess
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulated run returns.
+    """The result of a simulated run.
 
     Attributes:
         results: the programs' return values in rank order.
         makespan_s: when the last rank returned.
-        link_bytes: directed link -> bytes that crossed it, off-the-clock effects left out.
+        link_bytes: directed link -> bytes that crossed it, without effects off the clock.
         tiers: kind of link -> bytes sent across it.
-        peak_memory: bytes per rank; `memory` is what each rank's device holds.
-        fullest: the rank that fills its device most, and with what.
+        peak_memory: bytes per rank; `memory` is the capacity of each rank's device.
+        fullest: the rank with the highest share of its device's memory, and what fills it.
         class_seconds: operator class -> seconds of the devices, summed over ranks.
-        source_seconds: source of the numbers that they rest on (see `DeviceProfile.source_of`) -> seconds.
-        unknown_ops: operator -> calls that were charged by bytes because their kind is not known.
+        source_seconds: source of their costs (see `DeviceProfile.source_of`) -> seconds.
+        unknown_ops: operator -> calls that were charged by bytes because their kind is unknown.
         network: how exact the network's times are (see `FluidNetwork.facts`).
     """
 
@@ -62,7 +62,7 @@ class Simulation:
 
     @property
     def out_of_memory(self) -> list[int]:
-        """Ranks whose peak does not fit their device."""
+        """Ranks whose peak exceeds the memory of their device."""
         return [rank for rank, peak in enumerate(self.peak_memory) if peak > self.memory[rank]]
 
 
@@ -82,14 +82,14 @@ def simulate(
 
     Args:
         seed, deterministic, debug: as for `harness.rank.Rank`.
-        shapes_only: ranks live on the meta device.
-        stragglers: instead of the cluster's own; jitter is drawn from `seed`.
-        observers: who looks on.
+        shapes_only: tensors are on the meta device.
+        stragglers: replaces the cluster's own; jitter is drawn from `seed`.
+        observers: notified of what the simulation does.
 
     Raises:
-        InputError: more ranks than the cluster takes, a bad device profile, or stragglers that are not there.
+        InputError: more ranks than the cluster has devices, a bad device profile, or stragglers that do not exist.
         ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
-        Exception: whatever a rank raises, itself, with rank and epoch added as a note.
+        Exception: any exception that a rank raises, with rank and epoch added as a note.
     """
     placement, slow = place(cluster, size), stragglers or cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
@@ -106,25 +106,25 @@ def simulate(
 
 
 class Steppable(Protocol):
-    """What stands for a rank: a program (`harness.trampoline.Stepper`), or a recording of one."""
+    """A rank's program (`harness.trampoline.Stepper`) or the replay of its recording."""
 
-    def step(self, answer: Any = None) -> Effect | Finished:
-        """Go on with `answer` to the next effect, or to the end."""
+    def step(self, result: Any = None) -> Effect | Finished:
+        """Resume with the result of the last effect; returns the next effect, or the end."""
         ...
 
     def close(self) -> None:
-        """Stop here."""
+        """End the program."""
         ...
 
 
 class Simulator:
-    """All ranks of one simulation. `simulate` fills it with programs, `sims.replay` with what programs once did.
+    """All ranks of one simulation. `simulate` fills it with programs, `sims.replay` with recordings of them.
 
     Args:
-        shapes_only: ranks live on the meta device.
+        shapes_only: tensors are on the meta device.
         device: loads a device's profile by name.
-        rendezvous: matches the ranks' effects; None is one that computes what they receive.
-        observers: who looks on.
+        rendezvous: matches the ranks' effects; by default one that computes what they receive.
+        observers: notified of what the simulation does.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Simulator:
         self.clocks: list[SimClock] = []
         self.memories: list[LiveMemory] = []
         self.ledgers: list[Ledger] = []
-        self.flights = Flights(
+        self.effects = PendingEffects(
             self.env, placement, self.profiles, self.clocks, self.memories, self._guarded,
             rendezvous or Rendezvous(placement.size), observers,
         )  # fmt: skip
@@ -157,7 +157,7 @@ class Simulator:
         self._computed = listeners(observers, Observer.computed)
 
     def add_clock(self, pace: Callable[[], float] | None) -> SimClock:
-        """Clock, memory and ledger of the next rank."""
+        """Add the next rank's clock, memory and ledger."""
         memory, rank = LiveMemory(), len(self.clocks)
         profile = self.profiles[rank]
         overlap, cores = profile.slowdown("compute"), self._cores_of(rank)
@@ -178,7 +178,7 @@ class Simulator:
         return clock
 
     def _cores_of(self, rank: int) -> Cores | None:
-        """What the CPU ranks of a host (of a lab: of all hosts) share where they want more cores than there are."""
+        """The cores that the CPU ranks of a host (of a lab: of all hosts) share if they want more than there are."""
         cluster, profile = self.placement.cluster, self.profiles[rank]
         if not cluster.cores or profile.kind != "cpu":
             return None
@@ -193,7 +193,7 @@ class Simulator:
     def run(self) -> Simulation:
         """Step every rank to its end."""
         for rank in range(len(self.steppers)):
-            self.env.process(self._guarded(self._live(rank)))
+            self.env.process(self._guarded(self._run_rank(rank)))
         try:
             step, results, ranks = self.env.step, self.results, len(self.steppers)
             with suppress(EmptySchedule):
@@ -205,12 +205,12 @@ class Simulator:
         if self.failure is not None:
             raise self.failure
         if len(self.results) < len(self.steppers):
-            raise ProgramError(f"deadlock: {self.flights.rendezvous.explain(set(self.results))}")
-        self.flights.network.report()
+            raise ProgramError(f"deadlock: {self.effects.rendezvous.explain(set(self.results))}")
+        self.effects.network.report()
         return self._simulation()
 
-    def _guarded(self, process: Waits) -> Waits:
-        """Keep what a process raises: SimPy would raise a copy built from its type."""
+    def _guarded(self, process: SimProcess) -> SimProcess:
+        """Keep the exception that a process raises: SimPy would raise a copy built from its type."""
         try:
             return (yield from process)
         except GeneratorExit:
@@ -219,60 +219,60 @@ class Simulator:
             self.failure = self.failure or error
             return None
 
-    def _live(self, rank: int) -> Waits:
-        """One rank's life: step, let its compute pass, carry out its effect."""
-        answer = None
+    def _run_rank(self, rank: int) -> SimProcess:
+        """Run one rank: step its program, let its compute elapse, carry out its effect, and repeat."""
+        result = None
         while True:
-            effect = self._step(rank, answer)
-            answer = None  # its tensors belong to the program now
+            effect = self._step(rank, result)
+            result = None  # only the program refers to its tensors now
             if not isinstance(effect, Finished) and self.profiles[rank].effect.value:
                 self.clocks[rank].charge_host(self.profiles[rank].effect.value)
             yield from self._work(rank)
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
-            for tell in self._issued:
-                tell(rank, effect, self.clocks[rank].paused)
-            answer = yield from self._carry_out(rank, effect)
+            for notify in self._issued:
+                notify(rank, effect, self.clocks[rank].paused)
+            result = yield from self._carry_out(rank, effect)
 
-    def _step(self, rank: int, answer: Any) -> Effect | Finished:
-        """Run the program to its next effect, under its ledger where it has tensors."""
+    def _step(self, rank: int, result: Any) -> Effect | Finished:
+        """Run the program to its next effect, under its ledger if it computes on tensors."""
         if self.clocks[rank].memory.played:
-            return self.steppers[rank].step(answer)
+            return self.steppers[rank].step(result)
         with self.ledgers[rank]:
-            return self.steppers[rank].step(answer)
+            return self.steppers[rank].step(result)
 
-    def _work(self, rank: int) -> Waits:
-        """Let the compute of the last step pass."""
+    def _work(self, rank: int) -> SimProcess:
+        """Let the compute of the last step elapse."""
         pending, start, slower = self.clocks[rank].take_pending(), self.env.now, 1.0
         if any(pending.values()):
             slower = yield from self.clocks[rank].work(pending)
         if self._computed:
             for component, seconds in pending.items():
-                for tell in self._computed:
-                    tell(rank, component, start, start + seconds * slower)
+                for notify in self._computed:
+                    notify(rank, component, start, start + seconds * slower)
                 start += seconds * slower
 
-    def _carry_out(self, rank: int, effect: Effect) -> Waits:
-        """Interpret one effect; returns its result when its time is over."""
+    def _carry_out(self, rank: int, effect: Effect) -> SimProcess:
+        """Carry out one effect; returns its result when it ends."""
         if isinstance(effect, Start):
             handle = Handle(effect.effect)
-            handle.driver_state = flight = self.flights.begin(rank, effect.effect)
-            self.flights.leave(flight)
-            spent = self.flights.transport.start_s
+            handle.driver_state = pending = self.effects.begin(rank, effect.effect)
+            self.effects.run_beside(pending)
+            spent = self.effects.transport.start_s
             if spent and not (self.clocks[rank].paused or isinstance(effect.effect, HostCopy)):
                 yield self.env.timeout(spent)
-                self.clocks[rank].block(flight.component, spent)
+                self.clocks[rank].block(pending.component, spent)
             return handle
-        flight = effect.handle.driver_state if isinstance(effect, Wait) else self.flights.begin(rank, effect)
+        pending = effect.handle.driver_state if isinstance(effect, Wait) else self.effects.begin(rank, effect)
         clock, before = self.clocks[rank], self.env.now
         busy = clock.busy()
-        answer = (yield from flight.course) if flight.finish is None else (yield flight.finish)
-        clock.block(flight.component, self.env.now - before)
+        result = (yield from pending.process) if pending.finish is None else (yield pending.finish)
+        clock.block(pending.component, self.env.now - before)
         if isinstance(effect, Wait):
-            clock.hide(min(busy, flight.busy_at_end) - flight.busy_at_start)
-        self.flights.land(rank, flight, answer)
-        return answer
+            clock.hide(min(busy, pending.busy_at_end) - pending.busy_at_start)
+        self.effects.deliver(rank, pending, result)
+        return result
 
     def _simulation(self) -> Simulation:
         names, tier_of = self.placement.tier_matrix()
@@ -285,18 +285,18 @@ class Simulator:
                 source_seconds[profile.source_of(kind) if kind in CLASSES else "assumed"] += seconds
         for prices in self._prices.values():
             unknown.update(prices.unknown)
-        link_bytes = self.flights.network.link_bytes.tolist()
+        link_bytes = self.effects.network.link_bytes.tolist()
         capacity = [int(profile.memory.value) for profile in self.profiles]
         return Simulation(
             results=[self.results[rank] for rank in range(len(self.steppers))],
             makespan_s=self.env.now,
             link_bytes=dict(zip(self.placement.names, link_bytes, strict=True)),
-            tiers={name: int(self.flights.sent[tier_of == code].sum()) for code, name in enumerate(names)},
+            tiers={name: int(self.effects.sent[tier_of == code].sum()) for code, name in enumerate(names)},
             peak_memory=[memory.peak for memory in self.memories],
             memory=capacity,
             fullest=fullest(self.memories, capacity),
             class_seconds=dict(class_seconds),
             source_seconds=dict(source_seconds),
             unknown_ops=dict(unknown),
-            network=self.flights.network.facts(),
+            network=self.effects.network.facts(),
         )

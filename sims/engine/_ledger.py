@@ -1,11 +1,11 @@
-"""Charges every tensor operator of a rank from its shapes: a dispatch mode, so nothing needs annotation.
+"""Charges every tensor operator of a rank by its shapes: a torch dispatch mode, so programs need no annotation.
 
-It works on real and on meta tensors, forwards and backwards, because it reads shapes only. How much work an operator is
-comes from `sims.device`, how long that takes from the device profile; both are remembered per operator and shapes.
+It reads shapes only, and so works on real and on meta tensors, in the forward and the backward pass. The work of an
+operator comes from `sims.device`, its seconds from the device profile; both are cached per operator and shapes.
 
-Every rank is really run, also where shapes repeat: a program may look at its rank, its epoch and its own state, so one
-rank's operators cannot stand for another's. What repeats is remembered call by call instead; whole epochs are repeated
-where a method promises that they may be (`sims.replay`).
+Every rank's program is run, even if shapes repeat: a program may depend on its rank, its epoch and its own state, so
+one rank's operators cannot be reused for another. Prices are cached per call instead; whole epochs are replayed if a
+method declares that they repeat (`sims.replay`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sims.device import UNKNOWN, Call, DeviceProfile, LiveMemory, Operator, ShapeMemory, Work, tensors_of
 
 Price = tuple[float, Work]
-"""Seconds, and the work that they were computed from."""
+"""Seconds of an operator, and the work that they were computed from."""
 
 _MANY = (list, tuple)  # what operators with several results return
 
 
 class Meter(Protocol):
-    """What a ledger charges: a clock.
+    """The clock that a ledger charges.
 
     Attributes:
-        paused: nothing is charged.
-        kind: the component of time that compute is booked under now.
+        paused: whether nothing is charged.
+        kind: the component under which compute is booked now.
     """
 
     paused: bool
@@ -43,10 +43,10 @@ class Meter(Protocol):
 
 
 class Prices:
-    """Seconds of operators on one device, remembered by operator and shapes; shared by all ranks.
+    """Seconds of operators on one device, cached by operator and shapes; shared by all ranks.
 
     Attributes:
-        unknown: operator -> how often it was met without being known; charged by its bytes, as elementwise.
+        unknown: unknown operator -> calls; these are charged by their bytes, as elementwise.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -56,7 +56,7 @@ class Prices:
         self._prices: dict[tuple[Any, ...], Price] = {}
 
     def operator(self, func: OpOverload) -> Operator:
-        """What is known of an operator."""
+        """The cached description of an operator."""
         operator = self._operators.get(id(func))
         if operator is None:
             operator = self._operators[id(func)] = Operator(func)
@@ -67,7 +67,7 @@ class Prices:
     ) -> Price:
         """The price of one call that is not free.
 
-        `call` is the same call as `ShapeMemory` knows it: its price is kept with it.
+        `call` is the record of the same call in `ShapeMemory`; the price is cached in it.
         """
         found: Price | None = None if call is None else call.prices.get(self)
         if found is not None:
@@ -90,14 +90,14 @@ class Prices:
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The mode under which one rank's program runs.
+    """The torch dispatch mode under which one rank's program runs.
 
     Args:
-        shapes: returns the results of operators on meta tensors from memory; None where tensors hold numbers.
-        charged: the rank's listeners to that hook (see `Observer`).
+        shapes: cached results of operators on meta tensors; None for tensors with values.
+        charged: callbacks of that hook for this rank (see `Observer`).
 
     Attributes:
-        seconds: operator class, or UNKNOWN -> seconds charged so far, off-the-clock work left out.
+        seconds: operator class, or UNKNOWN -> seconds charged so far, without work off the clock.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here; the wrapper that True asks for would import the compiler and slow every call."""
+        """False: with True, torch would wrap the mode in a call that imports its compiler and slows every operator."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -138,12 +138,12 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def count(self, component: str, work: Work, seconds: float) -> None:
-        """Count an operator that is charged to the clock: under its class, and by name if it is in no table."""
+        """Count an operator that is charged to the clock: under its class, and by name if its class is unknown."""
         self.seconds[work.kind] += seconds
         if work.kind == UNKNOWN:
             self.prices.unknown[work.name] += 1
-        for tell in self._charged:
-            tell(component, work, seconds)
+        for notify in self._charged:
+            notify(component, work, seconds)
 
 
 def _signature(tensor: Tensor) -> tuple[Any, ...]:

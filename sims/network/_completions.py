@@ -38,14 +38,14 @@ AHEAD = 32
 """Completions followed ahead of time; a flow that begins meanwhile makes them worthless."""
 
 
-class Progress(NamedTuple):
+class FlowProgress(NamedTuple):
     """Where flows are: `remaining` bytes and `rate` in B/s, float64 [flows]."""
 
     remaining: Floats
     rate: Floats
 
 
-class Counts(NamedTuple):
+class GroupCounts(NamedTuple):
     """Groups that wait for flows.
 
     Attributes:
@@ -89,7 +89,7 @@ def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, other
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def plan(
-    fabric: Fabric, routes: FlowRoutes, progress: Progress, window: float, stale: bool
+    fabric: Fabric, routes: FlowRoutes, progress: FlowProgress, window: float, stale: bool
 ) -> tuple[float, bool, int]:  # fmt: skip
     """Rates for the next step.
 
@@ -122,7 +122,7 @@ def plan(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def drain(progress: Progress, seconds: float, slack: float) -> tuple[Ints, Floats]:
+def drain(progress: FlowProgress, seconds: float, slack: float) -> tuple[Ints, Floats]:
     """Take what `seconds` at `rate` move from the bytes that remain.
 
     Returns the flows that end, within `slack` seconds after included, and after how many seconds each did.
@@ -148,7 +148,7 @@ def drain(progress: Progress, seconds: float, slack: float) -> tuple[Ints, Float
 
 
 @njit(cache=True, nogil=True)
-def count_down(counts: Counts, ended: Ints) -> Ints:
+def count_down(counts: GroupCounts, ended: Ints) -> Ints:
     """Count ended flows in their two groups; returns the groups that reach zero."""
     done, found = np.empty(2 * ended.shape[0], np.int64), 0
     for flow in ended:
@@ -164,8 +164,8 @@ def count_down(counts: Counts, ended: Ints) -> Ints:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def look_ahead(
-    fabric: Fabric, routes: FlowRoutes, now: Progress, counts: Counts, later: Progress, completions: Completions,
-    time: float, limit: float, slack: float,
+    fabric: Fabric, routes: FlowRoutes, now: FlowProgress, counts: GroupCounts, later: FlowProgress,
+    completions: Completions, time: float, limit: float, slack: float,
 ) -> tuple[float, float, int, int]:  # fmt: skip
     """Follow completions, one after the other, that end no group, leave some flow, and come before `limit`; at most
     AHEAD of them.
@@ -176,7 +176,7 @@ def look_ahead(
     """
     remaining, rate = later
     remaining[:], rate[:] = now.remaining, now.rate
-    left, ended = Counts(counts.group, counts.pending.copy()), completions.flow
+    left, ended = GroupCounts(counts.group, counts.pending.copy()), completions.flow
     flows, found, changes = remaining.shape[0], 0, 0
     while True:
         first, _, alive = _span(later)
@@ -197,7 +197,7 @@ def look_ahead(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _span(progress: Progress) -> tuple[float, float, int]:
+def _span(progress: FlowProgress) -> tuple[float, float, int]:
     """Seconds to the first and to the last completion at these rates, inf and 0 without flows; how many flows."""
     remaining, rate = progress
     first, last, alive = np.inf, 0.0, 0
@@ -210,7 +210,7 @@ def _span(progress: Progress) -> tuple[float, float, int]:
 
 
 @njit(cache=True, nogil=True)
-def _pass(progress: Progress, seconds: float, ended: Ints) -> float:
+def _pass(progress: FlowProgress, seconds: float, ended: Ints) -> float:
     """Let so many seconds pass, at whose end some flows end; returns the lowest rate of these."""
     remaining, rate = progress
     slowest = np.inf

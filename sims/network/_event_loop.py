@@ -13,8 +13,8 @@ from sims.network._completions import (
     EARLY,
     MERGE,
     SAME_TIME,
-    Counts,
-    Progress,
+    FlowProgress,
+    GroupCounts,
     count_by_segment,
     count_down,
     drain,
@@ -23,13 +23,13 @@ from sims.network._completions import (
     plan,
 )
 from sims.network._fair_share import FlowRoutes, index_flows
-from sims.network._flow_state import FlowState, Handle
+from sims.network._flow_state import FlowHandle, FlowState
 from sims.network._routes import Fabric, Floats, Ints
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def begin(
-    held: Handle, time: float, free: float, slack: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats,
+    held: FlowHandle, time: float, free: float, slack: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats,
     group: Ints,
 ) -> float:  # fmt: skip
     """Begin flows at `time`, which then wait their latency; returns when something changes next, inf for never.
@@ -62,7 +62,7 @@ def begin(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run_to(held: Handle, time: float, slack: float, free: float) -> tuple[float, int]:
+def run_to(held: FlowHandle, time: float, slack: float, free: float) -> tuple[float, int]:
     """Let time pass, by `slack` seconds more if something happens then, and up to `free` if no group has ended.
 
     Returns when something changes next, and how many groups ended, which are in `ended`, some of them again.
@@ -138,7 +138,7 @@ def _change(fabric: Fabric, flows: FlowState, now: float, slack: float, found: i
 
 
 @njit(cache=True, nogil=True)
-def _present(flows: FlowState) -> tuple[FlowRoutes, Progress]:
+def _present(flows: FlowState) -> tuple[FlowRoutes, FlowProgress]:
     """The flows that drain as kernels take them, indexed by segment."""
     scalars, draining = flows.scalars[0], flows.draining
     places, front = scalars.places, scalars.front
@@ -146,7 +146,7 @@ def _present(flows: FlowState) -> tuple[FlowRoutes, Progress]:
     if not scalars.indexed:
         index_flows(routes)
         scalars.indexed = True
-    return routes, Progress(draining.remaining[front, :places], draining.rate[front, :places])
+    return routes, FlowProgress(draining.remaining[front, :places], draining.rate[front, :places])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -155,9 +155,9 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
     scalars, draining = flows.scalars[0], flows.draining
     places, ahead = scalars.places, flows.ahead.flow[: scalars.ahead_flows]
     remaining, rate = draining.remaining[scalars.front], draining.rate[scalars.front]
-    counts = Counts(draining.group, flows.groups.pending)
+    counts = GroupCounts(draining.group, flows.groups.pending)
     count_down(counts, ahead)  # they end no group
-    ended, after = drain(Progress(remaining[:places], rate[:places]), now - scalars.began, slack)
+    ended, after = drain(FlowProgress(remaining[:places], rate[:places]), now - scalars.began, slack)
     if flows.finish.shape[0] > 0:
         for at in range(ahead.shape[0]):
             flows.finish[draining.ids[ahead[at]]] = flows.ahead.time[at]
@@ -239,8 +239,8 @@ def _look_ahead(fabric: Fabric, flows: FlowState, slack: float) -> None:
     scalars, draining, behind = flows.scalars[0], flows.draining, 1 - flows.scalars[0].front
     routes, progress = _present(flows)
     places = scalars.places
-    later = Progress(draining.remaining[behind, :places], draining.rate[behind, :places])
-    counts = Counts(draining.group, flows.groups.pending)
+    later = FlowProgress(draining.remaining[behind, :places], draining.rate[behind, :places])
+    counts = GroupCounts(draining.group, flows.groups.pending)
     scalars.ahead_time, scalars.until, scalars.ahead, scalars.ahead_flows = look_ahead(
         fabric, routes, progress, counts, later, flows.ahead, scalars.began, scalars.wakes, slack
     )
@@ -248,7 +248,7 @@ def _look_ahead(fabric: Fabric, flows: FlowState, slack: float) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _note_ends(flows: FlowState, progress: Progress, step: float, now: float) -> None:
+def _note_ends(flows: FlowState, progress: FlowProgress, step: float, now: float) -> None:
     """Note the groups whose last flows end before the end of a window, the first one last."""
     remaining, rate = progress
     pending, group = flows.groups.pending, flows.draining.group

@@ -108,24 +108,24 @@ class FlowState(NamedTuple):
 
 @structref.register
 class _HandleType(types.StructRef):  # type: ignore[misc]
-    """What compiled code takes a `Handle` for."""
+    """The type of a `FlowHandle` in compiled code."""
 
 
-class Handle(structref.StructRefProxy):  # type: ignore[misc]
+class FlowHandle(structref.StructRefProxy):  # type: ignore[misc]
     """A fabric and the flows over it behind one pointer: to pass their arrays takes longer than many a step."""
 
     fabric: Fabric
     state: FlowState
 
 
-structref.define_constructor(Handle, _HandleType, ["fabric", "state"])
-structref.define_boxing(_HandleType, Handle)
+structref.define_constructor(FlowHandle, _HandleType, ["fabric", "state"])
+structref.define_boxing(_HandleType, FlowHandle)
 
 
 @njit(cache=True)
-def handle(fabric: Fabric, state: FlowState) -> Handle:
+def handle(fabric: Fabric, state: FlowState) -> FlowHandle:
     """A handle of these arrays; those that replace them need another."""
-    return Handle(fabric, state)
+    return FlowHandle(fabric, state)
 
 
 def empty() -> FlowState:

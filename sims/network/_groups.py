@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import simpy
 
-from sims.network._completions import Counts, count_down
+from sims.network._completions import GroupCounts, count_down
 from sims.network._in_flight import Batch
 
 ROOM = 128
@@ -47,7 +47,7 @@ class Groups:
 
     def count_ended(self, batch: Batch) -> None:
         """Count the flows of a batch as ended: a busy period from memory has its groups end without them."""
-        count_down(Counts(batch.groups, self.pending), np.arange(len(batch.head)))
+        count_down(GroupCounts(batch.groups, self.pending), np.arange(len(batch.head)))
 
     def rewind(self) -> None:
         """Take the counts back to the beginning of the busy period, as if none of its flows had ended."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from sims.network._event_loop import begin, close_gaps, run_to
 from sims.network._flow_state import (
+    FlowHandle,
     FlowState,
-    Handle,
     empty,
     handle,
     with_batches,
@@ -61,7 +61,7 @@ class InFlight:
         self._table, self.next_time = table, np.inf
         self._fabric: Fabric | None = None  # the one that the state has room for
         self._state = with_groups(empty(), pending)
-        self._handle: Handle | None = None  # of both, until one is replaced
+        self._handle: FlowHandle | None = None  # of both, until one is replaced
         self._state.scalars["share"], self._state.scalars["exact_flows"] = window, exact_flows
         self.reset(recording=False)
 
@@ -120,7 +120,7 @@ class InFlight:
     def _replace(self, state: FlowState) -> None:
         self._state, self._handle = state, None
 
-    def _held(self, fabric: Fabric) -> Handle:
+    def _held(self, fabric: Fabric) -> FlowHandle:
         """What the compiled event loop takes."""
         if self._handle is None:
             self._handle = handle(fabric, self._state)

@@ -1,17 +1,17 @@
 """What ranks did, without the numbers: recorded, played again on other clusters, repeated, drawn as a timeline."""
 
-from sims.replay._recording import FORMAT, Recorder, Recording, load
+from sims.replay._recording import RECORDING_FORMAT, Recorder, Recording, load_recording
 from sims.replay._repeats import Repeats
 from sims.replay._replay import Replay, record, refusal
 from sims.replay._timeline import traced
 
 __all__ = [
-    "FORMAT",
+    "RECORDING_FORMAT",
     "Recorder",
     "Recording",
     "Repeats",
     "Replay",
-    "load",
+    "load_recording",
     "record",
     "refusal",
     "traced",

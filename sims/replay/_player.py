@@ -16,7 +16,7 @@ from sims.replay._notation import BEGIN, COMPUTE, END, START, WAIT, Action
 Stretch = list[tuple[str, float, int]]
 """Component, device seconds, operators; in order of first charge."""
 
-Performance = Generator[Effect, Any, list[dict[str, float]]]
+Playback = Generator[Effect, Any, list[dict[str, float]]]
 """Yields effects, is sent their results, and returns the seconds of the epochs."""
 
 
@@ -26,7 +26,7 @@ def play(
     charge: Callable[[int], None],
     clock: SimClock,
     pause: Callable[[bool], None],
-) -> Performance:
+) -> Playback:
     """Do again what a rank did.
 
     Args:
@@ -81,18 +81,18 @@ def charge(clock: SimClock, stretch: Stretch) -> None:
 
 
 class Player:
-    """A performance in place of a rank's program; implements what `sims.engine.Simulator` steps."""
+    """A playback in place of a rank's program; implements what `sims.engine.Simulator` steps."""
 
-    def __init__(self, performance: Performance) -> None:
-        self._performance = performance
+    def __init__(self, playback: Playback) -> None:
+        self._playback = playback
 
-    def step(self, answer: Any = None) -> Effect | Finished:
+    def step(self, result: Any = None) -> Effect | Finished:
         """Go on to the next effect, or to the end."""
         try:
-            return self._performance.send(answer)
+            return self._playback.send(result)
         except StopIteration as stop:
             return Finished(stop.value)
 
     def close(self) -> None:
         """Stop here."""
-        self._performance.close()
+        self._playback.close()

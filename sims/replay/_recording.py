@@ -19,7 +19,7 @@ from sims.device import Work
 from sims.engine import Observer
 from sims.replay._notation import BEGIN, END, Action, EffectShape, Tables, Track, counts_of
 
-FORMAT = 3
+RECORDING_FORMAT = 3
 
 
 class PeakMemory(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Recording(msgspec.Struct):
     actions: list[list[Action]]
     memory: PeakMemory
     timed: bool = False
-    format: int = FORMAT
+    format: int = RECORDING_FORMAT
 
     def save(self, path: Path) -> None:
         """Write the recording. Raises InputError where it cannot be written."""
@@ -80,13 +80,13 @@ class _Header(msgspec.Struct):
     format: int = 0
 
 
-def load(path: Path) -> Recording:
+def load_recording(path: Path) -> Recording:
     """A recording from its file. Raises InputError when it is not one, or one of another format."""
     try:
         content = zlib.decompress(path.read_bytes())
         found = msgspec.msgpack.decode(content, type=_Header).format
-        if found != FORMAT:
-            raise InputError(f"{path} is a recording of format {found}, this version reads {FORMAT}")
+        if found != RECORDING_FORMAT:
+            raise InputError(f"{path} is a recording of format {found}, this version reads {RECORDING_FORMAT}")
         return msgspec.msgpack.decode(content, type=Recording)
     except (OSError, zlib.error, msgspec.DecodeError) as error:
         raise InputError(f"cannot read recording {path}: {error}") from None

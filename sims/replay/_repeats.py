@@ -36,7 +36,7 @@ class Repeats(Observer):
     """
 
     def __init__(self) -> None:
-        self._score = _Score()
+        self._table = _EffectTable()
         self._ranks: list[_RankEpochs] = []
 
     @property
@@ -54,7 +54,7 @@ class Repeats(Observer):
 
     def rank_added(self, rank: int, clock: SimClock, ledger: Ledger) -> None:
         """See `Observer`."""
-        self._ranks.append(_RankEpochs(clock, ledger, self._score, checks=not self._ranks))
+        self._ranks.append(_RankEpochs(clock, ledger, self._table, checks=not self._ranks))
 
     def charged(self, rank: int, component: str, work: Work, seconds: float) -> None:
         """See `Observer`."""
@@ -97,8 +97,8 @@ class _RankEpochs:
         played: epochs that were played.
     """
 
-    def __init__(self, clock: SimClock, ledger: Ledger, score: _Score, checks: bool) -> None:
-        self.clock, self.ledger, self.memory, self.score = clock, ledger, ledger.memory, score
+    def __init__(self, clock: SimClock, ledger: Ledger, table: _EffectTable, checks: bool) -> None:
+        self.clock, self.ledger, self.memory, self.table = clock, ledger, ledger.memory, table
         self.track: Track | None = None
         self.played: list[int] = []
         self._checks = checks
@@ -124,7 +124,7 @@ class _RankEpochs:
 
     async def _record(self, rank: Rank, compute: Compute) -> _Epoch:
         """Compute an epoch and record it."""
-        self.track = track = Track(self.score.tables)
+        self.track = track = Track(self.table.tables)
         try:
             loss = await compute()
         finally:
@@ -137,7 +137,7 @@ class _RankEpochs:
     @coroutine
     def _play(self, epoch: _Epoch, rank: Rank) -> Generator[Effect, Any, Tensor]:
         """Do what the recorded epoch did; returns its loss."""
-        clock, score = self.clock, self.score
+        clock, table = self.clock, self.table
         self.memory.played = True  # what is freed from now on has no successor
         self.played.append(rank.epoch)
         for name, (part, whole) in epoch.observed.items():
@@ -148,19 +148,19 @@ class _RankEpochs:
             clock.pause(paused)
 
         yield from play(
-            epoch.actions, lambda number: in_epoch(score.effect(number), rank.epoch), self._charge, clock, pause
+            epoch.actions, lambda number: in_epoch(table.effect(number), rank.epoch), self._charge, clock, pause
         )
         return epoch.loss
 
     def _charge(self, number: int) -> None:
         """Charge a recorded stretch of compute: to the clock its sums, to the ledger its operators."""
-        operators, stretch = self.score.stretch(number, self.ledger.prices)
+        operators, stretch = self.table.stretch(number, self.ledger.prices)
         for component, work, seconds in operators:
             self.ledger.count(component, work, seconds)
         charge(self.clock, stretch)
 
 
-class _Score:
+class _EffectTable:
     """What the ranks play, by number: effects on the meta device, and stretches of compute as each device takes them.
 
     Worked out when first asked for, and shared by all ranks.

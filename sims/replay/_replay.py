@@ -26,7 +26,7 @@ from sims.cluster import Cluster, load_cluster, place
 from sims.device import DeviceProfile, Fullest, load_device
 from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate
 from sims.replay._notation import BEGIN, DO, END, START, Action
-from sims.replay._player import Performance, Player, Stretch, charge, folded, play
+from sims.replay._player import Playback, Player, Stretch, charge, folded, play
 from sims.replay._recording import PeakMemory, Recorder, Recording
 
 
@@ -97,7 +97,7 @@ class Replay:
             simulator.steppers.append(Player(self._play(rank, clock, simulator.ledgers[rank].prices)))
         return simulator
 
-    def _play(self, rank: int, clock: SimClock, prices: Prices) -> Performance:
+    def _play(self, rank: int, clock: SimClock, prices: Prices) -> Playback:
         stretches = self._stretches(prices)
         return play(
             self.recording.actions[rank],

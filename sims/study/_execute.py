@@ -60,7 +60,7 @@ def execute(job: Job) -> Execution:
         "cluster": cluster.name,
         "memory": asdict(simulation.fullest),
         "network": simulation.network,
-        "compute_sources": remarks.shares(simulation.source_seconds),
+        "compute_sources": remarks.source_shares(simulation.source_seconds),
         "notes": notes,
     }
     return Execution(simulation.results, list(tiers), tier_of.tolist(), facts, _too_large(simulation))

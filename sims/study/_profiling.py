@@ -27,7 +27,7 @@ from harness.graphs import Block
 from harness.nn import aggregate
 from harness.rank import NoClock, Rank
 from harness.running import program
-from sims.device import Operator, OperatorCost, Work, fit, tensors_of
+from sims.device import Operator, OperatorCost, Work, fit_cost, tensors_of
 
 SKIPPED_EPOCHS = 2
 """First epochs, in which operators are loaded, compiled and given their memory."""
@@ -60,7 +60,7 @@ class Observed:
     def costs(self) -> dict[str, OperatorCost]:
         """Every operator that was called often enough."""
         often = {name: calls for name, calls in self.samples.items() if sum(map(len, calls.values())) >= FEWEST}
-        return {name: fit(calls) for name, calls in sorted(often.items())}
+        return {name: fit_cost(calls) for name, calls in sorted(often.items())}
 
     def overheads(self) -> tuple[float, float, float]:
         """What an epoch takes beside its operators: seconds per operator, per effect, and per byte of new tensors.
@@ -144,7 +144,7 @@ def _step(config: RunConfig, meter: _Meter, watch: AbstractContextManager[Any]) 
         return await timed(rank)
 
     with watch:
-        loopback.run(run, config.parts, make_rank=make_rank)
+        loopback.run_ranks(run, config.parts, make_rank=make_rank)
 
 
 @dataclass(eq=False)
@@ -193,17 +193,17 @@ class _Timed:
         self.program, self.meter = program, meter
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps, answer, mine = self.program.__await__(), None, None
+        steps, result, mine = self.program.__await__(), None, None
         while True:
             self.meter.switch(mine)
             try:
-                effect = steps.send(answer)
+                effect = steps.send(result)
             except StopIteration as end:
                 return end.value
             mine = self.meter.at
             self.meter.effects += mine is not None
             self.meter.switch(None)
-            answer = yield effect
+            result = yield effect
 
 
 class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]

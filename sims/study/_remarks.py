@@ -28,7 +28,7 @@ def quantities(cluster: Cluster) -> list[Quantity]:
     return found + (load_tuning().quantities() if cluster.transport.kind == "nccl" else [])
 
 
-def shares(seconds: Mapping[str, float]) -> dict[str, float]:
+def source_shares(seconds: Mapping[str, float]) -> dict[str, float]:
     """Source -> share of the compute seconds that rest on it, the strongest first; none without compute."""
     total = sum(seconds.values())
     return {source: seconds[source] / total for source in reversed(STRENGTH) if seconds.get(source)}
@@ -62,7 +62,7 @@ def notes(cluster: Cluster, run: Run, source_seconds: Mapping[str, float], unkno
         factors = [f"{what} {number} x {factor:g}" for what, by in held for number, factor in by.items()]
         factors += [f"jitter {slow.jitter:g}"] if slow.jitter else []
         found.append(f"compute slowed by choice: {', '.join(factors)}")
-    weak = [f"{share:.0%} {source}" for source, share in shares(source_seconds).items() if source != "measured"]
+    weak = [f"{share:.0%} {source}" for source, share in source_shares(source_seconds).items() if source != "measured"]
     if weak:
         found.append(f"compute time that does not rest on measured numbers: {', '.join(weak)}")
     idle = idle_links(run)

@@ -43,7 +43,7 @@ _DEEPEST = 50
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScenarioResult:
     """What a scenario comes to; `ids` name the flows of the schedule."""
 
     name: str
@@ -56,7 +56,7 @@ class Outcome:
         return float(self.schedule.finish_s.max(initial=0.0))
 
 
-def run_file(path: Path, window: float = 0.0, exact_flows: int = EXACT_FLOWS) -> Iterator[Outcome]:
+def run_file(path: Path, window: float = 0.0, exact_flows: int = EXACT_FLOWS) -> Iterator[ScenarioResult]:
     """The scenarios of a file, one after the other; `window` and `exact_flows` are those of `sims.network.schedule`.
 
     Raises:
@@ -127,7 +127,7 @@ class _Object:
         return value
 
 
-def _run_small(scenario: _Object, window: float, exact_flows: int) -> Outcome:
+def _run_small(scenario: _Object, window: float, exact_flows: int) -> ScenarioResult:
     links = _Object(scenario.need("links"), f"{scenario.where}.links")
     number = {name: at for at, name in enumerate(links.values)}
     capacity = [
@@ -149,7 +149,7 @@ def _run_small(scenario: _Object, window: float, exact_flows: int) -> Outcome:
         found = schedule(np.asarray(capacity), route_table(routes), size, start, latency, after, window, exact_flows)
     except InputError as error:
         raise InputError(f"{scenario.where}: {error} (the first is flow 0)") from None
-    return Outcome(scenario.text("name"), ids, found)
+    return ScenarioResult(scenario.text("name"), ids, found)
 
 
 def _found(number: Mapping[str, int], name: object, what: str) -> int:
@@ -158,7 +158,7 @@ def _found(number: Mapping[str, int], name: object, what: str) -> int:
     return number[name]
 
 
-def _run_big(scenario: _Object, window: float, exact_flows: int) -> Outcome:
+def _run_big(scenario: _Object, window: float, exact_flows: int) -> ScenarioResult:
     """GPUs on a bus each way, hosts with one adapter each way; a flow inside a host crosses the buses only."""
     nodes, each = scenario.count("nodes"), scenario.count("gpus_per_node")
     size = nodes * each
@@ -180,7 +180,7 @@ def _run_big(scenario: _Object, window: float, exact_flows: int) -> Outcome:
     latency = np.where(inside, scenario.number("latency_intra_s", 0.0), scenario.number("latency_inter_s", 0.0))
     found = schedule_by_segments(table, head, tail, nbytes, 0.0, latency, None, window, exact_flows)
     ids = [f"{i}->{j}" for i, j in zip(src.tolist(), dst.tolist(), strict=True)]
-    return Outcome(scenario.text("name"), ids, found)
+    return ScenarioResult(scenario.text("name"), ids, found)
 
 
 def sizes(formula: str, src: np.ndarray, dst: np.ndarray, where: str) -> np.ndarray:

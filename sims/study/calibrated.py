@@ -28,7 +28,7 @@ from harness.errors import HaloscopeError
 from harness.machine import core_count
 from harness.methods.registry import METHODS
 from harness.running.results import Result
-from sims.device import DeviceProfile, Work, fit, load_device, save_device
+from sims.device import DeviceProfile, Work, fit_cost, load_device, save_device
 from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
 from sims.units import Quantity
 
@@ -53,7 +53,7 @@ class Found(msgspec.Struct):
 
 def workloads(threads: int, quick: bool) -> list[RunConfig]:
     """The training runs that operators are watched in: every method at every size, all codecs and models."""
-    methods = [name for name in METHODS if name != "single"]
+    methods = [name for name in METHODS.builtin if name != "single"]
     more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
     found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
     found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]
@@ -171,7 +171,7 @@ def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
     profile = load_device(device)
     copies = max(1, core_count() // max(1, config.threads))
     observed = watched("blocks", [config], copies)
-    sums = {name: fit(calls) for name, calls in observed.samples.items() if name in SUMS}
+    sums = {name: fit_cost(calls) for name, calls in observed.samples.items() if name in SUMS}
     to.write_bytes(device.read_bytes())
     _save(replace(profile, operators={**profile.operators, **sums}), to)
 

@@ -38,7 +38,7 @@ def test_all_to_all_deals_rows_and_counts_bytes(size: int, seed: int, known: boo
         got = await rank.all_to_all(parts, label="x", direction="forward", layer=2)
         return got, rank.traffic.take()
 
-    for index, (got, traffic) in enumerate(loopback.run(program, size)):
+    for index, (got, traffic) in enumerate(loopback.run_ranks(program, size)):
         expected = np.repeat(np.arange(size), counts[:, index])
         assert got.tensors[0][:, 0].tolist() == expected.tolist()
         assert (got.tensors[0][:, 1] == index).all()
@@ -69,7 +69,7 @@ def test_all_reduce_adds_in_rank_order() -> None:
     total = torch.tensor(0.0)
     for value in values:
         total = total + torch.tensor(value, dtype=torch.float32)
-    assert loopback.run(program, 4) == [float(total)] * 4
+    assert loopback.run_ranks(program, 4) == [float(total)] * 4
 
 
 def test_point_to_point_broadcast_and_started_effects() -> None:
@@ -84,7 +84,7 @@ def test_point_to_point_broadcast_and_started_effects() -> None:
         root = await rank.broadcast(mine, root=1, label="b")
         return got.tolist(), root.tolist(), (await rank.wait(handle)).tolist()
 
-    assert loopback.run(program, 2) == [([0.0] * 3, [1.0] * 3, [1.0] * 3), ([10.0] * 3, [1.0] * 3, [1.0] * 3)]
+    assert loopback.run_ranks(program, 2) == [([0.0] * 3, [1.0] * 3, [1.0] * 3), ([10.0] * 3, [1.0] * 3, [1.0] * 3)]
 
 
 async def helper(rank: Rank) -> None:
@@ -174,7 +174,7 @@ SLIPS = [
 @pytest.mark.parametrize(("program", "text", "epoch"), SLIPS, ids=[s[0].__name__ for s in SLIPS])
 def test_slips_name_rank_place_label_and_epoch(program: Any, text: str, epoch: int) -> None:
     with pytest.raises(ProgramError) as failure:
-        loopback.run(program, 2)
+        loopback.run_ranks(program, 2)
     message = str(failure.value)
     assert text in message
     assert HERE in message and "rank" in message and f"epoch {epoch}" in message
@@ -184,7 +184,7 @@ def test_slips_name_rank_place_label_and_epoch(program: Any, text: str, epoch: i
 
 def test_an_exception_keeps_its_type_and_gains_rank_and_place() -> None:
     with pytest.raises(ZeroDivisionError) as failure:
-        loopback.run(raises, 2)
+        loopback.run_ranks(raises, 2)
     note = " ".join(failure.value.__notes__)
     assert "rank 1 of 2" in note and "epoch 3" in note and "'lost'" in note and HERE in note
 
@@ -195,7 +195,7 @@ def test_a_wait_for_oneself_is_a_deadlock_that_names_the_place() -> None:
             await rank.recv(torch.zeros(1), source=1, label="never")
 
     with pytest.raises(ProgramError, match=r"deadlock: rank 0 waits in Recv 'never'.*rank 1 has returned"):
-        loopback.run(program, 2)
+        loopback.run_ranks(program, 2)
 
 
 def test_counts_that_do_not_fit_the_tensor_are_refused() -> None:
@@ -203,7 +203,7 @@ def test_counts_that_do_not_fit_the_tensor_are_refused() -> None:
         await rank.all_to_all([Rows(torch.zeros(3, 1), np.array([1, 1]), None)], label="x")
 
     with pytest.raises(ProgramError, match=r"3 rows was given counts for 2 rows.*") as failure:
-        loopback.run(program, 2)
+        loopback.run_ranks(program, 2)
     assert HERE in str(failure.value)
 
 
@@ -222,7 +222,7 @@ def test_off_the_clock_books_no_bytes() -> None:
             await rank.all_reduce(torch.zeros(4), label="quiet")
         return int(rank.traffic.take().to.sum())
 
-    assert loopback.run(program, 2) == [0, 0]
+    assert loopback.run_ranks(program, 2) == [0, 0]
 
 
 def test_gradient_mode_belongs_to_the_rank() -> None:
@@ -237,7 +237,7 @@ def test_gradient_mode_belongs_to_the_rank() -> None:
         await rank.all_reduce(torch.zeros(1), label="b")
         return inside, torch.is_grad_enabled()
 
-    assert loopback.run(program, 2) == [(False, True), (True, True)]
+    assert loopback.run_ranks(program, 2) == [(False, True), (True, True)]
     assert torch.is_grad_enabled()
 
 
@@ -249,6 +249,6 @@ def test_a_started_host_copy_and_a_message_to_oneself() -> None:
     async def talks_to_itself(rank: Rank) -> None:
         await rank.send(torch.ones(1), to=0, label="lost")
 
-    assert loopback.run(copies, 2) == [[1.0, 1.0]] * 2
+    assert loopback.run_ranks(copies, 2) == [[1.0, 1.0]] * 2
     with pytest.raises(ProgramError, match=r"'lost' at .*names rank 0 as its peer"):
-        loopback.run(talks_to_itself, 2)
+        loopback.run_ranks(talks_to_itself, 2)

@@ -11,7 +11,18 @@ from harness.errors import InputError
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed, parts_of
-from reports.core.testbeds import SMALL, eq4, exchanged, halo_of, implemented, sage, select, shape, trainable, value
+from reports.core.testbeds import (
+    SMALL,
+    eq4,
+    halo_of,
+    implemented,
+    num_exchanging_layers,
+    sage,
+    select,
+    shape,
+    trainable,
+    value,
+)
 
 WIDTH = 16
 MODEL = {"model": "sage", "layers": 2, "hidden": WIDTH, "layer0": "precompute"}
@@ -110,7 +121,7 @@ def test_a_failed_run_is_not_a_time(bed: Testbed) -> None:
 
 def test_halo_is_what_the_volume_says() -> None:
     model = sage("reddit")
-    assert exchanged(model) == 3 and exchanged(sage("yelp")) == 1
+    assert num_exchanging_layers(model) == 3 and num_exchanging_layers(sage("yelp")) == 1
     rows = halo_of(2791.7, model)
     assert 2 * 3 * rows * model["hidden"] * 4 == pytest.approx(2791.7e6)
 

@@ -55,7 +55,7 @@ def step(
     def isolated(rank: Rank) -> Any:
         return _with_own_gradients(program(rank), model)
 
-    results = loopback.run(isolated, len(parts), make_rank=lambda i: Rank(i, len(parts), seed=seed))
+    results = loopback.run_ranks(isolated, len(parts), make_rank=lambda i: Rank(i, len(parts), seed=seed))
     count = max(parts[0].totals.num_train, 1)
     total = [torch.zeros_like(p) for p in model.parameters()]
     for _, gradients, _ in results:
@@ -78,19 +78,19 @@ class _Swapped:
         self.grads: list[Tensor | None] = [None] * len(self.parameters)
 
     def __await__(self) -> Any:
-        answer = None
+        result = None
         while True:
             for parameter, gradient in zip(self.parameters, self.grads, strict=True):
                 parameter.grad = gradient
             try:
-                effect = self.program.send(answer)
+                effect = self.program.send(result)
             except StopIteration as stop:
                 return stop.value
             finally:
                 self.grads = [p.grad for p in self.parameters]
                 for parameter in self.parameters:
                     parameter.grad = None
-            answer = yield effect
+            result = yield effect
 
 
 def relative_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:

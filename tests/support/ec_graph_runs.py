@@ -91,7 +91,7 @@ def train(
                 optimizer.load_state_dict(saved[1])
         return seen
 
-    return loopback.run(program, len(parts), seed=4)
+    return loopback.run_ranks(program, len(parts), seed=4)
 
 
 def uncompressed(method: ECGraph) -> ECGraph:

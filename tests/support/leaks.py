@@ -8,7 +8,10 @@ import os
 import re
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 NAMESPACES = Path("/run/netns")
 CHANGES = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR"}
@@ -49,6 +52,14 @@ def state(folder: Path) -> State:
         descriptors=_descriptors(),
         namespaces=frozenset(_namespaces()),
     )
+
+
+def open_what_stays() -> None:
+    """Open what a library keeps open until the process ends, so that no test is held responsible for it.
+
+    The first store of torch.distributed starts libuv, whose signal handling keeps one pipe.
+    """
+    TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
 
 
 def left(before: State, after: State) -> list[str]:

@@ -23,7 +23,7 @@ from harness.effects import Received, Rows
 from harness.rank import Rank
 from harness.trampoline import blame
 from real.launch import ERROR_PREFIX
-from real.rank import run
+from real.rank import run_program
 from real.rank._agreement import UNHURRIED
 from real.rank.connection import SHARING, connect
 from real.rank.health import end_process
@@ -279,14 +279,14 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
             (folder / f"{connection.rank}.joined").touch()
             if name == "tour":
                 answers: Any = {
-                    "everything": run(everything, connection, seed=7),
-                    "debug": run(everything, connection, seed=7, debug=True),
-                    "sums": run(sums, connection, deterministic=False),
+                    "everything": run_program(everything, connection, seed=7),
+                    "debug": run_program(everything, connection, seed=7, debug=True),
+                    "sums": run_program(sums, connection, deterministic=False),
                 }
             elif name == "slips":
                 answers = slips(connection)
             else:
-                answers = run(PROGRAMS[name], connection)  # type: ignore[arg-type]
+                answers = run_program(PROGRAMS[name], connection)  # type: ignore[arg-type]
         (folder / f"rank{connection.rank}.json").write_text(json.dumps(answers))
     except Exception as error:
         print(ERROR_PREFIX + " ".join(blame(error).split()), file=sys.stderr)

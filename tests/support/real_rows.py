@@ -16,7 +16,7 @@ import msgspec
 
 from harness.config import RunConfig, from_mapping
 from harness.running import finish
-from harness.running.results import Result, load
+from harness.running.results import Result, load_result
 from harness.trampoline import blame
 from real.launch import ERROR_PREFIX, launch, run_rank
 from real.rank.health import end_process
@@ -30,7 +30,7 @@ def run_in_turn(configs: Sequence[RunConfig], folder: Path) -> list[Result]:
         (folder / f"{number:03}.json").write_bytes(msgspec.json.encode(asdict(config)))
     (parts,) = {config.parts for config in configs}
     launch(["-m", "tests.support.real_rows", str(folder)], parts, threads=1, env={"PYTHONPATH": str(REPOSITORY)})
-    records = [load(next((folder / f"{number:03}").glob("*.json"))) for number in range(len(configs))]
+    records = [load_result(next((folder / f"{number:03}").glob("*.json"))) for number in range(len(configs))]
     return [Result(config, record["state"], record["epochs"]) for config, record in zip(configs, records, strict=True)]
 
 

@@ -9,7 +9,7 @@ from harness.effects import Rows
 from harness.errors import ProgramError
 from harness.rank import Rank
 from harness.trampoline import blame
-from real.rank import run
+from real.rank import run_program
 from real.rank.connection import Connection
 
 
@@ -122,7 +122,7 @@ def slips(connection: Connection) -> dict[str, str]:
     messages = {}
     for program in SLIPS:
         try:
-            run(program, connection, debug=program is written_to)
+            run_program(program, connection, debug=program is written_to)
         except ProgramError as error:
             messages[program.__name__] = blame(error)
     return messages

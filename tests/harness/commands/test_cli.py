@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness import cli, running
-from harness.commands.arguments import config_of, parse
+from harness.commands.arguments import config_of, parse_arguments
 from harness.config import RunConfig
 from harness.errors import ProgramError
 
@@ -108,6 +108,7 @@ def complaint(outcome: tuple[int, str, str], code: int = 2) -> str:
             "unknown mode 'rael'; did you mean 'real'?",
         ),
         (["methods", "vanila"], "did you mean 'vanilla'?"),
+        (["partitioners", "metis-cot"], "did you mean 'metis-cut'?"),
         (["clusters", "show"], "which cluster?"),
         (["clusters", "show", "no-such-cluster"], "no-such-cluster"),
         (["collect", "nowhere", "--to", "x.csv"], "nowhere: no such folder"),
@@ -190,13 +191,13 @@ def test_every_field_is_a_flag_and_a_flag_wins_over_the_file(tmp_path: Path) -> 
     file = tmp_path / "c.toml"
     file.write_text("hidden = 32\nepochs = 7\neval_every = 2\nshapes_only = true\nmode = 'sim'\n")
     config = config_of(
-        parse(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
+        parse_arguments(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
     )
     assert config == RunConfig(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
     for field in fields(RunConfig):
         flag = f"--{field.name.replace('_', '-')}"
         value = [] if isinstance(field.default, bool) else [str(field.default)]
-        parsed = parse(["run", flag, *value])
+        parsed = parse_arguments(["run", flag, *value])
         assert getattr(parsed, field.name) == (True if isinstance(field.default, bool) else field.default)
 
 
@@ -297,6 +298,8 @@ def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
     [
         (["methods"], ["vanilla", "bns-gcn", "if p=1", "unbiased"]),
         (["methods", "sylvie-s"], ["bits: 1, 2, 4, 8 or 16", "--method sylvie-s:"]),
+        (["partitioners"], ["metis-cut", "nodes (cuts edges)", "ebv", "edges (cuts vertices)"]),
+        (["partitioners", "hdrf"], ["balance: a part is full", "--partitioner hdrf:lambda=1.1:epsilon=1.0"]),
         (["datasets"], ["synthetic:", "reddit-like", "HALOSCOPE_DATA"]),
         (["clusters"], ["local", "hosts x ranks"]),
         (["clusters", "show", "local"], ["bandwidth", "B/s", "source"]),

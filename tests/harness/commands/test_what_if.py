@@ -18,7 +18,16 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from harness import cli
-from harness.commands.crossings import LEVEL, PRECISION, Crossing, crossings, fastest, level_from, levels, verdict
+from harness.commands.crossings import (
+    LEVEL,
+    PRECISION,
+    Crossing,
+    crossings,
+    crossover_text,
+    fastest,
+    level_from,
+    levels,
+)
 from harness.config import RunConfig
 from harness.running import run
 from reports.draw.what_if import what_if as draw
@@ -60,7 +69,7 @@ def test_sentences() -> None:
     dear = cost(1.0, 200.0)
 
     def said(curve: Callable[[float], float]) -> str:
-        return verdict(names, (curve, dear), XS, say)
+        return crossover_text(names, (curve, dear), XS, say)
 
     assert said(cost(2.0, 20.0)).startswith("1-bit sylvie-s stops paying above 180 Gb/s (against vanilla; at most ")
     assert "at 1 Gb/s)" in said(cost(2.0, 20.0))

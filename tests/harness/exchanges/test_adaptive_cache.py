@@ -102,7 +102,7 @@ def rows_sent(parts: list[VertexPart], syncs: list[CachedSync], rows: list[Tenso
         await syncs[rank.index].total(rank, rows[rank.index], FORWARD)
         return rank.take_observed()["sent/0"][0]
 
-    return float(sum(loopback.run(program, len(parts))))
+    return float(sum(loopback.run_ranks(program, len(parts))))
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

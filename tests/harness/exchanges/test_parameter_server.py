@@ -56,7 +56,7 @@ def served(
                 optimizer.load_state_dict(saved[1])
         return [p.detach().clone() for p in model.parameters()], losses, rank.traffic.take()
 
-    return loopback.run(program, P)
+    return loopback.run_ranks(program, P)
 
 
 def reduced(weight_decay: float) -> list[Tensor]:
@@ -74,7 +74,7 @@ def reduced(weight_decay: float) -> list[Tensor]:
             optimizer.step()
         return [p.detach().clone() for p in model.parameters()]
 
-    found: list[Tensor] = loopback.run(program, P)[0]
+    found: list[Tensor] = loopback.run_ranks(program, P)[0]
     return found
 
 
@@ -114,7 +114,7 @@ def test_every_server_owns_an_even_share_of_every_parameter() -> None:
         (owned,) = ParameterServers(3).optimizer(rank, model_of(0), 0.1, 0.0).param_groups[0]["params"]
         return owned.detach()
 
-    shares: list[Tensor] = loopback.run(program, P)
+    shares: list[Tensor] = loopback.run_ranks(program, P)
     assert [len(s) for s in shares] == [5 + 2 + 4, 5 + 2 + 3, 5 + 1 + 3, 0]
     weight, bias, second = (p.detach().reshape(-1) for p in model_of(0).parameters())
     assert torch.equal(shares[1], torch.cat([weight[5:10], bias[2:4], second[4:7]]))

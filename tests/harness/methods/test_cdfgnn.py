@@ -239,7 +239,7 @@ def traffic_of_shapes(method: Method, parts: list[VertexPart], model: GNN, rates
         await method.epoch(rank, part, meta, state, memory, method.optimizer(rank, meta, 0.01, 0.0))
         return {direction: dict(found) for direction, found in rank.traffic.take().layers.items()}
 
-    return loopback.run(program, size, make_rank=lambda i: Rank(i, size, device="meta"))
+    return loopback.run_ranks(program, size, make_rank=lambda i: Rank(i, size, device="meta"))
 
 
 @KINDS

@@ -115,7 +115,7 @@ def test_decoded_gradients_and_the_residual_add_up_to_all_gradients(bits: int, s
             total += await fetch(rank, gradient(rank.index, epoch))
         return total, residuals["1"][boundary.position]
 
-    found = loopback.run(program, 2)
+    found = loopback.run_ranks(program, 2)
     for reader in (0, 1):
         owner = 1 - reader
         wanted = sum(gradient(owner, e).double() for e in range(epochs))[part[owner].plan.send_rows]

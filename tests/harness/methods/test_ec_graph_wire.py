@@ -93,7 +93,7 @@ def test_nan_is_refused_with_rank_layer_and_epoch(name: str, epoch: int) -> None
 
     direction = "backward" if name == "Cp-bp-4" else "forward"
     with pytest.raises(Diverged, match=f"^rank 2, layer 1, epoch {epoch}: {direction} .*: own row 5 holds nan or inf"):
-        loopback.run(program, 3)
+        loopback.run_ranks(program, 3)
 
 
 DATASET = "synthetic:nodes=300,degree=8,classes=4,features=12,seed=1"

@@ -15,7 +15,7 @@ from harness.exchanges import Diverged, HaloPush, Route, ship
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.ec_graph import ECGraph
-from harness.methods.registry import known_methods, parse_method
+from harness.methods.registry import METHODS, parse_method
 from harness.methods.sylvie import SylvieS
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
@@ -104,7 +104,7 @@ def aggregated_halo(method: BNSGCN, epoch: int) -> torch.Tensor:
         return part.nodes, model.layers[1].aggregation.forward(plan.graph, part.x * 0, halo)
 
     out = torch.zeros(GRAPH.num_nodes, GRAPH.num_features)
-    for nodes, rows in loopback.run(program, P, seed=5):
+    for nodes, rows in loopback.run_ranks(program, P, seed=5):
         out[nodes] = rows
     return out
 
@@ -131,7 +131,7 @@ def test_attention_is_not_scaled() -> None:
         assert isinstance(exchange, HaloPush)
         return exchange.scale, plan.scale
 
-    assert loopback.run(program, P) == [(None, 2.0)] * P
+    assert loopback.run_ranks(program, P) == [(None, 2.0)] * P
 
 
 def test_sylvie_gradients_are_unbiased_in_the_backward_exchange() -> None:
@@ -156,7 +156,7 @@ def test_sylvie_gradients_are_unbiased_in_the_backward_exchange() -> None:
                 total, square = total + got, square + got * got
             return total, square
 
-        outcomes[bits] = loopback.run(program, P, seed=3)
+        outcomes[bits] = loopback.run_ranks(program, P, seed=3)
     for (total, square), (exact, _) in zip(outcomes[1], outcomes[32], strict=True):
         mean = total / draws
         spread = (square / draws - mean * mean).clamp(min=0).sqrt() / draws**0.5
@@ -172,11 +172,11 @@ def test_nan_is_refused_with_rank_layer_and_epoch() -> None:
         await ship(rank, rows, counts, counts, StochasticRows(1), label="h2", direction="forward", layer=2)
 
     with pytest.raises(Diverged, match="rank 1, layer 2, epoch 7"):
-        loopback.run(program, 2)
+        loopback.run_ranks(program, 2)
 
 
 def test_every_method_declares_facts_and_documents_its_bytes() -> None:
-    for name, method in known_methods().items():
+    for name, method in METHODS.known().items():
         assert method.name == name and method.facts.paper
         assert name == "single" or "ytes" in (method.__doc__ or "")
 
@@ -242,4 +242,4 @@ def test_what_cannot_run_says_so(method: Method, kind: str, text: str) -> None:
         await method.forward(rank, PARTS[rank.index], model, state, {}, Tape(rank))
 
     with pytest.raises(InputError, match=text):
-        loopback.run(program, P)
+        loopback.run_ranks(program, P)

@@ -62,7 +62,7 @@ def run_epochs(setting: RunConfig, first: int, last: int, saved: list[Saved] | N
     async def program(rank: Rank) -> Any:
         return await epochs(rank, job, first, last, None if saved is None else saved[rank.index])
 
-    found = loopback.run(program, setting.parts, make_rank=lambda i: Rank(i, setting.parts, seed=setting.seed))
+    found = loopback.run_ranks(program, setting.parts, make_rank=lambda i: Rank(i, setting.parts, seed=setting.seed))
     return found[0][0], [left for _, left in found]
 
 

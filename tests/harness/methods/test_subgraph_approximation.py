@@ -56,7 +56,7 @@ def train(
             loss = await method.epoch(rank, part, mine, state, memory, steps)
         return float(loss), [p.detach() for p in mine.parameters()], rank.traffic.take(), steps
 
-    return loopback.run(program, len(parts))
+    return loopback.run_ranks(program, len(parts))
 
 
 def stepped(model: GNN, gradients: Sequence[Tensor]) -> list[Tensor]:

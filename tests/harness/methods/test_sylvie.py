@@ -49,7 +49,7 @@ def exchanged(method: SylvieA | SylvieS, varying: bool) -> list[list[tuple[Tenso
         await method.settle(rank, memory)
         return found
 
-    return loopback.run(program, P, seed=2)
+    return loopback.run_ranks(program, P, seed=2)
 
 
 def test_with_frozen_weights_the_halo_is_the_synchronous_one_an_epoch_later() -> None:
@@ -105,7 +105,7 @@ def test_what_is_in_flight_becomes_a_plain_payload() -> None:
         await method.settle(rank, memory)
         return kinds, memory["h1"]["0"].dtype, len(memory["h1"])
 
-    assert loopback.run(program, P) == [([Handle], torch.uint8, 2)] * P
+    assert loopback.run_ranks(program, P) == [([Handle], torch.uint8, 2)] * P
 
 
 def test_quantising_everything_touches_own_rows_with_the_codes_that_are_sent() -> None:
@@ -120,7 +120,7 @@ def test_quantising_everything_touches_own_rows_with_the_codes_that_are_sent() -
         gradient = await push.adjoint(rank, part.x, torch.zeros_like(halo))
         return own, halo, gradient
 
-    found = loopback.run(program, P, seed=1)
+    found = loopback.run_ranks(program, P, seed=1)
     whole = torch.zeros(GRAPH.num_nodes, GRAPH.num_features)
     for part, (own, _, _) in zip(PARTS, found, strict=True):
         whole[part.nodes] = own

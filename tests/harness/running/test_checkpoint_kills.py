@@ -155,7 +155,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
         process.communicate()
     assert process.returncode == stopping.EXIT_CODE, said
     assert said.splitlines().count(stopping.ANSWER) == 1
-    record = results.load(tmp_path / "runs" / f"{asked.run_id()}.json")
+    record = results.load_result(tmp_path / "runs" / f"{asked.run_id()}.json")
     done = len(record["epochs"])
     assert record["state"] == "interrupted" and 5 <= done < 4000
     progress = list[int]()

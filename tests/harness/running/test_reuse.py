@@ -144,7 +144,7 @@ def test_what_did_not_fit_is_tried_again_on_another_device(files: tuple[Path, Pa
     def swept() -> tuple[int, dict[str, Any], int]:
         code = cli.main(["sweep", str(grid), "--out", str(out), "--jobs", "1", "--quiet"])
         (path,) = out.glob("*.json")
-        return code, results.load(path), path.stat().st_mtime_ns
+        return code, results.load_result(path), path.stat().st_mtime_ns
 
     code, record, when = swept()
     assert code == 1 and record["state"] == "out_of_memory"

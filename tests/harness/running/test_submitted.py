@@ -51,7 +51,7 @@ def code_of_this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_argument_is_answered_once(tmp_path: Path) -> None:
     """Also where a job dies; what `go_on` refuses is left out."""
-    found = dict(submitted.each(ended, [3, -1, 5, 7], 2, lambda n: n != 7, local(tmp_path), 0.1))
+    found = dict(submitted.map_on_jobs(ended, [3, -1, 5, 7], 2, lambda n: n != 7, local(tmp_path), 0.1))
     assert set(found) == {3, -1, 5}
     assert (found[3], found[5]) == (9, 25)
     assert isinstance(found[-1], Died)
@@ -72,7 +72,7 @@ def _break_off(tmp_path: Path) -> None:
     submitter, begun = local(tmp_path), []
     submit = submitter.submit
     submitter.submit = lambda *given: begun.append(submit(*given)) or begun[-1]
-    answers = submitted.each(slow, [1], 1, lambda _: len(begun) == 0, submitter, 0.1)
+    answers = submitted.map_on_jobs(slow, [1], 1, lambda _: len(begun) == 0, submitter, 0.1)
     with pytest.raises(ZeroDivisionError):
         begun_job_then_fail(answers, begun)
     deadline = time.monotonic() + 30

@@ -21,7 +21,7 @@ from harness import cli, running
 from harness.config import RunConfig
 from harness.console import duration
 from harness.errors import InputError
-from harness.running.sweep import Cell, Stopwatch, read, seconds_of, time_left
+from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
 
 TINY = 'dataset = "synthetic:nodes=120,degree=6,classes=3,features=8"\nepochs = 2\neval_every = 0\n'
 CODE = Path(cli.__file__).parent.parent
@@ -31,7 +31,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CODE), "OMP_NUM_THREADS": "1"}
 def cells(tmp_path: Path, text: str) -> list[Cell]:
     path = tmp_path / "s.toml"
     path.write_text(text)
-    return read(path)
+    return read_sweep(path)
 
 
 def main(*argv: object) -> int:

@@ -20,7 +20,17 @@ from harness.config import RunConfig
 from harness.errors import InputError
 from harness.running import validation
 from harness.running.results import Result
-from harness.running.validation import COMPONENTS, WARM_UP, cells, kendall, record, traffic, typical, verdict, watching
+from harness.running.validation import (
+    VALIDATED_COMPONENTS,
+    WARM_UP,
+    cells,
+    kendall,
+    traffic,
+    typical,
+    validation_record,
+    verdict,
+    watching,
+)
 from reports.draw.validation import write_validation
 from tests.real.measure.test_calibrate import MEASURED, files
 
@@ -30,15 +40,21 @@ COMMAND = ["validate", "--datasets", "synthetic:nodes=400,degree=6,classes=4,fea
 def made(method: str, predicted: float, measured: float, cluster: str = "local", load: float = 0.0) -> dict[str, Any]:
     """A record of one cell."""
     config = RunConfig(method=method, cluster=cluster, epochs=25)
-    times = dict.fromkeys(COMPONENTS, measured / 4) | {"epoch": measured, "spread": 1e-3, "foreign_load": load}
-    return record(config, times, dict.fromkeys(COMPONENTS, predicted / 4) | {"epoch": predicted}, same=True)
+    times = dict.fromkeys(VALIDATED_COMPONENTS, measured / 4) | {
+        "epoch": measured,
+        "spread": 1e-3,
+        "foreign_load": load,
+    }
+    return validation_record(
+        config, times, dict.fromkeys(VALIDATED_COMPONENTS, predicted / 4) | {"epoch": predicted}, same=True
+    )
 
 
 def epochs(*seconds: float) -> list[dict[str, Any]]:
     """Epochs as a result file holds them."""
     return [
         {
-            "seconds": dict.fromkeys(COMPONENTS, s / 4) | {"epoch": s},
+            "seconds": dict.fromkeys(VALIDATED_COMPONENTS, s / 4) | {"epoch": s},
             "bytes": {"forward": [1, 2], "backward": [3], "reduce": 4, "other": 0, "tiers": {"loopback": 9, "nic": 0}},
         }
         for s in seconds
@@ -61,7 +77,7 @@ def test_cells_cover_every_method_graph_and_cluster() -> None:
 def test_the_study_has_at_least_24_cells() -> None:
     from harness.commands.validate import STUDY
 
-    assert len(cells(STUDY, validation.WORKLOADS, validation.METHODS, 0, RunConfig())) >= 24
+    assert len(cells(STUDY, validation.WORKLOADS, validation.VALIDATED_METHODS, 0, RunConfig())) >= 24
 
 
 @given(steady=st.lists(st.floats(1e-4, 10), min_size=20, max_size=40))
@@ -179,7 +195,10 @@ def test_from_calibration_to_records(
     assert [r["method"] for r in records] == ["sylvie-s:bits=1"]
     for r in records:
         assert r["bytes_equal"] and r["parts"] == 2 and r["cluster"] == "local" and r["epochs"] == 2
-        assert set(r["predicted"]) == set(COMPONENTS) and set(r["measured"]) == {*COMPONENTS, "spread"}
+        assert set(r["predicted"]) == set(VALIDATED_COMPONENTS) and set(r["measured"]) == {
+            *VALIDATED_COMPONENTS,
+            "spread",
+        }
         assert r["predicted"]["epoch"] > 0 and r["measured"]["epoch"] > 0
         assert 0 < r["measured"]["compute"] < r["measured"]["epoch"]
     assert records[0]["measured"]["codec"] > 0

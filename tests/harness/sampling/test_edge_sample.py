@@ -25,7 +25,7 @@ def draw(graph: Graph, parts: list[Part], fanouts: list[int], keys: list[int]) -
     async def program(rank: Rank) -> Sample:
         return await sample_layers(rank, parts[rank.index], fanouts, keys)
 
-    return loopback.run(program, len(parts))
+    return loopback.run_ranks(program, len(parts))
 
 
 def edges(parts: list[Part], samples: list[Sample], l: int, which: str) -> set[tuple[int, int]]:

@@ -18,8 +18,8 @@ from harness.errors import InputError
 from harness.partition.edge import partitioned, quality
 from harness.running import prepare, run
 from harness.workloads import Degrees, Workload, hash_boundary, load_workload, shipped
-from harness.workloads._closed_form import random_replication, shares
-from harness.workloads._margins import fit, spread_rows
+from harness.workloads._closed_form import random_replication, round_robin_counts
+from harness.workloads._margins import fit_margins, spread_rows
 from harness.workloads._workload import VertexWorkload
 from tests.conftest import real_data
 from tests.support.graphs import owners, random_graph
@@ -113,16 +113,16 @@ def test_fit_meets_both_margins(size: int, seed: int, scale: int) -> None:
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, scale + 1, (size, size)) * rng.integers(0, 2, (size, size))
     np.fill_diagonal(truth, 0)
-    matrix = fit(truth.sum(1), truth.sum(0))
+    matrix = fit_margins(truth.sum(1), truth.sum(0))
     assert (matrix.sum(1) == truth.sum(1)).all() and (matrix.sum(0) == truth.sum(0)).all()
     assert not matrix.trace() and (matrix >= 0).all()
 
 
 def test_fit_refuses_margins_that_cannot_be() -> None:
     with pytest.raises(InputError, match="receive 3 rows in all but send 4"):
-        fit(np.asarray([1, 2]), np.asarray([2, 2]))
+        fit_margins(np.asarray([1, 2]), np.asarray([2, 2]))
     with pytest.raises(InputError, match="rank 0 receives 3 and sends 3 rows of 4"):
-        fit(np.asarray([3, 1, 0]), np.asarray([3, 0, 1]))
+        fit_margins(np.asarray([3, 1, 0]), np.asarray([3, 0, 1]))
 
 
 # -- descriptions --------------------------------------------------------------------------------------------------
@@ -300,5 +300,5 @@ def test_a_result_says_what_was_assumed(tmp_path: Path) -> None:
 
 def test_shares_are_those_of_a_hash_partition() -> None:
     graph = random_graph(103, 50)
-    assert shares(103, 8).tolist() == np.bincount(owners(graph, 8, "hash"), minlength=8).tolist()
-    assert torch.tensor(shares(5, 8)).tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
+    assert round_robin_counts(103, 8).tolist() == np.bincount(owners(graph, 8, "hash"), minlength=8).tolist()
+    assert torch.tensor(round_robin_counts(5, 8)).tolist() == [1, 1, 1, 1, 1, 0, 0, 0]

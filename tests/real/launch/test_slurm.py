@@ -201,7 +201,7 @@ def test_two_ranks_of_a_node_train(tmp_path: Path, stubs: Path) -> None:
     code, said = finish(begin(text, stubs))
     assert code == 0, said
     [file] = (tmp_path / "runs").glob("*.json")
-    record = results.load(file)
+    record = results.load_result(file)
     assert (record["state"], record["config"]["mode"], record["config"]["parts"]) == ("done", "real", 2)
     assert list((tmp_path / "checkpoints").glob("*/*")), "no checkpoint to go on from"
 

@@ -138,7 +138,7 @@ def test_restarts_by_torchrun_go_on_from_the_checkpoint(tmp_path: Path) -> None:
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True, timeout=180,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    record = results.load(tmp_path / "runs" / f"{setting.run_id()}.json")
+    record = results.load_result(tmp_path / "runs" / f"{setting.run_id()}.json")
     assert record["state"] == "done" and record["facts"]["checkpoint"]["resumed"] == [4]
     expected = run(replace(setting, mode="loopback"))
     assert [e["loss"] for e in record["epochs"]] == [e["loss"] for e in expected.epochs]

@@ -20,7 +20,7 @@ from harness.errors import InputError, ProgramError
 from harness.rank import COMPONENTS, Rank
 from real.launch import launch
 from real.launch._launcher import RankFailed
-from real.rank import run
+from real.rank import run_program
 from real.rank._transport import flat_bytes, from_bytes
 from real.rank.connection import SHARING, _backend, connect
 from tests.conftest import REPOSITORY
@@ -57,7 +57,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 class TestThreeRanks:
     @pytest.mark.parametrize("name", ["everything", "debug"])
     def test_equals_loopback_bit_for_bit(self, tour: list[Any], name: str) -> None:
-        expected = loopback.run(programs.everything, 3, seed=7)
+        expected = loopback.run_ranks(programs.everything, 3, seed=7)
         for rank in range(3):
             for mine, theirs in zip(tour[rank][name]["epochs"], expected[rank]["epochs"], strict=True):
                 assert mine["found"] == theirs["found"]
@@ -66,7 +66,7 @@ class TestThreeRanks:
                 assert sum(mine["to"]) > 0
 
     def test_library_order_sums(self, tour: list[Any]) -> None:
-        expected = loopback.run(programs.sums, 3, make_rank=lambda i: Rank(i, 3, deterministic=False))
+        expected = loopback.run_ranks(programs.sums, 3, make_rank=lambda i: Rank(i, 3, deterministic=False))
         assert [answers["sums"] for answers in tour] == expected
 
     def test_seconds(self, tour: list[Any]) -> None:
@@ -87,7 +87,7 @@ class TestThreeRanks:
 def test_gpu_ranks_equal_loopback(tmp_path: Path, backend: str, parts: int) -> None:
     """Ranks that share a GPU, over gloo staged through host memory; over NCCL as if each had a host of its own."""
     found = start("everything", tmp_path, parts, where=("cuda", backend))
-    expected = loopback.run(programs.everything, parts)
+    expected = loopback.run_ranks(programs.everything, parts)
     for mine, theirs in zip(found, expected, strict=True):
         for a, b in zip(mine["epochs"], theirs["epochs"], strict=True):
             assert (a["found"], a["layers"], a["to"]) == (b["found"], b["layers"], b["to"])
@@ -230,13 +230,13 @@ def test_one_rank_needs_no_process_group() -> None:
 
     with connect() as connection:
         assert connection.backend == "none" and not torch.distributed.is_initialized()
-        assert run(program, connection) == [
+        assert run_program(program, connection) == [
             programs.show(t) for t in (torch.arange(6.0).view(3, 2), torch.ones(2), torch.ones(1))
         ]
         with pytest.raises(ProgramError, match="'nobody' at .* names rank 0 as its peer"):
-            run(lonely, connection)
+            run_program(lonely, connection)
         with pytest.raises(ProgramError, match=r"a forgotten await: AllReduce 'lost' .*epoch 0\) at .*driver.py:\d+"):
-            run(forgotten, connection)
+            run_program(forgotten, connection)
 
 
 @pytest.mark.parametrize(

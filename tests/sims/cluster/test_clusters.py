@@ -14,7 +14,7 @@ from sims.cluster._load import CLUSTERS
 from sims.device import load_device
 from sims.device._profile import DEVICES
 from sims.study import quantities
-from sims.study._remarks import link_kind, shares
+from sims.study._remarks import link_kind, source_shares
 from sims.units import read_toml
 
 PAPERS = {  # preset -> hosts, devices per host, device, transport
@@ -93,9 +93,9 @@ def test_link_names_tell_their_kind() -> None:
 
 
 def test_shares_of_sources_add_up_and_begin_with_the_best() -> None:
-    assert shares({"assumed": 3.0, "measured": 1.0}) == {"measured": 0.25, "assumed": 0.75}
-    assert list(shares({"assumed": 3.0, "measured": 1.0})) == ["measured", "assumed"]
-    assert shares({}) == {} and shares({"assumed": 0.0}) == {}
+    assert source_shares({"assumed": 3.0, "measured": 1.0}) == {"measured": 0.25, "assumed": 0.75}
+    assert list(source_shares({"assumed": 3.0, "measured": 1.0})) == ["measured", "assumed"]
+    assert source_shares({}) == {} and source_shares({"assumed": 0.0}) == {}
 
 
 def test_show_names_racks_switches_memory_and_stragglers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from sims.device import OperatorCost, Work, fit, load_device, save_device
+from sims.device import OperatorCost, Work, fit_cost, load_device, save_device
 from sims.device._costs import STEPS
 from sims.units import Quantity
 
@@ -34,7 +34,7 @@ def test_fit_finds_calls_and_bytes(call: float, byte: float, further: float, see
     for size in sizes:
         work = Work("copy", size, name="clone")
         samples[work] = [made.seconds(work) * f for f in (*noise.uniform(0.99, 1.01, 5).tolist(), 9.0)]  # an outlier
-    found = fit(samples)
+    found = fit_cost(samples)
     for work in samples:
         assert found.seconds(work) == pytest.approx(made.seconds(work), rel=0.05)
     assert found.error.value < 0.02
@@ -49,7 +49,7 @@ def test_fit_tells_widths_apart(rates: list[float]) -> None:
         for width, rate in zip(widths, rates, strict=True):
             work = Work("spmm", entries * 4, entries=entries * width, width=width, name="sum")
             samples[work] = [2e-5 + entries * width * rate]
-    found = fit(samples)
+    found = fit_cost(samples)
     for work, (seconds,) in samples.items():
         assert found.seconds(work) == pytest.approx(seconds, rel=0.02)
     between = Work("spmm", 4_000, entries=1_000 * 32, width=32, name="sum")
@@ -59,7 +59,7 @@ def test_fit_tells_widths_apart(rates: list[float]) -> None:
 
 
 def test_steps_that_no_call_reached_cost_nothing() -> None:
-    small = fit({Work("copy", size, name="clone"): [1e-5 + size * 1e-10] for size in (100, 10_000, 200_000)})
+    small = fit_cost({Work("copy", size, name="clone"): [1e-5 + size * 1e-10] for size in (100, 10_000, 200_000)})
     assert set(small.bytes) == {STEPS[0]}
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from sims.network import FluidNetwork, RouteTable, call_late, fair_shares, route_table, run_flows
-from sims.network._completions import Progress, drain, plan
+from sims.network._completions import FlowProgress, drain, plan
 from sims.network._fair_share import fill, flows_by_segment, refill
 from tests.support.exact_flows import ExactFlow, exact_finish
 
@@ -205,7 +205,7 @@ def test_a_window_moves_no_more_than_its_links_can(network: Network, window: flo
     fabric, remaining = table.fabric(), np.asarray([nbytes for _, nbytes, _ in flows], float)
     crossed = flows_by_segment(fabric, head, np.zeros(len(flows), np.int32))
     rate = np.full(len(flows), np.nan)
-    progress = Progress(remaining, rate)
+    progress = FlowProgress(remaining, rate)
     if stale:  # as the step before left it
         plan(fabric, crossed, progress, 0.0, False)
     step, coalesced, solves = plan(fabric, crossed, progress, window, stale)

@@ -24,7 +24,7 @@ from harness.rank import Rank
 from harness.running import run
 from sims.cluster import Cluster, load_cluster, varied
 from sims.engine import Simulation, simulate
-from sims.replay import Recorder, Recording, Replay, load, record
+from sims.replay import Recorder, Recording, Replay, load_recording, record
 from sims.replay._replay import needed
 from tests.conformance.test_drivers import config
 from tests.support.settings import SETTINGS
@@ -130,7 +130,7 @@ class Racing(Vanilla):
 def test_a_method_that_decides_by_when_messages_arrive_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(METHODS, Racing.name, Racing)
+    monkeypatch.setitem(METHODS.builtin, Racing.name, Racing)
     replay = Replay(record(config(method="racing", mode="sim", epochs=2, cluster=HERE)))
     with pytest.raises(InputError, match="method racing decides by when messages arrive.*haloscope sweep"):
         replay.time(load_cluster(ELSEWHERE[0]))
@@ -158,7 +158,7 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
     path = tmp_path / "run.rec"
     recording.save(path)
     assert path.stat().st_size < 20_000
-    again = load(path)
+    again = load_recording(path)
     assert again == recording
     cluster = load_cluster("ethernet-10g")
     assert Replay(again).time(cluster).epochs == Replay(recording).time(cluster).epochs
@@ -226,7 +226,7 @@ def test_what_is_no_recording_is_refused(content: bytes | None, says: str, tmp_p
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=says):
-        load(path)
+        load_recording(path)
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.rec"
     msgspec.structs.replace(recording, format=0).save(path)
     with pytest.raises(InputError, match="format 0"):
-        load(path)
+        load_recording(path)
 
 
 def test_too_few_devices_are_refused() -> None:

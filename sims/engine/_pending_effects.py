@@ -1,9 +1,9 @@
-"""Effects under way: matched by the rendezvous, timed by the transport, over when both are through.
+"""Pending effects: matched by the rendezvous and timed by the transport; an effect ends when both have completed.
 
-It knows when an effect begins and ends; what a rank does meanwhile, and where its blocked time is booked, is the
-driver's business. On devices that cannot compute and communicate at full speed at once, a flight lasts longer by what
-the rank's compute took from it: first the network carries it as if nothing else were going on, then it makes up for
-the time that it shared. The other ranks do not feel that.
+This module decides when an effect begins and ends; the driver decides what the rank does meanwhile and where blocked
+time is booked. On devices that cannot compute and communicate at full speed at once, the rank's concurrent compute
+makes an effect longer: first the network carries it as if there were no compute, then the time that it lost to
+compute is added. Other ranks are not affected.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from sims.engine._observer import Observer, TransferHooks, listeners
 from sims.network import FluidNetwork
 from sims.transport import Operation, Transport, incoming_bytes
 
-Waits = Generator[simpy.Event, Any, Any]
+SimProcess = Generator[simpy.Event, Any, Any]
 
 
 @dataclass(eq=False)
-class Flight:
-    """One effect of one rank under way.
+class PendingEffect:
+    """One effect of one rank that has begun.
 
     Attributes:
-        course: what there is to wait for until the result; whoever runs it gets that.
+        process: the generator that carries it out and returns its result.
         held: bytes counted for the effect's result.
         busy_at_start, busy_at_end: the rank's compute seconds when the effect began and ended.
-        finish: the process that runs the course of a started effect; a rank that blocks runs it itself.
+        finish: the SimPy process of a started effect; a rank that blocks in an effect runs the generator itself.
     """
 
     effect: Effect
-    course: Waits
+    process: SimProcess
     held: int
     busy_at_start: float
     busy_at_end: float = math.inf
@@ -50,28 +50,28 @@ class Flight:
 
     @property
     def component(self) -> str:
-        """The component of time that blocking in the effect belongs to."""
+        """The component under which blocking in the effect is booked."""
         return component_of(self.effect)
 
 
-class _Meet:
-    """What the simulation keeps with a meeting."""
+class _MeetingState:
+    """The simulation's data of a meeting (see `harness.rendezvous`)."""
 
     def __init__(self, env: simpy.Environment, paused: bool) -> None:
         self.operation, self.everyone, self.paused = Operation(), env.event(), paused
 
 
-class Flights:
-    """Everything that the ranks of one run have in the air.
+class PendingEffects:
+    """All pending effects of the ranks of one run.
 
     Args:
         profiles: the ranks' devices.
         clocks, memories: of the ranks, in rank order; filled while ranks are added.
-        guard: wraps a process so that what it raises is kept.
+        guard: wraps a process so that its exception is kept.
         rendezvous: matches the ranks' effects and computes what each receives.
 
     Attributes:
-        sent: int64 [ranks, ranks], bytes from and to, off-the-clock effects left out.
+        sent: int64 [ranks, ranks], bytes from and to, without effects off the clock.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Flights:
         profiles: Sequence[DeviceProfile],
         clocks: list[SimClock],
         memories: list[LiveMemory],
-        guard: Callable[[Waits], Waits],
+        guard: Callable[[SimProcess], SimProcess],
         rendezvous: Rendezvous,
         observers: Sequence[Observer],
     ) -> None:
@@ -94,54 +94,54 @@ class Flights:
         self.transport = Transport(env, self.network, placement, profiles)
         self.sent = np.zeros((placement.size, placement.size), np.int64)
 
-    def begin(self, rank: int, effect: Effect) -> Flight:
-        """Make an effect ready to run its course. Raises ProgramError when it does not match the other ranks'."""
+    def begin(self, rank: int, effect: Effect) -> PendingEffect:
+        """Begin an effect; its process is not run yet. Raises ProgramError if it does not match the other ranks'."""
         clock = self.clocks[rank]
         paused = clock.paused
         if isinstance(effect, HostCopy):
             carry = self._host_copy(rank, effect, paused)
         else:
             meeting = self.rendezvous.post(rank, effect)
-            carry = self._exchange(rank, effect, meeting, self._meet(rank, effect, meeting, paused))
+            carry = self._exchange(rank, effect, meeting, self._state_of(rank, effect, meeting, paused))
         held = incoming_bytes(effect, rank)
         self.memories[rank].sending(effect.tensors())
         self.memories[rank].hold(held)
-        flight = Flight(effect, carry, held, clock.take_off())
-        flight.course = self._fly(rank, flight, carry, paused)
-        return flight
+        pending = PendingEffect(effect, carry, held, clock.effect_began())
+        pending.process = self._run(rank, pending, carry, paused)
+        return pending
 
-    def leave(self, flight: Flight) -> None:
-        """Let a flight run its course beside the rank."""
-        flight.finish = self.env.process(self.guard(flight.course))
+    def run_beside(self, pending: PendingEffect) -> None:
+        """Run a pending effect concurrently with its rank."""
+        pending.finish = self.env.process(self.guard(pending.process))
 
-    def land(self, rank: int, flight: Flight, answer: Any) -> None:
-        """Hand the memory held for a result over to its tensors."""
-        effect, memory = flight.effect, self.memories[rank]
-        memory.release(flight.held)
+    def deliver(self, rank: int, pending: PendingEffect, result: Any) -> None:
+        """Count the memory reserved for a result under its tensors."""
+        effect, memory = pending.effect, self.memories[rank]
+        memory.release(pending.held)
         if not (isinstance(effect, HostCopy) and effect.to_host):
-            tensors = answer.tensors if isinstance(answer, Received) else (answer,)
+            tensors = result.tensors if isinstance(result, Received) else (result,)
             memory.received(t for t in tensors if isinstance(t, Tensor))
 
-    def _fly(self, rank: int, flight: Flight, carry: Waits, paused: bool) -> Waits:
-        """See an effect through, note when it ended, and tell who looks on."""
-        effect, start = flight.effect, self.env.now
+    def _run(self, rank: int, pending: PendingEffect, carry: SimProcess, paused: bool) -> SimProcess:
+        """Carry out an effect, record its end, and notify observers."""
+        effect, start = pending.effect, self.env.now
         if not paused:
             self.sent[rank] += effect.sent(rank, len(self.sent))
-        answer = yield from carry
+        result = yield from carry
         if not paused:
-            yield from self._make_up(rank, flight)
-        flight.busy_at_end = self.clocks[rank].land()
+            yield from self._catch_up(rank, pending)
+        pending.busy_at_end = self.clocks[rank].effect_ended()
         if self._carried_out and not paused:
             to = effect.sent(rank, len(self.sent))
             sent = effect.copied_bytes if isinstance(effect, HostCopy) else int(to.sum())
-            for tell in self._carried_out:
-                tell(rank, flight.component, effect, start, self.env.now, sent)
-        return answer
+            for notify in self._carried_out:
+                notify(rank, pending.component, effect, start, self.env.now, sent)
+        return result
 
-    def _make_up(self, rank: int, flight: Flight) -> Waits:
-        """Let the time pass that a flight lost to the compute beside it; that beside this time is lost in turn."""
+    def _catch_up(self, rank: int, pending: PendingEffect) -> SimProcess:
+        """Add the time that an effect lost to concurrent compute, and in turn what it loses during that time."""
         lost_share = 1 - 1 / self.profiles[rank].slowdown("communication")
-        before = flight.busy_at_start
+        before = pending.busy_at_start
         while lost_share:
             busy = self.clocks[rank].busy()
             lost = (busy - before) * lost_share
@@ -150,28 +150,28 @@ class Flights:
             before = busy
             yield self.env.timeout(lost)
 
-    def _meet(self, rank: int, effect: Effect, meeting: Meeting, paused: bool) -> _Meet:
-        """The simulation's side of a meeting; the last to arrive lets the others know."""
+    def _state_of(self, rank: int, effect: Effect, meeting: Meeting, paused: bool) -> _MeetingState:
+        """The simulation's data of a meeting; triggers its event when the last rank has arrived."""
         if meeting.driver_state is None:
-            meeting.driver_state = _Meet(self.env, paused)
-        meet: _Meet = meeting.driver_state
-        if meet.paused != paused:
+            meeting.driver_state = _MeetingState(self.env, paused)
+        state: _MeetingState = meeting.driver_state
+        if state.paused != paused:
             here, there = ("off", "on") if paused else ("on", "off")
             raise ProgramError(f"rank {rank} is {here} the clock, others are {there} the clock, in {effect}")
-        if meeting.answers is not None:
-            meeting.effects.clear()  # what was sent lives no longer than its sender keeps it
-            meet.everyone.succeed()
-        return meet
+        if meeting.results is not None:
+            meeting.effects.clear()  # sent tensors are freed as soon as their sender drops them
+            state.everyone.succeed()
+        return state
 
-    def _exchange(self, rank: int, effect: Effect, meeting: Meeting, meet: _Meet) -> Waits:
-        """A rank's part of an exchange: its transfers, then the arrival of all ranks, whose numbers it needs."""
-        if not meet.paused:
-            yield from self.transport.carry(meet.operation, rank, effect)
-        yield meet.everyone
-        assert meeting.answers is not None
-        return meeting.answers.pop(rank)
+    def _exchange(self, rank: int, effect: Effect, meeting: Meeting, state: _MeetingState) -> SimProcess:
+        """A rank's part of an exchange: its transfers, then the arrival of all ranks, whose values it needs."""
+        if not state.paused:
+            yield from self.transport.carry(state.operation, rank, effect)
+        yield state.everyone
+        assert meeting.results is not None
+        return meeting.results.pop(rank)
 
-    def _host_copy(self, rank: int, effect: HostCopy, paused: bool) -> Waits:
+    def _host_copy(self, rank: int, effect: HostCopy, paused: bool) -> SimProcess:
         if self.profiles[rank].kind == "cpu":
             return effect.tensor
         if not paused:
@@ -183,7 +183,7 @@ class Flights:
 
 
 def component_of(effect: Effect) -> str:
-    """The component of time that blocking in an effect belongs to."""
+    """The component under which blocking in an effect is booked."""
     if isinstance(effect, HostCopy):
         return "swap"
     return "reduce" if effect.tag.direction == "reduce" else "halo"
