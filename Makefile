@@ -23,6 +23,7 @@ lint: $(STAMP)
 # the pages of docs that are made from the code
 reference: $(STAMP)
 	$(BIN)/python -m docs.generate.reference
+	$(BIN)/python -m docs.generate.architecture
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("haloscope needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
