@@ -11,7 +11,7 @@ from sims import units
 from sims.cluster import _overrides as overrides
 from sims.cluster._cluster import Cluster, LinkSpec
 from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
-from sims.records import read
+from sims.records import filled
 from sims.units import Quantity
 
 CLUSTERS = Path(__file__).with_name("presets")
@@ -34,7 +34,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     name, changes = overrides.split(str(name_or_path))
     path = units.find(name, "cluster", CLUSTERS)
     top = overrides.changed(units.read_toml(path, "cluster"), changes)
-    file = read(ClusterFile, top, name=path.stem)
+    file = filled(ClusterFile, top, name=path.stem)
     hosts = file.hosts
     cluster = Cluster(
         name=":".join([file.name, *changes]),

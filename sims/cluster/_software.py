@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass
 
-from sims.records import choice, key, named, numbered, quantity
+from sims.records import choice, dimensioned, key, named, numbered
 from sims.units import Quantity
 
 TRANSPORTS = ("gloo", "nccl", "grpc")
@@ -33,13 +33,13 @@ class TransportSpec:
         "moves device memory",
         choice(*TRANSPORTS),
     )
-    operation: Quantity = key("software that a rank pays once per collective", quantity("time"), default=NONE)
+    operation: Quantity = key("software that a rank pays once per collective", dimensioned("time"), default=NONE)
     message: Quantity = key(
-        "software that a rank pays for every message it sends, one after the other", quantity("time"), default=NONE
+        "software that a rank pays for every message it sends, one after the other", dimensioned("time"), default=NONE
     )
     process: Quantity | None = key(
         "bytes/s that one process can move in each direction; without it there is no such ceiling",
-        quantity("bandwidth"),
+        dimensioned("bandwidth"),
         default=None,
     )
     measured: dict[str, dict[int, Quantity]] = key(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import InputError
-from sims.records import Kind, factor, key
+from sims.records import Content, factor, key
 from sims.units import Table
 
 
@@ -26,8 +26,8 @@ def _factors(inside: Table, key: str) -> dict[int, float]:
     return {int(number): found.quantity(number, "number").value for number in found.values}
 
 
-FACTORS = Kind("table: NUMBER = number", _factors, each=factor())
-SPREAD = Kind("number from 0", lambda table, key: table.quantity(key, "number", zero=True).value)
+FACTORS = Content("table: NUMBER = number", _factors, each=factor())
+SPREAD = Content("number from 0", lambda table, key: table.quantity(key, "number", zero=True).value)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from sims.device._work import Work
-from sims.records import factor, key, numbered, quantity
+from sims.records import dimensioned, factor, key, numbered
 from sims.units import Quantity
 
 STEPS = (1, 1 << 18, 1 << 22)
@@ -32,7 +32,7 @@ class OperatorCost:
     The fields are the keys of `[operators.NAME]` in a device file.
     """
 
-    call: Quantity = key("seconds of a call without work", quantity("time"))
+    call: Quantity = key("seconds of a call without work", dimensioned("time"))
     bytes: dict[int, Quantity] = key(
         "seconds of each byte from there on, above what the steps before it cost", numbered("time", "BYTES")
     )
