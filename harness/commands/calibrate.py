@@ -14,7 +14,7 @@ from harness.errors import InputError
 from harness.machine import core_count
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import add_company, add_host, add_operators
+from sims.study.calibrated import add_contention, add_host, add_operators
 
 
 def main(args: argparse.Namespace) -> int:
@@ -53,5 +53,5 @@ def measure(
     path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS)
     threads = threads or max(1, core_count() // RANKS)
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
-    add_company(out, threads=threads, hosts=hosts and hosts.unshaped)
+    add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)
     return path

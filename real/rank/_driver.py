@@ -174,7 +174,7 @@ class _Alone:
 
     def begin(self, effect: Effect, started: bool) -> Pending:
         """The result of an effect from this rank's own arguments."""
-        results = self.rendezvous.post(0, effect).answers
+        results = self.rendezvous.post(0, effect).results
         if results is None:
             raise ProgramError(f"rank 0 of 1 waits for another rank in {effect}")
         return Pending(lambda: results[0])
