@@ -103,7 +103,7 @@ def test_a_signal_stops_after_the_epoch(
     assert first["state"] == "interrupted" and len(first["epochs"]) == 5
     assert "asked to stop after epoch 4" in capsys.readouterr().out
     assert cli.main([*flags, "--checkpoint", "kept"]) == 0
-    assert "went on after 5 epochs" in capsys.readouterr().out
+    assert "resumed after 5 epochs" in capsys.readouterr().out
     second = json.loads(Path("out.json").read_text())
     assert second["state"] == "done"
     keep = ("loss", "train", "val", "test", "bytes", "observed")

@@ -136,7 +136,7 @@ def test_a_method_that_decides_by_when_messages_arrive_is_refused(
         replay.time(load_cluster(ELSEWHERE[0]))
     argv = ["what-if", "--methods", "vanilla,racing", "--dataset", "synthetic:nodes=120", "--cluster", "ethernet-1g"]
     assert main([*argv, "--points", "2", "--out", str(tmp_path / "out")]) == 2
-    assert "the decisions of decisions of method racing depend on when messages arrive" in capsys.readouterr().err
+    assert "the decisions of method racing depend on when messages arrive" in capsys.readouterr().err
     assert not (tmp_path / "out").exists(), "said before anything is recorded"
 
 
