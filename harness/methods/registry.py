@@ -35,7 +35,7 @@ def known_methods() -> dict[str, type[Method]]:
 
 
 def _find(name: str) -> type[Method]:
-    """The method of a name; loads no other package's method than the one asked for."""
+    """The method with a name; of other packages' methods only this one is loaded."""
     if name in METHODS:
         return METHODS[name]
     outside = {point.name: point for point in entry_points(group=GROUP)}
@@ -49,8 +49,8 @@ def parse_method(text: str, **defaults: Any) -> Method:
     """A method from `name` or `name:option=value:...`; `defaults` apply where the method has that option.
 
     Raises:
-        InputError: unknown method or option (the nearest one is named), a value of the wrong type, or one that changes
-            nothing beside the other options.
+        InputError: unknown method or option (the nearest one is named), a value of the wrong type, or an option without
+            effect because of the others.
     """
     name, *pairs = text.split(":")
     method = _find(name)
@@ -79,7 +79,7 @@ def parse_method(text: str, **defaults: Any) -> Method:
 
 
 def _converted(text: str, key: str, value: Any, kind: Any) -> Any:
-    """An option's value as its type; InputError says what it must be."""
+    """An option's value, converted to its type. Raises InputError that names the allowed values."""
     try:
         found = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError:
