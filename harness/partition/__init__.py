@@ -1,7 +1,7 @@
-"""Cutting a graph into parts, and building what each rank holds; parts are cached under a key of their content.
+"""Partitions a graph and builds the part of each rank; parts are cached under a key of their content.
 
-`edge` assigns nodes to ranks, `overlap` adds copies of foreign nodes to such parts, `vertex` assigns edges; each owns
-its partitioners, its measures of quality and its store. `cutting` chooses between them for a run.
+`edge` assigns nodes to ranks, `overlap` adds copies of foreign nodes to such parts, `vertex` assigns edges; each has
+its own partitioners, measures of quality and store. `cutting` selects one of them for a run.
 """
 
 from harness.partition._cutting import Cutting, Folder, cutting

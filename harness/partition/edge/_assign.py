@@ -17,7 +17,7 @@ from harness.partition.edge._metis import metis, undirected
 
 
 class Partitioner(NamedTuple):
-    """`owners(graph, num_parts, seed)` -> int32 [N]; `seeded` tells whether the seed changes the result."""
+    """`owners(graph, num_parts, seed)` -> int32 [N]; `seeded`: whether the seed changes the result."""
 
     owners: Callable[[Graph, int, int], np.ndarray]
     seeded: bool
@@ -52,7 +52,7 @@ PARTITIONERS: dict[str, Partitioner] = {
 
 
 def partitioner(name: str) -> Partitioner:
-    """The partitioner called `name`; InputError naming the nearest one otherwise."""
+    """The partitioner called `name`. Raises InputError, with the nearest name, if there is none."""
     if name not in PARTITIONERS:
         raise unknown("partitioner", name, PARTITIONERS)
     return PARTITIONERS[name]

@@ -1,6 +1,6 @@
-"""What every vertex-cut partitioner is: a frozen dataclass of options that turns a graph into a part per pair.
+"""The base of vertex-cut partitioners: a frozen dataclass of options that maps a graph to a part per pair.
 
-The partitioners themselves have a file each; `_assign` knows them by name.
+Each partitioner has its own file; `_assign` lists them by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class EdgePartitioner(ABC):
     name: ClassVar[str]
 
     def validate(self) -> None:  # noqa: B027  (a hook that not every partitioner needs)
-        """InputError when an option is out of range."""
+        """Raise InputError if an option is out of range."""
 
     @property
     def seeded(self) -> bool:
@@ -34,6 +34,6 @@ class EdgePartitioner(ABC):
         """The part of every pair of `undirected_pairs`, int32 [M]; num_parts >= 1 is a multiple of hosts >= 1."""
 
     def _require(self, rule: str, holds: bool) -> None:
-        """InputError "`name`: `rule`" unless it holds; write comparisons so that NaN fails them."""
+        """Raise InputError "`name`: `rule`" unless `holds`; comparisons must be false for NaN."""
         if not holds:
             raise InputError(f"partitioner {self.name}: {rule}")
