@@ -54,7 +54,7 @@ def _launched(argv: Sequence[str]) -> int:
         outcome = run_rank(config, _append_to(args.progress))
     else:
         settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=CheckpointSettings)
-        with stopping.asked() as stop:
+        with stopping.stop_requests() as stop:
             outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
     if outcome is not None:
         write_atomically(args.result, msgspec.msgpack.encode(outcome[0]))

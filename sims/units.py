@@ -1,7 +1,7 @@
 """Quantities with units and provenance, and strict reading of the TOML tables that hold them.
 
-Cluster and device files share it. It knows no links and no operators; it only turns "25 GB/s" into a number that
-remembers where it came from, and refuses what it does not understand in one line.
+Used by cluster and device files. Converts texts such as "25 GB/s" to numbers with a source, and raises errors of one
+line for anything else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from harness.errors import InputError, unknown
 
 SOURCES = ("published", "datasheet", "measured", "extrapolated", "assumed")
-"""Where a number is from. extrapolated: scaled from numbers that were measured on something else."""
+"""The source of a number. extrapolated: scaled from numbers that were measured elsewhere."""
 
 
 def _prefixed(unit: str, prefixes: str, scale: float = 1.0) -> dict[str, float]:
@@ -46,7 +46,7 @@ _WRITTEN = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number in base units (B/s, s, B, flop/s, or plain) with its source and an optional remark."""
+    """A number in base units (B/s, s, B, flop/s, or plain) with its source and an optional note."""
 
     value: float
     source: str = "assumed"
@@ -76,7 +76,7 @@ def parse(text: str, dimension: str, where: str, zero: bool = False) -> float:
 
 
 def written(value: float, dimension: str) -> str:
-    """`value` in the unit that says it shortest and reads back exactly."""
+    """`value` in the unit with the shortest text that is parsed back exactly."""
     base = next(iter(UNITS[dimension]))
     choices = [f"{value!r} {base}"]
     for unit, scale in UNITS[dimension].items():
@@ -87,7 +87,7 @@ def written(value: float, dimension: str) -> str:
 
 
 class Table:
-    """One TOML table that is read key by key; `close` refuses the keys that nobody asked for.
+    """One TOML table that is read key by key; `close` refuses keys that were not read.
 
     Args:
         values: the table.
@@ -112,7 +112,7 @@ class Table:
         return None if value is None else Table(value, self._at(key))
 
     def needed(self, key: str) -> Table:
-        """A sub-table that must be there."""
+        """A required sub-table."""
         table = self.table(key)
         if table is None:
             raise self._missing(key, f"the table [{key}]")
@@ -166,7 +166,7 @@ class Table:
         return dict(sorted(found.items()))
 
     def _missing(self, key: str, what: str) -> InputError:
-        """The error of a key that is not there: a misspelt one is more likely than none."""
+        """The error for a missing key, which names a similar unread key if there is one."""
         for given in difflib.get_close_matches(key, [k for k in self.values if k not in self._asked], n=1):
             return unknown(f"key in {self.where}:", given, [key])
         return InputError(f"{self._at(key)}: {what} is missing")

@@ -58,9 +58,10 @@ def stoppable(checkpoints: Checkpoints | None) -> Iterator[Checkpoints | None]:
     if checkpoints is None:
         yield None
         return
-    answer = stopping.ANSWER if os.environ.get("RANK", "0") == "0" else ""  # torchrun's ranks all get the signal
-    with stopping.asked(answer) as asked:
-        yield replace(checkpoints, stop=_either(asked, checkpoints.stop))
+    # all ranks of torchrun get the signal; one message is enough
+    message = stopping.MESSAGE if os.environ.get("RANK", "0") == "0" else ""
+    with stopping.stop_requests(message) as stop:
+        yield replace(checkpoints, stop=_either(stop, checkpoints.stop))
 
 
 def report(record: dict[str, Any], where: str) -> list[Any]:

@@ -1,7 +1,7 @@
 """A cluster: hosts, devices, the kinds of links between them, and the transport that uses them. Values only.
 
-`_load` reads clusters from files, `_placement` says which rank sits where and which links a transfer
-crosses. Every value carries its source: published, datasheet, measured or assumed.
+`_load` reads clusters from files, `_placement` assigns ranks to devices and determines the links that a transfer
+crosses. Every value has a source: published, datasheet, measured or assumed.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class LinkSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster as its file describes it. What is shared is dealt to devices, or hosts, in equal contiguous blocks.
+    """A cluster as its file describes it. Shared components serve equal contiguous blocks of devices or hosts.
 
     Attributes:
         devices: devices per host.
         profiles: device profiles by name or path, one per device of a host, or one per device of all hosts.
         devices_per_switch: devices that share a PCIe switch; 0 for none.
         nics: network adapters per host.
-        nics_on: what the adapters hang on: "root" (the host's root ports and PCIe switches are crossed on the way) or
-            "switch" (they are not).
+        nics_on: where adapters are attached: "root" (transfers cross the host's root ports and PCIe switches) or
+            "switch" (they do not).
         mesh_groups: groups of devices per host that mesh links connect.
         per_rack: hosts per rack; 0 for one rack.
-        ranks_per_host: how many ranks a host takes.
+        ranks_per_host: most ranks on a host.
         spread: ranks are spread evenly over all hosts instead of filling one host after the other.
-        cores: CPU cores per host that CPU ranks share, 0 when they do not compete.
-        one_machine: the hosts are one machine's (a lab): `cores` are those of all of them.
-        nic_rates: bytes/s of each host's adapters; empty where all have that of `links`.
+        cores: CPU cores per host that CPU ranks share; 0 if they do not compete.
+        one_machine: the hosts are on one machine (a lab), whose cores are `cores`.
+        nic_rates: bytes/s of each host's adapters; empty if all have the rate in `links`.
         links: kind (a member of LINKS) -> link.
-        stragglers: ranks and hosts that compute slowly, and everyone's jitter.
+        stragglers: ranks and hosts that compute slowly, and the jitter of all ranks.
     """
 
     name: str
@@ -77,17 +77,17 @@ class Cluster:
 
     @property
     def device(self) -> str:
-        """Profile of the first device: of every device where all are alike."""
+        """Profile of the first device; of every device if all are equal."""
         return self.profiles[0]
 
     @property
     def capacity(self) -> int:
-        """Ranks that fit."""
+        """Most ranks on the cluster."""
         return self.hosts * self.ranks_per_host
 
     @property
     def racks(self) -> int:
-        """Racks that the hosts fill."""
+        """Number of racks."""
         return -(-self.hosts // self.per_rack) if self.per_rack else 1
 
     def profile(self, host: int, device: int) -> str:
@@ -95,7 +95,7 @@ class Cluster:
         return self.profiles[(host * self.devices + device) % len(self.profiles)]
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
-        """Every number of the cluster with its name, for lists of what is assumed."""
+        """Every number of the cluster with its name."""
         for kind, link in self.links.items():
             yield f"links.{kind}.bandwidth", link.bandwidth
             yield f"links.{kind}.latency", link.latency

@@ -121,12 +121,12 @@ def test_the_first_signal_is_answered_by_one_rank(
             signal.raise_signal(signal.SIGINT)
             assert options is not None and options.stop()
         said.append(capfd.readouterr().err)
-    assert said == [f"{stopping.ANSWER}\n", ""]
+    assert said == [f"{stopping.MESSAGE}\n", ""]
 
 
 def test_a_second_interrupt_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with stopping.asked() as asked:
+    with stopping.stop_requests() as asked:
         assert not asked()
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # the same Ctrl-C, passed on by a launcher
@@ -154,7 +154,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert process.returncode == stopping.EXIT_CODE, said
-    assert said.splitlines().count(stopping.ANSWER) == 1
+    assert said.splitlines().count(stopping.MESSAGE) == 1
     record = results.load_result(tmp_path / "runs" / f"{asked.run_id()}.json")
     done = len(record["epochs"])
     assert record["state"] == "interrupted" and 5 <= done < 4000
