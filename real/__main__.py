@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _launched(argv: Sequence[str]) -> int:
     """A rank started by haloscope's launcher: reads its config from a file, writes outcome and epochs to files."""
-    from real.launch import Asked, run_rank
+    from real.launch import CheckpointSettings, run_rank
 
     parser = argparse.ArgumentParser(prog="python -m real")
     for flag in ("--config", "--result", "--progress"):
@@ -53,8 +53,8 @@ def _launched(argv: Sequence[str]) -> int:
     if args.checkpoints is None:
         outcome = run_rank(config, _append_to(args.progress))
     else:
-        settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=Asked)
-        with stopping.asked() as stop:
+        settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=CheckpointSettings)
+        with stopping.stop_requests() as stop:
             outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
     if outcome is not None:
         write_atomically(args.result, msgspec.msgpack.encode(outcome[0]))

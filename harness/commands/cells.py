@@ -1,4 +1,4 @@
-"""One run of one config, or its finished result from an earlier time; where results and tables are put."""
+"""One run of one config, or its earlier result; where results and tables are written."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from harness.running import Checkpoints, prepare, results
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run: its record, where it lies, and whether it was there before."""
+    """A finished run: its record, the path of its result file, and whether the result is from an earlier run."""
 
     record: dict[str, Any]
     path: Path
     reused: bool
 
     def where(self) -> str:
-        """The line that says which file holds the result."""
+        """The line that names the result file."""
         return f"result: {self.path}" + (" (finished earlier; --force runs it again)" if self.reused else "")
 
 
@@ -43,7 +43,7 @@ def run_or_reuse(
     """Run `config`, unless `out` holds its finished result; writes the result.
 
     Raises:
-        InputError: before anything is written, for whatever the user can mend.
+        InputError: bad input; raised before anything is written.
     """
     path = out / f"{config.run_id()}.json"
     if not force:
@@ -58,7 +58,7 @@ def run_or_reuse(
 
 
 def writable(path: Path | None, folder: bool) -> None:
-    """Raise InputError where a file or folder cannot be written, before work is spent on it. Makes nothing."""
+    """Raise InputError if a file or folder could not be written, before any work is done. Creates nothing."""
     if path is None:
         return
     if path.exists() and path.is_dir() != folder:
@@ -71,19 +71,19 @@ def writable(path: Path | None, folder: bool) -> None:
 
 
 def json_target(target: str | None) -> Path | None:
-    """The file behind `--json`, or None for stdout and for no flag at all. Raises InputError where it is unwritable."""
+    """The file of `--json`, or None for stdout and without the flag. Raises InputError if it cannot be written."""
     path = None if target in (None, "-") else Path(str(target))
     writable(path, folder=False)
     return path
 
 
 def as_json(content: Any) -> bytes:
-    """Indented JSON with a line end."""
+    """Indented JSON with a final newline."""
     return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
 
 def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = False) -> None:
-    """JSON to its target, tables to stdout; to stderr where JSON has stdout for itself."""
+    """Write JSON to its target and tables to stdout, or to stderr if JSON goes to stdout."""
     if target is not None:
         if target == "-":
             stdout().file.write(as_json(content).decode())
@@ -95,9 +95,9 @@ def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = F
 
 
 def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",)) -> dict[str, Any] | None:
-    """The record at `path` where it ended in one of `states` and is still true: same version, inputs and graph.
+    """The record at `path` if it ended in one of `states` and is up to date: equal version, inputs and graph.
 
-    None where there is no such record.
+    None if there is no such record.
     """
     if not path.exists():
         return None
@@ -110,7 +110,7 @@ def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",))
             return None
         return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
     except InputError:
-        return None  # not a result, or its inputs cannot be read: a new run says what is wrong
+        return None  # not a result, or its inputs cannot be read: a new run reports the error
 
 
 def _version() -> str | None:

@@ -22,10 +22,10 @@ from reports.draw.figures import breakdown_and_accuracy
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run every cell, then show and write the comparison; 1 when one of them diverged."""
+    """Run every cell, then show and write the comparison; returns 1 if one of them diverged."""
     modes = [_mode(text.strip()) for text in args.modes.split(",")] if args.modes else []
     if modes:
-        args.mode = modes[0]  # before the config is checked: not every setting is for every mode
+        args.mode = modes[0]  # before the config is checked: not every setting is valid in every mode
     base = config_of(args)
     configs = cells_of(base, args.methods, modes or [base.run.mode])
     writable(args.out, folder=True)
@@ -40,7 +40,7 @@ def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode]) -> list[RunCo
     """The config of every cell, method by method; whole-graph methods run on one part.
 
     Raises:
-        InputError: unknown method or option, or a setting that a mode does not have.
+        InputError: unknown method or option, or a setting that is not valid in a mode.
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -64,7 +64,7 @@ def _mode(text: str) -> Mode:
 
 
 def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, quiet: bool = False) -> list[FinishedRun]:
-    """Run or reuse every config; each result is written as soon as it is there."""
+    """Run or reuse every config; each result is written as soon as it is complete."""
     cells = []
     for number, config in enumerate(configs, 1):
         title = f"[{number}/{len(configs)}] {config.training.method}, {config.run.mode}"
@@ -73,7 +73,7 @@ def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, qui
 
 
 def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict[str, Any]]:
-    """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; answers the tables to show and the JSON content."""
+    """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; returns the tables to show and the JSON content."""
     records = [cell.record for cell in cells]
     rows = comparison(records)
     content = {"rows": rows, "runs": [str(cell.path) for cell in cells]}

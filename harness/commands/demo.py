@@ -1,6 +1,6 @@
-"""`haloscope demo`: the whole idea in one command, offline, on any two cores.
+"""`haloscope demo`: a demonstration in one command, offline, on two cores.
 
-Measures this machine, predicts three methods on it, runs the same three for real, and puts both side by side.
+Measures this machine, predicts three methods on it, runs the same three for real, and compares both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONFIG = RunConfig.of(
     layers=3,
     hidden=128,
     lr=0.02,
-    partitioner="hash",  # the worst cut there is: every row has a reader elsewhere, so that communication shows
+    partitioner="hash",  # many cut edges: nearly every row is needed by the other rank, so that communication shows
     parts=2,
     epochs=60,
     eval_every=4,

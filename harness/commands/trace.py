@@ -1,6 +1,6 @@
-"""`haloscope trace`: a run's timeline for Perfetto, and pictures of its lanes, its links and its transfers.
+"""`haloscope trace`: a run's timeline for Perfetto, and figures of its lanes, links and transfers.
 
-The run is done again: a simulated one repeats itself exactly, a real one is measured anew.
+The run is repeated: a simulated one gives exactly the same result, a real one is measured again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sims.replay import traced as simulated
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run again, write, draw, say what is in it."""
+    """Repeat the run, write its trace, draw figures, print a summary."""
     record = results.load_result(args.run)
     config = from_mapping(record["config"], source=args.run.name)
     if config.run.mode == "loopback":
@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _simulated(config: RunConfig, progress: Any) -> Trace:
-    """Simulated once for what the ranks do, and once more, without tensors, for when."""
+    """Simulate once to record the ranks, and replay the recording without tensors for its timeline."""
     cluster = load_cluster(config.cluster.name)
     return simulated(Replay(record(config, progress)), cluster)
 
@@ -65,7 +65,7 @@ def _title(config: RunConfig, record: dict[str, Any]) -> str:
 
 
 def _draw(trace: Trace, out: Path) -> list[Path]:
-    """The pictures beside the trace; what has nothing to show is left out."""
+    """Draw the figures of the trace; empty ones are left out."""
     places = {name: out.with_name(f"{out.stem}-{name}.png") for name in ("timeline", "links", "transfers")}
     window = timeline.after_first_epoch(trace)
     drawn = [timeline.timeline(trace, places["timeline"], window), heatmap.link_heatmap(trace, places["links"])]
@@ -95,7 +95,7 @@ def _report(trace: Trace) -> list[Any]:
 
 def _notes(config: RunConfig) -> list[str]:
     if config.run.mode == "sim":
-        return ["note: exchanges span their whole flight, so started ones lie beside the compute that hides them"]
+        return ["note: spans of started exchanges last from start to end, and so overlap the compute that hides them"]
     return [
         "note: measured in a run of its own: times differ a little from the result's",
         "note: single transfers and links are seen in simulated runs only; exchanges carry their bytes",

@@ -1,4 +1,4 @@
-"""`haloscope what-if`: the same runs under other bandwidths, latencies, devices, libraries, bits; what overtakes what.
+"""`haloscope what-if`: the same runs under other bandwidths, latencies, devices, libraries and bits, with crossovers.
 
 Every method is simulated once and recorded; each point is a replay of the recording on a changed cluster.
 """
@@ -38,7 +38,7 @@ SHOWN_POINTS = 6
 
 
 def main(args: argparse.Namespace) -> int:
-    """Record, replay, draw, say what crosses where."""
+    """Record, replay, draw, and report crossovers."""
     if args.points < 2:
         raise InputError(f"--points {args.points}: at least 2, the ends of the range")
     knob = _knob(args)
@@ -69,7 +69,7 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _knob(args: argparse.Namespace) -> Knob:
-    """The range to vary. Raises InputError for what is not `LINK=LOW..HIGH` with units."""
+    """The range to vary. Raises InputError unless it is `LINK=LOW..HIGH` with units."""
     what = "latency" if args.latency else "bandwidth"
     text = str(args.latency or args.bandwidth)
     link, found, between = text.partition("=")
@@ -85,18 +85,17 @@ def _knob(args: argparse.Namespace) -> Knob:
 
 def _base(args: argparse.Namespace) -> RunConfig:
     """The config that all methods share: simulated, not evaluated."""
-    args.mode = "sim"  # before the config is checked: it may be shapes alone
+    args.mode = "sim"  # before the config is checked: it may be shapes only
     config = config_of(args).changed(eval_every=-1)
     check_driver(config)
     return config
 
 
 def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
-    """The config of every method, or one of its bits. Raises InputError for methods and bits.
+    """The config of every method, or of each of its bits. Raises InputError for bad methods or bits.
 
-    Epochs are those that are recorded: the first, which is dearer and in no time that is shown, and as many more as it
-    takes until stale rows are stale and what is sent has settled; of a method whose epochs come round again, whole
-    cycles.
+    `epochs` are those to record: the first, which is more expensive and not shown, and as many more as it takes until
+    stale rows are in use and the traffic has settled; whole cycles for a method with periodic epochs.
     """
     if recorded is not None and recorded < 2:
         raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
@@ -121,13 +120,13 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
 
 
 def _enough(method: Method) -> int:
-    """Epochs to record."""
+    """Number of epochs to record."""
     later, cycle = max(method.facts.staleness + 1, method.facts.settles - 1), method.cycle()
     return 1 + cycle * max(1, round(later / cycle))
 
 
 def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
-    """The config's recording, from an earlier time or made now."""
+    """The config's recording, from the cache or made now."""
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     graph = prepare(config).graph["fingerprint"]
     stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
@@ -165,7 +164,7 @@ def _publish(
 
 
 def _notes(curves: list[Curve], x: float) -> list[str]:
-    """What a reader must know of the graph, the input layer, memory, what was recorded, and the cluster."""
+    """Notes on the graph, the input layer, memory, the recording and the cluster."""
     recording = curves[0].replay.recording
     config = {**recording.config, "mode": ""}
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
@@ -175,7 +174,7 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
 
 
 def _recorded(curve: Curve) -> str:
-    """How many epochs speak for a method whose epochs are not all alike, and how."""
+    """Note on the recorded epochs of a method whose epochs differ."""
     found = f"{spoken(curve.method)}: {curve.config.training.epochs} epochs recorded"
     if curve.cycles:
         found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
@@ -183,7 +182,7 @@ def _recorded(curve: Curve) -> str:
 
 
 def _assumed(curves: list[Curve]) -> list[str]:
-    """How much of the clusters' numbers nobody has measured or published, and what was taken from elsewhere."""
+    """Notes on assumed numbers of the clusters, and on values taken from other clusters."""
     found = []
     for variant in {curve.variant.label: curve.variant for curve in curves}.values():
         sources = [quantity.source for quantity in quantities(variant.cluster)]
@@ -194,7 +193,7 @@ def _assumed(curves: list[Curve]) -> list[str]:
 
 
 def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
-    """One point: SI units, components of an epoch."""
+    """One point: components of an epoch, in SI units."""
     seconds = curve.seconds(x)
     bits = next((int(o[5:]) for o in curve.method.split(":") if o.startswith("bits=")), None)
     return {

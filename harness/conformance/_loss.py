@@ -1,4 +1,4 @@
-"""Lossy, unbiased, bounded, compensated: how far what is received is from what was sent."""
+"""Checks of lossy, unbiased, bounded and compensated: errors of received rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AVERAGED = 32
 
 
 def check_lossy(method: Method, ground: Ground) -> None:
-    """A lossy method trains differently from its lossless form; if it has none, `check_inexact` is the same test."""
+    """A lossy method's losses differ from its lossless form's; if it has none, `check_inexact` is the same test."""
     nearest = method.lossless()
     if nearest == method:
         return
@@ -39,10 +39,11 @@ def check_lossy(method: Method, ground: Ground) -> None:
 
 
 def check_unbiased(method: Method, ground: Ground) -> None:
-    """The mean over draws of aggregated rows and of returned gradients equals the exact one, as far as chance allows.
+    """The mean over draws of aggregated rows and of returned gradients equals the exact one statistically.
 
-    Every entry's mean may be off by z standard errors, z so that a right method fails once in 10,000. A standard error
-    is that of the entry's sample and, for what happens too rarely to be in it, one largest deviation in all draws.
+    The mean of every entry may deviate by z standard errors, with z such that an unbiased method fails once in 10,000
+    runs. The standard error is that of the entry's sample plus, for rare events that the sample may lack, one largest
+    deviation over all draws.
     """
     epochs, skip = PASSES // 4 if ground.quick else PASSES, method.promises().staleness
     graph, one, draws = rings(RINGS), rings(), RINGS * epochs
@@ -71,7 +72,7 @@ DRIFT, DRIFTING = 0.05, 12
 
 
 def check_bounded(method: Method, ground: Ground) -> None:
-    """Received rows and returned gradients are as near to the exact ones as `error_bound` says, and not exact.
+    """Errors of received rows and returned gradients are within `error_bound`, and not all zero.
 
     Once with the same values in every epoch, and once with values that grow: what is kept from earlier epochs must
     follow them.
@@ -90,7 +91,7 @@ def _check_bounded(method: Method, epochs: int, drift: float) -> None:
     dense, conv = model.layers
     assert isinstance(dense, Dense) and isinstance(conv, SAGEConv)
     hidden, weight = dense.linear.weight.detach() + dense.linear.bias.detach()[:, None], conv.neighbour.weight.detach()
-    # The mean over neighbours hands on at most the largest error; the weight of the layer mixes hidden columns.
+    # The mean over neighbours passes on at most the largest error; the weight of the layer mixes hidden columns.
     forward = bound * float((hidden.abs().max() * weight.abs().sum(1)).max())
     sent = upstream @ weight
     backward = bound * num_parts * float(sent.abs().max())
@@ -106,7 +107,7 @@ def _check_bounded(method: Method, epochs: int, drift: float) -> None:
 
 
 def check_compensated(method: Method, ground: Ground) -> None:
-    """Under frozen weights, gradients averaged over T epochs come near those of the lossless form, as 1 / T."""
+    """With frozen weights, gradients averaged over T epochs approach those of the lossless form as 1 / T."""
     graph, num_parts = random_graph(40, 160, seed=5), 3
     model, start = ground.model(method, graph, num_parts), method.promises().settles
     epochs = start + AVERAGED

@@ -1,4 +1,4 @@
-"""Compiled row kernels behind `torch.library` operators, so that ledgers and meta tensors see one operator each.
+"""Compiled row kernels behind `torch.library` operators, so that each is one operator to ledgers and meta tensors.
 
-Import the operators from their modules (`spmm`, `dropout`, `quantize`); nothing here communicates or keeps state.
+Operators are imported from their modules (`spmm`, `dropout`, `quantize`). They keep no state.
 """

@@ -1,7 +1,6 @@
 """Dropout whose mask depends on (key, global node, column) only, so that it is the same for every partition.
 
-Nothing but the key is kept for the backward pass: the mask is computed again. Which key belongs to which epoch and
-layer is the caller's business.
+Only the key is kept for the backward pass, which computes the mask again. The caller chooses a key per epoch and layer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operator that keeps a random share of a sparse block's entries: edge sampling, one draw per epoch.
 
-Which entries are kept depends on (key, row, column) only. Which key belongs to which epoch, and what is done about the
-columns that are left empty, is the caller's business.
+Which entries are kept depends on (key, row, column) only. The caller chooses the key of each epoch and handles columns
+that become empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operators `haloscope::quantize_rows` and `haloscope::dequantize_rows`: stochastic b-bit codes of rows.
 
-They are the arithmetic of `codecs.StochasticRows` (Sylvie, Eq. 3 to 5) with one definition for all devices; ledgers
-and meta tensors see them as one operator each. Nothing here knows what the rows mean or who gets them.
+They are the arithmetic of `codecs.StochasticRows` (Sylvie, Eq. 3 to 5) with one definition for all devices; for ledgers
+and meta tensors they are one operator each.
 
 A row h is coded with levels = 2**bits - 1, scale = (max - min) / levels (rounded up) and fixed point of F = min(24,
 31 - bits) fractional bits: code = (int(min((h - min) / scale, levels) * 2**F) + F random bits) >> F. The bits of

@@ -1,8 +1,8 @@
 """The operators that choose, per row or element, between a bucket code and a prediction, and their inverse.
 
 They are the arithmetic of ReqEC-FP (EC-Graph, Eq. 7 to 10): predicted = base + rate * step, compressed = the bucket
-codec's midpoint, average = the mean of both; what is nearest to the true value in L1 is used, and codes of what is
-predicted are not sent. Nothing here communicates.
+codec's midpoint, average = the mean of both; the form nearest to the true value in L1 is used, and codes of predicted
+values are not sent.
 
 Flags: 0 compressed, 1 predicted, 2 average. `side` and `starts` are those of `bucket`, and so is the layout of a whole
 row's codes; where single elements are chosen, the codes of a row lie side by side, lowest bits first, ceil(k B / 8)

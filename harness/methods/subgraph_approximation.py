@@ -1,4 +1,4 @@
-"""Subgraph approximation: parts that overlap a little, ranks that train alone, parameters averaged once an epoch."""
+"""Subgraph approximation: overlapping parts, local training, parameters averaged once per epoch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MASTER = 0
 
 @dataclass(frozen=True, eq=False)
 class SubgraphState(EdgeCutState):
-    """The part's subgraph as the model wants it, and what draws mini-batches from it."""
+    """The part's subgraph in the model's form, and the sampler of its mini-batches."""
 
     sampler: NeighbourSampler | None
 
@@ -104,7 +104,7 @@ class SubgraphApproximation(EdgeCut):
         return {"overlap": self.overlap, "degrees": self.degrees, "loss": self.loss}
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> SubgraphState:
-        method = replace(self, layer0="cache") if self.batch else self  # samples have nothing to precompute
+        method = replace(self, layer0="cache") if self.batch else self  # mini-batches cannot precompute an input layer
         state = await super(SubgraphApproximation, method).setup(rank, part, model)
         sampler = NeighbourSampler.of(part, model, self._fanouts()) if self.batch else None
         return SubgraphState(state.graph, state.route, state.layer0, state.halo_x, state.z0, sampler)
@@ -135,7 +135,7 @@ class SubgraphApproximation(EdgeCut):
 
 
 async def _step(rank: Rank, model: GNN, optimizer: torch.optim.Optimizer, logits: Tensor, part: Part) -> Tensor:
-    """One local step on the mean loss over the part's training rows; answers the summed loss, detached."""
+    """One local step on the mean loss over the part's training rows; returns the summed loss, detached."""
     optimizer.zero_grad(set_to_none=True)
     count = part.train.shape[0]
     mean = await Tape(rank, model.parameters()).backward(training_loss(logits, part) / count)
@@ -144,7 +144,7 @@ async def _step(rank: Rank, model: GNN, optimizer: torch.optim.Optimizer, logits
 
 
 async def _average(rank: Rank, model: GNN, loss: Tensor) -> Tensor:
-    """Replace all ranks' parameters by their mean, through the master; answers the loss summed over ranks."""
+    """Replace all ranks' parameters by their mean, through rank 0; returns the loss summed over ranks."""
     if rank.size == 1:
         return loss
     parameters = list(model.parameters())

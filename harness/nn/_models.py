@@ -1,4 +1,4 @@
-"""Stacks of graph convolutions: what happens around a layer (dropout, norm, activation) and the order inside it.
+"""Stacks of graph convolutions: dropout, norm and activation around a layer, and the order of operations inside it.
 
 The stack never communicates; methods call it layer by layer and put their exchanges in between. Order of one layer
 (BNS-GCN's): dropout, exchange, convolution, norm, ReLU; the last layer has neither norm nor ReLU.
@@ -31,7 +31,7 @@ class GNN(nn.Module):
         widths: input width, then the output width of every layer.
         dropout: probability; masks are keyed by global node, so they do not depend on the partition.
         norm: LayerNorm after all but the last layer.
-        order: which of linear map and aggregation comes first, where a layer allows both.
+        order: which of linear map and aggregation is first, if a layer allows both.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GNN(nn.Module):
 
     @property
     def self_loops(self) -> bool:
-        """Whether a layer wants i -> i in the graph's own block."""
+        """Whether a layer needs i -> i in the graph's own block."""
         return any(getattr(layer, "self_loops", False) for layer in self.layers)
 
     def exchanges(self, l: int) -> bool:
@@ -83,7 +83,7 @@ class GNN(nn.Module):
         return keyed_dropout(rows, nodes, self.dropout, key) if self.training and self.dropout else rows
 
     def message(self, l: int, rows: Tensor) -> Tensor:
-        """What neighbours of `rows` need for layer l: the rows, or their linear map."""
+        """The messages of `rows` to their neighbours in layer l: the rows, or their linear map."""
         layer = self.layers[l]
         return layer.transform(rows) if self.linear_first(l) else rows  # type: ignore[operator,no-any-return]
 
@@ -154,7 +154,7 @@ MODELS: Registry[Factory] = Registry(
 
 
 def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GNN:
-    """The configured model, initialised from `seed` alone, so that every rank builds the same one.
+    """The configured model, initialised from `seed` only, so that every rank builds the same one.
 
     Other packages add models through the entry-point group `haloscope.models`: a `Factory`.
 
@@ -163,7 +163,7 @@ def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GN
     """
     factory = MODELS.find(config.name)
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds GPUs too, of which this is no part
+        torch.default_generator.manual_seed(seed)  # unlike torch.manual_seed, does not seed GPUs
         model = factory(config, inputs, classes)
     if not isinstance(model, GNN):
         raise InputError(f"model {config.name!r} is a {type(model).__name__}, not a harness.nn.GNN")

@@ -1,8 +1,8 @@
-"""Config -> result: data prepared, the rank program that every driver runs, evaluation, checkpoints, result files.
+"""Runs a config: prepares data, the rank program that every driver runs, evaluation, checkpoints, result files.
 
-Owns the life of a run. `run` is the door. Open rooms beside it: `results` (the result file), `summary` (a row per run),
-`sweep` and `submitted` (grids of runs), `validation` (predicted beside measured), `trace` (timelines), `stopping`.
-Only drivers, reports and commands come in.
+`run` is the entry point. Public modules beside it: `results` (the result file), `summary` (a row per run), `sweep` and
+`submitted` (grids of runs), `validation` (predicted beside measured), `trace` (timelines), `stopping`. Imported by
+drivers, reports and commands only.
 """
 
 from harness.running._checkpoint import last_epochs, started_anew

@@ -4,8 +4,8 @@
     [grid]                     # axes: fields of RunConfig, or options of the methods (bits, p); [[grid]] for several
     [cluster]                  # changes to the cluster's file; a list is an axis: links.nic.bandwidth = ["1 Gb/s", ...]
 
-A finished cell is its result file and nothing else: a sweep killed at any instant loses none and reruns none. Nothing
-is run here.
+The result file alone marks a finished cell: a sweep that is killed at any time loses none and reruns none. Cells are
+run elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPENT = "seconds.jsonl"  # beside the results: one line per cell that was run
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep, and where it lies on the axes."""
+    """One run of a sweep, and its values on the axes."""
 
     config: RunConfig
     axes: dict[str, Any] = field(hash=False)
@@ -44,7 +44,7 @@ class Cell:
 
 
 def read_sweep(path: Path) -> list[Cell]:
-    """Every cell of a sweep file, methods outermost; configs that come out equal are one cell.
+    """Every cell of a sweep file, methods outermost; equal configs are one cell.
 
     Raises:
         InputError: unreadable file, unknown table, axis or option (the nearest one is named), a bad value.
@@ -105,7 +105,7 @@ def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) ->
 
 
 def _placed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """The config with changes to its cluster where it is simulated, and on one part where the method wants one."""
+    """The config with changes to its cluster if it is simulated, and on one part if the method requires that."""
     if config.run.mode == "sim":
         texts = (f"{key.removeprefix('cluster.')}={_text(value)}" for key, value in changes.items())
         config = config.changed(cluster=":".join([config.cluster.name, *texts]))
@@ -124,7 +124,7 @@ def _values(value: Any, where: str) -> list[Any]:
 
 
 def _options(method: str) -> frozenset[str]:
-    """Options of a method that its text does not fix already."""
+    """Options of a method that its text does not set."""
     fixed = {pair.partition("=")[0] for pair in method.split(":")[1:]}
     return frozenset(f.name for f in fields(parse_method(method))) - fixed
 
@@ -146,7 +146,7 @@ def seconds_of(text: str) -> float:
 
 
 class Spent(msgspec.Struct):
-    """What one cell took; `epochs` of it were trained."""
+    """Seconds of one cell, in which `epochs` epochs were trained."""
 
     run_id: str
     key: list[Any]
@@ -155,9 +155,9 @@ class Spent(msgspec.Struct):
 
 
 class Stopwatch:
-    """Seconds of cells that were run, kept beside the results, and what they say of those that were not.
+    """Seconds of cells that were run, stored beside the results, and estimates for the others.
 
-    A lost or damaged line costs an estimate, never a result.
+    A lost or damaged line affects estimates only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -174,7 +174,7 @@ class Stopwatch:
                 continue  # the line was being written when the sweep was killed
 
     def add(self, config: RunConfig, seconds: float, *, keep: bool = True) -> None:
-        """Note what a cell took; a probe is not kept."""
+        """Record the seconds of a cell; a probe is not stored."""
         spent = Spent(config.run_id(), _key(config), config.training.epochs, seconds)
         self.known.append(spent)
         if keep:
@@ -182,7 +182,7 @@ class Stopwatch:
                 stream.write(b"\n" + msgspec.json.encode(spent) + b"\n")
 
     def expect(self, config: RunConfig) -> float | None:
-        """Seconds that a cell may take: the median of those most like it, by epochs; None when nothing was run."""
+        """Estimated seconds of a cell: the median of the most similar ones, scaled by epochs; None without any."""
         key = _key(config)
         for depth in range(len(key), -1, -1):
             alike = [s.seconds / s.epochs for s in self.known if s.key[:depth] == key[:depth]]
@@ -192,7 +192,7 @@ class Stopwatch:
 
 
 def _key(config: RunConfig) -> list[Any]:
-    """What decides how long a cell takes, the weightiest first."""
+    """The settings that affect the duration of a cell, the most important first."""
     name = config.training.method.partition(":")[0]
     return [
         config.run.mode,
@@ -206,7 +206,7 @@ def _key(config: RunConfig) -> list[Any]:
 
 
 def time_left(cells: Sequence[Cell], expect: Callable[[RunConfig], float | None], jobs: int) -> float | None:
-    """Seconds until all cells are done on `jobs` workers, dealt in order to whoever is free; None when unknown."""
+    """Seconds until all cells are done on `jobs` workers, assigned in order to free workers; None if unknown."""
     free = [0.0] * max(1, jobs)
     for cell in cells:
         seconds = expect(cell.config)

@@ -1,6 +1,6 @@
-"""Partitioned graphs of which only counts are known: descriptions in TOML, closed forms, and what is built from them.
+"""Workloads: partitioned graphs of which only counts are known, from TOML descriptions and closed forms.
 
-Owns `--dataset workload:NAME`. Runs on workloads follow shapes only; see `docs/workloads.md`.
+Implements `--dataset workload:NAME`. Runs on workloads use shapes only; see `docs/workloads.md`.
 """
 
 from harness.workloads._build import load_workload

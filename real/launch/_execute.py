@@ -112,7 +112,7 @@ def execute(job: Job) -> Execution:
         return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
 
 
-class Asked(msgspec.Struct):
+class CheckpointSettings(msgspec.Struct):
     """Settings of checkpoints that the launcher passes to its ranks in a file."""
 
     folder: str
@@ -135,7 +135,7 @@ def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Call
         return [], lambda: None
     stop, settings = folder / "stop", folder / "checkpoints.json"
     settings.write_bytes(
-        msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop)))
+        msgspec.json.encode(CheckpointSettings(str(options.folder.absolute()), options.every, options.keep, str(stop)))
     )
 
     def relay() -> None:

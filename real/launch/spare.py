@@ -38,7 +38,7 @@ CLOSE_S = 3.0
 _FRAME = struct.Struct("<qq")  # epoch, bytes of parameters that follow
 
 
-class Answer(msgspec.Struct):
+class EvaluationCounts(msgspec.Struct):
     """One line of the process's output."""
 
     epoch: int
@@ -121,9 +121,9 @@ class SpareProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            answer = msgspec.json.decode(line, type=Answer)
+            result = msgspec.json.decode(line, type=EvaluationCounts)
             with self._news:
-                self._found[answer.epoch] = answer.counts
+                self._found[result.epoch] = result.counts
                 self._news.notify_all()
         with self._news:
             self._ended = True
@@ -149,7 +149,7 @@ def _unpack(model: nn.Module, data: bytes) -> None:
         raise ValueError(f"{len(data)} bytes for a model of {at}")
 
 
-def _serve(config: RunConfig, requests: BinaryIO, answers: BinaryIO) -> None:
+def _serve(config: RunConfig, requests: BinaryIO, responses: BinaryIO) -> None:
     """Evaluate the parameters of each request until the pipe closes."""
     job, prepared = make_job(running.whole_graph(config))
     model = build_model(config.model, prepared.totals.num_features, prepared.totals.num_classes, config.training.seed)
@@ -164,8 +164,8 @@ def _serve(config: RunConfig, requests: BinaryIO, answers: BinaryIO) -> None:
         epoch, size = _FRAME.unpack(head)
         _unpack(model, requests.read(size))
         counts = loopback.run_ranks(lambda rank: judge.judge(rank, model), 1)[0]
-        answers.write(msgspec.json.encode(Answer(epoch, counts)) + b"\n")
-        answers.flush()
+        responses.write(msgspec.json.encode(EvaluationCounts(epoch, counts)) + b"\n")
+        responses.flush()
 
 
 def _main(config_file: str) -> None:

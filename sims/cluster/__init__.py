@@ -1,6 +1,6 @@
-"""Clusters: hosts, devices, links and transports as TOML files describe them; ranks placed on them; routes.
+"""Clusters: hosts, devices, links and transports from TOML files; placement of ranks; routes.
 
-Owns `presets/*.toml` and what may be changed of them on one line. Computes no time.
+Contains `presets/*.toml` and the syntax of one-line changes to them. Times are computed elsewhere.
 """
 
 from sims.cluster._cluster import Cluster

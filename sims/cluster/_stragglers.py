@@ -1,7 +1,7 @@
-"""Ranks and hosts whose compute is slow, and the jitter of everyone's: what a cluster is like on a bad day.
+"""Ranks and hosts with slow compute, and jitter of the compute of all ranks.
 
-Factors multiply compute only; what a slow rank costs the others comes out of the simulation. Jitter is drawn from a
-stream of its own per rank, so that a seed always gives the same times.
+Factors multiply compute only; the effect of a slow rank on the others follows from the simulation. Jitter is drawn from
+a separate stream per rank, so that equal seeds give equal times.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Stragglers:
     )
 
     def check(self, ranks: int, hosts: int) -> None:
-        """Raise InputError for factors of ranks or hosts that are not there: they would change nothing."""
+        """Raise InputError for factors of ranks or hosts that do not exist."""
         for what, factors, size in (("rank", self.ranks, ranks), ("host", self.hosts, hosts)):
             for number in factors:
                 if not 0 <= number < size:
                     raise InputError(f"stragglers: there is no {what} {number}; {size} are used, from 0")
 
     def pace(self, rank: int, host: int, key: int) -> Callable[[], float] | None:
-        """A function that returns the factor of the rank's next stretch of compute; None where it is always 1.
+        """A function that returns the factor of the rank's next stretch of compute; None if it is always 1.
 
-        `key`: of the rank's own random stream.
+        `key`: key of the rank's random stream.
         """
         fixed = self.ranks.get(rank, 1.0) * self.hosts.get(host, 1.0)
         if not self.jitter:

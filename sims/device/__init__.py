@@ -1,6 +1,6 @@
-"""Devices: what an operator costs from its shapes, and how much memory a rank needs.
+"""Devices: the cost of an operator from its shapes, and the memory that a rank needs.
 
-Owns `presets/*.toml`, the roofline per class of operator, fits of measured operators, and live memory.
+Contains `presets/*.toml`, the roofline per class of operator, fits of measured operators, and live memory.
 """
 
 from sims.device._costs import OperatorCost, fit_cost

@@ -1,7 +1,7 @@
-"""What kind of work each tensor operator is, and how much, from names and shapes alone.
+"""The class and amount of work of each tensor operator, from names and shapes.
 
 One table of operator names per class of `_profile`; views and empty tensors are free. An operator in no table is
-charged by its bytes as elementwise, and reported. Times are not known here.
+charged by its bytes as elementwise, and reported. Times are computed elsewhere.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ WRITES = _names(
 
 
 class Operator:
-    """One operator overload: which class it is in, and how to size a call.
+    """One operator overload: its class, and the size of its calls.
 
     Attributes:
         name: without namespace aten, without the underscore of in-place forms.
@@ -125,7 +125,7 @@ class Operator:
         return "elementwise" if foreach or torch.Tag.pointwise in func.tags else UNKNOWN
 
     def bits(self, args: Any) -> int:
-        """Bits per element of a codec call, 0 for everything else."""
+        """Bits per element of a codec call; 0 for other operators."""
         return int(args[self._bits]) if self._bits is not None else 0
 
     def work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
@@ -153,7 +153,7 @@ class Operator:
                     "gather", 2 * wrote + _nbytes([t for t in inputs[1:] if not t.is_floating_point()]), fresh=fresh
                 )
             case "scatter":
-                # The rows that are written are read first; the target is copied when the operator is not in place.
+                # Written rows are read first; if the operator is not in place, the target is copied.
                 return Work("gather", 3 * _nbytes(inputs[1:]) + 2 * fresh, fresh=fresh)
             case "sort":
                 levels = max(1, math.ceil(math.log2(max((t.numel() for t in inputs), default=1) + 1)))
@@ -164,7 +164,7 @@ class Operator:
                 return Work(kind, read + wrote, fresh=fresh)
 
     def _product(self, args: Any, nbytes: int, wrote: int, fresh: int) -> Work:
-        """A dense product, or a sparse one when its first factor is."""
+        """A dense product, or a sparse one if its first factor is sparse."""
         left, right = (args[position] for position in MATRICES[self.name])
         columns = 1 if right.ndim < 2 else right.shape[0 if self.name == "linear" else -1]
         if left.layout is not strided:
@@ -173,7 +173,7 @@ class Operator:
         return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest, fresh=fresh)
 
     def _fresh(self, outputs: list[Tensor]) -> int:
-        """Bytes of the outputs that are new storages; the largest alone, because allocators look at each."""
+        """Bytes of the largest output with new storage: allocators handle each allocation separately."""
         if self._list_returned:
             return _nbytes(outputs) if self._makes[0] else 0
         makes = self._makes if len(self._makes) == len(outputs) else [True] * len(outputs)

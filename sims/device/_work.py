@@ -1,16 +1,16 @@
-"""How much one operator does, without saying how long that takes."""
+"""The amount of work of one operator, independent of devices."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 UNKNOWN = "unknown"
-"""The kind of an operator that is in no table; it is priced by its bytes, as elementwise."""
+"""The kind of an operator that is in no table; it is charged by its bytes, as elementwise."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """How much one operator does.
+    """The amount of work of one operator.
 
     Attributes:
         kind: a member of `_profile.CLASSES`, "free" (a view or an empty tensor), or UNKNOWN.

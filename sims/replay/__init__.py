@@ -1,4 +1,4 @@
-"""What ranks did, without the numbers: recorded, played again on other clusters, repeated, drawn as a timeline."""
+"""Recordings of what ranks did, without tensor values: replayed on other clusters, repeated, drawn as a timeline."""
 
 from sims.replay._recording import RECORDING_FORMAT, Recorder, Recording, load_recording
 from sims.replay._repeats import Repeats

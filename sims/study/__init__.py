@@ -1,6 +1,6 @@
-"""What people ask of the model: runs by config, variants of clusters, raw flows, calibrated profiles, remarks.
+"""Uses of the model: runs by config, variants of clusters, raw flows, calibrated profiles, notes on results.
 
-The top of `sims`: `execute` is what `harness.running` calls for `--mode sim`.
+The top layer of `sims`: `harness.running` calls `execute` for `--mode sim`.
 """
 
 from sims.study._remarks import idle_links, quantities

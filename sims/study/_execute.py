@@ -1,4 +1,4 @@
-"""Runs a job on the modelled cluster that its config names: the glue between `harness.running` and `sims.engine`."""
+"""Runs a job on the modelled cluster that its config names: connects `harness.running` with `sims.engine`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def check(config: RunConfig) -> None:
 
 
 def reads(config: RunConfig) -> dict[str, str]:
-    """A hash of all that is known of the cluster: with what the config changes, its devices, and its library."""
+    """A hash of the cluster with the config's changes, its devices and its library."""
     cluster = load_cluster(config.cluster.name)
     names = list(dict.fromkeys(cluster.profiles))
     devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
     library = load_tuning() if cluster.transport.kind == "nccl" else None
-    known = [replace(cluster, profiles=()), devices, order, library]  # by content: wherever the device files lie
+    known = [replace(cluster, profiles=()), devices, order, library]  # by content, not by the paths of device files
     return {"cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest()}
 
 
 def execute(job: Job) -> Execution:
-    """All ranks in this process, on modelled clocks.
+    """Run all ranks in this process, on modelled clocks.
 
     Raises:
         InputError: unknown cluster, or more ranks than it has devices.

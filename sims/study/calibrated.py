@@ -1,9 +1,8 @@
-"""Adds to a measured device file what every operator of real training costs there, and neighbour sums on given graphs.
+"""Adds the costs of all operators of real training, and of neighbour sums on given graphs, to a measured device file.
 
-The operators are watched in small training runs of every method (`_profiling`), one process per core at once, so
-that they share caches and memory as the ranks of a run do. How much longer a real run's ranks compute is measured in
-real runs; so is what a GPU's host takes. The graphs are made for this; no run that a prediction is judged on is looked
-at.
+The operators are timed in small training runs of every method (`_profiling`), in one process per core at once, so that
+they share caches and memory as the ranks of a run do. The slowdown of compute in real runs, and the host time of a GPU,
+are measured in real runs. The graphs are made for this purpose; runs that predictions are validated on are not used.
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, obser
 from sims.units import Quantity
 
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
-"""Nodes and columns of the graphs that operators are watched on; none of them is one that `validate` judges."""
+"""Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
 
 LIMIT_S = 900.0
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
-"""What `add_company` runs for real."""
+"""The configs that `add_contention` runs for real."""
 
 STEP_S = 1e-3
-"""Seconds by which it changes an effect, to see how many there are."""
+"""Seconds by which it changes the cost of an effect, to find the number of effects."""
 
 
 class Found(msgspec.Struct):
-    """What one watching process says: operator, its distinct works with their times; typical epochs."""
+    """The measurements of one process: operator, its distinct works with their times; typical epochs."""
 
     samples: dict[str, list[tuple[Work, list[float]]]]
     epochs: list[Epoch]
 
 
 def workloads(threads: int, quick: bool) -> list[RunConfig]:
-    """The training runs that operators are watched in: every method at every size, all codecs and models."""
+    """The training runs in which operators are timed: every method at every size, all codecs and models."""
     methods = [name for name in METHODS.builtin if name != "single"]
     more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
     found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
@@ -63,15 +62,15 @@ def workloads(threads: int, quick: bool) -> list[RunConfig]:
 
 
 def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
-    """Watch every operator and write its costs, and those of Python around it, into the device file.
+    """Time every operator and write its costs, and the overhead of Python around it, into the device file.
 
     Raises:
         InputError: the device file cannot be read or written.
-        HaloscopeError: a watching process failed.
+        HaloscopeError: a measuring process failed.
     """
     profile = load_device(device)
     copies = max(1, core_count() // threads)
-    observed = watched("epochs", workloads(threads, quick), copies)
+    observed = measured("epochs", workloads(threads, quick), copies)
     launch, effect, byte = observed.overheads()
     profile = replace(
         profile,
@@ -83,15 +82,15 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
     _save(profile, device)
 
 
-def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
-    """Run training for real on graphs made for this, simulate the same, and write down what is missing.
+def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
+    """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
 
-    Ranks that exchange compute longer: a little with every effect, and all that goes through memory by some share.
-    Both are fitted to the seconds of compute of the real runs.
+    Ranks that exchange compute longer: by a constant per effect, and memory-bound operators by a share. Both are fitted
+    to the compute seconds of the real runs.
 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
-        hosts: of a lab to run between, with as many ranks as those take; two ranks of this machine otherwise.
+        hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
 
     Raises:
         InputError: a file cannot be read or written, or the lab cannot be built.
@@ -116,9 +115,9 @@ def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> 
 
 
 def add_host(folder: Path, *, quick: bool = True) -> None:
-    """Train tiny graphs on one GPU for real, and write down what its host takes per operator and around effects.
+    """Train tiny graphs on one GPU for real, and write its host time per operator and around effects.
 
-    There the host is all that counts. How many operators and effects an epoch has, simulations of the same runs say.
+    These runs are bound by the host. The numbers of operators and effects per epoch come from simulations of them.
 
     Args:
         folder: `device.toml` and `cluster.toml` of a GPU.
@@ -145,7 +144,7 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
 
 
 def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile) -> float:
-    """What `_computing` says of a simulated run on this device, in the cluster of `folder`."""
+    """`_computing` of a simulated run on this device, in the cluster of `folder`."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as beside:
         save_device(device, Path(beside, "device.toml"))
         cluster = Path(beside, "cluster.toml")
@@ -155,33 +154,35 @@ def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: D
 
 
 def _computing(result: Result) -> float:
-    """Median seconds that an epoch computes, of those after the first."""
+    """Median compute seconds of the epochs after the first ones."""
     if result.state != "done":
-        raise HaloscopeError(f"watching {result.config.training.method} compute: {result.state}: {result.message}")
+        raise HaloscopeError(
+            f"measuring the compute of {result.config.training.method}: {result.state}: {result.message}"
+        )
     return float(np.median([epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
 
 
 def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
-    """The device file `device` with neighbour sums as they cost on this config's very blocks, written to `to`.
+    """Write the device file `device` to `to` with the costs of neighbour sums on the blocks of this config.
 
     Raises:
         InputError: as `harness.running.make_job`, or a device file that cannot be read or written.
-        HaloscopeError: a watching process failed.
+        HaloscopeError: a measuring process failed.
     """
     profile = load_device(device)
     copies = max(1, core_count() // max(1, config.run.threads))
-    observed = watched("blocks", [config], copies)
+    observed = measured("blocks", [config], copies)
     sums = {name: fit_cost(calls) for name, calls in observed.samples.items() if name in SUMS}
     to.write_bytes(device.read_bytes())
     _save(replace(profile, operators={**profile.operators, **sums}), to)
 
 
 SUMS = ("haloscope::gather_sum",)
-"""Operators whose cost the graph decides."""
+"""Operators whose cost depends on the graph."""
 
 
-def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
-    """What `copies` processes see at the same time in these configs; `what` is "epochs" or "blocks"."""
+def measured(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+    """Measurements of `copies` concurrent processes on these configs; `what` is "epochs" or "blocks"."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         asked = Path(folder, "configs")
         asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
@@ -196,7 +197,7 @@ def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
                 _, said = process.communicate(timeout=LIMIT_S)
                 if process.returncode:
                     last = (said.strip().splitlines() or ["no word"])[-1]
-                    raise HaloscopeError(f"watching operators failed: {last}")
+                    raise HaloscopeError(f"measuring operators failed: {last}")
         finally:
             for process in processes:
                 process.kill()
@@ -232,7 +233,7 @@ def _merged(parts: Iterable[Found]) -> Observed:
 
 
 def _save(profile: DeviceProfile, path: Path) -> None:
-    """Write a profile in place of another, keeping the remarks at the top of the file."""
+    """Overwrite a profile, keeping the comments at the top of the file."""
     remarks = [line for line in path.read_text().splitlines() if line.startswith("#")]
     save_device(profile, path)
     path.write_text("\n".join([*remarks, path.read_text()]))

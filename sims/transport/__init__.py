@@ -1,6 +1,6 @@
-"""Communication libraries: how gloo, NCCL and gRPC lower an effect to transfers, and what that costs in software.
+"""Communication libraries: how gloo, NCCL and gRPC lower an effect to transfers, and their software costs.
 
-Owns `presets/*.toml`. `Transport` is the door; a library is one file here.
+Contains `presets/*.toml`. `Transport` is the entry point; each library has its own file.
 """
 
 from sims.transport._collectives import Operation

@@ -108,7 +108,7 @@ def complaint(outcome: tuple[int, str, str], code: int = 2) -> str:
         ),
         (["methods", "vanila"], "did you mean 'vanilla'?"),
         (["partitioners", "metis-cot"], "did you mean 'metis-cut'?"),
-        (["clusters", "show"], "which cluster?"),
+        (["clusters", "show"], "name a cluster"),
         (["clusters", "show", "no-such-cluster"], "no-such-cluster"),
         (["collect", "nowhere", "--to", "x.csv"], "nowhere: no such folder"),
         (["collect", "/", "--to", "x.xls"], "write to a .parquet or a .csv file"),

@@ -102,7 +102,7 @@ def test_a_signal_stops_after_the_epoch(
     assert first["state"] == "interrupted" and len(first["epochs"]) == 5
     assert "asked to stop after epoch 4" in capsys.readouterr().out
     assert cli.main([*flags, "--checkpoint", "kept"]) == 0
-    assert "went on after 5 epochs" in capsys.readouterr().out
+    assert "resumed after 5 epochs" in capsys.readouterr().out
     second = json.loads(Path("out.json").read_text())
     assert second["state"] == "done"
     keep = ("loss", "train", "val", "test", "bytes", "observed")
@@ -120,12 +120,12 @@ def test_the_first_signal_is_answered_by_one_rank(
             signal.raise_signal(signal.SIGINT)
             assert options is not None and options.stop()
         said.append(capfd.readouterr().err)
-    assert said == [f"{stopping.ANSWER}\n", ""]
+    assert said == [f"{stopping.MESSAGE}\n", ""]
 
 
 def test_a_second_interrupt_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with stopping.asked() as asked:
+    with stopping.stop_requests() as asked:
         assert not asked()
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # the same Ctrl-C, passed on by a launcher
@@ -153,7 +153,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert process.returncode == stopping.EXIT_CODE, said
-    assert said.splitlines().count(stopping.ANSWER) == 1
+    assert said.splitlines().count(stopping.MESSAGE) == 1
     record = results.load_result(tmp_path / "runs" / f"{asked.run_id()}.json")
     done = len(record["epochs"])
     assert record["state"] == "interrupted" and 5 <= done < 4000

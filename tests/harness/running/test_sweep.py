@@ -271,8 +271,8 @@ def test_a_dying_worker_costs_its_own_call_only(tmp_path: Path) -> None:
         "import os\n\n\ndef double_or_die(n):\n    if n == 3:\n        os.kill(os.getpid(), 9)\n    return 2 * n\n"
     )
     code = (
-        "from fragile import double_or_die\nfrom harness.machine import Died, each\n"
-        "found = dict(each(double_or_die, range(6), 2, lambda n: n != 5))\n"
+        "from fragile import double_or_die\nfrom harness.machine import Died, map_on_processes\n"
+        "found = dict(map_on_processes(double_or_die, range(6), 2, lambda n: n != 5))\n"
         "assert isinstance(found.pop(3), Died), found\n"
         "assert found == {n: 2 * n for n in (0, 1, 2, 4)}, found\n"
     )

@@ -59,7 +59,7 @@ def test_a_lab_has_no_gpu_per_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_which_lab(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lab"]) == 2
-    assert "which lab?" in capsys.readouterr().err
+    assert "name a lab" in capsys.readouterr().err
     assert cli.main(["lab", "3x1gbit"]) == 2
     assert "is no lab" in capsys.readouterr().err
 

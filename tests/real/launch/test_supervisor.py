@@ -43,12 +43,12 @@ def test_attempts_go_on_until_one_succeeds(tmp_path: Path, capsys: pytest.Captur
     lost = [RankFailed(1, "rank 1 was killed by SIGKILL"), RankFailed(0, "rank 0 waits", "RankLost")]
     attempt, attempts = failing(*lost)
     said = supervise(attempt, job_of(Checkpoints(tmp_path, restarts=2)))
-    assert said == ["rank 1 was killed by SIGKILL; went on after 0 epochs", "rank 0 waits; went on after 0 epochs"]
+    assert said == ["rank 1 was killed by SIGKILL; resumed after 0 epochs", "rank 0 waits; resumed after 0 epochs"]
     assert len(attempts) == 3
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "haloscope: rank 1 was killed by SIGKILL; went on after 0 epochs (1 restart left)",
-        "haloscope: rank 0 waits; went on after 0 epochs (0 restarts left)",
+        "haloscope: rank 1 was killed by SIGKILL; resumed after 0 epochs (1 restart left)",
+        "haloscope: rank 0 waits; resumed after 0 epochs (0 restarts left)",
     ]
 
 
@@ -101,7 +101,7 @@ def test_killed_ranks_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len(resumed) == 1 and resumed[0] >= 8
     assert len(result.facts["restarts"]) == 1
     assert "rank 1 was killed by SIGKILL" in result.facts["restarts"][0]
-    assert f"went on after {resumed[0]} epochs (0 restarts left)" in capsys.readouterr().err
+    assert f"resumed after {resumed[0]} epochs (0 restarts left)" in capsys.readouterr().err
 
 
 RANK = """

@@ -190,7 +190,7 @@ def test_a_drawing_says_what_it_folds(tmp_path: Path) -> None:
 
 def test_bad_drawings_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["clusters", "--draw", "x.png"], "which cluster?"),
+        (["clusters", "--draw", "x.png"], "name a cluster"),
         (["clusters", "show", "h100-8", "--draw", "x.txt"], "write a .png, .svg or .pdf file"),
         (["clusters", "show", "h100-8", "--draw", str(tmp_path / "no" / "x.png")], "cannot write"),
     ):

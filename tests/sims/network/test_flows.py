@@ -156,7 +156,7 @@ def test_bad_scenarios_give_one_line(
         (["size_formula"], "20000", "does not begin with"),
         (["size_formula"], "bytes = __import__('os')", "cannot read .__import__"),
         (["size_formula"], "bytes = (s + 1", "a bracket is not closed"),
-        (["size_formula"], "bytes = s d", "'d' is one too many"),
+        (["size_formula"], "bytes = s d", "unexpected 'd' after the formula"),
         (["size_formula"], "bytes = 2 *", "'the end' where a number"),
         (["size_formula"], "bytes = s - d", "gives a size that is below 0"),
         (["size_formula"], "bytes = s mod 0", "not a number"),

@@ -132,11 +132,11 @@ def test_a_method_that_decides_by_when_messages_arrive_is_refused(
 ) -> None:
     monkeypatch.setitem(METHODS.builtin, Racing.name, Racing)
     replay = Replay(record(config(method="racing", mode="sim", epochs=2, cluster=HERE)))
-    with pytest.raises(InputError, match="method racing decides by when messages arrive.*haloscope sweep"):
+    with pytest.raises(InputError, match="decisions of method racing depend on when messages arrive.*haloscope sweep"):
         replay.time(load_cluster(ELSEWHERE[0]))
     argv = ["what-if", "--methods", "vanilla,racing", "--dataset", "synthetic:nodes=120", "--cluster", "ethernet-1g"]
     assert main([*argv, "--points", "2", "--out", str(tmp_path / "out")]) == 2
-    assert "method racing decides by when messages arrive" in capsys.readouterr().err
+    assert "the decisions of method racing depend on when messages arrive" in capsys.readouterr().err
     assert not (tmp_path / "out").exists(), "said before anything is recorded"
 
 

@@ -100,7 +100,7 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
             save_device(before, tmp_path / "device.toml")
 
     monkeypatch.setattr(calibrated.running, "run", run)
-    calibrated.add_company(tmp_path, threads=1)
+    calibrated.add_contention(tmp_path, threads=1)
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(1.2, abs=0.02)
     assert made.effect.value - before.effect.value == pytest.approx(2e-3, rel=0.05)
@@ -111,7 +111,7 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
 def test_a_watching_process_that_fails_says_why() -> None:
     bad = RunConfig.of(dataset="no-such-graph", threads=1)
     with pytest.raises(HaloscopeError, match="no-such-graph"):
-        calibrated.watched("epochs", [bad], 1)
+        calibrated.measured("epochs", [bad], 1)
 
 
 @pytest.mark.parametrize("quick", [True, False])
