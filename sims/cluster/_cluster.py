@@ -1,7 +1,7 @@
 """A cluster: hosts, devices, the kinds of links between them, and the transport that uses them. Values only.
 
-`_file` holds the keys of their files, `_load` reads them, `_placement` assigns ranks to devices and determines the links
-that a transfer crosses. Every value has a source: published, datasheet, measured or assumed.
+`_file` holds the keys of their files, `_load` reads them, `_placement` assigns ranks to devices and determines the
+links that a transfer crosses. Every value has a source: published, datasheet, measured or assumed.
 """
 
 from __future__ import annotations
