@@ -1,4 +1,4 @@
-"""Every command's arguments. The run flags come from the fields of `RunConfig`, so that they are written down once.
+"""Every command's arguments. The run flags come from the records of `RunConfig`, so that they are written down once.
 
 Imports no torch: what the values mean is checked later, by those who use them.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
-from harness.config import RunConfig, from_mapping, from_toml
+from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 
 COMMANDS = {
@@ -41,14 +40,13 @@ COMMANDS = {
     "report": "make the papers' tables and figures anew, beside the published numbers, and judge them",
     "doctor": "say what this machine and installation can do",
 }
-GROUPS = {  # first field of a group -> its title in --help
-    "dataset": "graph",
+GROUPS = {  # record of a setting -> its title in --help
+    "data": "graph",
     "model": "model",
-    "method": "method",
-    "parts": "partition",
-    "mode": "where it runs",
-    "epochs": "training",
-    "threads": "machine",
+    "training": "method and training",
+    "cut": "partition",
+    "run": "where and how it runs",
+    "cluster": "cluster",
 }
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
@@ -89,7 +87,7 @@ def config_of(args: argparse.Namespace) -> RunConfig:
         InputError: as `from_toml` and `from_mapping`.
     """
     base = from_toml(args.config) if args.config is not None else RunConfig()
-    given = {f.name: getattr(args, f.name) for f in fields(RunConfig) if hasattr(args, f.name)}
+    given = {key: getattr(args, key) for key in RUN_SETTINGS if hasattr(args, key)}
     return from_mapping(given, base, source="command line")
 
 
@@ -124,18 +122,17 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
 
 
 def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
-    """A flag for every field of RunConfig. Flags not given stay out of the namespace: a file may set them."""
-    types = get_type_hints(RunConfig)
-    group: Any = parser
-    for f in fields(RunConfig):
-        if f.name in GROUPS:
-            group = parser.add_argument_group(GROUPS[f.name])
-        if f.name in leave_out or (only is not None and f.name not in only):
+    """A flag for every setting of a run. Flags not given stay out of the namespace: a file may set them."""
+    groups: dict[str, Any] = {}
+    for key, setting in RUN_SETTINGS.items():
+        if key in leave_out or (only is not None and key not in only):
             continue
-        flag = f"--{f.name.replace('_', '-')}"
-        text = f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
-        common: dict[str, Any] = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
-        kind = types[f.name]
+        if setting.record not in groups:
+            groups[setting.record] = parser.add_argument_group(GROUPS[setting.record])
+        group, kind, default = groups[setting.record], setting.type, setting.field.default
+        flag = f"--{key.replace('_', '-')}"
+        text = f"{setting.field.metadata['help']} (default: {default})".replace("%", "%%")
+        common: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": text}
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         elif get_origin(kind) is Literal:

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from harness.config import RunConfig
+from harness.config import ModelConfig
 from harness.errors import InputError
 from harness.graphs import LocalGraph
 from harness.kernels.dropout import keyed_dropout
@@ -111,14 +111,14 @@ class GNN(nn.Module):
         return self.norms[l](out).relu_() if len(self.norms) else out.relu()
 
 
-Factory = Callable[[RunConfig, int, int], nn.Module]
+Factory = Callable[[ModelConfig, int, int], nn.Module]
 """(config, input width, classes) -> a `GNN`."""
 
-Convolution = Callable[[RunConfig, int, int, bool], tuple[nn.Module, int]]
+Convolution = Callable[[ModelConfig, int, int, bool], tuple[nn.Module, int]]
 """(config, input width, width asked for, whether it is the last layer) -> one layer and its output width."""
 
 
-def _stack(convolution: Convolution, config: RunConfig, inputs: int, classes: int) -> GNN:
+def _stack(convolution: Convolution, config: ModelConfig, inputs: int, classes: int) -> GNN:
     """The model of one kind of convolution, with dense layers at its end where the config asks for them."""
     layers: list[nn.Module] = []
     widths = [inputs]
@@ -134,15 +134,15 @@ def _stack(convolution: Convolution, config: RunConfig, inputs: int, classes: in
     return GNN(layers, widths, dropout=config.dropout, norm=config.norm, order=config.order)
 
 
-def _gcn(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+def _gcn(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return GCNConv(inputs, outputs), outputs
 
 
-def _sage(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+def _sage(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return SAGEConv(inputs, outputs), outputs
 
 
-def _gat(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+def _gat(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return GATConv(inputs, outputs, config.heads, mean_heads=last), outputs if last else outputs * config.heads
 
 
@@ -153,18 +153,18 @@ MODELS: Registry[Factory] = Registry(
 )
 
 
-def build_model(config: RunConfig, inputs: int, classes: int) -> GNN:
-    """The configured model, initialised from the seed alone, so that every rank builds the same one.
+def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GNN:
+    """The configured model, initialised from `seed` alone, so that every rank builds the same one.
 
     Other packages add models through the entry-point group `haloscope.models`: a `Factory`.
 
     Raises:
         InputError: unknown model, or one that is no `GNN`.
     """
-    factory = MODELS.find(config.model)
+    factory = MODELS.find(config.name)
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(config.seed)  # torch.manual_seed seeds GPUs too, of which this is no part
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds GPUs too, of which this is no part
         model = factory(config, inputs, classes)
     if not isinstance(model, GNN):
-        raise InputError(f"model {config.model!r} is a {type(model).__name__}, not a harness.nn.GNN")
+        raise InputError(f"model {config.name!r} is a {type(model).__name__}, not a harness.nn.GNN")
     return model

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def workloads(threads: int, quick: bool) -> list[RunConfig]:
     found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
     found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]
     for model in ("sage", "gat"):
-        found += [replace(_workload("vanilla", *size, threads, quick), model=model) for size in SIZES[:2]]
+        found += [_workload("vanilla", *size, threads, quick).changed(model=model) for size in SIZES[:2]]
     return found
 
 
@@ -101,9 +101,9 @@ def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> 
     probe = replace(profile, effect=_measured(profile.effect.value + STEP_S, ""))
     rows = []
     for method, size in itertools.product(ACCOMPANIED, SIZES):
-        config = replace(_workload(method, *size, threads, quick=True), parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+        config = _workload(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
         there = "local" if hosts is None else hosts.name
-        measured = _computing(running.run(replace(config, mode="real", cluster=there)))
+        measured = _computing(running.run(config.changed(mode="real", cluster=there)))
         predicted, more = (_simulated(config, folder, hosts, device) for device in (profile, probe))
         rows.append((measured, predicted, (more - predicted) / STEP_S))
     measured, predicted, effects = np.asarray(rows).T
@@ -131,9 +131,9 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     launched = replace(profile, launch=_measured(STEP_S, ""), effect=_measured(0.0, ""))
     around = replace(profile, launch=_measured(1e-9, ""), effect=_measured(STEP_S, ""))
     for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
-        config = replace(_workload("single", *SIZES[0], 1, quick), parts=1, model=model, layers=layers)
-        config = replace(config, epochs=SKIPPED_EPOCHS + (20 if quick else 100))
-        measured = _computing(running.run(replace(config, mode="real", device="cuda", cluster="local")))
+        config = _workload("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
+        config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
+        measured = _computing(running.run(config.changed(mode="real", device="cuda", cluster="local")))
         rows.append((measured, *(_simulated(config, folder, None, device) / STEP_S for device in (launched, around))))
     measured, operators, effects = np.asarray(rows).T
     design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
@@ -151,13 +151,13 @@ def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: D
         cluster = Path(beside, "cluster.toml")
         cluster.write_bytes((folder / "cluster.toml").read_bytes())
         name = str(cluster) if hosts is None else replace(hosts, calibration=beside).name
-        return _computing(running.run(replace(config, mode="sim", cluster=name)))
+        return _computing(running.run(config.changed(mode="sim", cluster=name)))
 
 
 def _computing(result: Result) -> float:
     """Median seconds that an epoch computes, of those after the first."""
     if result.state != "done":
-        raise HaloscopeError(f"watching {result.config.method} compute: {result.state}: {result.message}")
+        raise HaloscopeError(f"watching {result.config.training.method} compute: {result.state}: {result.message}")
     return float(np.median([epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
 
 
@@ -169,7 +169,7 @@ def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
         HaloscopeError: a watching process failed.
     """
     profile = load_device(device)
-    copies = max(1, core_count() // max(1, config.threads))
+    copies = max(1, core_count() // max(1, config.run.threads))
     observed = watched("blocks", [config], copies)
     sums = {name: fit_cost(calls) for name, calls in observed.samples.items() if name in SUMS}
     to.write_bytes(device.read_bytes())
@@ -184,7 +184,7 @@ def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
     """What `copies` processes see at the same time in these configs; `what` is "epochs" or "blocks"."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         asked = Path(folder, "configs")
-        asked.write_bytes(msgspec.json.encode([asdict(config) for config in configs]))
+        asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
         answers = [Path(folder, f"found{copy}") for copy in range(copies)]
         command = [sys.executable, "-m", "sims.study.calibrated", what, str(asked)]
         processes: list[subprocess.Popen[str]] = []
@@ -206,7 +206,7 @@ def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
 
 def _workload(method: str, nodes: int, width: int, threads: int, quick: bool) -> RunConfig:
     degree = 10 if nodes != SIZES[1][0] else 30
-    return RunConfig(
+    return RunConfig.of(
         dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
         hidden=width, method=method, threads=threads, epochs=SKIPPED_EPOCHS + (4 if quick else 16), eval_every=-1,
         lr=0.02, seed=77,

@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 from harness import datasets, registry
-from harness.config import RunConfig
+from harness.config import ModelConfig
 from harness.datasets import GRAPH_SOURCES, GraphSource
 from harness.errors import InputError
 from harness.graphs import Graph
@@ -62,7 +62,7 @@ class Folklore(GraphSource):
         return [("folk:tale", "a graph by word of mouth", True)]
 
 
-def wide(config: RunConfig, inputs: int, classes: int) -> nn.Module:
+def wide(config: ModelConfig, inputs: int, classes: int) -> nn.Module:
     """A stranger's model."""
     return GNN([SAGEConv(inputs, classes)], [inputs, classes])
 
@@ -120,7 +120,7 @@ def test_a_strangers_things_work_where_their_kind_is_named(strangers: list[str])
         assign(GRAPH, "halves:a=5", 2)
     assert datasets.load("folk:tale", split="random:0.5/0.2/0.3").num_nodes == GRAPH.num_nodes
     assert datasets.source_state("folk:tale") == "as told: folk:tale"
-    assert build_model(RunConfig(model="wide"), 4, 2).widths == (4, 2)
+    assert build_model(ModelConfig(name="wide"), 4, 2, seed=0).widths == (4, 2)
 
 
 @dataclass(frozen=True)

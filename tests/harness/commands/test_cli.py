@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -193,19 +192,18 @@ def test_every_field_is_a_flag_and_a_flag_wins_over_the_file(tmp_path: Path) -> 
     config = config_of(
         parse_arguments(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
     )
-    assert config == RunConfig(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
-    for field in fields(RunConfig):
-        flag = f"--{field.name.replace('_', '-')}"
-        value = [] if isinstance(field.default, bool) else [str(field.default)]
-        parsed = parse_arguments(["run", flag, *value])
-        assert getattr(parsed, field.name) == (True if isinstance(field.default, bool) else field.default)
+    assert config == RunConfig.of(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
+    for key, default in RunConfig().flat().items():
+        value = [] if isinstance(default, bool) else [str(default)]
+        parsed = parse_arguments(["run", f"--{key.replace('_', '-')}", *value])
+        assert getattr(parsed, key) == (True if isinstance(default, bool) else default)
 
 
 def test_help_lists_every_flag_with_its_default(haloscope: Haloscope) -> None:
     code, out, _ = haloscope("run", "--help")
     said = " ".join(out.split())
     assert code == 0 and "--eval-every N epochs between evaluations" in said
-    assert not [field.name for field in fields(RunConfig) if f"(default: {field.default})" not in said]
+    assert not [key for key, default in RunConfig().flat().items() if f"(default: {default})" not in said]
     assert haloscope("--version")[1].startswith("haloscope ")
     assert haloscope("--help")[0] == 0
     assert haloscope()[0] == 2

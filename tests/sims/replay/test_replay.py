@@ -147,14 +147,16 @@ def test_every_method(method: str) -> None:
     base = config(**{**row, "mode": "sim", "epochs": 2, "eval_every": 1, "cluster": HERE})
     replay = Replay(record(base))
     for name in ELSEWHERE:
-        full = run(replace(base, cluster=name))
+        full = run(base.changed(cluster=name))
         epochs = replay.time(load_cluster(name)).epochs
         assert [e["seconds"] for e in epochs] == [e["seconds"] for e in full.epochs]
         assert [e["bytes"] for e in epochs] == [e["bytes"] for e in full.epochs]
 
 
 def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
-    recording = record(RunConfig(dataset="synthetic:nodes=120", mode="sim", cluster="ethernet-1g", epochs=2, parts=3))
+    recording = record(
+        RunConfig.of(dataset="synthetic:nodes=120", mode="sim", cluster="ethernet-1g", epochs=2, parts=3)
+    )
     path = tmp_path / "run.rec"
     recording.save(path)
     assert path.stat().st_size < 20_000
@@ -175,14 +177,16 @@ def test_stretches_operators_and_effects_are_kept_once() -> None:
     """Equal epochs of equal shapes share what they are made of: ten epochs take little more than two."""
     sizes = {}
     for epochs in (2, 10):
-        made = record(RunConfig(dataset="synthetic:nodes=120", mode="sim", epochs=epochs, parts=2, eval_every=-1))
+        made = record(RunConfig.of(dataset="synthetic:nodes=120", mode="sim", epochs=epochs, parts=2, eval_every=-1))
         sizes[epochs] = (len(made.works), len(made.stretches), len(made.counts), len(made.effects))
     assert sizes[2] == sizes[10]
 
 
 def test_memory_is_judged_on_the_devices_of_the_cluster() -> None:
     """What ranks needed is kept; whether it fits is up to where they are timed."""
-    base = RunConfig(dataset="synthetic:nodes=120", mode="sim", cluster="sylvie-2x8", epochs=2, parts=2, eval_every=-1)
+    base = RunConfig.of(
+        dataset="synthetic:nodes=120", mode="sim", cluster="sylvie-2x8", epochs=2, parts=2, eval_every=-1
+    )
     recording = record(base)
     full = run(base)
     timed = Replay(recording).time(load_cluster("sylvie-2x8"))
