@@ -2,7 +2,7 @@
 
 from sims.replay._recording import FORMAT, Recorder, Recording, load
 from sims.replay._repeats import Repeats
-from sims.replay._replay import Replay, record, refusal
+from sims.replay._replay import Replay, record, record_placed, refusal
 from sims.replay._timeline import traced
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Replay",
     "load",
     "record",
+    "record_placed",
     "refusal",
     "traced",
 ]

@@ -78,7 +78,7 @@ def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Obse
     """Step every config in this process twice: as it is, and under the stopwatch.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.plan_of` and `make_job`.
     """
     found = found or Observed()
     for config in configs:
@@ -100,10 +100,10 @@ def observe_blocks(config: RunConfig, found: Observed | None = None, repeats: in
     Their cost depends on degrees and on which rows are near each other, which sizes do not tell.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.plan_of` and `make_job`.
     """
     found = found or Observed()
-    job, prepared = running.make_job(config)
+    job, prepared = running.make_job(running.plan_of(config))
     widths = {config.model.hidden, prepared.totals.num_classes}
     meter = _Meter()
     with running.cpu_threads(max(1, config.run.threads)), _Stopwatch(meter, found):
@@ -130,7 +130,7 @@ def _blocks(part: Any) -> list[Block]:
 
 def _step(config: RunConfig, meter: _Meter, watch: AbstractContextManager[Any]) -> None:
     """All ranks of a config, in turn, in this process."""
-    job, _ = running.make_job(config)
+    job, _ = running.make_job(running.plan_of(config))
     inner = program(job)
 
     def timed(rank: Rank) -> Awaitable[Any]:
