@@ -37,7 +37,7 @@ def killed(what: str, folder: Path) -> list[dict[str, Any]]:
 
 def result_of(asked: RunConfig, file: Path) -> Result:
     found = msgspec.msgpack.decode(file.read_bytes(), type=LaunchOutcome)
-    return running.finish(asked, running.make_job(asked)[1], found.execution())
+    return running.finish(asked, running.make_job(running.plan_of(asked))[1], found.execution())
 
 
 @pytest.mark.processes

@@ -12,7 +12,7 @@ from harness.commands.what_if import _enough
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.registry import parse_method
-from harness.running import make_job, program
+from harness.running import make_job, plan_of, program
 from sims.cluster import Cluster, load_cluster, place
 from sims.engine import simulate
 from sims.replay import Replay, record
@@ -86,7 +86,7 @@ def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
 
 def simulated(config: RunConfig, cluster: Cluster) -> list[dict[str, float]]:
     """Every rank's seconds of the second epoch, simulated in full."""
-    job, _ = make_job(config)
+    job, _ = make_job(plan_of(config))
     results = simulate(
         program(job), config.cut.parts, cluster=cluster, shapes_only=True, seed=config.training.seed,
         deterministic=config.run.deterministic,
