@@ -1,4 +1,4 @@
-"""One program, three drivers: bit-equal losses, exactly equal bytes, for every method of the registry."""
+"""Bit-equal losses and equal bytes in all three drivers, for every method of the registry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(method: str, **values: object) -> RunConfig:
 
 
 def comparable(result: Result) -> list[tuple[object, ...]]:
-    """Losses, accuracies and bytes of every epoch; tiers are the driver's own."""
+    """Losses, accuracies and bytes of every epoch; tiers, which depend on the driver, are left out."""
     kept = ("forward", "backward", "reduce", "other")
     return [
         (e["loss"], e["train"], e["val"], e["test"], {k: e["bytes"][k] for k in kept}, e["observed"])
@@ -89,7 +89,7 @@ def test_real_ranks_agree_for_other_models_and_counts(parts: int, model: str) ->
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_losses_of_exact_methods_do_not_depend_on_the_number_of_parts(parts: int) -> None:
-    """Dropout is keyed by node, so even with dropout only rounding is left."""
+    """Dropout is keyed by node, so even with dropout only rounding differs."""
     whole = run(config("single", parts=1, layer0="cache"))
     split = run(config("vanilla", parts=parts, layer0="cache", partitioner="hash"))
     for a, b in zip(whole.epochs, split.epochs, strict=True):

@@ -66,7 +66,7 @@ def step(
 
 
 async def _with_own_gradients(program: Any, model: GNN) -> Any:
-    """Ranks of one process share the model here, so each must see gradients of its own only."""
+    """Gives each rank its own gradients, because ranks of one process share the model here."""
     return await _Swapped(program, model)
 
 

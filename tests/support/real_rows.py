@@ -1,7 +1,7 @@
 """One rank of several real runs, one after the other: `python -m tests.support.real_rows FOLDER`.
 
-To start Python anew for every row of the conformance suite takes longer than the rows. Configs are
-`FOLDER/NUMBER.json`; rank 0 leaves the result of each in `FOLDER/NUMBER`.
+Starting Python for every row of the conformance suite would take longer than the rows. Configs are
+`FOLDER/NUMBER.json`; rank 0 writes the result of each to `FOLDER/NUMBER`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_in_turn(configs: Sequence[RunConfig], folder: Path) -> list[Result]:
 
 
 def main(folder: Path) -> None:
-    """This process's rank of every run. Each has keys of its own in the launcher's store, as a restarted run has."""
+    """Run this process's rank of every run. Each uses separate keys in the launcher's store, as a restarted run."""
     for number, file in enumerate(sorted(folder.glob("*.json"))):
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
         config = from_mapping(msgspec.json.decode(file.read_bytes()))

@@ -1,4 +1,4 @@
-"""Labs as the simulator sees them: links, one machine's cores, and times that follow."""
+"""The simulator's model of labs: links, shared cores of one machine, and the resulting times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What-if on other devices and over other libraries: what a variant is, what is refused, and that it times as a run."""
+"""What-if with other devices and libraries: variants, refused ones, and times equal to those of a run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_combinations_that_cannot_be_are_left_out_where_others_serve() -> None:
 
 @pytest.mark.parametrize("method", ["vanilla", "sylvie-s:bits=1"])
 def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
-    """The recording was made on the cluster itself; device and library change its price, exactly."""
+    """A recording made on the original cluster is timed exactly with another device and library."""
     replay = Replay(record(CONFIG.changed(method=method)))
     found = variants(load_cluster(CONFIG.cluster.name), ["l4", "cpu-epyc-1core"], ["gloo"])
     assert [v.label for v in found][-1] == "on cpu-epyc-1core over gloo"

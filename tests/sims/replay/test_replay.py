@@ -121,7 +121,7 @@ def test_stragglers_and_jitter_are_those_of_the_seed() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Racing(Vanilla):
-    """A made-up method that says of itself what none of the known ones does."""
+    """A method with `Facts.timed`, which no registered method declares."""
 
     name = "racing"
     facts = replace(Vanilla.facts, timed=True)
@@ -174,7 +174,7 @@ def test_recording_changes_nothing() -> None:
 
 
 def test_stretches_operators_and_effects_are_kept_once() -> None:
-    """Equal epochs of equal shapes share what they are made of: ten epochs take little more than two."""
+    """Equal epochs of equal shapes share their values: a recording of ten epochs is little larger than one of two."""
     sizes = {}
     for epochs in (2, 10):
         made = record(RunConfig.of(dataset="synthetic:nodes=120", mode="sim", epochs=epochs, parts=2, eval_every=-1))
@@ -183,7 +183,7 @@ def test_stretches_operators_and_effects_are_kept_once() -> None:
 
 
 def test_memory_is_judged_on_the_devices_of_the_cluster() -> None:
-    """What ranks needed is kept; whether it fits is up to where they are timed."""
+    """The recording has the memory that ranks needed; whether it fits depends on the cluster of the replay."""
     base = RunConfig.of(
         dataset="synthetic:nodes=120", mode="sim", cluster="sylvie-2x8", epochs=2, parts=2, eval_every=-1
     )

@@ -1,4 +1,4 @@
-"""Watching operators: what is timed, what is left for Python, and device files that hold it."""
+"""Profiling of operators: timed operators, the overhead of Python, and device files with both."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real runs that take a fifth longer, and 2 ms at every effect, give those back; the rest of the file stays."""
+    """The fit recovers a slowdown of a fifth and 2 ms per effect in real runs; the rest of the file is unchanged."""
     monkeypatch.setattr(calibrated, "SIZES", ((400, 8), (4_000, 32)))
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
