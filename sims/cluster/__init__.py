@@ -7,11 +7,12 @@ from sims.cluster._cluster import LINKS, Cluster
 from sims.cluster._load import known_clusters, load_cluster
 from sims.cluster._overrides import varied
 from sims.cluster._placement import NO_LINK, Placement, place
-from sims.cluster._software import OPERATIONS, TRANSPORTS
+from sims.cluster._software import OPERATIONS, TRANSPORTS, HostMemory
 from sims.cluster._stragglers import Stragglers
 
 __all__ = [
     "Cluster",
+    "HostMemory",
     "LINKS",
     "NO_LINK",
     "OPERATIONS",

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from harness.registry import Registry
 from sims.units import Quantity, Table
 
-TRANSPORTS = ("gloo", "nccl", "grpc")
+
+class HostMemory:
+    """A library whose messages start and end in host memory, as clusters know it."""
+
+    staged: ClassVar[bool] = True
+
+
+class DeviceMemory(HostMemory):
+    """A library that moves device memory."""
+
+    staged = False
+
+
+TRANSPORTS: Registry[type[HostMemory]] = Registry(
+    "transport", "haloscope.transports", {"gloo": HostMemory, "nccl": DeviceMemory, "grpc": HostMemory}
+)
+"""Libraries as clusters know them; `sims.transport.LIBRARIES`, of the same entry-point group, has what they do."""
 
 OPERATIONS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
 """Collectives whose software may be measured apart: counted is an all-to-all of which only the senders know how much
@@ -20,7 +38,7 @@ class TransportSpec:
     """How messages travel.
 
     Attributes:
-        kind: a member of TRANSPORTS. gloo and grpc move host memory over sockets (device tensors are copied whole
+        kind: a name in TRANSPORTS. gloo and grpc move host memory over sockets (device tensors are copied whole
             before and after); nccl moves device memory.
         operation: seconds of software that a rank pays once per collective.
         message: seconds of software that a rank pays for every message it sends, one after the other.
@@ -49,7 +67,7 @@ class TransportSpec:
     @property
     def staged(self) -> bool:
         """Messages start and end in host memory, away from the devices."""
-        return self.kind != "nccl"
+        return TRANSPORTS.find(self.kind).staged
 
 
 def read_transport(table: Table) -> TransportSpec:
@@ -60,7 +78,7 @@ def read_transport(table: Table) -> TransportSpec:
     if measured is not None:
         measured.close()
     spec = TransportSpec(
-        kind=table.text("kind", choices=TRANSPORTS),
+        kind=table.text("kind", choices=tuple(TRANSPORTS.names())),
         operation=table.quantity("operation", "time", none),
         message=table.quantity("message", "time", none),
         process=process if process.value else None,

@@ -1,15 +1,19 @@
 """Communication libraries: how gloo, NCCL and gRPC lower an effect to transfers, and what that costs in software.
 
-Owns `presets/*.toml`. `Transport` is the door; a library is one file here.
+Owns `presets/*.toml`. `Transport` is the door; a library is one file here, and one line in `LIBRARIES`.
+Other packages use the entry-point group `haloscope.transports`: a subclass of `Library`.
 """
 
-from sims.transport._collectives import Operation
-from sims.transport._nccl import load_tuning
-from sims.transport._transport import Transport, incoming_bytes
+from sims.transport._collectives import Flows, Library, Operation, Waits, Wire
+from sims.transport._transport import LIBRARIES, Transport, incoming_bytes
 
 __all__ = [
+    "Flows",
+    "LIBRARIES",
+    "Library",
     "Operation",
     "Transport",
+    "Waits",
+    "Wire",
     "incoming_bytes",
-    "load_tuning",
 ]

@@ -16,6 +16,8 @@ from sims.transport._collectives import Bytes, Library, Operation, Waits
 class Grpc(Library):
     """Calls between host memories. All-reduce is push and pull, whether or not the order of the sum matters."""
 
+    software = "ec-graph"
+
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """There and back."""
         placement = self.wire.placement

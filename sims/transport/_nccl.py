@@ -121,9 +121,16 @@ class Algorithm:
 class Nccl(Library):
     """Bytes between device memories."""
 
+    staged = False
+    software = "h100-8"
+
+    @classmethod
+    def tuning(cls) -> Tuning:
+        return load_tuning()
+
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self.tuning = load_tuning()
+        self.constants = load_tuning()
         place, cluster = wire.placement, wire.placement.cluster
         self.hosts = len(place.ranks_on_host)
         self._per_host = int(place.ranks_on_host.max())
@@ -139,7 +146,7 @@ class Nccl(Library):
         A rank serves as many peers at once as it has channels for, in NCCL's order: by distance of hosts, then of
         devices. Rounds follow each other without a gap, so that what a round costs is its hop.
         """
-        place, grouped, ring = self.wire.placement, self.tuning.grouped, self.tuning.seconds["ring"]
+        place, grouped, ring = self.wire.placement, self.constants.grouped, self.constants.seconds["ring"]
         near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
         seconds: np.ndarray = _grouped(
             src, dst, nbytes, place.host, place.slot, place.route_latencies(head, tail),
@@ -179,7 +186,7 @@ class Nccl(Library):
 
         `algorithm`: "ring", "tree", or "from R", the broadcast of rank R.
         """
-        flows, tuning = self.algorithm(algorithm), self.tuning
+        flows, tuning = self.algorithm(algorithm), self.constants
         kind = "tree" if algorithm == "tree" else "ring"
         constants = tuning.seconds[kind]
         latency = constants["base"][protocol].value + sum(

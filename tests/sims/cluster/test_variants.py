@@ -17,7 +17,8 @@ from sims.cluster import Cluster, load_cluster, place
 from sims.engine import simulate
 from sims.replay import Replay, record
 from sims.study import variants
-from sims.study._variants import HOST_MEMORY, SOFTWARE
+from sims.study._variants import HOST_MEMORY
+from sims.transport._gloo import Gloo
 
 GRAPH = "synthetic:nodes=3000,degree=16,classes=4,features=64"
 CONFIG = RunConfig.of(
@@ -40,10 +41,10 @@ def test_the_cluster_itself_comes_first_and_unchanged() -> None:
 def test_what_another_library_needs_is_that_of_a_named_cluster() -> None:
     cluster = load_cluster("h100-8")
     (over,) = variants(cluster, [], ["gloo"])[1:]
-    assert over.cluster.transport == load_cluster(SOFTWARE["gloo"]).transport
+    assert over.cluster.transport == load_cluster(Gloo.software).transport
     assert over.cluster.links["loopback"] == load_cluster(HOST_MEMORY).links["loopback"]
     assert {name: over.cluster.links[name] for name in cluster.links} == cluster.links
-    assert len(over.notes) == 2 and all(name in " ".join(over.notes) for name in (SOFTWARE["gloo"], HOST_MEMORY))
+    assert len(over.notes) == 2 and all(name in " ".join(over.notes) for name in (Gloo.software, HOST_MEMORY))
     (back,) = variants(load_cluster("sylvie-2x8"), [], ["nccl"])[1:]
     assert len(back.notes) == 1 and not place(back.cluster, 16).staged
 
@@ -78,7 +79,7 @@ def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
     compute = []
     for variant in found:
         seconds = simulated(CONFIG.changed(method=method), variant.cluster)
-        assert [epochs[1] for epochs in replay.run(variant.cluster).run().results] == seconds
+        assert [epochs[1] for epochs in replay.simulator(variant.cluster).run().results] == seconds
         compute.append(seconds[0]["compute"])
     assert compute[1] > compute[0], "an L4 is slower than an A800"
     assert compute[-1] > 10 * compute[0], "and one CPU core is much slower"
