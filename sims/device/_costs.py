@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from sims.device._work import Work
+from harness.kernels.work import Work
 from sims.units import Quantity, Table
 
 STEPS = (1, 1 << 18, 1 << 22)

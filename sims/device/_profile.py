@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.kernels.work import FREE as FREE
+from harness.kernels.work import UNKNOWN, Work
 from sims import units
 from sims.device._costs import OperatorCost, read_costs
-from sims.device._work import FREE as FREE
-from sims.device._work import UNKNOWN, Work
 from sims.units import Quantity, Table
 
 DEVICES = Path(__file__).with_name("presets")
