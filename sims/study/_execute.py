@@ -14,7 +14,7 @@ from sims.device import load_device
 from sims.engine import Simulation, simulate_placed
 from sims.replay import Repeats
 from sims.study import _remarks as remarks
-from sims.transport import load_tuning
+from sims.transport import LIBRARIES
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class SimulatedCluster:
         cluster = self.cluster
         names = list(dict.fromkeys(cluster.profiles))
         devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
-        library = load_tuning() if cluster.transport.kind == "nccl" else None
+        library = LIBRARIES.find(cluster.transport.kind).tuning()
         known = [replace(cluster, profiles=()), devices, order, library]  # by content: wherever the device files lie
         return {"cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest()}
 
