@@ -13,7 +13,7 @@ from harness.workloads import load_workload
 from sims.cluster import load_cluster, place
 from sims.device import DeviceProfile, Work, load_device
 from sims.records import path_of
-from sims.transport import load_tuning
+from sims.transport._tuning import load_tuning
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
