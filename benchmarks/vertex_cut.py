@@ -20,12 +20,12 @@ import numpy as np
 from harness.datasets import PRESETS
 from harness.datasets import _synthetic as synthetic
 from harness.graphs import Graph
+from harness.partition.partitioners import PARTITIONERS, undirected_pairs
 from harness.partition.vertex import VertexQuality, assign_edges, vertex_quality
-from harness.partition.vertex._assign import EDGE_PARTITIONERS
-from harness.partition.vertex._pairs import undirected_pairs
 
 T = TypeVar("T")
 PRODUCTS = PRESETS["products-like"]
+VERTEX_CUTS = [name for name, kind in PARTITIONERS.builtin.items() if kind.cuts == "vertex"]
 
 
 def timed(what: str, work: Callable[[], T]) -> T:
@@ -61,7 +61,7 @@ def main() -> None:
     options.add_argument("--partitioners", default="random,ebv:gamma=0,ebv,hep,hep:tau=10,hep:tau=1,dne,libra,hdrf")
     given = options.parse_args()
     small = synthetic.load_synthetic("synthetic:nodes=300")
-    for name in EDGE_PARTITIONERS:  # compiles the kernels
+    for name in VERTEX_CUTS:  # compiles the kernels
         vertex_quality(small, assign_edges(small, name, given.parts, 0, given.hosts), given.parts, given.hosts)
     nodes = round(given.edges / (PRODUCTS.degree / 2))
     graph = timed("graph", lambda: synthetic.load_synthetic(f"synthetic:products-like,nodes={nodes},features=1"))

@@ -6,11 +6,10 @@ line for anything else.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -20,6 +19,9 @@ from harness.errors import InputError, unknown
 
 SOURCES = ("published", "datasheet", "measured", "extrapolated", "assumed")
 """The source of a number. extrapolated: scaled from numbers that were measured elsewhere."""
+
+MARKED = ("value", "from", "note")
+"""Keys of a number that says where it is from."""
 
 
 def _prefixed(unit: str, prefixes: str, scale: float = 1.0) -> dict[str, float]:
@@ -86,8 +88,14 @@ def written(value: float, dimension: str) -> str:
     return min(choices, key=len)
 
 
+def quoted(text: str) -> str:
+    """A TOML basic string."""
+    escaped = "".join(c if c.isprintable() else " " for c in text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 class Table:
-    """One TOML table that is read key by key; `close` refuses keys that were not read.
+    """One TOML table. Every reader raises InputError in one line for a key that is missing or holds something else.
 
     Args:
         values: the table.
@@ -96,87 +104,72 @@ class Table:
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self.values, self.where = values, where
-        self._asked: list[str] = []
 
-    def close(self) -> None:
-        """Raise InputError for a key that was never read; the nearest known one is named."""
+    def only(self, known: Collection[str], needed: Collection[str] | None = None) -> None:
+        """Raise InputError for a key that is not in `known`; the nearest one that is is named.
+
+        With `needed`, only where one of those is missing: a misspelt key is likelier than a missing one.
+        """
+        if needed is not None and all(key in self.values for key in needed):
+            return
         for key in self.values:
-            if key not in self._asked:
-                raise unknown(f"key in {self.where}:", key, self._asked)
+            if key not in known:
+                raise unknown(f"key in {self.where}:", key, known)
 
-    def table(self, key: str) -> Table | None:
-        """A sub-table, or None."""
-        value = self._get(key)
-        if value is not None and not isinstance(value, Mapping):
-            raise InputError(f"{self._at(key)}: must be a table, [{key}]")
-        return None if value is None else Table(value, self._at(key))
+    def table(self, key: str) -> Table:
+        """A sub-table."""
+        value = self._get(key, f"the table [{key}]")
+        if not isinstance(value, Mapping):
+            raise InputError(f"{self.at(key)}: must be a table, [{key}]")
+        return Table(value, self.at(key))
 
-    def needed(self, key: str) -> Table:
-        """A required sub-table."""
-        table = self.table(key)
-        if table is None:
-            raise self._missing(key, f"the table [{key}]")
-        return table
-
-    def text(self, key: str, default: str | None = None, choices: tuple[str, ...] = ()) -> str:
-        """A string; InputError when missing without default, or not one of `choices`."""
-        value = self._get(key, default)
-        if value is None:
-            raise self._missing(key, "a string")
+    def text(self, key: str, choices: Collection[str] = ()) -> str:
+        """A string, one of `choices` where there are some."""
+        value = self._get(key, "a string")
         if not isinstance(value, str):
-            raise InputError(f"{self._at(key)}: must be a string, not {value!r}")
+            raise InputError(f"{self.at(key)}: must be a string, not {value!r}")
         if choices and value not in choices:
-            raise unknown(f"value of {self._at(key)}:", value, choices)
+            raise unknown(f"value of {self.at(key)}:", value, choices)
         return value
 
-    def integer(self, key: str, default: int | None = None, minimum: int = 1) -> int:
+    def integer(self, key: str, minimum: int = 1) -> int:
         """A whole number of at least `minimum`."""
-        value = self._get(key, default)
-        if value is None:
-            raise self._missing(key, "a whole number")
+        value = self._get(key, "a whole number")
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise InputError(f"{self._at(key)}: must be a whole number of at least {minimum}, not {value!r}")
+            raise InputError(f"{self.at(key)}: must be a whole number of at least {minimum}, not {value!r}")
         return value
 
     def flag(self, key: str) -> bool:
-        """true or false; false when missing."""
-        value = self._get(key, False)
+        """true or false."""
+        value = self._get(key, "true or false")
         if not isinstance(value, bool):
-            raise InputError(f"{self._at(key)}: must be true or false, not {value!r}")
+            raise InputError(f"{self.at(key)}: must be true or false, not {value!r}")
         return value
 
-    def quantity(self, key: str, dimension: str, default: Quantity | None = None, zero: bool = False) -> Quantity:
-        """A value with its unit and source; see `quantity`. InputError when missing without default."""
-        value = self._get(key)
-        if value is None:
-            if default is None:
-                raise self._missing(key, f"a {dimension}")
-            return default
-        return quantity(value, dimension, self._at(key), zero)
+    def quantity(self, key: str, dimension: str, zero: bool = False) -> Quantity:
+        """A value with its unit and source; see `quantity`."""
+        return quantity(self._get(key, f"a {dimension}"), dimension, self.at(key), zero)
 
     def numbered(self, dimension: str) -> dict[int, Quantity]:
-        """A table whose keys are whole numbers (widths, bits), ascending."""
+        """The quantities of a table whose keys are whole numbers (widths, bits), ascending."""
         found = {}
         for key in self.values:
             if not key.isdigit() or int(key) < 1:
-                raise InputError(f"{self._at(key)}: the key must be a whole number of at least 1")
+                raise InputError(f"{self.at(key)}: the key must be a whole number of at least 1")
             found[int(key)] = self.quantity(key, dimension)
         if not found:
             raise InputError(f"{self.where}: is empty")
         return dict(sorted(found.items()))
 
-    def _missing(self, key: str, what: str) -> InputError:
-        """The error for a missing key, which names a similar unread key if there is one."""
-        for given in difflib.get_close_matches(key, [k for k in self.values if k not in self._asked], n=1):
-            return unknown(f"key in {self.where}:", given, [key])
-        return InputError(f"{self._at(key)}: {what} is missing")
-
-    def _at(self, key: str) -> str:
+    def at(self, key: str) -> str:
+        """How messages name a key of the table."""
         return f"{self.where}{'.' if ':' in self.where else ': '}{key}"
 
-    def _get(self, key: str, default: Any = None) -> Any:
-        self._asked.append(key)
-        return self.values.get(key, default)
+    def _get(self, key: str, what: str) -> Any:
+        """The value of a key. Raises InputError where it is missing."""
+        if key in self.values:
+            return self.values[key]
+        raise InputError(f"{self.at(key)}: {what} is missing")
 
 
 def quantity(value: object, dimension: str, where: str, zero: bool = False) -> Quantity:
@@ -187,9 +180,9 @@ def quantity(value: object, dimension: str, where: str, zero: bool = False) -> Q
     source, note = "assumed", ""
     if isinstance(value, Mapping):
         table = Table(value, where)
-        source, note = table.text("from", choices=SOURCES), table.text("note", "")
-        value = table._get("value")
-        table.close()
+        table.only(MARKED)
+        source, note = table.text("from", SOURCES), table.text("note") if "note" in value else ""
+        value = value.get("value")
     if dimension == "number":
         if not isinstance(value, int | float) or isinstance(value, bool) or not _positive(value, zero):
             raise InputError(f"{where}: must be a number {'of at least' if zero else 'more than'} zero, not {value!r}")

@@ -48,6 +48,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for temporary files of this test process only, in which leftovers of a test are detected."""
+    leaks.open_what_stays()
     folder = tmp_path_factory.mktemp("temporary")
     before, place = os.environ.get("TMPDIR"), tempfile.tempdir
     os.environ["TMPDIR"], tempfile.tempdir = str(folder), str(folder)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import multiprocessing
@@ -51,26 +50,35 @@ def mutations() -> list[Mutation]:
     return [Mutation(**each) for each in listed]
 
 
-class Patched(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Patched(importlib.machinery.SourceFileLoader):
     """Loads one module from changed source."""
 
     def __init__(self, mutation: Mutation) -> None:
+        super().__init__(mutation.file.removesuffix(".py").replace("/", "."), str(Path(mutation.file).resolve()))
         self.mutation = mutation
-        self.name = mutation.file.removesuffix(".py").replace("/", ".")
 
     def find_spec(
         self, name: str, path: Any, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """The finder of `sys.meta_path`: this loader for its module, None for all others."""
         if name != self.name:
             return None
-        return importlib.util.spec_from_file_location(name, self.mutation.file, loader=self)
+        return importlib.util.spec_from_file_location(name, self.path, loader=self)
 
-    def exec_module(self, module: ModuleType) -> None:
-        text = Path(self.mutation.file).read_text()
+    def path_stats(self, path: str) -> Any:
+        """No statistics: they are what compiled code is compared with."""
+        raise OSError(f"{path} is loaded from its text")
+
+    def get_data(self, path: str) -> bytes:
+        """The text with the change made.
+
+        Raises:
+            SystemExit: the text before the change is not there exactly once.
+        """
+        text = Path(path).read_text()
         if text.count(self.mutation.old) != 1:
             raise SystemExit(f"{self.mutation.file} has {text.count(self.mutation.old)} times {self.mutation.old!r}")
-        source = str(Path(self.mutation.file).resolve())
-        exec(compile(text.replace(self.mutation.old, self.mutation.new), source, "exec"), module.__dict__)
+        return text.replace(self.mutation.old, self.mutation.new).encode()
 
 
 def judge(mutation: Mutation, answer: Connection) -> None:

@@ -21,6 +21,7 @@ SAME: dict[str, str] = {
     "check": "the protocol of a driver: refuse a config",
     "reads": "the protocol of a driver: what a result depends on",
     "execute": "the protocol of a driver: run a job",
+    "key": "a field of a record that is a key of a file; of files with quantities (`sims`), with what it may hold",
 }
 """Names with the same meaning wherever they are defined, each with the reason."""
 

@@ -1,4 +1,4 @@
-"""Every command's arguments. The flags of a run are derived from the fields of `RunConfig`.
+"""Every command's arguments. The flags of a run are derived from the records of `RunConfig`.
 
 Imports no torch: values are checked later, by the code that uses them.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
-from harness.config import RunConfig, from_mapping, from_toml
+from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 
 COMMANDS = {
@@ -30,6 +29,7 @@ COMMANDS = {
     "calibrate": "measure this machine and write a cluster file that --mode sim can use",
     "validate": "run and simulate the same cells on this machine; report the errors of predictions",
     "methods": "list the methods and their options",
+    "partitioners": "list the partitioners and their options",
     "check-method": "check that a method, also of another package, has the properties that it declares",
     "datasets": "list the graphs, and where to put those that are missing",
     "clusters": "list the cluster models, or show one",
@@ -40,14 +40,13 @@ COMMANDS = {
     "report": "reproduce the papers' tables and figures, and compare them with the published numbers",
     "doctor": "check what this machine and installation support",
 }
-GROUPS = {  # first field of a group -> its title in --help
-    "dataset": "graph",
+GROUPS = {  # record of a setting -> its title in --help
+    "data": "graph",
     "model": "model",
-    "method": "method",
-    "parts": "partition",
-    "mode": "where it runs",
-    "epochs": "training",
-    "threads": "machine",
+    "training": "method and training",
+    "cut": "partition",
+    "run": "where and how it runs",
+    "cluster": "cluster",
 }
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
@@ -88,7 +87,7 @@ def config_of(args: argparse.Namespace) -> RunConfig:
         InputError: as `from_toml` and `from_mapping`.
     """
     base = from_toml(args.config) if args.config is not None else RunConfig()
-    given = {f.name: getattr(args, f.name) for f in fields(RunConfig) if hasattr(args, f.name)}
+    given = {key: getattr(args, key) for key in RUN_SETTINGS if hasattr(args, key)}
     return from_mapping(given, base, source="command line")
 
 
@@ -123,18 +122,17 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
 
 
 def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
-    """A flag for every field of RunConfig. Flags not given are not in the namespace, since a file may set them."""
-    types = get_type_hints(RunConfig)
-    group: Any = parser
-    for f in fields(RunConfig):
-        if f.name in GROUPS:
-            group = parser.add_argument_group(GROUPS[f.name])
-        if f.name in leave_out or (only is not None and f.name not in only):
+    """A flag for every setting of a run. Flags not given are not in the namespace, since a file may set them."""
+    groups: dict[str, Any] = {}
+    for key, setting in RUN_SETTINGS.items():
+        if key in leave_out or (only is not None and key not in only):
             continue
-        flag = f"--{f.name.replace('_', '-')}"
-        text = f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
-        common: dict[str, Any] = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
-        kind = types[f.name]
+        if setting.record not in groups:
+            groups[setting.record] = parser.add_argument_group(GROUPS[setting.record])
+        group, kind, default = groups[setting.record], setting.type, setting.field.default
+        flag = f"--{key.replace('_', '-')}"
+        text = f"{setting.field.metadata['help']} (default: {default})".replace("%", "%%")
+        common: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": text}
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         elif get_origin(kind) is Literal:
@@ -303,6 +301,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "calibrate": add_calibrate,
     "validate": add_validate,
     "methods": _add_methods,
+    "partitioners": _add_methods,
     "check-method": _add_check_method,
     "clusters": _add_clusters,
     "flows": _add_flows,

@@ -50,7 +50,9 @@ def run_or_reuse(
         record = finished(path, config)
         if record is not None:
             return FinishedRun(record, path, reused=True)
-    with progress_of(title or f"{config.method}, {config.mode}", config.epochs, quiet) as progress:
+    with progress_of(
+        title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet
+    ) as progress:
         result = running.run(config, progress, checkpoints)
     return FinishedRun(results.load_result(result.save(out)), path, reused=False)
 

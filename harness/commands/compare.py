@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -28,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     if modes:
         args.mode = modes[0]  # before the config is checked: not every setting is valid in every mode
     base = config_of(args)
-    configs = cells_of(base, args.methods, modes or [base.mode])
+    configs = cells_of(base, args.methods, modes or [base.run.mode])
     writable(args.out, folder=True)
     json_target(args.json)
     cells = run_all(configs, args.out, force=args.force, quiet=args.quiet)
@@ -48,9 +47,9 @@ def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode]) -> list[RunCo
         raise InputError("--methods names no method, e.g. --methods vanilla,bns-gcn:p=0.1")
     made: dict[RunConfig, None] = {}
     for name in names:
-        whole = parse_method(name, layer0=base.layer0).facts.cut == "none"
+        whole = parse_method(name, layer0=base.training.layer0).facts.cut == "none"
         for mode in modes:
-            config = replace(base, method=name, mode=mode, parts=1 if whole else base.parts)
+            config = base.changed(method=name, mode=mode, parts=1 if whole else base.cut.parts)
             check(config)
             check_driver(config)
             made[config] = None
@@ -68,7 +67,7 @@ def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, qui
     """Run or reuse every config; each result is written as soon as it is complete."""
     cells = []
     for number, config in enumerate(configs, 1):
-        title = f"[{number}/{len(configs)}] {config.method}, {config.mode}"
+        title = f"[{number}/{len(configs)}] {config.training.method}, {config.run.mode}"
         cells.append(run_or_reuse(config, out, force=force, quiet=quiet, title=title))
     return cells
 

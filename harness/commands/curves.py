@@ -62,8 +62,14 @@ class Curve:
     """
 
     def __init__(self, config: RunConfig, variant: Any, knob: Knob, replay: Any) -> None:
-        self.method, self.variant, self.config, self.knob, self.replay = config.method, variant, config, knob, replay
-        method = parse_method(config.method, layer0=config.layer0)
+        self.method, self.variant, self.config, self.knob, self.replay = (
+            config.training.method,
+            variant,
+            config,
+            knob,
+            replay,
+        )
+        method = parse_method(config.training.method, layer0=config.training.layer0)
         self.cycles, self.settles = method.cycle() > 1, method.facts.settles > 0
         self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
 
@@ -122,7 +128,7 @@ def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
     """The sentences of the report: quantities without effect, crossovers, the fastest method by interval."""
     if not any(curve.crosses(xs[0], knob.link) for curve in curves):
         what = "no inter-host traffic" if knob.link == "nic" else f"no traffic on its {knob.link} links"
-        nothing = [f"this cluster has {what} with {curves[0].config.parts} ranks: {knob.key} changes nothing"]
+        nothing = [f"this cluster has {what} with {curves[0].config.cut.parts} ranks: {knob.key} changes nothing"]
         return nothing + _variants_compared(curves, xs, knob)
     idle = [curve for curve in curves if max(map(curve, xs)) <= min(map(curve, xs)) * (1 + SAME)]
     if len(idle) == len(curves):

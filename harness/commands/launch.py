@@ -56,14 +56,14 @@ def _checked(flags: argparse.Namespace, job: Any) -> list[str]:
     if flags.checkpoint is None:
         more += ["--checkpoint", CHECKPOINTS]
     asked = parse_arguments(["run", *job.arguments, *more])
-    config = replace(config_of(asked), mode="real")
-    if config.parts != job.ranks:
+    config = config_of(asked).changed(mode="real")
+    if config.cut.parts != job.ranks:
         ranks = f"{job.nodes} nodes x {job.per_node} are {job.ranks} ranks"
-        raise InputError(f"{config.parts} parts, but {ranks}; leave --parts out")
-    if config.device == "cuda" and not job.gpus_per_node:
+        raise InputError(f"{config.cut.parts} parts, but {ranks}; leave --parts out")
+    if config.run.device == "cuda" and not job.gpus_per_node:
         raise InputError("--device cuda needs --gpus-per-node")
-    if is_lab(config.cluster):
-        raise InputError(f"{config.cluster} is a lab on one machine; leave --cluster out of a job")
+    if is_lab(config.cluster.name):
+        raise InputError(f"{config.cluster.name} is a lab on one machine; leave --cluster out of a job")
     check_job(config)
     Checkpoints(asked.checkpoint, asked.checkpoint_every or 0)
     return more

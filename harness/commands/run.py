@@ -23,7 +23,7 @@ def main(args: argparse.Namespace) -> int:
     writable(args.out, folder=True)
     json_target(args.json)
     checkpoints = checkpoints_of(args)
-    if args.restarts and config.mode != "real":
+    if args.restarts and config.run.mode != "real":
         raise InputError("--restarts is for --mode real: elsewhere all ranks are in one process")
     with stoppable(checkpoints) as options:
         cell = run_or_reuse(config, args.out, force=args.force, quiet=args.quiet, checkpoints=options)

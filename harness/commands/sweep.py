@@ -9,7 +9,6 @@ import argparse
 import io
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +18,14 @@ import pandas as pd
 from harness import running
 from harness.commands.cells import deliver, finished, json_target, run_or_reuse, writable
 from harness.commands.tables import table
+from harness.config import RUN_SETTINGS
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError
 from harness.machine import Died, core_count, map_on_processes
 from harness.running import submitted
 from harness.running.results import write_atomically
 from harness.running.summary import row_of
-from harness.running.sweep import FIELDS, Cell, Stopwatch, read_sweep, seconds_of, time_left
+from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
 
 FINAL = ("done", "diverged", "out_of_memory")  # states that another run of the same cell would reproduce
 PROBED_EPOCHS = 2
@@ -88,7 +88,7 @@ def _jobs(todo: Sequence[Cell], args: argparse.Namespace) -> int:
     """Number of workers: one per core, one if cells measure real time, with a scheduler one per cell."""
     if args.submit:
         return max(1, args.jobs or len(todo))
-    if any(cell.config.mode == "real" for cell in todo):
+    if any(cell.config.run.mode == "real" for cell in todo):
         return 1
     return max(1, min(args.jobs or core_count(), len(todo)))
 
@@ -132,14 +132,16 @@ def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, 
 
 def _probe(cell: Cell, watch: Stopwatch) -> str:
     """Time two epochs of a cell if there is no measurement yet; returns a description of the basis of the estimate."""
-    short = replace(cell.config, epochs=min(PROBED_EPOCHS, cell.config.epochs))
+    short = cell.config.changed(epochs=min(PROBED_EPOCHS, cell.config.training.epochs))
     ends = [time.monotonic()]
     try:
         running.run(short, lambda _: ends.append(time.monotonic()))
     except Exception as error:
         return f"time unknown: {cell.title} fails ({_said(error)})"
-    epoch = (ends[-1] - ends[1]) / (short.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]
-    watch.add(cell.config, ends[-1] - ends[0] + epoch * (cell.config.epochs - short.epochs), keep=False)
+    epoch = (ends[-1] - ends[1]) / (short.training.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]
+    watch.add(
+        cell.config, ends[-1] - ends[0] + epoch * (cell.config.training.epochs - short.training.epochs), keep=False
+    )
     return f"from a probe of {cell.title}"
 
 
@@ -221,22 +223,22 @@ def _row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
         row = {**row_of(outcome.record), "message": outcome.record["message"] or None}
     else:
         config = cell.config
-        known = {name: getattr(config, name) for name in ("method", "mode", "cluster", "dataset", "model", "parts")}
+        known = {key: config.flat()[key] for key in ("method", "mode", "cluster", "dataset", "model", "parts")}
         state, message = ("not run", None) if outcome is None else ("error", outcome.failure)
         row = {**known, "state": state, "message": message, "run_id": config.run_id()}
     axes = {key: value for key, value in cell.axes.items() if key not in row}
-    return {**axes, "seed": cell.config.seed, **row}
+    return {**axes, "seed": cell.config.training.seed, **row}
 
 
 def _compare(cells: list[Cell], rows: list[dict[str, Any]]) -> None:
     """Add `speedup`: epoch time of the first method over this one's, with equal values on all other axes."""
     first: dict[str, float] = {}
-    options = {key for cell in cells for key in cell.axes} - FIELDS
+    options = {key for cell in cells for key in cell.axes} - RUN_SETTINGS.keys()
     shared = {key for key in options if not key.startswith("cluster.")} | {"method"}
     for cell, row in zip(cells, rows, strict=True):
         place = repr(sorted((key, value) for key, value in cell.axes.items() if key not in shared))
         seconds = row.get("epoch_seconds")
-        if cell.config.method == cells[0].config.method and seconds:
+        if cell.config.training.method == cells[0].config.training.method and seconds:
             first[place] = seconds
         row["speedup"] = first[place] / seconds if seconds and place in first else None
 

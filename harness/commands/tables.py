@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.text import Text
 from harness.config import is_lab
 from harness.console import byte_text, megabytes, percent, significant, time_unit
 from harness.rank import COMPONENTS
+from harness.registry import syntax
 from harness.running.summary import notes_of
 
 
@@ -25,6 +27,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], lef
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+def entry_lines(head: str, flag: str, name: str, kind: type[Any]) -> list[str]:
+    """Everything about one entry of a registry whose options are the fields of the class `kind`."""
+    return [head, "", inspect.getdoc(kind) or "", "", f"{flag} {syntax(name, kind)}"]
 
 
 def run_report(record: dict[str, Any]) -> list[Table | str]:

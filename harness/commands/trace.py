@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,18 @@ def main(args: argparse.Namespace) -> int:
     """Repeat the run, write its trace, draw figures, print a summary."""
     record = results.load_result(args.run)
     config = from_mapping(record["config"], source=args.run.name)
-    if config.mode == "loopback":
+    if config.run.mode == "loopback":
         raise InputError(f"{args.run}: a loopback run has no clock; run it with --mode sim or --mode real")
     if args.epochs < 1:
         raise InputError("epochs must be at least 1")
     writable(args.out, folder=False)
-    config = replace(config, epochs=min(args.epochs, config.epochs))
+    config = config.changed(epochs=min(args.epochs, config.training.epochs))
     check_driver(config)
-    with progress_of(f"tracing {config.method}, {config.mode}", config.epochs, args.quiet) as progress:
-        trace: Trace = _simulated(config, progress) if config.mode == "sim" else _real(config, progress)
-    trace.facts |= {"title": _title(config, record), "run_id": record["run_id"], "mode": config.mode}
+    with progress_of(
+        f"tracing {config.training.method}, {config.run.mode}", config.training.epochs, args.quiet
+    ) as progress:
+        trace: Trace = _simulated(config, progress) if config.run.mode == "sim" else _real(config, progress)
+    trace.facts |= {"title": _title(config, record), "run_id": record["run_id"], "mode": config.run.mode}
     trace.save(args.out)
     written = [args.out, *(_draw(trace, args.out) if args.figures else [])]
     if not args.quiet:
@@ -49,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _simulated(config: RunConfig, progress: Any) -> Trace:
     """Simulate once to record the ranks, and replay the recording without tensors for its timeline."""
-    cluster = load_cluster(config.cluster)
+    cluster = load_cluster(config.cluster.name)
     return simulated(Replay(record(config, progress)), cluster)
 
 
@@ -58,8 +59,9 @@ def _real(config: RunConfig, progress: Any) -> Trace:
 
 
 def _title(config: RunConfig, record: dict[str, Any]) -> str:
-    where = f"simulated on {config.cluster}" if config.mode == "sim" else "measured"
-    return f"{config.method} on {record['graph'].get('name', config.dataset)}, {config.parts} ranks, {where}"
+    where = f"simulated on {config.cluster.name}" if config.run.mode == "sim" else "measured"
+    graph = record["graph"].get("name", config.data.dataset)
+    return f"{config.training.method} on {graph}, {config.cut.parts} ranks, {where}"
 
 
 def _draw(trace: Trace, out: Path) -> list[Path]:
@@ -92,7 +94,7 @@ def _report(trace: Trace) -> list[Any]:
 
 
 def _notes(config: RunConfig) -> list[str]:
-    if config.mode == "sim":
+    if config.run.mode == "sim":
         return ["note: spans of started exchanges last from start to end, and so overlap the compute that hides them"]
     return [
         "note: measured in a run of its own: times differ a little from the result's",

@@ -62,7 +62,7 @@ def _configs(args: argparse.Namespace) -> list[RunConfig]:
     for cluster in clusters:
         if cluster != "local" and not is_lab(cluster):
             raise InputError(f"--cluster {cluster}: only this machine (local) and its labs (lab:3x1gbit) are measured")
-    base = RunConfig(epochs=args.epochs, eval_every=-1, lr=0.02)
+    base = RunConfig.of(epochs=args.epochs, eval_every=-1, lr=0.02)
     return validation.cells(clusters, workloads, args.methods or validation.VALIDATED_METHODS, args.parts, base)
 
 
@@ -92,8 +92,8 @@ def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> tuple[list[d
 
 def _machine(config: RunConfig) -> str:
     """The setting that a calibration is valid for: this machine's loopback, or a number of hosts and ranks of a lab."""
-    lab = parse_lab(config.cluster) if is_lab(config.cluster) else None
-    return f"{'local' if lab is None else f'{lab.hosts}x{lab.ranks_per_host}'}-{config.threads}"
+    lab = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
+    return f"{'local' if lab is None else f'{lab.hosts}x{lab.ranks_per_host}'}-{config.run.threads}"
 
 
 def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
@@ -107,15 +107,15 @@ def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
         return given
     folder: Path = args.out / "calibration" / _machine(config)
     if args.force or not (folder / "cluster.toml").exists():
-        hosts = parse_lab(config.cluster) if is_lab(config.cluster) else None
-        measure(folder, quick=True, quiet=args.quiet, threads=config.threads, hosts=hosts)
+        hosts = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
+        measure(folder, quick=True, quiet=args.quiet, threads=config.run.threads, hosts=hosts)
     return folder
 
 
 def _measured(config: RunConfig, args: argparse.Namespace) -> dict[str, Any]:
     """Typical seconds, traffic and foreign load of a real run, from the cache or measured now."""
     path, code = args.out / "measured" / f"{config.run_id()}.json", code_version("harness", "real")
-    if (kept := _kept(path, code, f"measured {config.method} on {config.cluster}", args)) is not None:
+    if (kept := _kept(path, code, f"measured {config.training.method} on {config.cluster.name}", args)) is not None:
         return kept
     running.make_job(config)  # data are prepared before the measurement
     with validation.watching() as load:
@@ -128,15 +128,15 @@ def _predicted(config: RunConfig, calibration: Path, args: argparse.Namespace) -
     texts = [(calibration / name).read_bytes() for name in ("device.toml", "cluster.toml")]
     key = hashlib.sha256(b"\n".join([config.run_id().encode(), *texts])).hexdigest()
     path, code = args.out / "predicted" / key / "seconds.json", code_version("harness", "sims")
-    if (kept := _kept(path, code, f"predicted {config.method} on {config.cluster}", args)) is not None:
+    if (kept := _kept(path, code, f"predicted {config.training.method} on {config.cluster.name}", args)) is not None:
         return kept
     path.parent.mkdir(parents=True, exist_ok=True)
     with_blocks(calibration / "device.toml", config, path.parent / "device.toml")
     write_atomically(path.parent / "cluster.toml", texts[1])
     cluster = str(path.parent / "cluster.toml")
-    if is_lab(config.cluster):
-        cluster = replace(parse_lab(config.cluster), calibration=str(path.parent)).name
-    return _keep(path, code, _epochs(running.run(replace(config, mode="sim", cluster=cluster))))
+    if is_lab(config.cluster.name):
+        cluster = replace(parse_lab(config.cluster.name), calibration=str(path.parent)).name
+    return _keep(path, code, _epochs(running.run(config.changed(mode="sim", cluster=cluster))))
 
 
 def _kept(path: Path, code: str, what: str, args: argparse.Namespace) -> dict[str, Any] | None:
@@ -159,7 +159,8 @@ def _keep(path: Path, code: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def _epochs(result: Result) -> dict[str, Any]:
     if result.state != "done":
-        run = f"{result.config.method} on {result.config.dataset}, {result.config.cluster} ({result.config.mode})"
+        config = result.config
+        run = f"{config.training.method} on {config.data.dataset}, {config.cluster.name} ({config.run.mode})"
         raise _Failed(f"{run}: {result.state}: {result.message}")
     found = {**validation.typical(result.epochs), "traffic": validation.traffic(result.epochs)}
     return dict(msgspec.json.decode(msgspec.json.encode(found)))  # as it will be read back

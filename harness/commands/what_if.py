@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     configs = _configs(args.methods, args.bits, args.recorded, base)
     writable(args.out, folder=True)
     json_target(args.json)
-    cluster = load_cluster(base.cluster)
+    cluster = load_cluster(base.cluster.name)
     if knob.link not in cluster.links:
         raise InputError(
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
@@ -86,7 +86,7 @@ def _knob(args: argparse.Namespace) -> Knob:
 def _base(args: argparse.Namespace) -> RunConfig:
     """The config that all methods share: simulated, not evaluated."""
     args.mode = "sim"  # before the config is checked: it may be shapes only
-    config = replace(config_of(args), eval_every=-1)
+    config = config_of(args).changed(eval_every=-1)
     check_driver(config)
     return config
 
@@ -103,13 +103,15 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
     found: dict[str, RunConfig] = {}
     useless = bool(widths)
     for text in _listed(methods):
-        method = parse_method(text, layer0=base.layer0)
+        method = parse_method(text, layer0=base.training.layer0)
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes
         if method.facts.timed:
             raise refusal(text)
         for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
-            found[each] = replace(base, method=each, epochs=recorded or _enough(parse_method(each, layer0=base.layer0)))
+            found[each] = base.changed(
+                method=each, epochs=recorded or _enough(parse_method(each, layer0=base.training.layer0))
+            )
     if not found:
         raise InputError("--methods names no method, e.g. --methods vanilla,sylvie-s")
     if useless:
@@ -125,14 +127,14 @@ def _enough(method: Method) -> int:
 
 def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
     """The config's recording, from the cache or made now."""
-    decides = {key: value for key, value in asdict(config).items() if key not in WHERE}
+    decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     graph = prepare(config).graph["fingerprint"]
     stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
     path = args.out / "recordings" / f"{key}.rec"
     if path.exists() and not args.force:
         return load_recording(path)
-    with progress_of(f"recording {config.method}", config.epochs, args.quiet) as progress:
+    with progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet) as progress:
         made = record(config, progress)
     made.save(path)
     return made
@@ -173,7 +175,7 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
 
 def _recorded(curve: Curve) -> str:
     """Note on the recorded epochs of a method whose epochs differ."""
-    found = f"{spoken(curve.method)}: {curve.config.epochs} epochs recorded"
+    found = f"{spoken(curve.method)}: {curve.config.training.epochs} epochs recorded"
     if curve.cycles:
         found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
     return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found
@@ -197,8 +199,8 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
     return {
         "method": curve.method,
         "bits": bits,
-        "parts": curve.config.parts,
-        "cluster": curve.config.cluster,
+        "parts": curve.config.cut.parts,
+        "cluster": curve.config.cluster.name,
         "variant": curve.variant.label,
         "device": curve.variant.device,
         "transport": curve.variant.cluster.transport.kind,
@@ -229,5 +231,6 @@ def _table(curves: list[Curve], xs: list[float], knob: Knob) -> Any:
 
 def _caption(curve: Curve) -> list[str]:
     config, facts, graph = curve.config, curve.replay.recording.facts, curve.replay.recording.graph
-    shape = f"{config.model} {config.layers} x {config.hidden}; {config.parts} ranks on {config.cluster}"
+    model, ranks = config.model, f"{config.cut.parts} ranks on {config.cluster.name}"
+    shape = f"{model.name} {model.layers} x {model.hidden}; {ranks}"
     return [f"{graph['name']}; {shape}; layer0 = {facts.get('layer0')}", *graph["notes"]]

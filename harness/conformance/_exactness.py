@@ -176,9 +176,9 @@ def on_one_exchange(method: Method) -> Method | None:
     return method
 
 
-def passed(method: Method, graph: Graph, upstream: Tensor, epochs: int) -> Passed:
+def passed(method: Method, graph: Graph, upstream: Tensor, epochs: int, drift: float = 0.0) -> Passed:
     """`passes` through `one_exchange` on 3 ranks. Raises NotKept if the method refuses that model."""
     made = on_one_exchange(method)
     if made is None:
         raise NotKept("the method refuses a model of one exchange, which this check needs: use other options")
-    return passes(made, one_exchange(graph), parts_for_method(made, graph, 3, "hash"), upstream, epochs)
+    return passes(made, one_exchange(graph), parts_for_method(made, graph, 3, "hash"), upstream, epochs, drift=drift)

@@ -131,10 +131,10 @@ class Ground:
         refused: list[str] = []
         for layers in (3, 2):
             for name in (given["model"],) if "model" in given else kinds:
-                config = RunConfig(
+                config = RunConfig.of(
                     **{"layers": layers, "hidden": 4, "heads": 2, "norm": "layer", **given, "model": name}
                 )
-                model = build_model(config, graph.num_features, graph.num_classes).to(dtype)
+                model = build_model(config.model, graph.num_features, graph.num_classes, config.training.seed).to(dtype)
                 try:
                     method.check(model, graph_totals(graph), num_parts)
                 except InputError as error:

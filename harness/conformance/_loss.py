@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harness.conformance._exactness import EPOCHS, LR, difference, passed, whole
 from harness.conformance._ground import RING, Ground, one_exchange, parts_for_method, random_graph, rings
-from harness.conformance._rounds import EpochSettings, NotKept, run_epochs
+from harness.conformance._rounds import EpochSettings, NotKept, grow, run_epochs
 from harness.methods.base import Method
 from harness.nn import Dense, SAGEConv
 
@@ -67,12 +67,26 @@ def _upstream(num_classes: int) -> Tensor:
     return torch.randn(RING, num_classes, generator=torch.Generator().manual_seed(2)).double()
 
 
+DRIFT, DRIFTING = 0.05, 12
+"""Growth of what is sent from epoch to epoch, and the number of such epochs."""
+
+
 def check_bounded(method: Method, ground: Ground) -> None:
-    """Errors of received rows and returned gradients are within `error_bound`, and not all zero."""
-    promises, graph, num_parts = method.promises(), rings(), 3
-    model, epochs = one_exchange(graph), promises.settles + promises.staleness + 3
-    upstream, bound = _upstream(graph.num_classes), method.error_bound(num_parts)
-    found = passed(method, graph, upstream, epochs)
+    """Errors of received rows and returned gradients are within `error_bound`, and not all zero.
+
+    Once with the same values in every epoch, and once with values that grow: what is kept from earlier epochs must
+    follow them.
+    """
+    begin = method.promises().settles + method.promises().staleness
+    for drift, epochs in ((0.0, begin + 3), (DRIFT, begin + DRIFTING)):
+        _check_bounded(method, epochs, drift)
+
+
+def _check_bounded(method: Method, epochs: int, drift: float) -> None:
+    graph, num_parts = rings(), 3
+    model, upstream, bound = one_exchange(graph), _upstream(graph.num_classes), method.error_bound(num_parts)
+    found = passed(method, graph, upstream, epochs, drift)
+    grow(model, (1.0 + drift) ** (epochs - 1))
     logits, gradient = whole(model, graph, upstream)
     dense, conv = model.layers
     assert isinstance(dense, Dense) and isinstance(conv, SAGEConv)
@@ -84,7 +98,10 @@ def check_bounded(method: Method, ground: Ground) -> None:
     worst = float((found.logits[-1] - logits).abs().max()), float((found.gradients[-1] - gradient).abs().max())
     for name, error, limit in zip(("aggregated rows", "gradients"), worst, (forward, backward), strict=True):
         if not error <= limit:
-            raise NotKept(f"bounded: {name} are off by {error:.3g}; error_bound = {bound:.3g} allows {limit:.3g}")
+            moving = f" while values grow by {drift:.0%} an epoch" if drift else ""
+            raise NotKept(
+                f"bounded: {name} are off by {error:.3g}{moving}; error_bound = {bound:.3g} allows {limit:.3g}"
+            )
     if not max(worst) > 0:
         raise NotKept("bounded is idle: what is received is exact")
 

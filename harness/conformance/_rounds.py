@@ -240,6 +240,13 @@ def described(effect: Effect, *, sizes: bool) -> tuple[object, ...]:
     return tuple(said)
 
 
+def grow(model: GNN, factor: float) -> None:
+    """Multiply weights and bias of the first layer."""
+    with torch.no_grad():
+        for parameter in model.layers[0].parameters():
+            parameter.mul_(factor)
+
+
 @dataclass
 class Passed:
     """Logits [T, N, C] and gradients of the dense layer's weights [T, d, N] of T passes through `one_exchange`."""
@@ -248,8 +255,19 @@ class Passed:
     gradients: Tensor
 
 
-def passes(method: Method, model: GNN, parts: Sequence[Any], upstream: Tensor, epochs: int, seed: int = 0) -> Passed:
-    """Forward and backward passes of one exchange with frozen weights and the loss sum(upstream * logits)."""
+def passes(
+    method: Method,
+    model: GNN,
+    parts: Sequence[Any],
+    upstream: Tensor,
+    epochs: int,
+    seed: int = 0,
+    drift: float = 0.0,
+) -> Passed:
+    """Forward and backward passes of one exchange without training, with the loss sum(upstream * logits).
+
+    Weights and bias of the first layer, and with them what is sent, grow by the factor 1 + `drift` from epoch to epoch.
+    """
 
     async def program(rank: Rank) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         mine, part = copy.deepcopy(model), parts[rank.index]
@@ -258,6 +276,8 @@ def passes(method: Method, model: GNN, parts: Sequence[Any], upstream: Tensor, e
         memory, weight = method.remember(rank, part, mine, state), next(mine.parameters())
         logits, gradients = [], []
         for rank.epoch in range(epochs):
+            if rank.epoch:
+                grow(mine, 1.0 + drift)
             mine.zero_grad(set_to_none=True)
             mine.train()
             tape, trained = Tape(rank, mine.parameters()), method.trained(part, state)

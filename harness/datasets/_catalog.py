@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from harness.datasets import _external as external
 from harness.datasets import _npz as npz
 from harness.datasets import _splits as splits
-from harness.datasets import _synthetic as synthetic
-from harness.datasets._recipe import PARAMETERS, PREFIX, PRESETS, Recipe
+from harness.datasets._sources import GRAPH_SOURCES, Listing, data_folder, files_state, source_of
 from harness.errors import InputError, unknown
 from harness.graphs import Graph
 
@@ -25,16 +23,12 @@ PROJECTED_WIDTH = 256
 """Columns after `projected`; distances between rows change by about 10 % (Johnson and Lindenstrauss, 1984)."""
 
 
-def data_folder() -> Path:
-    """The folder of npz graphs: `$HALOSCOPE_DATA`, or `data` in the current folder."""
-    return Path(os.environ.get("HALOSCOPE_DATA") or "data")
-
-
 def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "raw") -> Graph:
     """The named graph with its split and scaled features.
 
     Args:
-        dataset: the name of an npz file in the data folder, a path to one, `synthetic:...`, `pyg:...` or `ogb:...`.
+        dataset: the name of an npz file in the data folder, a path to one, `synthetic:...`, `pyg:...`, `ogb:...`,
+            or a prefix that another package offers.
         split: auto (public where there is one, else random:0.6/0.2/0.2) | public | random:... | counts:...
         seed: of a random split.
         features: raw | row (each row divided by the sum of its absolute values) | standard (zero mean and unit
@@ -53,11 +47,8 @@ def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "r
 
 
 def _raw(dataset: str) -> Graph:
-    if dataset.startswith(PREFIX):
-        return synthetic.load_synthetic(dataset)
-    if dataset.startswith(external.PREFIXES):
-        return external.load_external(dataset, data_folder())
-    return npz.read_graph(_file(dataset))
+    source = source_of(dataset)
+    return npz.read_graph(_file(dataset)) if source is None else source.load(dataset)
 
 
 def _file(dataset: str) -> Path:
@@ -72,29 +63,16 @@ def _file(dataset: str) -> Path:
 
 def source_state(dataset: str) -> str:
     """A key that changes if the graph may have changed: paths, sizes and times of its files, or the recipe's hash."""
-    if dataset.startswith(PREFIX):
-        return synthetic.identity(dataset)
-    files = external.files(dataset, data_folder()) if dataset.startswith(external.PREFIXES) else [_file(dataset)]
-    try:
-        states = [(path.resolve(), path.stat()) for path in files]
-    except OSError as error:
-        raise InputError(f"{error.filename}: {error.strerror}") from None
-    return " ".join([dataset, *(f"{path} {state.st_size} {state.st_mtime_ns}" for path, state in states)])
+    source = source_of(dataset)
+    return files_state(dataset, [_file(dataset)]) if source is None else source.state(dataset)
 
 
-def known_datasets() -> list[tuple[str, str, bool]]:
+def known_datasets() -> list[Listing]:
     """(name, description, whether it is available now) of every graph that `load` accepts by name."""
-    plain = "stand-in with free " + ", ".join(f"{name}=" for name in PARAMETERS)
-    presets = [(f"{PREFIX}{name}", _described(recipe), True) for name, recipe in PRESETS.items()]
-    return [*_listed(), (PREFIX, plain, True), *presets, *external.known_external(data_folder())]
+    return [*_listed(), *(row for source in GRAPH_SOURCES.known().values() for row in source.listed())]
 
 
-def _described(recipe: Recipe) -> str:
-    size = f"{recipe.nodes:,} nodes, {round(recipe.nodes * recipe.degree):,} edges"
-    return f"stand-in for {recipe.standin}: {size}{', multi-label' * recipe.multilabel}; scale=0.01 shrinks it"
-
-
-def _listed() -> list[tuple[str, str, bool]]:
+def _listed() -> list[Listing]:
     """The npz files of the data folder; damaged ones are listed with the error."""
     rows = []
     for path in sorted(data_folder().glob("*.npz")):

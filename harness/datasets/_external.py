@@ -77,7 +77,7 @@ def _in_raw(read: raw.Reader) -> raw.Reader:
 
 
 _CITES = "directed citations were made undirected"
-SOURCES = {
+GRAPHS = {
     **{f"pyg:{name}": _planetoid(name) for name in ("Cora", "CiteSeer", "PubMed")},
     "pyg:Reddit": Source(
         "232,965 nodes, 114,615,892 edges, public split",
@@ -139,7 +139,7 @@ def load_external(dataset: str, data: Path) -> Graph:
 def known_external(data: Path) -> list[tuple[str, str, bool]]:
     """(name, description, whether its files are in `data`) of every graph that `load_external` knows."""
     rows = []
-    for name, source in SOURCES.items():
+    for name, source in GRAPHS.items():
         here = (
             _found(source, (data / source.folder,)) is not None
             or bool(source.ours)
@@ -163,12 +163,12 @@ def files(dataset: str, data: Path) -> list[Path]:
 def _named(dataset: str, data: Path) -> tuple[str, Source, tuple[Path, ...]]:
     """Exact name, source, and the folders to search: under `data`, or under `root=` and that folder itself."""
     name, comma, rest = dataset.partition(",")
-    exact = {known.lower(): known for known in SOURCES}.get(name.strip().lower())
+    exact = {known.lower(): known for known in GRAPHS}.get(name.strip().lower())
     if exact is None:
-        raise unknown("dataset", name, SOURCES)
+        raise unknown("dataset", name, GRAPHS)
     if comma and (not rest.startswith("root=") or rest == "root="):
         raise InputError(f"{dataset}: after the name only root=FOLDER is understood, not {rest!r}")
-    source, root = SOURCES[exact], Path(rest.removeprefix("root="))
+    source, root = GRAPHS[exact], Path(rest.removeprefix("root="))
     return exact, source, (root / source.folder, root) if comma else (data / source.folder,)
 
 

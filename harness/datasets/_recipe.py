@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from harness.errors import InputError, unknown
+from harness.registry import pairs
 
 PREFIX = "synthetic:"
 
@@ -79,14 +80,8 @@ def parse_recipe(dataset: str) -> tuple[Recipe, tuple[str, ...]]:
         if preset not in PRESETS:
             raise unknown("synthetic preset", preset, PRESETS)
         recipe, scalable = PRESETS[preset], True
-    given: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if key not in PARAMETERS and not (key == "scale" and scalable):
-            raise unknown("synthetic parameter", key, (*PARAMETERS, "scale") if scalable else PARAMETERS)
-        if not equals or key in given:
-            raise InputError(f"{dataset}: give {key} once, as {key}=value")
-        given[key] = value
+    parameters = (*PARAMETERS, "scale") if scalable else PARAMETERS
+    given = pairs(words, parameters, "synthetic parameter", dataset)
     settings = {key: _value(dataset, key, value) for key, value in given.items()}
     if "scale" in settings:
         if not 0 < float(settings["scale"]) <= 100:

@@ -20,6 +20,7 @@ from harness.exchanges import Memory
 from harness.graphs import Part, Totals
 from harness.nn import GNN, adam, training_loss
 from harness.rank import Rank
+from harness.registry import Optioned
 from harness.tape import Tape
 
 
@@ -95,14 +96,10 @@ def all_reduce_bytes(model: GNN, num_ranks: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(ABC):
+class Method(Optioned, ABC):
     """Base of all methods. Fields of a subclass are its options on the command line and in config files."""
 
-    name: ClassVar[str]
     facts: ClassVar[Facts]
-
-    def validate(self) -> None:  # noqa: B027  (a hook that most methods do not need)
-        """Raise InputError for options out of range; called when a method is parsed, before anything is loaded."""
 
     def promises(self) -> Facts:
         """The facts that hold with these options; by default they change with `exact_when` only."""
@@ -128,10 +125,6 @@ class Method(ABC):
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
         """Bytes of one epoch over all ranks by the docstring's formula, for fp32 rows; None if no formula is stated."""
         return None
-
-    def idle(self) -> dict[str, str]:
-        """Options without effect because of other options -> those others; such options are refused."""
-        return {}
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         """Raise InputError if the method cannot run this model on this graph in `num_parts` parts."""

@@ -7,17 +7,18 @@ The stack never communicates; methods call it layer by layer and put their excha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from harness.config import RunConfig
-from harness.errors import InputError, unknown
+from harness.config import ModelConfig
+from harness.errors import InputError
 from harness.graphs import LocalGraph
 from harness.kernels.dropout import keyed_dropout
 from harness.nn._layers import Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
+from harness.registry import Registry
 
 Order = Literal["aggregate-first", "linear-first", "auto"]
 
@@ -110,49 +111,60 @@ class GNN(nn.Module):
         return self.norms[l](out).relu_() if len(self.norms) else out.relu()
 
 
-Factory = Callable[[RunConfig, int, int], nn.Module]
+Factory = Callable[[ModelConfig, int, int], nn.Module]
+"""(config, input width, classes) -> a `GNN`."""
+
+Convolution = Callable[[ModelConfig, int, int, bool], tuple[nn.Module, int]]
+"""(config, input width, width asked for, whether it is the last layer) -> one layer and its output width."""
 
 
-def _stack(config: RunConfig, inputs: int, classes: int) -> GNN:
+def _stack(convolution: Convolution, config: ModelConfig, inputs: int, classes: int) -> GNN:
+    """The model of one kind of convolution, with dense layers at its end where the config asks for them."""
     layers: list[nn.Module] = []
     widths = [inputs]
     for l in range(config.layers):
         last = l == config.layers - 1
         outputs = classes if last else config.hidden
         if l >= config.layers - config.linear_layers:
-            layers.append(Dense(widths[-1], outputs))
-        elif config.model == "gcn":
-            layers.append(GCNConv(widths[-1], outputs))
-        elif config.model == "sage":
-            layers.append(SAGEConv(widths[-1], outputs))
+            layer: nn.Module = Dense(widths[-1], outputs)
         else:
-            layers.append(GATConv(widths[-1], outputs, config.heads, mean_heads=last))
-            outputs = outputs if last else outputs * config.heads
+            layer, outputs = convolution(config, widths[-1], outputs, last)
+        layers.append(layer)
         widths.append(outputs)
     return GNN(layers, widths, dropout=config.dropout, norm=config.norm, order=config.order)
 
 
-MODELS: dict[str, Factory] = {"gcn": _stack, "sage": _stack, "gat": _stack}
+def _gcn(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+    return GCNConv(inputs, outputs), outputs
 
 
-def build_model(config: RunConfig, inputs: int, classes: int) -> GNN:
-    """The configured model, initialised from the seed only, so that every rank builds the same one.
+def _sage(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+    return SAGEConv(inputs, outputs), outputs
 
-    Other packages add models through the entry-point group `haloscope.models`: a function of (config, input width,
-    classes) that returns a `GNN`.
+
+def _gat(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+    return GATConv(inputs, outputs, config.heads, mean_heads=last), outputs if last else outputs * config.heads
+
+
+MODELS: Registry[Factory] = Registry(
+    "model",
+    "haloscope.models",
+    {"gcn": partial(_stack, _gcn), "sage": partial(_stack, _sage), "gat": partial(_stack, _gat)},
+)
+
+
+def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GNN:
+    """The configured model, initialised from `seed` only, so that every rank builds the same one.
+
+    Other packages add models through the entry-point group `haloscope.models`: a `Factory`.
 
     Raises:
-        InputError: unknown model.
+        InputError: unknown model, or one that is no `GNN`.
     """
-    factories = dict(MODELS)
-    if config.model not in factories:
-        outside = {point.name: point for point in entry_points(group="haloscope.models")}
-        if config.model not in outside:
-            raise unknown("model", config.model, [*factories, *outside])
-        factories[config.model] = outside[config.model].load()
+    factory = MODELS.find(config.name)
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(config.seed)  # unlike torch.manual_seed, does not seed GPUs
-        model = factories[config.model](config, inputs, classes)
+        torch.default_generator.manual_seed(seed)  # unlike torch.manual_seed, does not seed GPUs
+        model = factory(config, inputs, classes)
     if not isinstance(model, GNN):
-        raise InputError(f"model {config.model!r} is a {type(model).__name__}, not a harness.nn.GNN")
+        raise InputError(f"model {config.name!r} is a {type(model).__name__}, not a harness.nn.GNN")
     return model

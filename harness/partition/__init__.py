@@ -1,12 +1,12 @@
 """Partitions a graph and builds the part of each rank; parts are cached under a key of their content.
 
-`edge` assigns nodes to ranks, `overlap` adds copies of foreign nodes to such parts, `vertex` assigns edges; each has
-its own partitioners, measures of quality and store. `cutting` selects one of them for a run.
+`partitioners` has the algorithms by name. `edge` gives every node to a rank, `overlap` adds copies of foreign nodes
+to such parts, `vertex` gives every edge to a rank; each owns its measures of quality and its store. `cutting` chooses
+between them for a run.
 """
 
 from harness.partition._cutting import Cutting, Folder, cutting
 from harness.partition.edge import (
-    PARTITIONERS,
     Layout,
     PartitionFolder,
     Quality,
@@ -21,13 +21,16 @@ from harness.partition.edge import (
     quality,
     quality_of,
 )
+from harness.partition.partitioners import PARTITIONERS, NodePartitioner, Partitioner, parse_partitioner
 
 __all__ = [
     "Cutting",
     "Folder",
     "Layout",
+    "NodePartitioner",
     "PARTITIONERS",
     "PartitionFolder",
+    "Partitioner",
     "Quality",
     "Renumber",
     "assign",
@@ -36,6 +39,7 @@ __all__ = [
     "cutting",
     "lay_out",
     "open_partition",
+    "parse_partitioner",
     "partition_version",
     "partitioned",
     "quality",

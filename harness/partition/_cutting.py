@@ -14,7 +14,8 @@ from harness.errors import InputError
 from harness.graphs import Graph
 from harness.partition.edge import Renumber, open_partition, partitioned
 from harness.partition.overlap import overlapped
-from harness.partition.vertex import is_vertex_cut, open_vertex_partition, vertex_partitioned
+from harness.partition.partitioners import PARTITIONERS, parse_partitioner
+from harness.partition.vertex import open_vertex_partition, vertex_partitioned
 
 Kind = Literal["edge", "overlap", "vertex"]
 DEFAULTS: dict[Kind, str] = {"edge": "metis-cut", "overlap": "metis-cut", "vertex": "ebv"}
@@ -92,16 +93,15 @@ def cutting(partitioner: str, cut: str, settings: dict[str, Any]) -> Cutting:
     """The `Cutting` for a method with this `facts.cut`; with the name of a vertex partitioner, a vertex cut.
 
     Raises:
-        InputError: an edge-cut partitioner for a method that cuts vertices.
+        InputError: an unknown partitioner or option, or an edge-cut partitioner for a method that cuts vertices.
     """
     kinds: dict[str, Kind] = {"none": "edge", "edge": "edge", "overlap": "overlap", "vertex": "vertex"}
     kind = kinds[cut]
     if partitioner == "auto":
         return Cutting(kind, DEFAULTS[kind], settings)
-    if is_vertex_cut(partitioner):
+    if parse_partitioner(partitioner).cuts == "vertex":
         return Cutting("vertex", partitioner)
     if kind == "vertex":
-        raise InputError(
-            f"partitioner {partitioner} cuts edges, this method cuts vertices; use ebv, hep, dne, libra or hdrf"
-        )
+        fitting = ", ".join(name for name, known in PARTITIONERS.builtin.items() if known.cuts == "vertex")
+        raise InputError(f"partitioner {partitioner} cuts edges, this method cuts vertices; use one of {fitting}")
     return Cutting(kind, partitioner, settings)

@@ -8,7 +8,7 @@ checkpoints, every epoch ends with an all-reduce of one number, by which the ran
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -85,10 +85,10 @@ class Saver:
         if not epochs:
             return None
         marker = files.read_marker(self.home, epochs, self.identity)
-        if epochs > self.config.epochs:
+        if epochs > self.config.training.epochs:
             raise InputError(
                 f"{files.folder_of(self.home, epochs)} has {epochs} epochs behind it, more than --epochs "
-                f"{self.config.epochs}; ask for more, or give --no-resume"
+                f"{self.config.training.epochs}; ask for more, or give --no-resume"
             )
         content = files.read_rank(self.home, marker, rank.index, rank.device)
         kind: Any = tuple[list[RankEpoch], History]
@@ -104,7 +104,7 @@ class Saver:
     def due(self, epochs: int) -> bool:
         """Whether a checkpoint is to be written after `epochs` epochs."""
         every = self.options.every
-        return epochs == self.config.epochs or (every > 0 and epochs % every == 0)
+        return epochs == self.config.training.epochs or (every > 0 and epochs % every == 0)
 
     async def save(self, carried: Carried) -> None:
         """Write this rank's file; rank 0 declares the checkpoint complete once all have theirs.
@@ -120,7 +120,7 @@ class Saver:
         written = files.write_rank(folder, rank.index, _content(carried, self.history))
         rows = await self._gather(written)
         if rank.index == 0:
-            config = asdict(self.config)
+            config = self.config.flat()
             files.write_marker(folder, files.Marker(files.CHECKPOINT_FORMAT, epochs, self.identity, rows, config))
             files.prune(self.home, epochs, self.options.keep)
         # All ranks wait for the marker: otherwise its time would be booked to the next epoch.

@@ -7,7 +7,7 @@ evaluates on the whole graph while training continues (`SpareJudge`). Neither is
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,14 +29,14 @@ PATIENCE_S = 1.0
 
 def due(epoch: int, config: RunConfig) -> bool:
     """Whether a run evaluates after this epoch: every `eval_every` epochs, and after the last one."""
-    last = epoch == config.epochs - 1
-    return last or (config.eval_every > 0 and (epoch + 1) % config.eval_every == 0)
+    last = epoch == config.training.epochs - 1
+    return last or (config.run.eval_every > 0 and (epoch + 1) % config.run.eval_every == 0)
 
 
 def whole_graph(config: RunConfig) -> RunConfig:
     """The config of one process with the whole graph on which `config` evaluates."""
-    return replace(
-        config, method="single", layer0="auto", parts=1, hosts=1, partitioner="auto", protocol="transductive",
+    return config.changed(
+        method="single", layer0="auto", parts=1, hosts=1, partitioner="auto", protocol="transductive",
         mode="loopback", device="cpu", backend="auto", evaluate="ranks",
     )  # fmt: skip
 
@@ -46,12 +46,12 @@ async def make_judge(rank: Rank, job: Job, part: Part, model: GNN, state: Any) -
 
     Overlapping parts are not used for evaluation, because copies of nodes would count twice.
     """
-    if rank.shapes_only or job.config.eval_every < 0:
+    if rank.shapes_only or job.config.run.eval_every < 0:
         return None
-    if job.config.evaluate == "spare":
+    if job.config.run.evaluate == "spare":
         return SpareJudge(job.spare, job.config)
     method = job.method.exact() or Vanilla(layer0="auto")
-    if job.config.protocol == "transductive" and job.method.facts.cut != "overlap":
+    if job.config.data.protocol == "transductive" and job.method.facts.cut != "overlap":
         if isinstance(state, EdgeCutState) and (state.z0 is not None or state.halo_x is not None):
             return Judge(part, method, state)
         return Judge(part, method, await method.setup(rank, part, model))
@@ -116,7 +116,7 @@ class SpareJudge:
         under_way = True
         while under_way:
             if self.submitted and self.spare is not None:
-                found = self.spare.counts(self.submitted[0], PATIENCE_S, begun + self.config.startup_timeout)
+                found = self.spare.counts(self.submitted[0], PATIENCE_S, begun + self.config.run.startup_timeout)
                 if found is not None:
                     by_epoch[self.submitted.pop(0)].counts, begun = found, time.monotonic()
             left = torch.tensor([len(self.submitted)], dtype=torch.float32, device=rank.device)

@@ -23,7 +23,7 @@ from harness.partition.edge import Renumber, partition_version
 from harness.running.results import write_atomically
 from harness.workloads import is_workload, load_workload
 
-DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
+DATA_KEYS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
 INDEX_FORMAT = 3
 
 
@@ -56,18 +56,20 @@ def prepare(config: RunConfig) -> Prepared:
         InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
     """
     cut = cutting_of(config)
-    if is_workload(config.dataset):
-        workload = load_workload(config.dataset, config.parts, cut=cut.kind, seed=config.seed)
+    if is_workload(config.data.dataset):
+        workload = load_workload(config.data.dataset, config.cut.parts, cut=cut.kind, seed=config.training.seed)
         return Prepared(workload, workload, workload.graph, workload.totals)
     index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
     known = _from_index(index, cut)
     if known is not None:
         return known
-    graph = datasets.load(config.dataset, split=config.split, seed=config.seed, features=config.features)
+    graph = datasets.load(
+        config.data.dataset, split=config.data.split, seed=config.training.seed, features=config.data.features
+    )
     datasets.require_trainable(graph)
-    trained = datasets.training_graph(graph)[0] if config.protocol == "inductive" else graph
-    renumber: Renumber = "auto" if config.renumber == "auto" else int(config.renumber)
-    settings = (config.parts, config.seed, renumber, config.hosts)
+    trained = datasets.training_graph(graph)[0] if config.data.protocol == "inductive" else graph
+    renumber: Renumber = "auto" if config.cut.renumber == "auto" else int(config.cut.renumber)
+    settings = (config.cut.parts, config.training.seed, renumber, config.cut.hosts)
     train = cut.parts(trained, *settings)
     evaluate = train if trained is graph and cut.exact() == cut else cut.exact().parts(graph, *settings)
     described = _describe(graph)
@@ -85,8 +87,8 @@ def prepare(config: RunConfig) -> Prepared:
 
 def cutting_of(config: RunConfig) -> Cutting:
     """How the config's method and partitioner cut the graph."""
-    method = parse_method(config.method, layer0=config.layer0)
-    return cutting(config.partitioner, method.facts.cut, method.part_settings())
+    method = parse_method(config.training.method, layer0=config.training.layer0)
+    return cutting(config.cut.partitioner, method.facts.cut, method.part_settings())
 
 
 def _from_index(index: Path, cut: Cutting) -> Prepared | None:
@@ -102,9 +104,9 @@ def _from_index(index: Path, cut: Cutting) -> Prepared | None:
 
 def _index_key(config: RunConfig, cut: Cutting) -> str:
     """Hash of the settings that decide the data, and of the state of the file it comes from."""
-    settings = {name: getattr(config, name) for name in DATA_FIELDS} | asdict(cut)
+    settings = {key: config.flat()[key] for key in DATA_KEYS} | asdict(cut)
     text = json.dumps(
-        [INDEX_FORMAT, partition_version(), settings, datasets.source_state(config.dataset)], sort_keys=True
+        [INDEX_FORMAT, partition_version(), settings, datasets.source_state(config.data.dataset)], sort_keys=True
     )
     return hashlib.sha256(text.encode()).hexdigest()
 

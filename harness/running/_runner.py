@@ -24,6 +24,7 @@ from harness.machine import core_count
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.nn import MODELS, build_model
+from harness.partition import PARTITIONERS
 from harness.rank import Rank
 from harness.running._job import Checkpoints, Job, Progress
 from harness.running._prepare import Prepared, cutting_of, prepare
@@ -71,12 +72,13 @@ def make_job(
         InputError: whatever the user can mend, before anything is written.
     """
     method = check_job(config)
-    if checkpoints is not None and config.shapes_only:
+    if checkpoints is not None and config.cluster.shapes_only:
         raise InputError("a run of shapes only has nothing to checkpoint: leave out --checkpoint or --shapes-only")
-    rates = load_rates(Path(config.rates), config.method) if config.rates else None
+    rates = load_rates(Path(config.cluster.rates), config.training.method) if config.cluster.rates else None
     prepared = prepare(config)
-    model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
-    method.check(model, prepared.totals, config.parts)
+    totals = prepared.totals
+    model = build_model(config.model, totals.num_features, totals.num_classes, config.training.seed)
+    method.check(model, prepared.totals, config.cut.parts)
     data = f"{prepared.graph['fingerprint']}/{prepared.train.path.name}" if checkpoints is not None else ""
     return Job(config, method, prepared, progress, rates, checkpoints=checkpoints, data=data), prepared
 
@@ -87,22 +89,25 @@ def check_job(config: RunConfig) -> Method:
     Raises:
         InputError: an unknown method, model or partitioner, or a combination that cannot run.
     """
-    method = parse_method(config.method, layer0=config.layer0)
-    if method.facts.cut == "none" and config.parts != 1:
-        raise InputError(f"method {method.name} runs on one rank: use --parts 1, or vanilla for {config.parts} parts")
+    method = parse_method(config.training.method, layer0=config.training.layer0)
+    if method.facts.cut == "none" and config.cut.parts != 1:
+        raise InputError(
+            f"method {method.name} runs on one rank: use --parts 1, or vanilla for {config.cut.parts} parts"
+        )
     kind = cutting_of(config).kind
     if (method.facts.cut == "vertex") != (kind == "vertex"):
-        raise InputError(f"method {method.name} cuts edges: use partitioner metis-cut, metis, hash or contiguous")
-    if config.model in MODELS:
-        build_model(config, 1, 2)
-    if is_workload(config.dataset) and not config.shapes_only:
-        raise InputError(f"{config.dataset} describes a graph by counts: use --mode sim --shapes-only")
+        fitting = ", ".join(name for name, known in PARTITIONERS.builtin.items() if known.cuts == "edge")
+        raise InputError(f"method {method.name} cuts edges: use partitioner auto, or one of {fitting}")
+    if config.model.name in MODELS.builtin:
+        build_model(config.model, 1, 2, config.training.seed)
+    if is_workload(config.data.dataset) and not config.cluster.shapes_only:
+        raise InputError(f"{config.data.dataset} describes a graph by counts: use --mode sim --shapes-only")
     return method
 
 
 def check_driver(config: RunConfig) -> None:
     """Raise InputError for what the config's driver cannot run: an unknown cluster, a device that is not there."""
-    cast(Driver, import_module(DRIVERS[config.mode])).check(config)
+    cast(Driver, import_module(DRIVERS[config.run.mode])).check(config)
 
 
 def inputs(config: RunConfig) -> dict[str, str]:
@@ -113,14 +118,14 @@ def inputs(config: RunConfig) -> dict[str, str]:
     Raises:
         InputError: a file that cannot be read, or is not what it should be.
     """
-    return {**data_inputs(config), **cast(Driver, import_module(DRIVERS[config.mode])).reads(config)}
+    return {**data_inputs(config), **cast(Driver, import_module(DRIVERS[config.run.mode])).reads(config)}
 
 
 def data_inputs(config: RunConfig) -> dict[str, str]:
     """Those of `inputs` that every driver reads: recorded rates, a workload's description and exported partition."""
-    named = {"rates": Path(config.rates)} if config.rates else {}
-    if is_workload(config.dataset):
-        named["workload"], description, _ = read_description(config.dataset)
+    named = {"rates": Path(config.cluster.rates)} if config.cluster.rates else {}
+    if is_workload(config.data.dataset):
+        named["workload"], description, _ = read_description(config.data.dataset)
         if description.parts.partition:
             named["partition"] = named["workload"].parent / description.parts.partition
     try:
@@ -136,7 +141,7 @@ def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkp
     never stopped.
     """
     check_driver(config)
-    driver = cast(Driver, import_module(DRIVERS[config.mode]))
+    driver = cast(Driver, import_module(DRIVERS[config.run.mode]))
     read = inputs(config)  # before they are read: what changes meanwhile has it run again
     job, prepared = make_job(config, progress, checkpoints)
     try:
@@ -148,7 +153,7 @@ def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkp
 
 def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Result:
     """The result of what the ranks recorded."""
-    epochs = merge(execution.ranks, config.layers, execution.tiers, execution.tier_of)
+    epochs = merge(execution.ranks, config.model.layers, execution.tiers, execution.tier_of)
     losses = [e["loss"] for e in epochs if e["loss"] is not None]
     diverged = bool(losses) and not math.isfinite(losses[-1])
     if diverged:
@@ -180,16 +185,16 @@ def execute(job: Job) -> Execution:
     config = job.config
 
     def make_rank(index: int) -> Rank:
-        return Rank(index, config.parts, seed=config.seed, deterministic=config.deterministic)
+        return Rank(index, config.cut.parts, seed=config.training.seed, deterministic=config.run.deterministic)
 
     with cpu_threads(threads_per_rank(config)):
-        ranks = loopback.run_ranks(program(job), config.parts, make_rank=make_rank)
-    return Execution(ranks, ["memory"], [[0] * config.parts] * config.parts)
+        ranks = loopback.run_ranks(program(job), config.cut.parts, make_rank=make_rank)
+    return Execution(ranks, ["memory"], [[0] * config.cut.parts] * config.cut.parts)
 
 
 def threads_per_rank(config: RunConfig, ranks_on_host: int | None = None) -> int:
     """CPU threads of one rank. The same in every mode, because sums depend on it in the last bit."""
-    return config.threads or max(1, core_count() // (ranks_on_host or config.parts))
+    return config.run.threads or max(1, core_count() // (ranks_on_host or config.cut.parts))
 
 
 @contextmanager

@@ -39,7 +39,7 @@ async def train(rank: Rank, job: Job) -> RankResult:
         run = await _set_up(rank, job)
     carried, part, stopped = run.carried, run.part, False
     records, model = carried.records, run.model
-    for epoch in range(len(records), config.epochs):
+    for epoch in range(len(records), config.training.epochs):
         rank.epoch = epoch
         rank.traffic.take()
         rank.clock.begin_epoch()
@@ -70,7 +70,7 @@ async def train(rank: Rank, job: Job) -> RankResult:
         **(run.saver.facts() if run.saver else {}),
     }
     measures = method.measures(part, model, run.state)
-    return RankResult(rank.index, records, facts, measures, stopped and len(records) < config.epochs)
+    return RankResult(rank.index, records, facts, measures, stopped and len(records) < config.training.epochs)
 
 
 @dataclass
@@ -90,14 +90,15 @@ async def _set_up(rank: Rank, job: Job) -> _Run:
     config, method = job.config, job.method
     part = job.parts.training(rank.index)
     part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
-    model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
+    totals, seed = part.totals, config.training.seed
+    model = build_model(config.model, totals.num_features, totals.num_classes, seed).to(rank.device)
     saver = saver_of(rank, job)
     saved = await saver.load() if saver is not None else None
     if saved is not None:
         model.load_state_dict(saved.model)
     state = await method.setup(rank, part, model)
     memory = method.remember(rank, part, model, state)
-    optimizer = method.optimizer(rank, model, config.lr, config.weight_decay)
+    optimizer = method.optimizer(rank, model, config.training.lr, config.training.weight_decay)
     if saved is not None:
         memory = saved.memory
         optimizer.load_state_dict(saved.optimizer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,7 @@ class Result:
             "run_id": self.run_id,
             "state": self.state,
             "message": self.message,
-            "config": asdict(self.config),
+            "config": self.config.flat(),
             "environment": {**environment(), "inputs": self.inputs},
             "graph": self.graph,
             "facts": self.facts,

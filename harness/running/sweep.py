@@ -14,19 +14,18 @@ import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness.config import RunConfig, from_mapping, laid_over
+from harness.config import RUN_SETTINGS, RunConfig, from_mapping, laid_over
 from harness.errors import InputError, unknown
 from harness.methods.registry import parse_method
 
 TABLES = ("run", "grid", "cluster")
-FIELDS = frozenset(f.name for f in fields(RunConfig))
 SPENT = "seconds.jsonl"  # beside the results: one line per cell that was run
 
 
@@ -41,7 +40,7 @@ class Cell:
     def title(self) -> str:
         """The cell's values on the axes, in one line."""
         others = (f"{key.removeprefix('cluster.')}={value}" for key, value in self.axes.items() if key != "method")
-        return ", ".join([str(self.axes.get("method", self.config.method)), *others])
+        return ", ".join([str(self.axes.get("method", self.config.training.method)), *others])
 
 
 def read_sweep(path: Path) -> list[Cell]:
@@ -87,19 +86,19 @@ def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) ->
     if not isinstance(grid, Mapping):
         raise InputError(f"sweep file {name}: grid must be a table, [grid]")
     axes = {key.replace("-", "_"): _values(value, f"{name}: grid.{key}") for key, value in grid.items()}
-    axes = {"method": axes.pop("method", [base.method]), **axes}  # methods outermost
+    axes = {"method": axes.pop("method", [base.training.method]), **axes}  # methods outermost
     changes = {f"cluster.{key}": _values(value, f"{name}: cluster.{key}") for key, value in cluster.items()}
     known = {str(method): _options(str(method)) for method in axes["method"]}
-    options = {option for found in known.values() for option in found} - FIELDS
+    options = {option for found in known.values() for option in found} - RUN_SETTINGS.keys()
     for key in axes:
-        if key not in FIELDS | options:
-            raise unknown(f"axis in {name}", key, FIELDS | options)
+        if key not in RUN_SETTINGS.keys() | options:
+            raise unknown(f"axis in {name}", key, RUN_SETTINGS.keys() | options)
     shown = [key for key, values in {**axes, **changes}.items() if len(values) > 1]
     for point in product(*axes.values(), *changes.values()):
         values = dict(zip((*axes, *changes), point, strict=True))
         method = str(values["method"])
         mine = {key: values[key] for key in axes if key in options and key in known[method]}
-        given = {key: values[key] for key in axes if key in FIELDS}
+        given = {key: values[key] for key in axes if key in RUN_SETTINGS}
         given["method"] = ":".join([method, *(f"{key}={_text(value)}" for key, value in mine.items())])
         config = _placed(from_mapping(given, base, source=name), {key: values[key] for key in changes})
         yield Cell(config, {key: values[key] for key in shown if key not in options or key in mine})
@@ -107,11 +106,11 @@ def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) ->
 
 def _placed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """The config with changes to its cluster if it is simulated, and on one part if the method requires that."""
-    if config.mode == "sim":
+    if config.run.mode == "sim":
         texts = (f"{key.removeprefix('cluster.')}={_text(value)}" for key, value in changes.items())
-        config = replace(config, cluster=":".join([config.cluster, *texts]))
-    whole = parse_method(config.method, layer0=config.layer0).facts.cut == "none"
-    return replace(config, parts=1) if whole else config
+        config = config.changed(cluster=":".join([config.cluster.name, *texts]))
+    whole = parse_method(config.training.method, layer0=config.training.layer0).facts.cut == "none"
+    return config.changed(parts=1) if whole else config
 
 
 def _values(value: Any, where: str) -> list[Any]:
@@ -176,7 +175,7 @@ class Stopwatch:
 
     def add(self, config: RunConfig, seconds: float, *, keep: bool = True) -> None:
         """Record the seconds of a cell; a probe is not stored."""
-        spent = Spent(config.run_id(), _key(config), config.epochs, seconds)
+        spent = Spent(config.run_id(), _key(config), config.training.epochs, seconds)
         self.known.append(spent)
         if keep:
             with self.file.open("ab") as stream:
@@ -188,14 +187,22 @@ class Stopwatch:
         for depth in range(len(key), -1, -1):
             alike = [s.seconds / s.epochs for s in self.known if s.key[:depth] == key[:depth]]
             if alike:
-                return statistics.median(alike) * config.epochs
+                return statistics.median(alike) * config.training.epochs
         return None
 
 
 def _key(config: RunConfig) -> list[Any]:
     """The settings that affect the duration of a cell, the most important first."""
-    name = config.method.partition(":")[0]
-    return [config.mode, config.dataset, config.shapes_only, config.model, config.hidden, config.parts, name]
+    name = config.training.method.partition(":")[0]
+    return [
+        config.run.mode,
+        config.data.dataset,
+        config.cluster.shapes_only,
+        config.model.name,
+        config.model.hidden,
+        config.cut.parts,
+        name,
+    ]
 
 
 def time_left(cells: Sequence[Cell], expect: Callable[[RunConfig], float | None], jobs: int) -> float | None:

@@ -12,7 +12,7 @@ import resource
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -66,14 +66,12 @@ def cells(
     found = []
     for cluster in clusters:
         ranks = parts or (parse_lab(cluster).ranks if is_lab(cluster) else 2)
-        threads = base.threads or max(1, core_count() // ranks)
+        threads = base.run.threads or max(1, core_count() // ranks)
         for values in workloads.values():
             for name in names:
-                config = replace(
-                    base, **values, cluster=cluster, method=name, parts=ranks, mode="real", threads=threads
-                )
-                if parse_method(name, layer0=base.layer0).facts.cut == "vertex":
-                    config = replace(config, partitioner="auto")
+                config = base.changed(**values, cluster=cluster, method=name, parts=ranks, mode="real", threads=threads)
+                if parse_method(name, layer0=base.training.layer0).facts.cut == "vertex":
+                    config = config.changed(partitioner="auto")
                 found.append(config)
     return found
 
@@ -100,16 +98,16 @@ def validation_record(
     """The record of one cell in the JSON file; `measured` has the components, `spread` and `foreign_load`."""
     seconds = {name: measured[name] for name in (*VALIDATED_COMPONENTS, "spread")}
     return {
-        "method": config.method,
-        "dataset": config.dataset,
-        "model": config.model,
-        "parts": config.parts,
-        "cluster": config.cluster,
+        "method": config.training.method,
+        "dataset": config.data.dataset,
+        "model": config.model.name,
+        "parts": config.cut.parts,
+        "cluster": config.cluster.name,
         "predicted": {name: predicted[name] for name in VALIDATED_COMPONENTS},
         "measured": seconds,
         "bytes_equal": same,
-        "epochs": config.epochs - WARM_UP,
-        "partitioner": config.partitioner,
+        "epochs": config.training.epochs - WARM_UP,
+        "partitioner": config.cut.partitioner,
         "foreign_load": measured["foreign_load"],
         "disturbed": measured["foreign_load"] > FOREIGN,
         "error": predicted["epoch"] / measured["epoch"] - 1,

@@ -5,11 +5,12 @@ Implements `--dataset workload:NAME`. Runs on workloads use shapes only; see `do
 
 from harness.workloads._build import load_workload
 from harness.workloads._closed_form import Degrees, hash_boundary
-from harness.workloads._description import is_workload, read_description, shipped
+from harness.workloads._description import Description, is_workload, read_description, shipped
 from harness.workloads._workload import Workload
 
 __all__ = [
     "Degrees",
+    "Description",
     "Workload",
     "hash_boundary",
     "is_workload",

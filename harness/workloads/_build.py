@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -13,7 +14,15 @@ from harness.errors import InputError
 from harness.graphs import Totals
 from harness.partition.edge import partitioned
 from harness.workloads._closed_form import Degrees, hash_boundary, random_replication, round_robin_counts
-from harness.workloads._description import Description, Numbers, Shape, Sources, read, read_description
+from harness.workloads._description import (
+    Description,
+    Numbers,
+    Shape,
+    Sources,
+    Spread,
+    read,
+    read_description,
+)
 from harness.workloads._margins import fit_margins, spread_rows
 from harness.workloads._workload import Provenance, VertexWorkload, Workload
 
@@ -132,9 +141,10 @@ class _Builder:
         given, mean = self.parts.degrees, self.graph.edges / max(self.graph.nodes, 1)
         if isinstance(given, list):
             return Degrees([degree for degree, _ in given], [count for _, count in given])
-        if not given or "spread" not in given:
+        given = given or Spread()
+        if given.spread is None:
             self._assume("parts.degrees", "every node has the mean degree: the boundary is an upper bound")
-        return Degrees(mean=(given or {}).get("mean", mean), spread=(given or {}).get("spread", 0.0))
+        return Degrees(mean=mean if given.mean is None else given.mean, spread=given.spread or 0.0)
 
     def _from_partition(self) -> Workload:
         """Counts of an exported partition; rows per pair of ranks are fitted to the rows each rank sends and
@@ -156,7 +166,7 @@ class _Builder:
         if not given:
             self._assume("parts.pairs", "fitted to what each rank sends and receives")
         received = self._pairs(halo, inner) if given else fit_margins(halo, sent)
-        self.graph.nodes, self.graph.edges = int(inner.sum()), int(edges.sum())
+        self.graph = replace(self.graph, nodes=int(inner.sum()), edges=int(edges.sum()))
         return Workload(self._provenance(), self._totals(), inner, received, edges - cut, cut)
 
     def _from_dataset(self) -> Workload:
@@ -164,8 +174,7 @@ class _Builder:
         graph = datasets.load(self.graph.dataset)
         folder = partitioned(graph, self.parts.partitioner or "metis-cut", self.size, self.seed, 0)
         parts = [folder.part(rank).shapes_only() for rank in range(self.size)]
-        self.graph.nodes, self.graph.edges = graph.num_nodes, graph.num_edges
-        self.graph.symmetric = graph.is_symmetric()
+        self.graph = replace(self.graph, nodes=graph.num_nodes, edges=graph.num_edges, symmetric=graph.is_symmetric())
         note = f"{folder.settings['partitioner']} partition of {graph.name}, {graph.fingerprint()[:12]}"
         self.sources["parts"] = {"value": self.graph.dataset, "from": "measured", "note": note}
         columns = [[p.graph.num_own, p.graph.own.nnz, p.graph.halo.nnz] for p in parts]

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,10 @@ class LaunchOutcome(msgspec.Struct):
 
 def check(config: RunConfig) -> None:
     """Raise InputError for a device that this machine does not have."""
-    if config.device == "cuda" and not torch.cuda.is_available():
+    if config.run.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
-    if is_lab(config.cluster):
-        lab.check_lab(parse_lab(config.cluster), config.parts, config.device, config.backend)
+    if is_lab(config.cluster.name):
+        lab.check_lab(parse_lab(config.cluster.name), config.cut.parts, config.run.device, config.run.backend)
 
 
 def reads(config: RunConfig) -> dict[str, str]:
@@ -87,7 +87,7 @@ def execute(job: Job) -> Execution:
     config = job.config
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         config_file, outcome, epochs = (Path(folder, name) for name in ("config.json", "outcome", "epochs"))
-        config_file.write_bytes(msgspec.json.encode(asdict(config)))
+        config_file.write_bytes(msgspec.json.encode(config.flat()))
         epochs.touch()
         arguments = ["-m", "real", "--config", str(config_file), "--result", str(outcome), "--progress", str(epochs)]
         more, relay = _pass_on(job.checkpoints, Path(folder))
@@ -100,7 +100,7 @@ def execute(job: Job) -> Execution:
         def attempt() -> None:
             threads, env = threads_per_rank(config), _allocation(job)
             with _site(config) as site:
-                launch([*arguments, *more], config.parts, threads=threads, env=env, poll=beat, site=site)
+                launch([*arguments, *more], config.cut.parts, threads=threads, env=env, poll=beat, site=site)
 
         try:
             failures = supervise(attempt, job)
@@ -148,18 +148,18 @@ def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Call
 @contextmanager
 def _site(config: RunConfig) -> Iterator[HostSetup]:
     """The hosts that the launcher's ranks run on: this machine, or the lab that the config names."""
-    if not is_lab(config.cluster):
+    if not is_lab(config.cluster.name):
         yield ThisMachine()
         return
-    with lab.built(parse_lab(config.cluster)) as hosts:
+    with lab.built(parse_lab(config.cluster.name)) as hosts:
         yield hosts
 
 
 def _allocation(job: Job) -> dict[str, str]:
     """Environment of the ranks' allocator."""
     totals, config = job.parts.totals, job.config
-    row_bytes = 4 * max(totals.num_features, config.hidden)
-    return machine.huge_pages(totals.num_nodes // config.parts * row_bytes)
+    row_bytes = 4 * max(totals.num_features, config.model.hidden)
+    return machine.huge_pages(totals.num_nodes // config.cut.parts * row_bytes)
 
 
 def run_rank(
@@ -174,28 +174,28 @@ def run_rank(
         HaloscopeError: see `real.rank.run_program`.
     """
     with connection.connect(
-        device=config.device,
-        backend=config.backend,
-        timeout_s=config.timeout,
-        startup_s=config.startup_timeout,
-        prepare_s=config.prepare_timeout,
+        device=config.run.device,
+        backend=config.run.backend,
+        timeout_s=config.run.timeout,
+        startup_s=config.run.startup_timeout,
+        prepare_s=config.run.prepare_timeout,
     ) as connected:
-        if connected.size != config.parts:
+        if connected.size != config.cut.parts:
             raise InputError(
-                f"{config.parts} parts need {config.parts} ranks, but this run has {connected.size}: "
-                f"use torchrun --nproc-per-node {config.parts}, or haloscope run --mode real"
+                f"{config.cut.parts} parts need {config.cut.parts} ranks, but this run has {connected.size}: "
+                f"use torchrun --nproc-per-node {config.cut.parts}, or haloscope run --mode real"
             )
         with connected.host_by_host():
             job, prepared = make_job(config, progress, checkpoints)
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
-        alone = is_lab(config.cluster)  # its hosts share the cores of this machine
-        neighbours = config.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
+        alone = is_lab(config.cluster.name)  # its hosts share the cores of this machine
+        neighbours = config.cut.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.cut.parts))
         with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
             gathered = run_program(
                 _gathered(program(replace(job, spare=spare)), connected.host),
                 connected,
-                seed=config.seed,
-                deterministic=config.deterministic,
+                seed=config.training.seed,
+                deterministic=config.run.deterministic,
                 debug=debug,
             )
     if gathered is None:
@@ -207,7 +207,7 @@ def run_rank(
 @contextmanager
 def _spare(config: RunConfig, rank: int) -> Iterator[SpareProcess | None]:
     """Rank 0's process that evaluates, where the config asks for one."""
-    if config.evaluate == "ranks" or config.eval_every < 0 or rank != 0:
+    if config.run.evaluate == "ranks" or config.run.eval_every < 0 or rank != 0:
         yield None
         return
     spare = SpareProcess(config)
@@ -223,9 +223,9 @@ def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfi
     Raises:
         InputError: it names a lab, which only haloscope's own launcher builds.
     """
-    if is_lab(config.cluster):
-        raise InputError(f"--cluster {config.cluster}: haloscope run --mode real builds labs, torchrun does not")
-    return replace(config, mode="real", parts=config.parts if parts_given else size)
+    if is_lab(config.cluster.name):
+        raise InputError(f"--cluster {config.cluster.name}: haloscope run --mode real builds labs, torchrun does not")
+    return config.changed(mode="real", parts=config.cut.parts if parts_given else size)
 
 
 def _gathered(inner: Program, host: int) -> Program:

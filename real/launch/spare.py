@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,7 +55,7 @@ class SpareProcess:
     def __init__(self, config: RunConfig) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="haloscope-")
         config_file, self._log = Path(self._folder.name, "config.json"), Path(self._folder.name, "log")
-        config_file.write_bytes(msgspec.json.encode(asdict(config)))
+        config_file.write_bytes(msgspec.json.encode(config.flat()))
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "real.launch.spare", str(config_file)],
@@ -153,7 +152,7 @@ def _unpack(model: nn.Module, data: bytes) -> None:
 def _serve(config: RunConfig, requests: BinaryIO, responses: BinaryIO) -> None:
     """Evaluate the parameters of each request until the pipe closes."""
     job, prepared = make_job(running.whole_graph(config))
-    model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
+    model = build_model(config.model, prepared.totals.num_features, prepared.totals.num_classes, config.training.seed)
 
     async def begin(rank: Rank) -> running.Judge:
         part = job.parts.training(0)

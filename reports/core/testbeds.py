@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.datasets import PRESETS
 from harness.errors import InputError
-from harness.methods.registry import known_methods
+from harness.methods.registry import METHODS
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds, Testbed, parts_of
@@ -153,7 +153,7 @@ def ratio(slow: Seconds, fast: Seconds) -> float:
 
 def implemented(method: str) -> bool:
     """Whether haloscope has a method of this name (options are ignored)."""
-    return method.partition(":")[0] in known_methods()
+    return method.partition(":")[0] in METHODS
 
 
 SMALL = {"layers": 3, "linear_layers": 0, "hidden": 16, "dropout": 0.1, "lr": 0.03}

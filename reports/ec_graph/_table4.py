@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from harness.methods.registry import known_methods
+from harness.methods.registry import METHODS
 from reports.core.context import Context
 from reports.core.load import published, setup
 from reports.core.predict import Seconds
@@ -112,9 +112,9 @@ def _predicted(bed: Machines, system: str, setting: str) -> tuple[float | None, 
     method = METHOD_OF[system]
     fitted: How = "fitted" if bed.layers == LAYERS[0] else "simulated"
     if system == "DistGNN":
-        seconds, note = bed.distgnn(), "" if method in known_methods() else "not built; modelled from Non-cp"
+        seconds, note = bed.distgnn(), "" if method in METHODS else "not built; modelled from Non-cp"
         return seconds.epoch + bed.software(), fitted, "; ".join(filter(None, (note, parts_said(bed, seconds))))
-    if method not in known_methods():
+    if method not in METHODS:
         return None, "not built", ""
     if system in ALONE:
         return alone_seconds(bed.context, bed.dataset, system, bed.layers), fitted, ""

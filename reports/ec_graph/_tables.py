@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from harness.methods.registry import known_methods
+from harness.methods.registry import METHODS
 from reports.core.context import Context
 from reports.core.load import GIB, published, text
 from reports.core.table import POINTS, How, Ordering, PaperTable, Plot, Row
@@ -157,7 +157,7 @@ def _trained(context: Context, dataset: str, share: float) -> Trained:
         "EC-Graph-S": f"{ec_graph(dataset, 'ec-graph-s')}:fanouts={fanouts}".replace("tune=false", "tune=true"),
         **{
             system: method for system, method in METHOD_OF.items()
-            if method in known_methods() and system not in ("EC-Graph", "EC-Graph-S", "PyG")
+            if method in METHODS and system not in ("EC-Graph", "EC-Graph-S", "PyG")
         },
     }  # fmt: skip
     _, stands_in = chosen_graph(context, dataset)
@@ -175,13 +175,13 @@ def _untrained(dataset: str, system: str, printed: float) -> Row:
     """The row of an accuracy for which no run of this budget exists."""
     return Row(
         label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed, ours=None,
-        how="needs data" if METHOD_OF[system] in known_methods() else "not built",
+        how="needs data" if METHOD_OF[system] in METHODS else "not built",
     )  # fmt: skip
 
 
 def _accuracy(dataset: str, system: str, printed: float, trained: Trained) -> Row:
     """One printed accuracy beside ours: in points on the paper's graph."""
-    built, again = METHOD_OF[system] in known_methods(), system == ALONE[1]
+    built, again = METHOD_OF[system] in METHODS, system == ALONE[1]
     judge: Literal["points", "order", "none"] = "none" if again else "order" if trained.data else "points"
     return Row(
         label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed,

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from harness.errors import InputError
-from harness.methods.registry import known_methods
+from harness.methods.registry import METHODS
 from harness.workloads import Degrees
 from reports.core.clusters import all_faster
 from reports.core.context import SHAPES, Context, demand
@@ -144,7 +144,7 @@ class Machines:
 
     def distgnn(self) -> Seconds:
         """An epoch of DistGNN: its own if haloscope has the method, otherwise Non-cp's with a share of the traffic."""
-        if METHOD_OF["DistGNN"] in known_methods():
+        if METHOD_OF["DistGNN"] in METHODS:
             return self.clock(METHOD_OF["DistGNN"])
         return self.clock(NON_CP, faster=DELAYED)
 

@@ -3,7 +3,8 @@
 Contains `presets/*.toml` and the syntax of one-line changes to them. Times are computed elsewhere.
 """
 
-from sims.cluster._cluster import LINKS, Cluster
+from sims.cluster._cluster import Cluster
+from sims.cluster._file import LINKS, ClusterFile
 from sims.cluster._load import known_clusters, load_cluster
 from sims.cluster._overrides import varied
 from sims.cluster._placement import NO_LINK, Placement, place
@@ -12,6 +13,7 @@ from sims.cluster._stragglers import Stragglers
 
 __all__ = [
     "Cluster",
+    "ClusterFile",
     "LINKS",
     "NO_LINK",
     "OPERATIONS",

@@ -1,7 +1,7 @@
 """A cluster: hosts, devices, the kinds of links between them, and the transport that uses them. Values only.
 
-`_load` reads clusters from files, `_placement` assigns ranks to devices and determines the links that a transfer
-crosses. Every value has a source: published, datasheet, measured or assumed.
+`_file` holds the keys of their files, `_load` reads them, `_placement` assigns ranks to devices and determines the
+links that a transfer crosses. Every value has a source: published, datasheet, measured or assumed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,6 @@ from dataclasses import dataclass
 from sims.cluster._software import TransportSpec
 from sims.cluster._stragglers import Stragglers
 from sims.units import Quantity
-
-LINKS = ("loopback", "bus", "switch", "peer", "mesh", "root", "nic", "rack", "spine")
-"""Kinds of links.
-
-loopback: host memory between processes of one host. bus: device to host, per device. switch: from a PCIe switch to the
-root, shared by its devices. peer: device to device through a switch (NVSwitch), per device. mesh: device to device
-directly (NVLink boards), one directed link per ordered pair of a group. root: shared by the buses of a host. nic: host
-to network, per adapter. rack: from a rack to the others, shared by its hosts. spine: the core that all traffic between
-racks shares, one link. All but loopback, mesh and spine are two directed links.
-"""
 
 
 @dataclass(frozen=True)
@@ -35,24 +25,15 @@ class LinkSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster as its file describes it. Shared components serve equal contiguous blocks of devices or hosts.
+    """A cluster as its file describes it; what is not said here is a key of the file (`_file`).
 
     Attributes:
-        devices: devices per host.
+        hosts: how many.
         profiles: device profiles by name or path, one per device of a host, or one per device of all hosts.
-        devices_per_switch: devices that share a PCIe switch; 0 for none.
-        nics: network adapters per host.
-        nics_on: where adapters are attached: "root" (transfers cross the host's root ports and PCIe switches) or
-            "switch" (they do not).
         mesh_groups: groups of devices per host that mesh links connect.
-        per_rack: hosts per rack; 0 for one rack.
-        ranks_per_host: most ranks on a host.
-        spread: ranks are spread evenly over all hosts instead of filling one host after the other.
-        cores: CPU cores per host that CPU ranks share; 0 if they do not compete.
-        one_machine: the hosts are on one machine (a lab), whose cores are `cores`.
-        nic_rates: bytes/s of each host's adapters; empty if all have the rate in `links`.
+        one_machine: the hosts are one machine's (a lab): `cores` are those of all of them.
+        nic_rates: bytes/s of each host's adapters; empty where all have that of `links`.
         links: kind (a member of LINKS) -> link.
-        stragglers: ranks and hosts that compute slowly, and the jitter of all ranks.
     """
 
     name: str

@@ -9,21 +9,12 @@ from harness.config import PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
 from harness.errors import InputError
 from sims import units
 from sims.cluster import _overrides as overrides
-from sims.cluster._cluster import LINKS, Cluster, LinkSpec
-from sims.cluster._software import read_transport
-from sims.cluster._stragglers import read_stragglers
-from sims.units import Quantity, Table
+from sims.cluster._cluster import Cluster, LinkSpec
+from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
+from sims.records import filled
+from sims.units import Quantity
 
 CLUSTERS = Path(__file__).with_name("presets")
-
-_TIERS = {
-    "loopback": "loopback",
-    "peer": "nvlink",
-    "mesh": "nvlink",
-    "nic": "ethernet",
-    "rack": "rack",
-    "spine": "rack",
-}
 
 
 def known_clusters() -> list[str]:
@@ -43,31 +34,27 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     name, changes = overrides.split(str(name_or_path))
     path = units.find(name, "cluster", CLUSTERS)
     top = overrides.changed(units.read_toml(path, "cluster"), changes)
-    hosts, links = top.needed("hosts"), top.needed("links")
-    devices = hosts.integer("devices", 1)
-    count = hosts.integer("count")
-    mesh = links.table("mesh")
+    file = filled(ClusterFile, top, name=path.stem)
+    hosts = file.hosts
     cluster = Cluster(
-        name=":".join([top.text("name", path.stem), *changes]),
-        summary=top.text("summary", ""),
-        reference=top.text("reference", ""),
-        hosts=count,
-        devices=devices,
-        profiles=_profiles(hosts, overrides.paths_from(changes, path), count, devices),
-        devices_per_switch=hosts.integer("devices_per_switch", 0, minimum=0),
-        nics=hosts.integer("nics", 1),
-        nics_on=hosts.text("nics_on", "root", choices=("root", "switch")),
-        mesh_groups=mesh.integer("groups", 1) if mesh is not None else 1,
-        per_rack=hosts.integer("per_rack", 0, minimum=0),
-        ranks_per_host=hosts.integer("ranks_per_host", devices),
-        spread=hosts.flag("spread"),
-        cores=hosts.integer("cores", 0, minimum=0),
-        links=_links(links),
-        transport=read_transport(top.needed("transport")),
-        stragglers=read_stragglers(top.table("stragglers")),
+        name=":".join([file.name, *changes]),
+        summary=file.summary,
+        reference=file.reference,
+        hosts=hosts.count,
+        devices=hosts.devices,
+        profiles=_profiles(hosts, overrides.paths_from(changes, path), f"cluster file {path.name}: hosts.device"),
+        devices_per_switch=hosts.devices_per_switch,
+        nics=hosts.nics,
+        nics_on=hosts.nics_on,
+        mesh_groups=file.links.mesh.groups if file.links.mesh is not None else 1,
+        per_rack=hosts.per_rack,
+        ranks_per_host=hosts.ranks_per_host or hosts.devices,
+        spread=hosts.spread,
+        cores=hosts.cores,
+        links=_links(file.links),
+        transport=file.transport,
+        stragglers=file.stragglers,
     )
-    hosts.close()
-    top.close()
     _check(cluster, f"cluster file {path.name}")
     return cluster
 
@@ -103,43 +90,30 @@ def of_lab(lab: LabSpec) -> Cluster:
     )
 
 
-def _profiles(hosts: Table, folder: Path, count: int, devices: int) -> tuple[str, ...]:
+def _profiles(hosts: Hosts, folder: Path, where: str) -> tuple[str, ...]:
     """`device` of a cluster file as one profile per device: "NAME", or "NAME x COUNT, NAME x COUNT".
 
     The counts cover the devices of one host, every host being alike, or those of all hosts in order. A profile's name
     stays as it is; a profile's path is relative to `folder`.
     """
     names: list[str] = []
-    for entry in hosts.text("device").split(","):
+    for entry in hosts.device.split(","):
         name, by, times = entry.strip().rpartition(" x ")
         if by and not times.strip().isdigit():
-            raise InputError(f"{hosts.where}.device: {entry.strip()!r} is not a profile, or PROFILE x COUNT")
+            raise InputError(f"{where}: {entry.strip()!r} is not a profile, or PROFILE x COUNT")
         name = (name if by else times).strip()
         names += [str(folder / name) if name.endswith(".toml") else name] * (int(times) if by else 1)
     if len(names) == 1:
         return tuple(names)
-    if len(names) not in (devices, count * devices):
-        raise InputError(
-            f"{hosts.where}.device: lists {len(names)} devices; a host has {devices}, all hosts {count * devices}"
-        )
+    devices, every = hosts.devices, hosts.count * hosts.devices
+    if len(names) not in (devices, every):
+        raise InputError(f"{where}: lists {len(names)} devices; a host has {devices}, all hosts {every}")
     return tuple(names)
 
 
-def _links(table: Table) -> dict[str, LinkSpec]:
-    links = {}
-    for kind in LINKS:
-        row = table.table(kind)
-        if row is None:
-            continue
-        if kind == "mesh":
-            row.integer("groups", 1)
-        default = _TIERS.get(kind, "pcie")
-        links[kind] = LinkSpec(
-            row.quantity("bandwidth", "bandwidth"), row.quantity("latency", "time"), row.text("tier", default)
-        )
-        row.close()
-    table.close()
-    return links
+def _links(links: Links) -> dict[str, LinkSpec]:
+    given = {kind: getattr(links, kind) for kind in LINKS}
+    return {kind: LinkSpec(link.bandwidth, link.latency, link.tier) for kind, link in given.items() if link is not None}
 
 
 def _check(cluster: Cluster, where: str) -> None:

@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sims.units import Quantity, Table
+from sims.records import choice, dimensioned, key, named, numbered
+from sims.units import Quantity
 
 TRANSPORTS = ("gloo", "nccl", "grpc")
 
-OPERATIONS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
-"""Collectives whose software may be measured apart: counted is an all-to-all of which only the senders know how much
-they send, so that counts travel first; all_reduce adds in rank order, ring is the library's own, pair is a
-send with its receive. started is what a rank itself spends on an exchange that is hidden behind compute."""
+OPERATIONS = {
+    "all_to_all": "an all-to-all whose rows every rank knows beforehand",
+    "counted": "an all-to-all of which only the senders know how much they send, so that counts travel first",
+    "all_reduce": "an all-reduce that adds in rank order",
+    "ring": "an all-reduce of the library's own",
+    "broadcast": "a broadcast",
+    "pair": "a send with its receive",
+    "started": "what a rank itself spends on an exchange that is hidden behind compute",
+}
+"""Collectives whose software may be measured apart -> what they are."""
+
+NONE = Quantity(0.0)
 
 
 @dataclass(frozen=True)
 class TransportSpec:
-    """How messages travel.
+    """How messages travel. The fields are the keys of `[transport]` in a cluster file."""
 
-    Attributes:
-        kind: a member of TRANSPORTS. gloo and grpc move host memory over sockets (device tensors are copied whole
-            before and after); nccl moves device memory.
-        operation: seconds of software that a rank pays once per collective.
-        message: seconds of software that a rank pays for every message it sends, one after the other.
-        process: bytes/s that one process can move in each direction, or None for no such ceiling.
-        measured: kind of collective (a member of OPERATIONS) -> number of ranks -> seconds of one without bytes, its
-            messages and latencies included; empty where only `operation` and `message` are known.
-    """
-
-    kind: str
-    operation: Quantity
-    message: Quantity
-    process: Quantity | None
-    measured: dict[str, dict[int, Quantity]] = field(default_factory=dict)
+    kind: str = key(
+        "library; gloo and grpc move host memory over sockets (device tensors are copied whole before and after), nccl "
+        "moves device memory",
+        choice(*TRANSPORTS),
+    )
+    operation: Quantity = key("software that a rank pays once per collective", dimensioned("time"), default=NONE)
+    message: Quantity = key(
+        "software that a rank pays for every message it sends, one after the other", dimensioned("time"), default=NONE
+    )
+    process: Quantity | None = key(
+        "bytes/s that one process can move in each direction; without it there is no such ceiling",
+        dimensioned("bandwidth"),
+        default=None,
+    )
+    measured: dict[str, dict[int, Quantity]] = key(
+        "seconds of a collective without bytes, messages and latencies included, by number of ranks; takes the place "
+        "of `operation` and `message`",
+        named(OPERATIONS, numbered("time", "RANKS")),
+        default={},
+    )
 
     def seconds(self, kind: str, ranks: int) -> float:
         """Seconds of software of one collective: between two measured numbers of ranks, and beyond them, on a line."""
@@ -50,21 +64,3 @@ class TransportSpec:
     def staged(self) -> bool:
         """Messages start and end in host memory, away from the devices."""
         return self.kind != "nccl"
-
-
-def read_transport(table: Table) -> TransportSpec:
-    """`[transport]` of a cluster file. Raises InputError for an unknown key or kind, or a bad unit."""
-    none, measured = Quantity(0.0), table.table("measured")
-    process = table.quantity("process", "bandwidth", none)
-    rows = {} if measured is None else {kind: measured.table(kind) for kind in OPERATIONS}
-    if measured is not None:
-        measured.close()
-    spec = TransportSpec(
-        kind=table.text("kind", choices=TRANSPORTS),
-        operation=table.quantity("operation", "time", none),
-        message=table.quantity("message", "time", none),
-        process=process if process.value else None,
-        measured={kind: row.numbered("time") for kind, row in rows.items() if row is not None},
-    )
-    table.close()
-    return spec

@@ -8,27 +8,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from harness.errors import InputError
-from sims.units import Quantity, Table
+from sims.records import Content, factor, key
+from sims.units import Table
+
+
+def _factors(inside: Table, key: str) -> dict[int, float]:
+    """A table of `NUMBER = FACTOR`."""
+    found = inside.table(key)
+    for number in found.values:
+        if not number.isdigit():
+            raise InputError(f"{found.where}: the key must be the number of a rank or host, not {number!r}")
+    return {int(number): found.quantity(number, "number").value for number in found.values}
+
+
+FACTORS = Content("table: NUMBER = number", _factors, each=factor())
+SPREAD = Content("number from 0", lambda table, key: table.quantity(key, "number", zero=True).value)
 
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Factors on compute seconds.
+    """Factors on compute seconds. The fields are the keys of `[stragglers]` in a cluster file."""
 
-    Attributes:
-        ranks, hosts: number -> factor; a rank on a slow host has both.
-        jitter: standard deviation of the logarithm of a factor with mean 1, drawn for every stretch of compute between
-            two effects; 0 draws none.
-    """
-
-    ranks: Mapping[int, float] = field(default_factory=dict)
-    hosts: Mapping[int, float] = field(default_factory=dict)
-    jitter: float = 0.0
+    ranks: Mapping[int, float] = key("number of a rank -> factor on its compute seconds", FACTORS, default={})
+    hosts: Mapping[int, float] = key(
+        "number of a host -> factor; a rank on a slow host has both its own and the host's", FACTORS, default={}
+    )
+    jitter: float = key(
+        "standard deviation of the logarithm of a factor with mean 1, drawn for every stretch of compute between two "
+        "effects; 0 draws none",
+        SPREAD,
+        default=0.0,
+    )
 
     def check(self, ranks: int, hosts: int) -> None:
         """Raise InputError for factors of ranks or hosts that do not exist."""
@@ -48,26 +63,3 @@ class Stragglers:
         random = np.random.Generator(np.random.Philox(key))
         mean = fixed * math.exp(-(self.jitter**2) / 2)
         return lambda: mean * math.exp(self.jitter * random.standard_normal())
-
-
-def read_stragglers(table: Table | None) -> Stragglers:
-    """`[stragglers]` of a cluster file: `jitter = 0.05`, and tables `ranks` and `hosts` of `number = factor`.
-
-    Raises:
-        InputError: unknown key, a factor that is not a positive number, or a jitter below zero.
-    """
-    if table is None:
-        return Stragglers()
-    ranks, hosts = (_factors(table.table(key)) for key in ("ranks", "hosts"))
-    jitter = table.quantity("jitter", "number", Quantity(0.0), zero=True).value
-    table.close()
-    return Stragglers(ranks, hosts, jitter)
-
-
-def _factors(table: Table | None) -> dict[int, float]:
-    if table is None:
-        return {}
-    for key in table.values:
-        if not key.isdigit():
-            raise InputError(f"{table.where}: the key must be the number of a rank or host, not {key!r}")
-    return {int(key): table.quantity(key, "number").value for key in table.values}

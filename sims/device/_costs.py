@@ -15,7 +15,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from sims.device._work import Work
-from sims.units import Quantity, Table
+from sims.records import dimensioned, factor, key, numbered
+from sims.units import Quantity
 
 STEPS = (1, 1 << 18, 1 << 22)
 """Steps in bytes above which each further byte may have another cost: cache sizes, up to memory."""
@@ -28,17 +29,18 @@ WIDTHS = (8, 32, 128, 512)
 class OperatorCost:
     """One operator by name: seconds = call + bytes beyond each step x its cost + amount x cost at the width.
 
-    Attributes:
-        call: seconds of a call without work.
-        bytes: step -> seconds per byte above the step, in addition to the costs of the steps before.
-        work: width -> seconds per flop (products), or per stored entry and column (neighbour sums); else empty.
-        error: relative error of the fit, median over the timed calls.
+    The fields are the keys of `[operators.NAME]` in a device file.
     """
 
-    call: Quantity
-    bytes: dict[int, Quantity]
-    work: dict[int, Quantity]
-    error: Quantity
+    call: Quantity = key("seconds of a call without work", dimensioned("time"))
+    bytes: dict[int, Quantity] = key(
+        "seconds of each byte from there on, above what the steps before it cost", numbered("time", "BYTES")
+    )
+    work: dict[int, Quantity] = key(
+        "seconds per flop (products), or per stored entry and column (neighbour sums), at this width",
+        numbered("time", "COLUMNS"),
+    )
+    error: Quantity = key("relative error of the fit, median over the timed calls", factor())
 
     def seconds(self, work: Work) -> float:
         """Seconds of one call."""
@@ -82,25 +84,6 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
         dict(zip(widths, values[at:], strict=True)),
         Quantity(max(round(error, 4), 1e-4), "measured"),
     )
-
-
-def read_costs(table: Table | None) -> dict[str, OperatorCost]:
-    """`[operators]` of a device file: name -> `call`, `error` and the tables `bytes` and `work`."""
-    if table is None:
-        return {}
-    found = {}
-    for name in table.values:
-        row = table.needed(name)
-        steps, work = row.table("bytes"), row.table("work")
-        found[name] = OperatorCost(
-            row.quantity("call", "time"),
-            steps.numbered("time") if steps is not None else {},
-            work.numbered("time") if work is not None else {},
-            row.quantity("error", "number"),
-        )
-        row.close()
-    table.close()
-    return found
 
 
 def _widths(works: Sequence[Work]) -> tuple[int, ...]:

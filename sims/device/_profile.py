@@ -8,77 +8,106 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
-from sims import units
-from sims.device._costs import OperatorCost, read_costs
+from sims import records, units
+from sims.device._costs import OperatorCost
 from sims.device._work import FREE as FREE
 from sims.device._work import UNKNOWN, Work
-from sims.units import Quantity, Table
+from sims.records import TEXT, choice, dimensioned, factor, filled, integer, key, listed, named, numbered, subtable
+from sims.units import Quantity, quoted
 
 DEVICES = Path(__file__).with_name("presets")
 
-STREAMS = ("elementwise", "gather", "reduction", "copy", "dropout")
-"""Classes whose cost is bytes over the class's bandwidth."""
+STREAMS = {
+    "elementwise": "sums, products, activations and whatever has no class of its own",
+    "gather": "rows picked by index, and rows added up by index",
+    "reduction": "sums, means and softmax over a dimension",
+    "copy": "copies in the device's memory, concatenation",
+    "dropout": "dropout, with its random numbers",
+}
+"""Classes whose cost is bytes over the class's bandwidth -> what belongs to them."""
 
 CLASSES = ("gemm", "spmm", *STREAMS, "codec")
 
-OVERLAP = ("compute", "communication")
+OVERLAP = {
+    "compute": "operators while the rank communicates",
+    "communication": "exchanges while the rank computes",
+}
 """What a device does at once, each slower while the other is busy: they share its memory and its multiprocessors."""
 
 STRENGTH = ("assumed", "datasheet", "extrapolated", "published", "measured")
 """Sources from the weakest to the strongest."""
 
 
+NONE = Quantity(0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceProfile:
-    """One device (of a CPU: the cores that one rank uses).
+    """One device (of a CPU: the cores that one rank uses). The fields are the keys of a device file."""
 
-    Attributes:
-        kind: cpu (tensors live in host memory) or gpu (they must be copied to reach the host).
-        cores: cores that one rank keeps busy (cpu).
-        memory: bytes that fit.
-        launch: seconds of host work for every operator: before it on a CPU, beside the operators before it on a GPU.
-        gemm_peak, gemm_efficiency, gemm_bandwidth: flop/s of the largest products, the share of it that ordinary ones
-            reach, and the bytes/s that bound narrow ones.
-        spmm: columns -> seconds per stored entry and column; between two widths interpolated in log(width).
-        bandwidth: stream class -> bytes/s.
-        codec: bits per element -> bytes/s of uncoded rows; the nearest entry below serves other bits.
-        fresh: bytes/s at which the system hands out new memory, paid on top for tensors above `fresh_above` bytes;
-            None where an allocator recycles memory of any size.
-        release: bytes/s at which memory of new tensors goes back to the system and comes again, paid for tensors of
-            any size; None where that is not known.
-        effect: seconds of a rank's program around every effect (the tape, segments of autograd), of the host on a GPU,
-            and what a CPU rank that has waited computes longer (other data went through its caches, the network's
-            threads want the core).
-        crowding: how much longer operators other than codecs take in a real run, where other ranks and what they send
-            go through the same caches, than where they were watched one by one.
-        overlap: stream (of OVERLAP) -> factor; a stream without one is not slowed.
-        operators: operator -> what it costs where it was timed; the others are priced by their class.
-    """
-
-    name: str
-    summary: str = ""
-    kind: str
-    cores: int = 1
-    memory: Quantity
-    launch: Quantity
-    gemm_peak: Quantity
-    gemm_efficiency: Quantity
-    gemm_bandwidth: Quantity
-    spmm: dict[int, Quantity]
-    bandwidth: dict[str, Quantity]
-    codec: dict[int, Quantity]
-    fresh: Quantity | None = None
-    fresh_above: Quantity = field(default=Quantity(0.0))
-    release: Quantity | None = None
-    effect: Quantity = field(default=Quantity(0.0))
-    crowding: Quantity = field(default=Quantity(1.0))
-    overlap: dict[str, Quantity] = field(default_factory=dict)
-    operators: dict[str, OperatorCost] = field(default_factory=dict)
+    name: str = key("name of the profile", TEXT, shown="the file's name")
+    summary: str = key("one line about the device", TEXT, default="")
+    kind: str = key(
+        "cpu: tensors live in host memory; gpu: they must be copied to reach the host", choice("cpu", "gpu")
+    )
+    cores: int = key("cores that one rank keeps busy (cpu)", integer(), default=1)
+    memory: Quantity = key("bytes that fit", dimensioned("size"))
+    launch: Quantity = key(
+        "host work for every operator: before it on a CPU, beside the operators before it on a GPU", dimensioned("time")
+    )
+    gemm_peak: Quantity = key("flop/s of the largest matrix products", dimensioned("rate"), at="gemm.peak")
+    gemm_efficiency: Quantity = key(
+        "share of the peak that ordinary products reach", factor(most=1.0), at="gemm.efficiency"
+    )
+    gemm_bandwidth: Quantity = key("bytes/s that bound narrow products", dimensioned("bandwidth"), at="gemm.bandwidth")
+    spmm: dict[int, Quantity] = key(
+        "neighbour sums: seconds per stored entry and column; between two widths interpolated in log(width)",
+        numbered("time", "COLUMNS"),
+    )
+    bandwidth: dict[str, Quantity] = key(
+        "bytes/s of the classes of operators that stream through memory",
+        named(STREAMS, dimensioned("bandwidth"), all_needed=True),
+    )
+    codec: dict[int, Quantity] = key(
+        "bits per element: bytes/s of uncoded rows, coded or decoded; other bits take the nearest entry below",
+        numbered("bandwidth", "BITS"),
+    )
+    fresh: Quantity | None = key(
+        "bytes/s at which the system hands out new memory; without it an allocator recycles memory of any size",
+        dimensioned("bandwidth"), default=None, at="fresh.bandwidth", together=True,
+    )  # fmt: skip
+    fresh_above: Quantity = key(
+        "only tensors of more bytes pay for new memory", dimensioned("size", zero=True), default=NONE, at="fresh.above",
+        together=True,
+    )  # fmt: skip
+    release: Quantity | None = key(
+        "bytes/s at which memory of new tensors of any size goes back to the system and comes again",
+        dimensioned("bandwidth"), default=None, at="fresh.release",
+    )  # fmt: skip
+    effect: Quantity = key(
+        "seconds of a rank's program around every effect (the tape, segments of autograd; of the host on a GPU), and "
+        "what a CPU rank that has waited computes longer, because other data went through its caches",
+        dimensioned("time"),
+        default=NONE,
+    )
+    crowding: Quantity = key(
+        "how much longer operators other than codecs take in a real run, where other ranks and what they send go "
+        "through the same caches, than where they were measured one by one",
+        factor(),
+        default=Quantity(1.0),
+    )
+    overlap: dict[str, Quantity] = key(
+        "how much longer each takes while the other is busy too", named(OVERLAP, factor(least=1.0)), default={}
+    )
+    operators: dict[str, OperatorCost] = key(
+        "operator by its name in torch: what it costs where it was timed; the others are priced by their class",
+        listed(subtable(OperatorCost, bytes={}, work={})),
+        default={},
+    )
 
     @property
     def host_launch(self) -> float:
@@ -141,36 +170,9 @@ class DeviceProfile:
         }.get(kind) or [self.bandwidth[kind]]
         return min((q.source for q in used), key=STRENGTH.index)
 
-    def quantities(self) -> Iterator[tuple[str, str, Quantity]]:
+    def quantities(self) -> list[tuple[str, str, Quantity]]:
         """Every number as (key in the file, dimension, value), in the order of the file."""
-        yield "memory", "size", self.memory
-        yield "launch", "time", self.launch
-        if self.effect.value:
-            yield "effect", "time", self.effect
-        if self.crowding.value != 1:
-            yield "crowding", "number", self.crowding
-        yield "gemm.peak", "rate", self.gemm_peak
-        yield "gemm.efficiency", "number", self.gemm_efficiency
-        yield "gemm.bandwidth", "bandwidth", self.gemm_bandwidth
-        if self.fresh is not None:
-            yield "fresh.bandwidth", "bandwidth", self.fresh
-            yield "fresh.above", "size", self.fresh_above
-            if self.release is not None:
-                yield "fresh.release", "bandwidth", self.release
-        for stream, quantity in self.overlap.items():
-            yield f"overlap.{stream}", "number", quantity
-        for kind in STREAMS:
-            yield f"bandwidth.{kind}", "bandwidth", self.bandwidth[kind]
-        for width, quantity in self.spmm.items():
-            yield f"spmm.{width}", "time", quantity
-        for bits, quantity in self.codec.items():
-            yield f"codec.{bits}", "bandwidth", quantity
-        for name, cost in self.operators.items():
-            yield f"operators.{_key(name)}.call", "time", cost.call
-            yield f"operators.{_key(name)}.error", "number", cost.error
-            for table in ("bytes", "work"):
-                for step, quantity in getattr(cost, table).items():
-                    yield f"operators.{_key(name)}.{table}.{step}", "time", quantity
+        return records.quantities_of(self)
 
 
 def known_devices() -> list[str]:
@@ -185,83 +187,23 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         InputError: unknown name, unreadable file, unknown or missing key, bad unit.
     """
     path = units.find(name_or_path, "device", DEVICES)
-    top = units.read_toml(path, "device")
-    gemm, streams, fresh = top.needed("gemm"), top.needed("bandwidth"), top.table("fresh")
-    spmm, codec = top.needed("spmm"), top.needed("codec")
-    profile = DeviceProfile(
-        name=top.text("name", path.stem),
-        summary=top.text("summary", ""),
-        kind=top.text("kind", choices=("cpu", "gpu")),
-        cores=top.integer("cores", 1),
-        memory=top.quantity("memory", "size"),
-        launch=top.quantity("launch", "time"),
-        gemm_peak=gemm.quantity("peak", "rate"),
-        gemm_efficiency=gemm.quantity("efficiency", "number"),
-        gemm_bandwidth=gemm.quantity("bandwidth", "bandwidth"),
-        spmm=spmm.numbered("time"),
-        bandwidth={kind: streams.quantity(kind, "bandwidth") for kind in STREAMS},
-        codec=codec.numbered("bandwidth"),
-        fresh=fresh.quantity("bandwidth", "bandwidth") if fresh else None,
-        fresh_above=fresh.quantity("above", "size", zero=True) if fresh else Quantity(0.0),
-        release=_optional(fresh, "release"),
-        effect=top.quantity("effect", "time", Quantity(0.0)),
-        crowding=top.quantity("crowding", "number", Quantity(1.0)),
-        overlap=_overlap(top.table("overlap"), path),
-        operators=read_costs(top.table("operators")),
-    )
-    for table in (gemm, streams, fresh, top):
-        if isinstance(table, Table):
-            table.close()
-    if profile.gemm_efficiency.value > 1:
-        raise InputError(f"device file {path.name}: gemm.efficiency: must be at most 1")
-    return profile
-
-
-def _optional(table: Table | None, key: str) -> Quantity | None:
-    """A bandwidth that a table may have."""
-    given = Quantity(0.0) if table is None else table.quantity(key, "bandwidth", Quantity(0.0))
-    return given if given.value else None
-
-
-def _overlap(table: Table | None, path: Path) -> dict[str, Quantity]:
-    """The factors of [overlap] that are given. Raises InputError for a factor that would speed a stream up."""
-    if table is None:
-        return {}
-    none = Quantity(1.0)
-    read = {stream: table.quantity(stream, "number", none) for stream in OVERLAP}
-    table.close()
-    given = {stream: factor for stream, factor in read.items() if factor is not none}
-    for stream, factor in given.items():
-        if factor.value < 1:
-            raise InputError(f"device file {path.name}: overlap.{stream}: must be at least 1")
-    return given
+    return filled(DeviceProfile, units.read_toml(path, "device"), name=path.stem)
 
 
 def save_device(profile: DeviceProfile, path: Path) -> None:
     """Write a profile that `load_device` reads back unchanged. Raises InputError when the file cannot be written."""
-    lines = [f"{key} = {_quoted(getattr(profile, key))}" for key in ("name", "summary", "kind")]
+    lines = [f"{text} = {quoted(getattr(profile, text))}" for text in ("name", "summary", "kind")]
     lines.append(f"cores = {profile.cores}")
     section = ""
-    for key, dimension, quantity in profile.quantities():
-        table, _, name = key.rpartition(".")
-        if table != section:
-            section = table
-            lines += ["", f"[{table}]"]
-        value = repr(quantity.value) if dimension == "number" else _quoted(units.written(quantity.value, dimension))
-        note = f", note = {_quoted(quantity.note)}" if quantity.note else ""
-        lines.append(f"{name} = {{ value = {value}, from = {_quoted(quantity.source)}{note} }}")
+    for name, dimension, number in profile.quantities():
+        inside, _, last = name.rpartition(".")
+        if inside != section:
+            section = inside
+            lines += ["", f"[{inside}]"]
+        value = repr(number.value) if dimension == "number" else quoted(units.written(number.value, dimension))
+        note = f", note = {quoted(number.note)}" if number.note else ""
+        lines.append(f"{last} = {{ value = {value}, from = {quoted(number.source)}{note} }}")
     try:
         path.write_text("\n".join(lines) + "\n")
     except OSError as error:
         raise InputError(f"cannot write device file {path}: {error.strerror}") from None
-
-
-def _key(name: str) -> str:
-    """An operator's name as a key of a TOML table."""
-    return _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    """A TOML basic string."""
-    escaped = "".join(c if c.isprintable() else " " for c in text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

@@ -7,7 +7,7 @@ same. Operators are priced once per device and stretch of compute, so every furt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean
 from typing import Any
@@ -148,14 +148,14 @@ def record(config: RunConfig, progress: Progress | None = None) -> Recording:
         InputError: as `harness.running.make_job`.
     """
     job, prepared = make_job(config, progress)
-    recorder = Recorder(config.parts)
+    recorder = Recorder(config.cut.parts)
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(
-            program(job), config.parts, cluster=load_cluster(config.cluster), seed=config.seed,
-            deterministic=config.deterministic, shapes_only=config.shapes_only, observers=[recorder],
+            program(job), config.cut.parts, cluster=load_cluster(config.cluster.name), seed=config.training.seed,
+            deterministic=config.run.deterministic, shapes_only=config.cluster.shapes_only, observers=[recorder],
         )  # fmt: skip
     facts, memory = simulation.results[0].facts, needed(simulation)
-    return recorder.recording(asdict(config), prepared.describe(), facts, memory, timed=job.method.facts.timed)
+    return recorder.recording(config.flat(), prepared.describe(), facts, memory, timed=job.method.facts.timed)
 
 
 def needed(simulation: Simulation) -> PeakMemory:

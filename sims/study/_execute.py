@@ -19,12 +19,12 @@ from sims.transport import load_tuning
 
 def check(config: RunConfig) -> None:
     """Raise InputError for an unknown cluster, a bad file, or more ranks than it has devices."""
-    place(load_cluster(config.cluster), config.parts)
+    place(load_cluster(config.cluster.name), config.cut.parts)
 
 
 def reads(config: RunConfig) -> dict[str, str]:
     """A hash of the cluster with the config's changes, its devices and its library."""
-    cluster = load_cluster(config.cluster)
+    cluster = load_cluster(config.cluster.name)
     names = list(dict.fromkeys(cluster.profiles))
     devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
     library = load_tuning() if cluster.transport.kind == "nccl" else None
@@ -39,22 +39,22 @@ def execute(job: Job) -> Execution:
         InputError: unknown cluster, or more ranks than it has devices.
     """
     config = job.config
-    cluster = load_cluster(config.cluster)
-    placement = place(cluster, config.parts)
-    repeats = Repeats() if config.shapes_only and job.method.facts.repeats else None
+    cluster = load_cluster(config.cluster.name)
+    placement = place(cluster, config.cut.parts)
+    repeats = Repeats() if config.cluster.shapes_only and job.method.facts.repeats else None
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(
             program(replace(job, epochs=repeats)),
-            config.parts,
+            config.cut.parts,
             cluster=cluster,
-            seed=config.seed,
-            deterministic=config.deterministic,
-            shapes_only=config.shapes_only,
+            seed=config.training.seed,
+            deterministic=config.run.deterministic,
+            shapes_only=config.cluster.shapes_only,
             observers=[] if repeats is None else [repeats],
         )
     tiers, tier_of = placement.tier_matrix()
     notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)
-    if config.deterministic and config.parts > 1:
+    if config.run.deterministic and config.cut.parts > 1:
         notes.append("all-reduce in rank order, as --mode real has it too; --no-deterministic: as the library does it")
     facts = {
         "cluster": cluster.name,

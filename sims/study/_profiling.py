@@ -83,7 +83,7 @@ def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Obse
     found = found or Observed()
     for config in configs:
         plain, watched = _Meter(), _Meter()
-        with running.cpu_threads(max(1, config.threads)):
+        with running.cpu_threads(max(1, config.run.threads)):
             _step(config, plain, nullcontext())
             watch = _Stopwatch(watched, found)
             _step(config, watched, watch)
@@ -104,10 +104,10 @@ def observe_blocks(config: RunConfig, found: Observed | None = None, repeats: in
     """
     found = found or Observed()
     job, prepared = running.make_job(config)
-    widths = {config.hidden, prepared.totals.num_classes}
+    widths = {config.model.hidden, prepared.totals.num_classes}
     meter = _Meter()
-    with running.cpu_threads(max(1, config.threads)), _Stopwatch(meter, found):
-        for rank in range(config.parts):
+    with running.cpu_threads(max(1, config.run.threads)), _Stopwatch(meter, found):
+        for rank in range(config.cut.parts):
             blocks = [block for block in _blocks(job.parts.training(rank)) if block.nnz]
             rows = {(b, w): torch.ones(blocks[b].num_cols, w) for b in range(len(blocks)) for w in widths}
             grads = {(b, w): torch.ones(blocks[b].num_rows, w) for b in range(len(blocks)) for w in widths}
@@ -138,13 +138,20 @@ def _step(config: RunConfig, meter: _Meter, watch: AbstractContextManager[Any]) 
 
     def make_rank(index: int) -> Rank:
         clock = _EpochClock(meter, index)
-        return Rank(index, config.parts, seed=config.seed, clock=clock, deterministic=config.deterministic, debug=False)
+        return Rank(
+            index,
+            config.cut.parts,
+            seed=config.training.seed,
+            clock=clock,
+            deterministic=config.run.deterministic,
+            debug=False,
+        )
 
     async def run(rank: Rank) -> Any:
         return await timed(rank)
 
     with watch:
-        loopback.run_ranks(run, config.parts, make_rank=make_rank)
+        loopback.run_ranks(run, config.cut.parts, make_rank=make_rank)
 
 
 @dataclass(eq=False)

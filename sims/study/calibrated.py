@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,12 @@ class Found(msgspec.Struct):
 
 def workloads(threads: int, quick: bool) -> list[RunConfig]:
     """The training runs in which operators are timed: every method at every size, all codecs and models."""
-    methods = [name for name in METHODS if name != "single"]
+    methods = [name for name in METHODS.builtin if name != "single"]
     more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
     found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
     found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]
     for model in ("sage", "gat"):
-        found += [replace(_workload("vanilla", *size, threads, quick), model=model) for size in SIZES[:2]]
+        found += [_workload("vanilla", *size, threads, quick).changed(model=model) for size in SIZES[:2]]
     return found
 
 
@@ -70,7 +70,7 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
     """
     profile = load_device(device)
     copies = max(1, core_count() // threads)
-    observed = measured("epochs", workloads(threads, quick), copies)
+    observed = measure_operators("epochs", workloads(threads, quick), copies)
     launch, effect, byte = observed.overheads()
     profile = replace(
         profile,
@@ -100,9 +100,9 @@ def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) 
     probe = replace(profile, effect=_measured(profile.effect.value + STEP_S, ""))
     rows = []
     for method, size in itertools.product(ACCOMPANIED, SIZES):
-        config = replace(_workload(method, *size, threads, quick=True), parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+        config = _workload(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
         there = "local" if hosts is None else hosts.name
-        measured = _computing(running.run(replace(config, mode="real", cluster=there)))
+        measured = _computing(running.run(config.changed(mode="real", cluster=there)))
         predicted, more = (_simulated(config, folder, hosts, device) for device in (profile, probe))
         rows.append((measured, predicted, (more - predicted) / STEP_S))
     measured, predicted, effects = np.asarray(rows).T
@@ -130,9 +130,9 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     launched = replace(profile, launch=_measured(STEP_S, ""), effect=_measured(0.0, ""))
     around = replace(profile, launch=_measured(1e-9, ""), effect=_measured(STEP_S, ""))
     for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
-        config = replace(_workload("single", *SIZES[0], 1, quick), parts=1, model=model, layers=layers)
-        config = replace(config, epochs=SKIPPED_EPOCHS + (20 if quick else 100))
-        measured = _computing(running.run(replace(config, mode="real", device="cuda", cluster="local")))
+        config = _workload("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
+        config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
+        measured = _computing(running.run(config.changed(mode="real", device="cuda", cluster="local")))
         rows.append((measured, *(_simulated(config, folder, None, device) / STEP_S for device in (launched, around))))
     measured, operators, effects = np.asarray(rows).T
     design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
@@ -150,13 +150,15 @@ def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: D
         cluster = Path(beside, "cluster.toml")
         cluster.write_bytes((folder / "cluster.toml").read_bytes())
         name = str(cluster) if hosts is None else replace(hosts, calibration=beside).name
-        return _computing(running.run(replace(config, mode="sim", cluster=name)))
+        return _computing(running.run(config.changed(mode="sim", cluster=name)))
 
 
 def _computing(result: Result) -> float:
     """Median compute seconds of the epochs after the first ones."""
     if result.state != "done":
-        raise HaloscopeError(f"measuring the compute of {result.config.method}: {result.state}: {result.message}")
+        raise HaloscopeError(
+            f"measuring the compute of {result.config.training.method}: {result.state}: {result.message}"
+        )
     return float(np.median([epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
 
 
@@ -168,8 +170,8 @@ def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
         HaloscopeError: a measuring process failed.
     """
     profile = load_device(device)
-    copies = max(1, core_count() // max(1, config.threads))
-    observed = measured("blocks", [config], copies)
+    copies = max(1, core_count() // max(1, config.run.threads))
+    observed = measure_operators("blocks", [config], copies)
     sums = {name: fit_cost(calls) for name, calls in observed.samples.items() if name in SUMS}
     to.write_bytes(device.read_bytes())
     _save(replace(profile, operators={**profile.operators, **sums}), to)
@@ -179,11 +181,11 @@ SUMS = ("haloscope::gather_sum",)
 """Operators whose cost depends on the graph."""
 
 
-def measured(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
     """Measurements of `copies` concurrent processes on these configs; `what` is "epochs" or "blocks"."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         asked = Path(folder, "configs")
-        asked.write_bytes(msgspec.json.encode([asdict(config) for config in configs]))
+        asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
         answers = [Path(folder, f"found{copy}") for copy in range(copies)]
         command = [sys.executable, "-m", "sims.study.calibrated", what, str(asked)]
         processes: list[subprocess.Popen[str]] = []
@@ -205,7 +207,7 @@ def measured(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
 
 def _workload(method: str, nodes: int, width: int, threads: int, quick: bool) -> RunConfig:
     degree = 10 if nodes != SIZES[1][0] else 30
-    return RunConfig(
+    return RunConfig.of(
         dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
         hidden=width, method=method, threads=threads, epochs=SKIPPED_EPOCHS + (4 if quick else 16), eval_every=-1,
         lr=0.02, seed=77,

@@ -4,12 +4,13 @@ Contains `presets/*.toml`. `Transport` is the entry point; each library has its 
 """
 
 from sims.transport._collectives import Operation
-from sims.transport._nccl import load_tuning
 from sims.transport._transport import Transport, incoming_bytes
+from sims.transport._tuning import TransportFile, load_tuning
 
 __all__ = [
     "Operation",
     "Transport",
+    "TransportFile",
     "incoming_bytes",
     "load_tuning",
 ]

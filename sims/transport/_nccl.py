@@ -1,8 +1,8 @@
 """NCCL: rings and trees under three protocols, a pipelined broadcast, and grouped sends and receives in rounds.
 
-An all-reduce uses the algorithm and protocol of least time in NCCL's own tuning model, whose constants are in
-`presets/nccl.toml`. Its flows cross the links of its rings or trees, which other traffic shares; they include a
-protocol's flags and padding, but links count the payload.
+An all-reduce takes the algorithm and protocol of least time in NCCL's own tuning model, whose constants are in
+`presets/nccl.toml` (`_tuning`). What it then puts on the network are flows over the links that its rings or trees
+cross, so that other traffic shares them; a protocol's flags and padding travel along, but links count the payload.
 
 Each ring and tree exists once per network adapter of a host, entering and leaving at another device, with an equal
 share of the bytes. Simplification: rings keep the order of ranks, so a mesh of NVLinks may be used worse than by NCCL.
@@ -12,90 +12,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numba import njit
 
 from harness.effects import AllReduce, Broadcast
-from harness.errors import InputError
-from sims import units
 from sims.network import run_flows
 from sims.transport._collectives import Bytes, Flows, Library, Operation, Waits, Wire
-from sims.units import Quantity, Table
+from sims.transport._tuning import PROTOCOLS, load_tuning
 
-FILE = Path(__file__).with_name("presets") / "nccl.toml"
-PROTOCOLS = ("LL", "LL128", "Simple")
-HOPS = ("nvlink", "pci", "network")
 LL128_ON_ONE_HOST = 7 / 9  # of a tree's bandwidth, instead of 120 / 128
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """NCCL's constants.
-
-    Attributes:
-        seconds: algorithm (ring, tree) -> base or hop -> protocol -> seconds.
-        efficiency: algorithm -> protocol -> share of the wire's bytes that are payload.
-        correction: protocol -> factors on a tree's bandwidth, by powers of two of the payload from 64 B.
-        limits: most that LL moves inside a host (LL) and between hosts (LL_network), B/s; the factor `plateau` on the
-            latency of a Simple ring between hosts, from `plateau_from` bytes per rank.
-        grouped: bytes of a chunk, over NVLink (chunk_nvlink) or not (chunk), and peers served at once (peers).
-    """
-
-    seconds: dict[str, dict[str, dict[str, Quantity]]]
-    efficiency: dict[str, dict[str, Quantity]]
-    correction: dict[str, list[float]]
-    limits: dict[str, Quantity]
-    grouped: dict[str, Quantity]
-
-    def quantities(self) -> list[Quantity]:
-        """Every number with a source."""
-        rows = [row for algorithm in self.seconds.values() for row in algorithm.values()]
-        return [q for row in (*rows, *self.efficiency.values(), self.limits, self.grouped) for q in row.values()]
-
-
-@cache
-def load_tuning(path: Path = FILE) -> Tuning:
-    """The constants in a TOML file. Raises InputError for unknown or missing keys."""
-    top = units.read_toml(path, "transport")
-    top.text("name", "")
-    efficiency, limits, grouped = top.needed("efficiency"), top.needed("limits"), top.needed("grouped")
-    tuning = Tuning(
-        {
-            algorithm: {row: _per_protocol(table.needed(row), "time") for row in ("base", *HOPS)}
-            for algorithm, table in (("ring", top.needed("ring")), ("tree", top.needed("tree")))
-        },
-        {algorithm: _per_protocol(efficiency.needed(algorithm), "number") for algorithm in ("ring", "tree")},
-        _factors(top.needed("correction")),
-        {
-            "LL": limits.quantity("LL", "bandwidth"),
-            "LL_network": limits.quantity("LL_network", "bandwidth"),
-            "plateau": limits.quantity("plateau", "number"),
-            "plateau_from": limits.quantity("plateau_from", "size"),
-        },
-        {
-            "chunk_nvlink": grouped.quantity("chunk_nvlink", "size"),
-            "chunk": grouped.quantity("chunk", "size"),
-            "peers": grouped.quantity("peers", "number"),
-        },
-    )
-    for table in (efficiency, limits, grouped, top):
-        table.close()
-    return tuning
-
-
-def _per_protocol(table: Table, dimension: str) -> dict[str, Quantity]:
-    return {protocol: table.quantity(protocol, dimension) for protocol in PROTOCOLS}
-
-
-def _factors(table: Table) -> dict[str, list[float]]:
-    factors = {protocol: table.values.get(protocol) for protocol in PROTOCOLS}
-    for protocol, given in factors.items():
-        if not isinstance(given, list) or not all(isinstance(f, float) and f > 0 for f in given):
-            raise InputError(f"{table.where}.{protocol}: must be a list of factors")
-    return {protocol: list(given or ()) for protocol, given in factors.items()}
 
 
 @dataclass(frozen=True)

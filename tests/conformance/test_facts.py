@@ -15,7 +15,7 @@ from harness.errors import InputError
 from harness.exchanges import HaloPush
 from harness.methods.base import Facts, Method
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
-from harness.methods.registry import known_methods, parse_method
+from harness.methods.registry import METHODS, parse_method
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
@@ -25,7 +25,7 @@ from tests.support.settings import SETTINGS, label
 def cases() -> list[Any]:
     """Every known method with its default options, and every row of settings, with each of its checks."""
     found = []
-    for name in known_methods():
+    for name in METHODS.names():
         method = parse_method(name)
         found += [pytest.param(method, check, {}, id=f"{name}-{check.name}") for check in checks(method)]
         for row in SETTINGS.get(name, ()):

@@ -42,7 +42,7 @@ def result(method: str, mode: str = "real", epochs: int = 4, speed: float = 1.0,
             }
         )
     graph = {"name": "toy", "fingerprint": "f", "notes": ["stand-in for <Toy>"]}
-    return Result(RunConfig(method=method, mode=mode), "done", rows, graph, {"layer0": "cache", **facts})  # type: ignore[arg-type]
+    return Result(RunConfig.of(method=method, mode=mode), "done", rows, graph, {"layer0": "cache", **facts})  # type: ignore[arg-type]
 
 
 def record(*args: Any, **options: Any) -> dict[str, Any]:

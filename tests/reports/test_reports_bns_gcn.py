@@ -105,7 +105,7 @@ def test_systems_fill_their_rows_once_there_are_methods(
 ) -> None:
     """By runs of their own: the made-up ones send half as many rows as p = 1 and more than p = 0.1."""
     system = {"table11": "ClusterGCN"}.get(name, "GraphSAINT")
-    monkeypatch.setitem(METHODS_THERE, SYSTEMS[system], Vanilla)
+    monkeypatch.setitem(METHODS_THERE.builtin, SYSTEMS[system], Vanilla)
     rows = bns_gcn.TABLES[name](context).rows
     filled = [row for row in rows if system in row.label]
     assert filled and all(row.ours is not None and row.how in ("simulated", "trained") for row in filled)

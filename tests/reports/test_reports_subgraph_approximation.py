@@ -61,7 +61,7 @@ def made_up(context: Context, name: str, gnn: str, parts: int, **options: Any) -
 
 @pytest.fixture(autouse=True)
 def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "trained", made_up)
+    monkeypatch.setattr(tables, "overlap_runs", made_up)
 
 
 def test_workers_share_the_graph() -> None:

@@ -8,11 +8,17 @@ import os
 import re
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 NAMESPACES = Path("/run/netns")
 CHANGES = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR"}
 """Environment variables that pytest and libraries set by themselves."""
+
+LIBRARIES = ("torchinductor_", "torchelastic_")
+"""How the folders begin that torch's compiler and torchrun make and never remove."""
 
 OPENED = re.compile(r"(socket|pipe):\[|(?!.*(/site-packages/|\.(so|py|pyc|nbi|nbc|ttf)\b))/(?!dev/|proc/|sys/)")
 """Targets of file descriptors that a test opens; libraries keep devices and their own files open."""
@@ -45,10 +51,18 @@ def state(folder: Path) -> State:
         environment=dict(os.environ),
         threads=frozenset(t for t in threading.enumerate() if t.is_alive() and not t.daemon),
         children=frozenset(_children()),
-        files=frozenset(entry.name for entry in folder.iterdir() if not entry.name.startswith("torchinductor_")),
+        files=frozenset(entry.name for entry in folder.iterdir() if not entry.name.startswith(LIBRARIES)),
         descriptors=_descriptors(),
         namespaces=frozenset(_namespaces()),
     )
+
+
+def open_what_stays() -> None:
+    """Open what a library keeps open until the process ends, so that no test is held responsible for it.
+
+    The first store of torch.distributed starts libuv, whose signal handling keeps one pipe.
+    """
+    TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
 
 
 def left(before: State, after: State) -> list[str]:

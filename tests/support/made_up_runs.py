@@ -50,7 +50,7 @@ def trained(
         ]
         records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs}]
     return Trained(
-        scores=scores, records=records, data=f"a toy stands in for {graph}", said="toy", commands=(),
+        scores=scores, records=records, data=f"a toy stands in for {graph}", summary="toy", commands=(),
         where=f"a toy stands in for {graph}, {parts} parts", majority=30.0,
     )  # fmt: skip
 

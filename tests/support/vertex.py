@@ -13,9 +13,9 @@ from torch import Tensor
 from harness import loopback
 from harness.exchanges import Leg, Replicas, ReplicaSync
 from harness.graphs import Graph, VertexPart, from_edges
+from harness.partition.partitioners import undirected_pairs
 from harness.partition.vertex._build import build_vertex_parts
 from harness.partition.vertex._masters import masters
-from harness.partition.vertex._pairs import undirected_pairs
 from harness.rank import Rank
 
 DEALS = ("random", "one", "two")

@@ -4,7 +4,7 @@
 reports and tests that need a single assignment.
 """
 
-from harness.partition.edge._assign import PARTITIONERS, assign
+from harness.partition.edge._assign import assign
 from harness.partition.edge._build import build_part, build_parts, features, labels
 from harness.partition.edge._layout import Layout, Renumber, bucket, lay_out, totals_of
 from harness.partition.edge._quality import OverlapQuality, Quality, quality, quality_of
@@ -26,7 +26,6 @@ from harness.partition.edge._store import (
 
 __all__ = [
     "Layout",
-    "PARTITIONERS",
     "OverlapQuality",
     "PartitionFolder",
     "Quality",

@@ -16,7 +16,7 @@ from numba import njit
 from harness.errors import InputError
 from harness.graphs import Graph, Totals, index_dtype
 from harness.kernels.edges import induced
-from harness.partition.edge._metis import metis, undirected
+from harness.partition.partitioners import metis, undirected
 
 Renumber = int | Literal["auto"]
 """0 keeps ascending ids inside a part; k sorts them by a METIS clustering of the part into k clusters; "auto" chooses

@@ -20,11 +20,11 @@ import torch
 from harness.errors import InputError
 from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, Totals
 from harness.machine import cache_root, load_arrays, store_arrays
-from harness.partition.edge._assign import assign, partitioner
+from harness.partition.edge._assign import assign, node_settings
 from harness.partition.edge._build import build_part, features
 from harness.partition.edge._layout import Renumber, lay_out
-from harness.partition.edge._metis import metis_version
 from harness.partition.edge._quality import OverlapQuality, Quality, quality
+from harness.partition.partitioners import metis_version
 
 FORMAT = 2  # of the arrays below; raise it when their meaning changes
 MAPPED_FROM = 64 << 20  # bytes; smaller parts are read at once, larger ones are mapped and read when touched
@@ -95,12 +95,7 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
 def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
     """The assignment and its quality, from the cache or made now; the folder of `partitioned`, possibly without
     parts."""
-    settings = {
-        "partitioner": name,
-        "num_parts": num_parts,
-        "seed": seed if partitioner(name).seeded else None,
-        "renumber": renumber,
-    }
+    settings = {**node_settings(name, num_parts, seed), "renumber": renumber}
     path = partition_path(graph, settings)
     entry = stored(path)
     if entry is not None:

@@ -1,70 +1,23 @@
-"""The vertex-cut partitioners by name: each turns a symmetric graph into a part per undirected edge.
-
-Only the assignment of edges and of masters is made here; parts and plans are built elsewhere. A new vertex cut is one
-class in a file of its own and one line in `EDGE_PARTITIONERS`.
-"""
+"""From a partitioner's text to a part per undirected edge of a symmetric graph, checked; parts are built elsewhere."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from harness.errors import InputError, unknown
+from harness.errors import InputError
 from harness.graphs import Graph
-from harness.partition.vertex._dne import DNE
-from harness.partition.vertex._ebv import EBV
-from harness.partition.vertex._hdrf import HDRF
-from harness.partition.vertex._hep import HEP
-from harness.partition.vertex._libra import Libra
-from harness.partition.vertex._masters import masters
-from harness.partition.vertex._pairs import undirected_pairs
-from harness.partition.vertex._partitioner import EdgePartitioner
-
-__all__ = [
-    "EDGE_PARTITIONERS",
-    "assign_edges",
-    "edge_partitioner",
-    "edge_settings",
-    "is_vertex_cut",
-    "masters",
-    "undirected_pairs",
-]
-
-EDGE_PARTITIONERS: dict[str, type[EdgePartitioner]] = {kind.name: kind for kind in (EBV, HEP, DNE, Libra, HDRF)}
-
-
-def is_vertex_cut(text: str) -> bool:
-    """Whether `text`, a name with or without options, names a vertex cut; options are not checked."""
-    return text.partition(":")[0] in EDGE_PARTITIONERS
+from harness.partition.partitioners import EdgePartitioner, parse_partitioner, undirected_pairs
+from harness.registry import text_of
 
 
 def edge_partitioner(text: str) -> EdgePartitioner:
-    """The vertex cut that `name` or `name:option=value:...` describes.
-
-    Raises InputError for an unknown name or option (the nearest one is named), a wrong type, or a value out of range.
-    """
-    name, *pairs = text.split(":")
-    if name not in EDGE_PARTITIONERS:
-        raise unknown("vertex-cut partitioner", name, EDGE_PARTITIONERS)
-    kind = EDGE_PARTITIONERS[name]
-    options = {field.name.removesuffix("_"): field.name for field in fields(kind)}
-    values: dict[str, str] = {}
-    for pair in pairs:
-        key, found, value = pair.partition("=")
-        if not found:
-            raise InputError(f"partitioner {text!r}: {pair!r} is not option=value")
-        if key not in options:
-            raise unknown(f"option of {name}", key, options)
-        values[options[key]] = value
-    try:
-        made: EdgePartitioner = msgspec.convert(values, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(f"partitioner {text!r}: {error}") from None
-    made.validate()
-    return made
+    """The vertex cut that `name` or `name:option=value:...` describes. InputError for anything else."""
+    chosen = parse_partitioner(text)
+    if not isinstance(chosen, EdgePartitioner):
+        raise InputError(f"partitioner {text} assigns nodes to parts; a vertex cut needs one that assigns edges")
+    return chosen
 
 
 def edge_settings(text: str, num_parts: int, seed: int, hosts: int) -> dict[str, Any]:
@@ -73,10 +26,8 @@ def edge_settings(text: str, num_parts: int, seed: int, hosts: int) -> dict[str,
     Keys: partitioner (with all options), num_parts, seed (None if it has no effect), hosts.
     """
     chosen = edge_partitioner(text)
-    options = sorted((field.name.removesuffix("_"), getattr(chosen, field.name)) for field in fields(chosen))
-    written = ":".join((chosen.name, *(f"{key}={value}" for key, value in options)))
     return {
-        "partitioner": written,
+        "partitioner": text_of(chosen),
         "num_parts": num_parts,
         "seed": seed if chosen.seeded else None,
         "hosts": hosts,

@@ -13,8 +13,8 @@ from numba import njit
 
 from harness.errors import InputError
 from harness.graphs import Graph
+from harness.partition.partitioners import has, put, replica_sets, undirected_pairs
 from harness.partition.vertex._masters import masters
-from harness.partition.vertex._pairs import has, put, replica_sets, undirected_pairs
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ import torch
 from harness.graphs import Block, Graph, HaloPlan, Totals, VertexPart
 from harness.machine import cache_root, load_arrays, store_arrays
 from harness.partition.edge import export_partition, features, missing_parts, part_name, read_part
+from harness.partition.partitioners import undirected_pairs
 from harness.partition.vertex._assign import assign_edges, edge_settings
 from harness.partition.vertex._build import build_vertex_part, lay_out_vertices
 from harness.partition.vertex._masters import masters
-from harness.partition.vertex._pairs import undirected_pairs
 from harness.partition.vertex._quality import VertexQuality, vertex_quality
 
 FORMAT = 1  # of the arrays below; raise it when their meaning changes

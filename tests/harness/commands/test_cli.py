@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +107,7 @@ def complaint(outcome: tuple[int, str, str], code: int = 2) -> str:
             "unknown mode 'rael'; did you mean 'real'?",
         ),
         (["methods", "vanila"], "did you mean 'vanilla'?"),
+        (["partitioners", "metis-cot"], "did you mean 'metis-cut'?"),
         (["clusters", "show"], "name a cluster"),
         (["clusters", "show", "no-such-cluster"], "no-such-cluster"),
         (["collect", "nowhere", "--to", "x.csv"], "nowhere: no such folder"),
@@ -192,19 +192,18 @@ def test_every_field_is_a_flag_and_a_flag_wins_over_the_file(tmp_path: Path) -> 
     config = config_of(
         parse_arguments(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
     )
-    assert config == RunConfig(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
-    for field in fields(RunConfig):
-        flag = f"--{field.name.replace('_', '-')}"
-        value = [] if isinstance(field.default, bool) else [str(field.default)]
-        parsed = parse_arguments(["run", flag, *value])
-        assert getattr(parsed, field.name) == (True if isinstance(field.default, bool) else field.default)
+    assert config == RunConfig.of(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
+    for key, default in RunConfig().flat().items():
+        value = [] if isinstance(default, bool) else [str(default)]
+        parsed = parse_arguments(["run", f"--{key.replace('_', '-')}", *value])
+        assert getattr(parsed, key) == (True if isinstance(default, bool) else default)
 
 
 def test_help_lists_every_flag_with_its_default(haloscope: Haloscope) -> None:
     code, out, _ = haloscope("run", "--help")
     said = " ".join(out.split())
     assert code == 0 and "--eval-every N epochs between evaluations" in said
-    assert not [field.name for field in fields(RunConfig) if f"(default: {field.default})" not in said]
+    assert not [key for key, default in RunConfig().flat().items() if f"(default: {default})" not in said]
     assert haloscope("--version")[1].startswith("haloscope ")
     assert haloscope("--help")[0] == 0
     assert haloscope()[0] == 2
@@ -297,6 +296,8 @@ def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
     [
         (["methods"], ["vanilla", "bns-gcn", "if p=1", "unbiased"]),
         (["methods", "sylvie-s"], ["bits: 1, 2, 4, 8 or 16", "--method sylvie-s:"]),
+        (["partitioners"], ["metis-cut", "nodes (cuts edges)", "ebv", "edges (cuts vertices)"]),
+        (["partitioners", "hdrf"], ["balance: a part is full", "--partitioner hdrf:lambda=1.1:epsilon=1.0"]),
         (["datasets"], ["synthetic:", "reddit-like", "HALOSCOPE_DATA"]),
         (["clusters"], ["local", "hosts x ranks"]),
         (["clusters", "show", "local"], ["bandwidth", "B/s", "source"]),

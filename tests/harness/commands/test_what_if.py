@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +165,7 @@ def test_a_point_is_what_a_run_would_say(what_if: Command) -> None:
         "nic=1Gb/s..9Gb/s",
     ]
     _, found, _ = what_if(*argv)
-    config = RunConfig(
+    config = RunConfig.of(
         dataset=GRAPH, layers=3, hidden=64, partitioner="hash", parts=4, mode="sim", epochs=2, eval_every=-1,
         cluster="ethernet-1g:links.nic.bandwidth=9Gb/s",
     )  # fmt: skip
@@ -213,7 +212,7 @@ def test_methods_that_settle_late(what_if: Command) -> None:
     assert "vanilla: 1 epochs" not in err and "sylvie-a: 3" not in err
     assert all(row["bytes_per_epoch"] > 0 and row["fits"] == "yes" for row in found["rows"])
     (later,) = {row["bytes_per_epoch"] for row in found["rows"] if row["method"] == "cdfgnn"}
-    first = run(RunConfig(dataset=GRAPH, parts=4, method="cdfgnn", mode="sim", cluster="ethernet-1g", epochs=1))
+    first = run(RunConfig.of(dataset=GRAPH, parts=4, method="cdfgnn", mode="sim", cluster="ethernet-1g", epochs=1))
     assert later < first.summary()["bytes_per_epoch"]
 
 
@@ -224,7 +223,7 @@ def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command)
     _, found, _ = what_if(*argv, "--points", "2", "--bandwidth", "bus=1GB/s..12GB/s")
     for row in (row for row in found["rows"] if row["value"] == found["nominal"]):
         method = row["method"]
-        config = RunConfig(
+        config = RunConfig.of(
             dataset="synthetic:nodes=500", method=method, mode="sim", cluster="bns-10x2080ti", epochs=epochs[method],
             eval_every=-1,
         )  # fmt: skip
@@ -233,7 +232,7 @@ def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command)
         expected = mean if "staleness=2" in method else ran.summary()["epoch_seconds"]
         assert row["epoch_seconds"] == pytest.approx(expected, rel=1e-12), method
         if method == "vanilla":  # all epochs after the first are alike, so it is what any longer run says too
-            longer = run(replace(config, epochs=5)).summary()["epoch_seconds"]
+            longer = run(config.changed(epochs=5)).summary()["epoch_seconds"]
             assert row["epoch_seconds"] == pytest.approx(longer, rel=1e-9)
 
 

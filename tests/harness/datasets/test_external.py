@@ -98,7 +98,7 @@ def test_planetoid_prefers_our_file_and_else_asks_pyg(data: Path, monkeypatch: p
     """PyG's reader of the raw pickles is replaced: what is tested is what becomes of its answer."""
     raw = data / "Cora" / "raw"
     raw.mkdir(parents=True)
-    for file in external.SOURCES["pyg:Cora"].files:
+    for file in external.GRAPHS["pyg:Cora"].files:
         (raw.parent / file).write_text("")
 
     def answer(folder: str, name: str) -> SimpleNamespace:
@@ -110,7 +110,7 @@ def test_planetoid_prefers_our_file_and_else_asks_pyg(data: Path, monkeypatch: p
 
     with pytest.raises(InputError, match="cannot be read as a Planetoid file"):
         datasets.load("pyg:Cora")
-    pickles = [raw.parent / file for file in external.SOURCES["pyg:Cora"].files if not file.endswith("test.index")]
+    pickles = [raw.parent / file for file in external.GRAPHS["pyg:Cora"].files if not file.endswith("test.index")]
     for path in pickles:
         path.write_bytes(b"cposix\nsystem\n(S'true'\ntR.")  # would run a program when unpickled
     with pytest.raises(InputError, match="names 'posix system', not plain arrays; refused"):
@@ -140,7 +140,7 @@ def test_what_is_here_is_known_to_be_here(data: Path) -> None:
     write_ogb(data, "ogbn_arxiv", "time")
     here = {name for name, _, available in datasets.known_datasets() if available and not name.startswith("synthetic:")}
     assert here == {"ogb:ogbn-arxiv"}
-    assert {name for name, _, _ in datasets.known_datasets()} >= set(external.SOURCES)
+    assert {name for name, _, _ in datasets.known_datasets()} >= set(external.GRAPHS)
 
 
 def damage_saint(data: Path, file: str, content: str | bytes) -> None:
@@ -215,7 +215,7 @@ def test_a_missing_graph_is_downloaded_once(tmp_path: Path, data: Path, monkeypa
         asked.append(url)
         if url.endswith("arxiv.zip"):
             return packed.getvalue(), "application/zip"
-        files = {address: file for file, address in external.SOURCES["pyg:Flickr"].urls.items()}
+        files = {address: file for file, address in external.GRAPHS["pyg:Flickr"].urls.items()}
         return (tmp_path / "origin" / "Flickr" / files[url]).read_bytes(), "application/octet-stream"
 
     monkeypatch.setattr(urllib.request, "urlopen", serve(answer))

@@ -151,7 +151,7 @@ def test_extra_labels_are_correlated_with_the_main_one() -> None:
 
 def test_the_same_string_gives_the_same_graph_in_another_process_with_more_threads() -> None:
     text = "synthetic:nodes=3000,degree=8,multilabel=1,label_noise=0.1,seed=5"
-    program = f"from harness.datasets import _synthetic; print(_synthetic.load_synthetic({text!r}).fingerprint())"
+    program = f"from harness.datasets._synthetic import load_synthetic; print(load_synthetic({text!r}).fingerprint())"
     environment = {"NUMBA_NUM_THREADS": "4", "OMP_NUM_THREADS": "4", "PATH": ""}
     root = Path(__file__).resolve().parents[3]
     answer = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, capture_output=True, text=True)

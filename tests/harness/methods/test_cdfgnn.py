@@ -142,7 +142,7 @@ def test_attention_sends_its_maximum_and_denominator_exactly() -> None:
 @pytest.mark.parametrize("quantise", [True, False])
 def test_bytes_with_a_cache_are_rows_flags_and_counts(quantise: bool) -> None:
     setting = config(f"cdfgnn:quantise={str(quantise).lower()}:bits=4", order="linear-first", epochs=6)
-    result, size = run(setting), setting.parts
+    result, size = run(setting), setting.cut.parts
     parts = [prepare(setting).training(rank) for rank in range(size)]
     flags = 2 * sum(int((-(-part.plan.recv_counts // 8)).sum()) for part in parts)
     whole = 2 * sum(part.num_mirrors for part in parts)

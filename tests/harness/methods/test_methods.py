@@ -15,7 +15,7 @@ from harness.exchanges import Diverged, HaloPush, Route, ship
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.ec_graph import ECGraph
-from harness.methods.registry import known_methods, parse_method
+from harness.methods.registry import METHODS, parse_method
 from harness.methods.sylvie import SylvieS
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
@@ -176,7 +176,7 @@ def test_nan_is_refused_with_rank_layer_and_epoch() -> None:
 
 
 def test_every_method_declares_facts_and_documents_its_bytes() -> None:
-    for name, method in known_methods().items():
+    for name, method in METHODS.known().items():
         assert method.name == name and method.facts.paper
         assert name == "single" or "ytes" in (method.__doc__ or "")
 

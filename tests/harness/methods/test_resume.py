@@ -36,14 +36,15 @@ async def epochs(rank: Rank, job: Job, first: int, last: int, saved: Saved | Non
     """Losses of epochs first..last-1 and what is left afterwards."""
     setting = job.config
     part = job.parts.training(rank.index)
-    model = build_model(setting, part.totals.num_features, part.totals.num_classes)
+    totals = part.totals
+    model = build_model(setting.model, totals.num_features, totals.num_classes, setting.training.seed)
     method = job.method
     rank.epoch = -1
     if saved is not None:
         model.load_state_dict(saved[1])
     state = await method.setup(rank, part, model)
     memory = method.remember(rank, part, model, state)
-    optimizer = method.optimizer(rank, model, setting.lr, setting.weight_decay)
+    optimizer = method.optimizer(rank, model, setting.training.lr, setting.training.weight_decay)
     if saved is not None:
         assert set(saved[0]) >= set(memory), "what is remembered at the start lasts"
         memory = copied(saved[0])
@@ -62,7 +63,9 @@ def run_epochs(setting: RunConfig, first: int, last: int, saved: list[Saved] | N
     async def program(rank: Rank) -> Any:
         return await epochs(rank, job, first, last, None if saved is None else saved[rank.index])
 
-    found = loopback.run_ranks(program, setting.parts, make_rank=lambda i: Rank(i, setting.parts, seed=setting.seed))
+    found = loopback.run_ranks(
+        program, setting.cut.parts, make_rank=lambda i: Rank(i, setting.cut.parts, seed=setting.training.seed)
+    )
     return found[0][0], [left for _, left in found]
 
 

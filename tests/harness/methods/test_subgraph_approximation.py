@@ -247,15 +247,15 @@ def test_the_result_names_the_overlap_and_layer0() -> None:
 
 def test_shapes_alone_give_the_same_bytes_and_times(tmp_path: Path) -> None:
     given = config(method="subgraph-approximation:overlap=0.3", epochs=2, mode="sim", cluster="ethernet-1g")
-    shapes, numbers = run(replace(given, shapes_only=True)), run(given)
+    shapes, numbers = run(given.changed(shapes_only=True)), run(given)
     assert [e["bytes"] for e in shapes.epochs] == [e["bytes"] for e in numbers.epochs]
     assert shapes.epochs[1]["seconds"] == pytest.approx(numbers.epochs[1]["seconds"])
-    sampled = replace(given, method="subgraph-approximation:batch=32")
+    sampled = given.changed(method="subgraph-approximation:batch=32")
     with pytest.raises(InputError, match="sampled_edges/1"):
-        run(replace(sampled, shapes_only=True))
+        run(sampled.changed(shapes_only=True))
     numbers = run(sampled)
     rates = str(numbers.save(tmp_path))
-    shapes = run(replace(sampled, shapes_only=True, rates=rates))
+    shapes = run(sampled.changed(shapes_only=True, rates=rates))
     assert [e["bytes"] for e in shapes.epochs] == [e["bytes"] for e in numbers.epochs]
     for name in ("compute", "sample"):  # sizes of samples are means
         assert shapes.epochs[1]["seconds"][name] == pytest.approx(numbers.epochs[1]["seconds"][name], rel=0.02)

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.graphs import Graph, from_edges
-from harness.partition.vertex import assign_edges, is_vertex_cut, vertex_quality
-from harness.partition.vertex._assign import EDGE_PARTITIONERS, edge_partitioner, edge_settings
-from harness.partition.vertex._pairs import pair_ids, replica_sets, undirected_pairs
+from harness.partition.partitioners import PARTITIONERS, pair_ids, parse_partitioner, replica_sets, undirected_pairs
+from harness.partition.vertex import assign_edges, vertex_quality
+from harness.partition.vertex._assign import edge_partitioner, edge_settings
 from tests.support import cuts
 from tests.support.cuts import both_ways, circulant, pairs_of, real_graph, symmetric_graphs
 
+VERTEX_CUTS = [name for name, kind in PARTITIONERS.builtin.items() if kind.cuts == "vertex"]
 VARIANTS = [
-    *EDGE_PARTITIONERS,
+    *VERTEX_CUTS,
     "ebv:gamma=0:order=random",
     "hep:tau=1",
     "hep:tau=inf",
@@ -214,7 +215,7 @@ def test_quality_and_balance_on_a_real_graph() -> None:
     graph, num_parts = real_graph("facebook_pages"), 8
     count = len(undirected_pairs(graph)[0])
     random = np.random.default_rng(0).integers(0, num_parts, count, np.int32)
-    found = {text: vertex_quality(graph, assign_edges(graph, text, num_parts), num_parts) for text in EDGE_PARTITIONERS}
+    found = {text: vertex_quality(graph, assign_edges(graph, text, num_parts), num_parts) for text in VERTEX_CUTS}
     replication = {text: quality.replication for text, quality in found.items()}
     upper = vertex_quality(graph, random, num_parts).replication
     assert all(1 < value < 0.6 * upper for value in replication.values())
@@ -247,8 +248,9 @@ def test_settings_tell_apart_what_differs() -> None:
 
 
 def test_names_of_vertex_cuts() -> None:
-    assert all(is_vertex_cut(text) for text in VARIANTS)
-    assert not any(is_vertex_cut(text) for text in ("metis", "hash", "auto", "", "ebvx", "gamma=0:ebv"))
+    assert all(parse_partitioner(text).cuts == "vertex" for text in VARIANTS)
+    assert not any(parse_partitioner(text).cuts == "vertex" for text in ("metis", "metis-cut", "hash", "contiguous"))
+    assert not any(name in PARTITIONERS for name in ("auto", "", "ebvx", "gamma=0"))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,8 @@ def test_names_of_vertex_cuts() -> None:
         ("ebv:gama=1", "did you mean 'gamma'"),
         ("ebv:gamma", "'gamma' is not option=value"),
         ("ebv:gamma=half", "ebv:gamma=half"),
-        ("ebv:gamma=nan", "gamma must be 0 to 1"),
+        ("ebv:gamma=2", "gamma must be 0 to 1"),
+        ("ebv:gamma=nan", "gamma must be a finite number"),
         ("ebv:beta=-1", "beta must be 0 or more"),
         ("ebv:order=up", "ebv:order=up"),
         ("hep:tau=0", "tau must be above 0"),
@@ -266,8 +269,10 @@ def test_names_of_vertex_cuts() -> None:
         ("dne:balance=0.9", "balance must be at least 1"),
         ("dne:expand=2", "expand must be 0 to 1"),
         ("hdrf:epsilon=0", "epsilon must be above 0"),
-        ("hdrf:balance=nan", "balance must be at least 1"),
+        ("hdrf:balance=nan", "balance must be a number, not"),
         ("libra:seed=1", "unknown option of libra"),
+        ("ebv:gamma=0:gamma=1", "option gamma is given twice"),
+        ("metis-cut", "assigns nodes to parts"),
     ],
 )
 def test_bad_texts_are_refused(text: str, message: str) -> None:

@@ -18,9 +18,9 @@ from torch import Tensor
 from harness import datasets
 from harness.errors import InputError
 from harness.graphs import Block, Graph, VertexPart
+from harness.partition.partitioners import undirected_pairs
 from harness.partition.vertex import open_vertex_partition, vertex_partitioned
 from harness.partition.vertex._build import build_vertex_parts, lay_out_vertices
-from harness.partition.vertex._pairs import undirected_pairs
 from tests.conftest import real_data
 from tests.support.graphs import random_graph
 from tests.support.vertex import DEALS, dealt, looped_graphs, vertex_parts

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.graphs import Graph
+from harness.partition.partitioners import undirected_pairs
 from harness.partition.vertex import VertexQuality, assign_edges, vertex_quality
 from harness.partition.vertex import _masters as masters_module
 from harness.partition.vertex._masters import masters
-from harness.partition.vertex._pairs import undirected_pairs
 from tests.support.cuts import both_ways, circulant, pairs_of, real_graph, replicas, symmetric_graphs
 
 

@@ -214,15 +214,17 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path: Path) -> None:
 def test_a_run_can_be_lengthened_and_noted_otherwise(tmp_path: Path) -> None:
     """Epochs, evaluation and deadlines are beside training: the checkpoint of the shorter run is gone on from."""
     base = config("vanilla")
-    longer = replace(base, epochs=base.epochs + 2, eval_every=1, timeout=7.0)
+    longer = base.changed(epochs=base.training.epochs + 2, eval_every=1, timeout=7.0)
     assert longer.training_id() == base.training_id() and longer.run_id() != base.run_id()
-    assert replace(base, lr=0.5).training_id() != base.training_id()
-    patient = replace(base, prepare_timeout=7200.0)
+    assert base.changed(lr=0.5).training_id() != base.training_id()
+    patient = base.changed(prepare_timeout=7200.0)
     assert (patient.training_id(), patient.run_id()) == (base.training_id(), base.run_id())
     options = Checkpoints(tmp_path, every=2)
     run(base, None, options)
     result = run(longer, None, options)
-    assert result.facts["checkpoint"]["resumed"] == [base.epochs]
+    assert result.facts["checkpoint"]["resumed"] == [base.training.epochs]
     assert [e["loss"] for e in result.epochs] == [e["loss"] for e in run(longer).epochs]
-    with pytest.raises(InputError, match=f"has {longer.epochs} epochs behind it, more than --epochs {base.epochs}"):
+    with pytest.raises(
+        InputError, match=f"has {longer.training.epochs} epochs behind it, more than --epochs {base.training.epochs}"
+    ):
         run(base, None, options)

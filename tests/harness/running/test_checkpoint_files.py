@@ -51,7 +51,7 @@ def test_files_of_methods_hold_plain_tensors_and_no_more_than_they_need(method: 
     setting = config(method, epochs=2, partitioner="ebv" if method == "cdfgnn" else "hash")
     run(setting, None, Checkpoints(tmp_path))
     newest = tmp_path / setting.training_id() / "epoch-000002"
-    for rank in range(setting.parts):
+    for rank in range(setting.cut.parts):
         content = torch.load(newest / f"rank-{rank}.pt", weights_only=True)
         assert _tensors(content["memory"]) > 0
         assert sum(_storages(content).values()) == _tensors(content)

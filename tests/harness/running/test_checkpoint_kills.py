@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def test_killed_at_twenty_random_instants(tmp_path: Path) -> None:
         asked = killing.setting(found["method"], seed=found["seed"])
         result = result_of(asked, tmp_path / found["outcome"])
         assert result.state == "done" and len(result.epochs) == killing.EPOCHS
-        assert comparable(result) == comparable(run(replace(asked, mode="loopback"))), found
+        assert comparable(result) == comparable(run(asked.changed(mode="loopback"))), found
         resumed += result.facts["checkpoint"]["resumed"]
     assert resumed, "some of the kills must have met a run that had a checkpoint"
 
@@ -68,7 +67,7 @@ def test_killed_inside_the_save(tmp_path: Path) -> None:
         asked = killing.setting("sylvie-a:bits=4", seed=found["seed"], epochs=6)
         result = result_of(asked, tmp_path / found["outcome"])
         assert result.facts["checkpoint"]["resumed"] == [4 if point == "after marker" else 2]
-        assert comparable(result) == comparable(run(replace(asked, mode="loopback"))), point
+        assert comparable(result) == comparable(run(asked.changed(mode="loopback"))), point
 
 
 FLAGS = ["--dataset", "synthetic:nodes=120,degree=6,classes=3,features=8", "--threads", "1", "--eval-every", "5"]
@@ -167,7 +166,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
     rest = run(asked, enough, options)
     assert rest.state == "interrupted" and progress[0] == done, "it went on where it was stopped"
     short = run(
-        replace(asked, mode="loopback", eval_every=-1),
+        asked.changed(mode="loopback", eval_every=-1),
         None,
         Checkpoints(tmp_path / "other", stop=_after(len(rest.epochs))),
     )
@@ -176,8 +175,8 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
 
 
 def _given(asked: RunConfig) -> dict[str, Any]:
-    default = vars(RunConfig())
-    return {name: value for name, value in vars(asked).items() if value != default[name]}
+    default = RunConfig().flat()
+    return {name: value for name, value in asked.flat().items() if value != default[name]}
 
 
 def _after(epochs: int) -> Callable[[], bool]:

@@ -44,7 +44,7 @@ def reused(tmp_path: Path) -> Callable[..., bool]:
     """Runs a config, or uses its kept result: whether it did."""
 
     def cell(**settings: Any) -> bool:
-        config = RunConfig(**{"dataset": TINY, "epochs": 1, "mode": "sim", "eval_every": -1, **settings})
+        config = RunConfig.of(**{"dataset": TINY, "epochs": 1, "mode": "sim", "eval_every": -1, **settings})
         return run_or_reuse(config, tmp_path / "out", quiet=True).reused
 
     return cell
@@ -74,9 +74,9 @@ def test_a_device_that_the_command_line_names(
     moved.mkdir()
     (moved / device.name).write_text(device.read_text())
     monkeypatch.chdir(tmp_path)
-    before = inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml"))
+    before = inputs(RunConfig.of(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml"))
     monkeypatch.chdir(moved)
-    assert inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")) == before
+    assert inputs(RunConfig.of(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")) == before
     device.unlink()
     with pytest.raises(InputError, match="cannot read device file"):
         reused(cluster=named)
@@ -101,7 +101,7 @@ def test_the_graph(tmp_path: Path, reused: Callable[..., bool]) -> None:
 
 def test_rates_and_workloads(tmp_path: Path, reused: Callable[..., bool]) -> None:
     rates, counts = tmp_path / "rates.json", tmp_path / "counts.toml"
-    record = run(RunConfig(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
+    record = run(RunConfig.of(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
     older(rates, json.dumps(record))
     shapes: dict[str, Any] = {"shapes_only": True, "method": "cdfgnn", "rates": str(rates), "cluster": "ethernet-1g"}
     assert not reused(**shapes) and reused(**shapes)
@@ -119,7 +119,7 @@ def test_rates_and_workloads(tmp_path: Path, reused: Callable[..., bool]) -> Non
 def test_a_partition_that_a_workload_names(tmp_path: Path) -> None:
     described, parts = tmp_path / "counts.toml", tmp_path / "partition.json"
     described.write_text(WORKLOAD.format(1000).replace("cut = 'hash'", "partition = 'partition.json'"))
-    config = RunConfig(dataset=str(described), shapes_only=True, mode="sim", cluster="ethernet-1g")
+    config = RunConfig.of(dataset=str(described), shapes_only=True, mode="sim", cluster="ethernet-1g")
     older(parts, "{}")
     before = inputs(config)
     older(parts, '{"parts": []}')
@@ -156,7 +156,7 @@ def test_what_did_not_fit_is_tried_again_on_another_device(files: tuple[Path, Pa
 
 def test_a_recording_of_other_rates_is_not_used_again(tmp_path: Path) -> None:
     rates = tmp_path / "rates.json"
-    record = run(RunConfig(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
+    record = run(RunConfig.of(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
     argv = ["what-if", "--methods", "cdfgnn", "--dataset", TINY, "--shapes-only", "--rates", str(rates)]
     argv += ["--cluster", "ethernet-1g", "--points", "2", "--out", str(tmp_path / "what-if")]
     for halves in (1, 1, 2):

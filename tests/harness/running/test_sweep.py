@@ -64,24 +64,24 @@ def test_the_grid_is_the_product_and_equal_cells_are_one(tmp_path: Path) -> None
     )
     # vanilla and single have no bits, sylvie-s:bits=4 has fixed them and is one of sylvie-s's, single runs on one part.
     assert len(found) == 2 * 2 * (2 + 2 * 2 + 0 + 1)
-    assert [cell.config.method for cell in found[:8]] == ["vanilla"] * 8  # methods outermost
-    assert {cell.config.parts for cell in found if cell.config.method == "single"} == {1}
-    assert {cell.config.cluster for cell in found} == {
+    assert [cell.config.training.method for cell in found[:8]] == ["vanilla"] * 8  # methods outermost
+    assert {cell.config.cut.parts for cell in found if cell.config.training.method == "single"} == {1}
+    assert {cell.config.cluster.name for cell in found} == {
         f"ethernet-10g:links.nic.bandwidth={rate}Gb/s:hosts.count=5" for rate in (1, 2)
     }
     assert found[0].title == "vanilla, seed=0, parts=2, links.nic.bandwidth=1 Gb/s"
-    assert "bits=1" in next(cell for cell in found if cell.config.method == "sylvie-s:bits=1").title
+    assert "bits=1" in next(cell for cell in found if cell.config.training.method == "sylvie-s:bits=1").title
 
 
 def test_several_grids_and_no_grid(tmp_path: Path) -> None:
     two = cells(tmp_path, f"[run]\n{TINY}\n[[grid]]\nmethod=['vanilla']\nparts=[2,3]\n[[grid]]\nseed=[0,7]\n")
-    assert [(cell.config.parts, cell.config.seed) for cell in two] == [(2, 0), (3, 0), (2, 7)]
+    assert [(cell.config.cut.parts, cell.config.training.seed) for cell in two] == [(2, 0), (3, 0), (2, 7)]
     assert len(cells(tmp_path, f"[run]\n{TINY}")) == 1
 
 
 def test_what_all_cells_share_is_checked_with_their_axes(tmp_path: Path) -> None:
     shapes = f"[run]\n{TINY}shapes_only = true\n[grid]\nmode = "
-    assert [cell.config.mode for cell in cells(tmp_path, f"{shapes}['sim']\n")] == ["sim"]
+    assert [cell.config.run.mode for cell in cells(tmp_path, f"{shapes}['sim']\n")] == ["sim"]
     with pytest.raises(InputError, match="shapes-only needs --mode sim"):
         cells(tmp_path, f"{shapes}['sim', 'loopback']\n")
 
@@ -93,7 +93,9 @@ def test_any_grid_has_as_many_cells_as_points(
     folder = tmp_path_factory.mktemp("grid")
     found = cells(folder, f"[grid]\nseed = {seeds}\nhidden = {list(range(1, n + 1))}\n")
     assert len(found) == len(seeds) * n
-    assert {(cell.config.seed, cell.config.hidden) for cell in found} == {(s, h + 1) for s in seeds for h in range(n)}
+    assert {(cell.config.training.seed, cell.config.model.hidden) for cell in found} == {
+        (s, h + 1) for s in seeds for h in range(n)
+    }
 
 
 @pytest.mark.parametrize(
@@ -128,25 +130,25 @@ def test_times_are_read_and_written() -> None:
 
 def test_estimates_come_from_the_cells_most_alike(tmp_path: Path) -> None:
     watch = Stopwatch(tmp_path)
-    one, two = RunConfig(epochs=10, parts=2), RunConfig(epochs=10, parts=4)
+    one, two = RunConfig.of(epochs=10, parts=2), RunConfig.of(epochs=10, parts=4)
     assert watch.expect(one) is None
     watch.add(one, 5.0)
-    assert watch.expect(two) == 5.0 and watch.expect(RunConfig(epochs=40, parts=2)) == 20.0
+    assert watch.expect(two) == 5.0 and watch.expect(RunConfig.of(epochs=40, parts=2)) == 20.0
     watch.add(two, 1.0)
-    watch.add(RunConfig(mode="sim", epochs=10), 100.0, keep=False)
+    watch.add(RunConfig.of(mode="sim", epochs=10), 100.0, keep=False)
     again = Stopwatch(tmp_path)
     assert again.expect(two) == 1.0 and again.expect(one) == 5.0
-    assert again.expect(RunConfig(mode="sim", epochs=10)) == 3.0  # nothing of that mode was kept
+    assert again.expect(RunConfig.of(mode="sim", epochs=10)) == 3.0  # nothing of that mode was kept
     file = tmp_path / "seconds.jsonl"
     file.write_bytes(file.read_bytes() + b'{"run_id": "cut of')
     assert Stopwatch(tmp_path).expect(one) == 5.0
 
 
 def test_time_left_deals_cells_to_workers(tmp_path: Path) -> None:
-    todo = [Cell(RunConfig(seed=seed), {}) for seed in range(5)]
+    todo = [Cell(RunConfig.of(seed=seed), {}) for seed in range(5)]
     lengths = {seed: float(seconds) for seed, seconds in enumerate((4, 1, 1, 1, 3))}
-    assert time_left(todo, lambda config: lengths[config.seed], 2) == 6.0
-    assert time_left(todo, lambda config: lengths[config.seed], 1) == 10.0
+    assert time_left(todo, lambda config: lengths[config.training.seed], 2) == 6.0
+    assert time_left(todo, lambda config: lengths[config.training.seed], 1) == 10.0
     assert time_left(todo, lambda _: None, 1) is None
     assert time_left([], lambda _: None, 3) == 0.0
 

@@ -178,7 +178,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"boundary": 10, "pairs": PAIRS}, "row 0 of parts.pairs sums to 60, but its total is 10"),
     ({"pairs": [[0, 0, 0, 300], *PAIRS[1:]]}, "more from another than that owns"),
     ({"count": 8, "boundary": 10}, "describes 8 parts: use --parts 8"),
-    ({"bundary": 10}, "unknown field `bundary`"),
+    ({"bundary": 10}, "parts: 'bundary'; did you mean 'boundary'"),
     ({"boundary": "many"}, "parts.boundary"),
     ({"boundary": {"value": 10, "from": "hearsay"}}, "parts.boundary: wants value, from"),
     ({"replication": 2.0}, "this method cuts edges"),
@@ -284,7 +284,7 @@ def test_an_exported_partition_is_a_description(tmp_path: Path) -> None:
 
 
 def test_described_workloads_need_shapes_only(tmp_path: Path) -> None:
-    config = RunConfig(dataset=described(tmp_path, {"boundary": 10}), parts=4)
+    config = RunConfig.of(dataset=described(tmp_path, {"boundary": 10}), parts=4)
     with pytest.raises(InputError, match="use --mode sim --shapes-only"):
         run(config)
     assert prepare(config).describe()["partition"]["volume"] == 40, "`haloscope partition` may show them"

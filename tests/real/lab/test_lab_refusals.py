@@ -17,7 +17,7 @@ from real.lab import _namespaces as namespaces
 
 
 def config(**changes: object) -> RunConfig:
-    return RunConfig(mode="real", cluster="lab:3x1gbit", **changes)  # type: ignore[arg-type]
+    return RunConfig.of(mode="real", cluster="lab:3x1gbit", **changes)  # type: ignore[arg-type]
 
 
 def test_without_root_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +48,7 @@ def test_a_run_must_fit_its_lab() -> None:
     with pytest.raises(InputError, match=r"lab:3x1gbit takes 3 ranks \(3 hosts x 1\), not 4"):
         check_driver(config(parts=4))
     with pytest.raises(InputError, match="no link"):
-        check_driver(RunConfig(mode="real", cluster="lab:3x", parts=3))
+        check_driver(RunConfig.of(mode="real", cluster="lab:3x", parts=3))
 
 
 def test_a_lab_has_no_gpu_per_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
-        assert core_count() == threads_per_rank(RunConfig(parts=1)) == 1
+        assert core_count() == threads_per_rank(RunConfig.of(parts=1)) == 1
         launch(script(line), 1, deadline_s=60, env={"PYTHONPATH": str(REPOSITORY)})
     finally:
         os.sched_setaffinity(0, before)
@@ -163,10 +163,10 @@ def test_records_survive_the_way_home() -> None:
 @pytest.mark.processes
 def test_real_mode_equals_loopback() -> None:
     """A whole run through processes: bit-equal losses, equal bytes, and one progress call per epoch."""
-    config = RunConfig(parts=2, epochs=3, eval_every=2, partitioner="hash", threads=1)
+    config = RunConfig.of(parts=2, epochs=3, eval_every=2, partitioner="hash", threads=1)
     expected = run(config)
     epochs: list[int] = []
-    result = run(RunConfig(**{**vars(config), "mode": "real"}), lambda record: epochs.append(record.epoch))
+    result = run(RunConfig.of(**{**config.flat(), "mode": "real"}), lambda record: epochs.append(record.epoch))
     assert epochs == [0, 1, 2]
     assert result.state == "done"
     for mine, theirs in zip(result.epochs, expected.epochs, strict=True):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,7 +96,7 @@ def test_killed_ranks_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
 
     result = run(setting, kill_once, Checkpoints(tmp_path, every=4, resume=False, restarts=1))
     assert len(killed) == 1 and result.state == "done"
-    assert comparable(result) == comparable(run(replace(setting, mode="loopback")))
+    assert comparable(result) == comparable(run(setting.changed(mode="loopback")))
     resumed = result.facts["checkpoint"]["resumed"]
     assert len(resumed) == 1 and resumed[0] >= 8
     assert len(result.facts["restarts"]) == 1
@@ -140,7 +139,7 @@ def test_restarts_by_torchrun_go_on_from_the_checkpoint(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     record = results.load_result(tmp_path / "runs" / f"{setting.run_id()}.json")
     assert record["state"] == "done" and record["facts"]["checkpoint"]["resumed"] == [4]
-    expected = run(replace(setting, mode="loopback"))
+    expected = run(setting.changed(mode="loopback"))
     assert [e["loss"] for e in record["epochs"]] == [e["loss"] for e in expected.epochs]
 
 

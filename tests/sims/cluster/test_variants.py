@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from sims.study import variants
 from sims.study._variants import HOST_MEMORY, SOFTWARE
 
 GRAPH = "synthetic:nodes=3000,degree=16,classes=4,features=64"
-CONFIG = RunConfig(
+CONFIG = RunConfig.of(
     dataset=GRAPH, layers=2, hidden=256, partitioner="hash", parts=4, mode="sim", epochs=2, eval_every=-1,
     shapes_only=True, cluster="cdfgnn-2x8a800",
 )  # fmt: skip
@@ -73,13 +72,13 @@ def test_combinations_that_cannot_be_are_left_out_where_others_serve() -> None:
 @pytest.mark.parametrize("method", ["vanilla", "sylvie-s:bits=1"])
 def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
     """A recording made on the original cluster is timed exactly with another device and library."""
-    replay = Replay(record(replace(CONFIG, method=method)))
-    found = variants(load_cluster(CONFIG.cluster), ["l4", "cpu-epyc-1core"], ["gloo"])
+    replay = Replay(record(CONFIG.changed(method=method)))
+    found = variants(load_cluster(CONFIG.cluster.name), ["l4", "cpu-epyc-1core"], ["gloo"])
     assert [v.label for v in found][-1] == "on cpu-epyc-1core over gloo"
     compute = []
     for variant in found:
-        seconds = simulated(replace(CONFIG, method=method), variant.cluster)
-        assert [epochs[1] for epochs in replay.run(variant.cluster).run().results] == seconds
+        seconds = simulated(CONFIG.changed(method=method), variant.cluster)
+        assert [epochs[1] for epochs in replay.simulator(variant.cluster).run().results] == seconds
         compute.append(seconds[0]["compute"])
     assert compute[1] > compute[0], "an L4 is slower than an A800"
     assert compute[-1] > 10 * compute[0], "and one CPU core is much slower"
@@ -89,8 +88,8 @@ def simulated(config: RunConfig, cluster: Cluster) -> list[dict[str, float]]:
     """Every rank's seconds of the second epoch, simulated in full."""
     job, _ = make_job(config)
     results = simulate(
-        program(job), config.parts, cluster=cluster, seed=config.seed, deterministic=config.deterministic,
-        shapes_only=True,
+        program(job), config.cut.parts, cluster=cluster, shapes_only=True, seed=config.training.seed,
+        deterministic=config.run.deterministic,
     ).results  # fmt: skip
     return [result.epochs[1].seconds for result in results]
 

@@ -34,7 +34,7 @@ REPEATING = [row for row in rows() if parse_method(row["method"]).facts.repeats]
 
 def promise(monkeypatch: pytest.MonkeyPatch, method: str, repeats: bool) -> None:
     """Set whether a method declares that its epochs repeat."""
-    cls = METHODS[method.split(":")[0]]
+    cls = METHODS.builtin[method.split(":")[0]]
     monkeypatch.setattr(cls, "facts", replace(cls.facts, repeats=repeats))
 
 
@@ -171,7 +171,7 @@ class Drifting(Vanilla):
 
 @pytest.mark.parametrize("method", [Growing, Widening, Drifting])
 def test_a_method_that_breaks_its_promise_is_named(method: type[Vanilla], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, method.name, method)
+    monkeypatch.setitem(METHODS.builtin, method.name, method)
     with pytest.raises(ProgramError, match="rank 0: epoch 2 does not repeat the one before"):
         shapes({"method": method.name}, cluster="ethernet-1g")
 
@@ -201,7 +201,7 @@ class Leaving(Vanilla):
 
 def test_epochs_are_computed_until_they_begin_alike(monkeypatch: pytest.MonkeyPatch, kept: Kept) -> None:
     """A tensor that an epoch keeps is more memory at the beginning of the next."""
-    monkeypatch.setitem(METHODS, Leaving.name, Leaving)
+    monkeypatch.setitem(METHODS.builtin, Leaving.name, Leaving)
     try:
         shapes({"method": Leaving.name}, cluster="ethernet-1g", epochs=8)
     finally:

@@ -17,7 +17,8 @@ from sims.cluster import Cluster, load_cluster, place
 from sims.engine import Simulation
 from sims.transport import load_tuning
 from sims.transport._gloo import Segments
-from sims.transport._nccl import FILE, PROTOCOLS, binary_trees
+from sims.transport._nccl import binary_trees
+from sims.transport._tuning import FILE, PROTOCOLS
 from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
 
 

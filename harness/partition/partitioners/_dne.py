@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 
 from harness.graphs import Graph
-from harness.partition.vertex._pairs import empty_sets, has, pair_ids, put
-from harness.partition.vertex._partitioner import EdgePartitioner
+from harness.partition.partitioners._pairs import empty_sets, has, pair_ids, put
+from harness.partition.partitioners._partitioner import EdgePartitioner
 
 
 @dataclass(frozen=True)

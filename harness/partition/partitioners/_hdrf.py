@@ -11,8 +11,9 @@ import numpy as np
 from numba import njit
 
 from harness.graphs import Graph
-from harness.partition.vertex._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
-from harness.partition.vertex._partitioner import EdgePartitioner
+from harness.partition.partitioners._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
+from harness.partition.partitioners._partitioner import EdgePartitioner
+from harness.registry import Unbounded
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class HDRF(EdgePartitioner):
         lambda: weight of edge balance; the default is that of HEP's authors.
         epsilon: keeps the divisor above 0.
         balance: a part is full at floor(balance M / P) + 1 edges; inf for the paper's stream without bound.
-        order: in which edges are read, as in `pairs.Order`.
+        order: in which edges are read, as in `EdgeOrder`.
     """
 
     name = "hdrf"
     lambda_: float = 1.1
     epsilon: float = 1.0
-    balance: float = 1.0
+    balance: Unbounded = 1.0
     order: EdgeOrder = "file"
 
     def validate(self) -> None:

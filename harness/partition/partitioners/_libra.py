@@ -12,8 +12,8 @@ from numba import njit
 
 from harness.graphs import Graph
 from harness.kernels.random import GOLDEN, mix64, stream_of
-from harness.partition.vertex._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
-from harness.partition.vertex._partitioner import EdgePartitioner
+from harness.partition.partitioners._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
+from harness.partition.partitioners._partitioner import EdgePartitioner
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Libra(EdgePartitioner):
     is not bounded: edges that are read along the graph accumulate in few parts.
 
     Options:
-        order: in which edges are read, as in `pairs.Order`.
+        order: in which edges are read, as in `EdgeOrder`.
     """
 
     name = "libra"

@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 
 from harness.graphs import Graph
-from harness.partition.vertex._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
-from harness.partition.vertex._partitioner import EdgePartitioner
+from harness.partition.partitioners._pairs import EdgeOrder, empty_sets, has, put, stream, undirected_pairs
+from harness.partition.partitioners._partitioner import EdgePartitioner
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class EBV(EdgePartitioner):
         gamma: weight of the hosts, 0 to 1; the paper's 0.1.
         alpha, beta: weights of edge and vertex balance; the paper of EBV has 1 and 1, CDFGNN gives none.
         order: in which edges are read. degree is what EBV's paper sorts by (ascending sum of the degrees of both ends);
-            CDFGNN does not say. file and random as in `pairs.Order`.
+            CDFGNN does not say. file and random as in `EdgeOrder`.
     """
 
     name = "ebv"

@@ -13,9 +13,10 @@ import numpy as np
 from numba import njit
 
 from harness.graphs import Graph
-from harness.partition.vertex._hdrf import stream_edges
-from harness.partition.vertex._pairs import empty_sets, pair_ids, put, undirected_pairs
-from harness.partition.vertex._partitioner import EdgePartitioner
+from harness.partition.partitioners._hdrf import stream_edges
+from harness.partition.partitioners._pairs import empty_sets, pair_ids, put, undirected_pairs
+from harness.partition.partitioners._partitioner import EdgePartitioner
+from harness.registry import Unbounded
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class HEP(EdgePartitioner):
     """
 
     name = "hep"
-    tau: float = 100.0
+    tau: Unbounded = 100.0
     lambda_: float = 1.1
 
     def validate(self) -> None:

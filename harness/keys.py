@@ -1,0 +1,67 @@
+"""Keys of files as fields of frozen records: name, type, unit, default and meaning, each written once.
+
+Readers fill the records from TOML or JSON, and `docs/reference.md` is made from the same fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from harness.errors import InputError, unknown
+
+R = TypeVar("R")
+
+
+def key(help: str, *, default: Any = MISSING, unit: str = "", **more: Any) -> Any:
+    """A field of a record that is a key of a file; without `default` the key must be given.
+
+    Args:
+        help: what the key means, as the reference prints it.
+        more: whatever else the reader of the record has to know of the key.
+    """
+    metadata = {"help": help, "unit": unit, **more}
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def default_of(member: Field[Any]) -> Any:
+    """What stands in for a key that is not given; MISSING where it must be given."""
+    return member.default if member.default_factory is MISSING else member.default_factory()
+
+
+def convert(values: Mapping[str, Any], record: type[R], where: str) -> R:
+    """The record that a table of a file fills, tables in it included.
+
+    Raises:
+        InputError: an unknown key (the nearest one is named), a key that is missing, or a value of the wrong type; one
+            line that begins with `where`.
+    """
+    _only_known(values, record, where)
+    try:
+        return msgspec.convert(values, record)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _only_known(values: Mapping[str, Any], record: type, where: str) -> None:
+    """Raise InputError for a key that is none of the record's, here or in a table inside."""
+    types, names = get_type_hints(record), [member.name for member in fields(record)]
+    for name, value in values.items():
+        if name not in names:
+            raise unknown(f"key in {where}:", name, names)
+        for inner in records_in(types[name]):
+            if isinstance(value, Mapping):
+                _only_known(value, inner, f"{where}{'.' if ':' in where else ': '}{name}")
+
+
+def records_in(annotation: Any) -> Iterator[type]:
+    """The records that a field of this type may hold."""
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from records_in(argument)

@@ -1,0 +1,59 @@
+"""What every partitioner is: a frozen dataclass of options that assigns the nodes or the edges of a graph to parts.
+
+The partitioners themselves have a file each, and the folder's face knows them by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from harness.errors import InputError
+from harness.graphs import Graph
+from harness.registry import Optioned
+
+
+@dataclass(frozen=True)
+class Partitioner(Optioned, ABC):
+    """Base of both kinds; fields of a subclass are its options.
+
+    Attributes:
+        cuts: edges are cut where nodes are assigned to parts, vertices where edges are.
+    """
+
+    cuts: ClassVar[Literal["edge", "vertex"]]
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the seed changes the result."""
+        return False
+
+    def _require(self, rule: str, holds: bool) -> None:
+        """InputError "`name`: `rule`" unless it holds; write comparisons so that NaN fails them."""
+        if not holds:
+            raise InputError(f"partitioner {self.name}: {rule}")
+
+
+@dataclass(frozen=True)
+class NodePartitioner(Partitioner):
+    """An edge cut: every node has one owner."""
+
+    cuts = "edge"
+
+    @abstractmethod
+    def owners(self, graph: Graph, num_parts: int, seed: int) -> np.ndarray:
+        """The owner of every node, int32 [N]; num_parts is 2 to the number of nodes."""
+
+
+@dataclass(frozen=True)
+class EdgePartitioner(Partitioner):
+    """A vertex cut: every undirected edge of a symmetric graph has one owner."""
+
+    cuts = "vertex"
+
+    @abstractmethod
+    def parts(self, graph: Graph, num_parts: int, seed: int, hosts: int) -> np.ndarray:
+        """The part of every pair of `undirected_pairs`, int32 [M]; num_parts >= 1 is a multiple of hosts >= 1."""

@@ -1,0 +1,158 @@
+"""Names -> things of one kind, built in or of other packages, and the options written behind a name.
+
+Methods, models, partitioners, transports, samplers and sources of data sets are all found this way. Other packages
+add theirs through the entry-point group of the kind, and nothing of theirs is loaded before it is asked for.
+Where a name takes options they are the fields of a frozen dataclass, written `name:option=value:option=value`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import Field, dataclass, fields
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from harness.errors import InputError, unknown
+
+T = TypeVar("T")
+R = TypeVar("R", bound="Optioned")
+
+Unbounded = Annotated[float, "inf is a value"]
+"""The type of a number that may be infinite; other numbers must be finite."""
+
+
+class Registry(Generic[T]):
+    """The things of one kind by name.
+
+    Attributes:
+        kind: what messages call one of them, such as "method".
+        group: the entry-point group in which other packages offer theirs.
+        builtin: those that come with haloscope; they win over entry points of the same name.
+    """
+
+    def __init__(self, kind: str, group: str, builtin: Mapping[str, T]) -> None:
+        self.kind, self.group, self.builtin = kind, group, dict(builtin)
+
+    def names(self) -> list[str]:
+        """All names, those built in first; loads nothing."""
+        return list(dict.fromkeys([*self.builtin, *self._outside()]))
+
+    def known(self) -> dict[str, T]:
+        """Everything by name; loads what other packages offer."""
+        return {name: self.find(name) for name in self.names()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.builtin or name in self._outside()
+
+    def find(self, name: str) -> T:
+        """What `name` means; loads no other package's than the one asked for.
+
+        Raises:
+            InputError: an unknown name; the nearest one is named.
+        """
+        if name in self.builtin:
+            return self.builtin[name]
+        outside = self._outside()
+        if name not in outside:
+            raise unknown(self.kind, name, [*self.builtin, *outside])
+        found: T = outside[name].load()
+        return found
+
+    def _outside(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+
+@dataclass(frozen=True)
+class Optioned:
+    """Base of what a name with options means: a frozen dataclass whose fields are the options, all with defaults.
+
+    A field whose name would be a Python keyword ends in an underscore, which the text omits (`lambda`).
+    """
+
+    name: ClassVar[str]
+
+    def validate(self) -> None:
+        """Raise InputError for options out of range; called when the name is read, before anything is loaded."""
+
+    def idle(self) -> dict[str, str]:
+        """Options that change nothing beside the others, and which others: giving them is refused."""
+        return {}
+
+
+def option_fields(kind: type[Any]) -> dict[str, Field[Any]]:
+    """The options of a dataclass, as a text names them."""
+    return {f.name.removesuffix("_"): f for f in fields(kind)}
+
+
+def text_of(thing: Optioned) -> str:
+    """The text that is read as `thing`, every option written out in alphabetical order."""
+    values = sorted((option, getattr(thing, f.name)) for option, f in option_fields(type(thing)).items())
+    return ":".join([thing.name, *(f"{option}={value}" for option, value in values)])
+
+
+def syntax(name: str, kind: type[Any]) -> str:
+    """`name` with every option and its default, in the order in which they are declared."""
+    return ":".join([name, *(f"{option}={f.default}" for option, f in option_fields(kind).items())])
+
+
+def parse_named(registry: Registry[type[R]], text: str, **defaults: Any) -> R:
+    """What `name` or `name:option=value:...` means; `defaults` apply where it has that option.
+
+    Raises:
+        InputError: an unknown name or option (the nearest one is named), a value of the wrong type or out of range, or
+            one that changes nothing beside the other options.
+    """
+    name, *words = text.split(":")
+    kind = registry.find(name)
+    options, where = option_fields(kind), f"{registry.kind} {text!r}"
+    given = pairs(words, options, f"option of {name}", where)
+    values: dict[str, Any] = {key: value for key, value in defaults.items() if key in options} | given
+    types = get_type_hints(kind, include_extras=True)
+    values = {key: converted(value, types[options[key].name], f"{where}: {key}") for key, value in values.items()}
+    made: R = kind(**{options[key].name: value for key, value in values.items()})
+    made.validate()
+    for key, others in made.idle().items():
+        if key in given and values[key] != options[key].default:
+            raise InputError(f"{where}: {key} changes nothing with {others}")
+    return made
+
+
+def pairs(words: Sequence[str], known: Collection[str], kind: str, where: str) -> dict[str, str]:
+    """Words `option=value` by option. InputError for an unknown option, one given twice, or another kind of word."""
+    given: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"{where}: {word!r} is not option=value")
+        if key not in known:
+            raise unknown(kind, key, known)
+        if key in given:
+            raise InputError(f"{where}: option {key} is given twice")
+        given[key] = value
+    return given
+
+
+def converted(value: Any, kind: Any, where: str) -> Any:
+    """A value as its type. InputError "`where` must be ..." where it is none of that type."""
+    infinite = kind is Unbounded
+    kind = float if infinite else kind
+    try:
+        found = msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        found = None
+    if found is not None and not _odd(found, infinite):
+        return found
+    if get_origin(kind) is Literal:
+        wanted = f"one of {', '.join(map(str, get_args(kind)))}"
+    else:
+        numbers = {int: "a whole number", float: "a number" if infinite else "a finite number"}
+        wanted = {**numbers, bool: "true or false"}.get(kind, str(kind))
+    raise InputError(f"{where} must be {wanted}, not {value!r}")
+
+
+def _odd(found: Any, infinite: bool) -> bool:
+    """Whether a number is nan, or infinite where it must not be."""
+    return isinstance(found, float) and (math.isnan(found) or (math.isinf(found) and not infinite))
