@@ -2,7 +2,7 @@
 
 Operators of this project and of other packages declare their work beside their kernels (`harness.kernels.work`). For
 torch's own there is one table of names per class of `_profile`; views and empty tensors are free. Any other operator is
-charged by its bytes as elementwise, and reported. Times are not known here.
+charged by its bytes as elementwise, and reported. Times are computed elsewhere.
 """
 
 from __future__ import annotations

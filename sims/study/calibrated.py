@@ -70,7 +70,7 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
     """
     profile = load_device(device)
     copies = max(1, core_count() // threads)
-    observed = measured_runs("epochs", workloads(threads, quick), copies)
+    observed = measure_operators("epochs", workloads(threads, quick), copies)
     launch, effect, byte = observed.overheads()
     profile = replace(
         profile,
@@ -171,7 +171,7 @@ def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
     """
     profile = load_device(device)
     copies = max(1, core_count() // max(1, config.run.threads))
-    observed = measured_runs("blocks", [config], copies)
+    observed = measure_operators("blocks", [config], copies)
     sums = {name: fit_cost(calls) for name, calls in observed.samples.items() if name in SUMS}
     to.write_bytes(device.read_bytes())
     _save(replace(profile, operators={**profile.operators, **sums}), to)
@@ -181,7 +181,7 @@ SUMS = ("haloscope::gather_sum",)
 """Operators whose cost depends on the graph."""
 
 
-def measured_runs(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
     """Measurements of `copies` concurrent processes on these configs; `what` is "epochs" or "blocks"."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         asked = Path(folder, "configs")

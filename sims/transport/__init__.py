@@ -1,6 +1,6 @@
 """Communication libraries: how gloo, NCCL and gRPC lower an effect to transfers, and their software costs.
 
-Contains `presets/*.toml`. `Transport` is the entry point; a library is one file here, and one line in `LIBRARIES`.
+Contains `presets/*.toml`. `Transport` is the entry point; each library has its own file, and one line in `LIBRARIES`.
 Other packages use the entry-point group `haloscope.transports`: a subclass of `Library`.
 """
 

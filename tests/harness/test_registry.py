@@ -1,4 +1,4 @@
-"""Registries: one shape for every kind of thing with a name, things of other packages, one notation of options."""
+"""Registries: a common form for all named components, components of other packages, one notation of options."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GRAPH = random_graph(20, 60)
 
 @dataclass(frozen=True, kw_only=True)
 class Quiet(Vanilla):
-    """A stranger's method."""
+    """A method of another package."""
 
     name = "quiet"
     loud: bool = False
@@ -48,7 +48,7 @@ class Quiet(Vanilla):
 
 @dataclass(frozen=True)
 class Halves(NodePartitioner):
-    """A stranger's partitioner: the first `at` nodes, and all others."""
+    """A partitioner of another package: the first `at` nodes, and all others."""
 
     name = "halves"
     at: int = 3
@@ -58,7 +58,7 @@ class Halves(NodePartitioner):
 
 
 class Folklore(GraphSource):
-    """A stranger's source of graphs."""
+    """A source of graphs of another package."""
 
     def load(self, dataset: str) -> Graph:
         return GRAPH
@@ -77,7 +77,7 @@ class Pigeons(Library):
 
 
 def wide(config: ModelConfig, inputs: int, classes: int) -> nn.Module:
-    """A stranger's model."""
+    """A model of another package."""
     return GNN([SAGEConv(inputs, classes)], [inputs, classes])
 
 

@@ -1,4 +1,4 @@
-"""Figures and frames of made-up results: files are there, valid, repeatable, and say what they must."""
+"""Figures and frames of made-up results: files exist, are valid and repeatable, and contain the required notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deterministic codec and the cache's row test: exact levels, half a level of error, no nan on the wire."""
+"""The deterministic codec and the cache's row test: exact levels, error of half a level, refusal of nan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command as a user meets it: bad input in one line with exit code 2, and good input from flags to files."""
+"""The command line: bad input gives one line and exit code 2, valid input gives result files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Npz = Callable[..., Path]
 def haloscope(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Haloscope]:
-    """Runs the command in an empty folder; answers exit code, stdout and stderr."""
+    """Runs the command in an empty folder; returns exit code, stdout and stderr."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
@@ -40,7 +40,7 @@ def haloscope(
 
 @pytest.fixture
 def npz(tmp_path: Path) -> Npz:
-    """Writes a ring of 8 nodes with whatever is broken about it."""
+    """Writes the file of a ring of 8 nodes, with a given defect."""
 
     def write(**broken: Any) -> Path:
         nodes = np.arange(8)
@@ -64,7 +64,7 @@ def npz(tmp_path: Path) -> Npz:
 
 
 def complaint(outcome: tuple[int, str, str], code: int = 2) -> str:
-    """The one line on stderr, after checking that it is one and that nothing was written."""
+    """The line on stderr, after checking that it is the only one and that no file was written."""
     assert outcome[0] == code, outcome
     assert outcome[1] == ""
     assert outcome[2].startswith("haloscope: error: ") and outcome[2].count("\n") == 1 and outcome[2].endswith("\n")

@@ -1,4 +1,4 @@
-"""What-if: crossovers of known curves, sentences that say them, and the command from flags to figure."""
+"""What-if: crossovers of known curves, their sentences, and the whole command."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FLAGS = ["--dataset", GRAPH, "--layers", "3", "--hidden", "64", "--partitioner",
 
 
 def cost(fixed: float, payload: float) -> Callable[[float], float]:
-    """Seconds of an epoch with so much compute, and so much payload over a bandwidth."""
+    """Seconds of an epoch with given compute and payload as a function of the bandwidth."""
     return lambda x: fixed + payload / x
 
 
 @given(fixed=st.floats(0.01, 5), extra=st.floats(0.01, 5), payload=st.floats(1, 100), share=st.floats(0.01, 0.9))
 def test_a_constructed_crossover_is_found(fixed: float, extra: float, payload: float, share: float) -> None:
-    """Fewer bytes for more compute: pays below payload (1 - share) / extra, and nowhere else."""
+    """Fewer bytes for more compute: faster below payload (1 - share) / extra only."""
     dear, cheap = cost(fixed, payload), cost(fixed + extra, payload * share)
     where = payload * (1 - share) / extra
     found = crossings(cheap, dear, XS)
@@ -108,7 +108,7 @@ def test_levels_of_all_or_of_some() -> None:
 
 @pytest.fixture
 def what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any], str]]:
-    """Runs the command; answers exit code, JSON and stderr."""
+    """Runs the command; returns exit code, JSON and stderr."""
 
     def command(*argv: str) -> tuple[int, dict[str, Any], str]:
         capsys.readouterr()
@@ -217,7 +217,7 @@ def test_methods_that_settle_late(what_if: Command) -> None:
 
 
 def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command) -> None:
-    """With as many epochs as were recorded; of methods whose epochs come round, the mean of the same epochs."""
+    """Equal to a run with as many epochs as were recorded; for periodic methods, the mean of the same epochs."""
     epochs = {"vanilla": 2, "bns-gcn:p=0.5": 2, "sylvie-a": 3, "cdfgnn": 3, "sylvie-a:staleness=2": 3}
     argv = ["--methods", ",".join(epochs), "--dataset", "synthetic:nodes=500", "--cluster", "bns-10x2080ti"]
     _, found, _ = what_if(*argv, "--points", "2", "--bandwidth", "bus=1GB/s..12GB/s")
@@ -237,7 +237,7 @@ def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command)
 
 
 def test_synchronous_epochs_weigh_as_often_as_they_come(what_if: Command) -> None:
-    """Of five epochs one waits for its rows; the median epoch would never see it."""
+    """One of five epochs waits for its rows, which the median epoch would not show."""
     methods = "sylvie-a,sylvie-s,sylvie-a:staleness=2,sylvie-a:staleness=5"
     argv = ["--methods", methods, *FLAGS, "--cluster", "ethernet-1g", "--points", "2"]
     _, found, err = what_if(*argv, "--bandwidth", "nic=100Mb/s..1Gb/s")

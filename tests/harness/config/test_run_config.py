@@ -55,7 +55,7 @@ IDS: list[tuple[dict[str, Any], str, str]] = [
         "08dab15f40249247c3f8148660337631d518e31afddb95e33d99119b9a9ec16a",
     ),
 ]  # fmt: skip
-"""Settings, run id, training id: by these, results and checkpoints of earlier versions are found."""
+"""Settings, run id, training id, by which results and checkpoints of earlier versions are found."""
 
 
 @pytest.mark.parametrize(("values", "run_id", "training_id"), IDS, ids=["default", "model", "sim", "shapes", "real"])

@@ -1,4 +1,4 @@
-"""Synthetic graphs: the statistics asked for, the same graph everywhere, and a note in every one of them."""
+"""Synthetic graphs: requested statistics, equal graphs in every process, and a note in each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def same_label(graph: Graph) -> float:
 
 
 def assert_simple(graph: Graph) -> None:
-    """Symmetric, no self loop, no edge twice, and all that a graph promises."""
+    """Symmetric, without self loops and repeated edges, and a valid graph."""
     validate(graph)
     assert graph.is_symmetric()
     to = destinations(graph)
@@ -78,7 +78,7 @@ def test_homophily_is_the_share_of_edges_inside_communities(homophily: float, co
 
 
 def test_degrees_follow_a_power_law_with_the_exponent_asked_for() -> None:
-    """Hill's estimate over the largest expected degrees, and real degrees that scatter around the expected ones."""
+    """Hill's estimator on the largest expected degrees, and the scatter of actual degrees around them."""
     rng = np.random.default_rng(0)
     for exponent in (2.5, 3.5):
         weight = sbm.weights(200_000, 20.0, exponent, rng)

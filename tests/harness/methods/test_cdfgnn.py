@@ -1,4 +1,4 @@
-"""CDFGNN: exact where it promises to be, caches that never drift, exact bytes, and the rule of its threshold."""
+"""CDFGNN: exactness without cache and codec, consistent caches, exact bytes, and the rule of its threshold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS = pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
 def assert_exact(
     method: CDFGNN, kind: str, graph: Graph, parts: int, deal: str, *, single: bool = False, **options: object
 ) -> None:
-    """In double precision to 1e-10, so that no slip hides behind rounding; or in `single` precision to 1e-6."""
+    """In double precision to 1e-10, far below any error of the method; or in `single` precision to 1e-6."""
     dtype, tolerance = (torch.float32, 1e-6) if single else (torch.float64, 1e-10)
     model = make_model(kind, graph, dtype=dtype, **options)
     loss, wanted = reference_gradients(copy.deepcopy(model).double(), graph)

@@ -1,4 +1,4 @@
-"""What the README promises to authors: a method in one small class, a layer as any module with the one call."""
+"""Extensions as in the README: a method in one small class, and a layer as any module with the same call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HalfForward(EdgeCut):
 
 
 class GatedSum(nn.Module):
-    """A stranger's layer: not linear in its rows, and it knows nothing of haloscope but the call."""
+    """A layer of another package: not linear in its rows, with only the required call."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a method carries from epoch to epoch is a plain tree of tensors, and training goes on from it bit for bit."""
+"""A method's memory is a tree of tensors, and training resumed from it is bit-equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copied(memory: Memory) -> Memory:
 
 
 async def epochs(rank: Rank, job: Job, first: int, last: int, saved: Saved | None) -> tuple[list[float], Saved]:
-    """Losses of epochs first..last-1 and what is left afterwards."""
+    """Losses of epochs first..last-1 and the state afterwards."""
     setting = job.config
     part = job.parts.training(rank.index)
     totals = part.totals
@@ -75,7 +75,7 @@ def test_training_goes_on_bit_for_bit_from_what_was_saved(row: dict[str, Any]) -
     torch.manual_seed(1)
     whole, _ = run_epochs(setting, 0, END, None)
     begun, saved = run_epochs(setting, 0, STOP, None)
-    torch.manual_seed(2)  # nothing may hang on a global generator
+    torch.manual_seed(2)  # results must not depend on the global generator
     rest, _ = run_epochs(setting, STOP, END, saved)
     assert begun + rest == whole
 
@@ -83,7 +83,7 @@ def test_training_goes_on_bit_for_bit_from_what_was_saved(row: dict[str, Any]) -
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 @pytest.mark.parametrize("row", rows(), ids=label)
 def test_any_number_of_parts_and_empty_ones(row: dict[str, Any], parts: int) -> None:
-    """No deadlock, and finite losses, also where a rank owns nothing: 'contiguous' leaves the last parts empty."""
+    """No deadlock, and finite losses, also if a rank owns no node: 'contiguous' leaves the last parts empty."""
     if row["method"] == "single" and parts > 1:
         pytest.skip("single runs on one rank")
     if "servers=2" in row["method"] and parts < 2:

@@ -1,4 +1,4 @@
-"""Killed at any instant, a run of real ranks goes on from its checkpoints and ends as if nothing had happened."""
+"""A run of real ranks that is killed at any time resumes from its checkpoints with bit-equal results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support import killing
 
 
 def killed(what: str, folder: Path) -> list[dict[str, Any]]:
-    """What `tests.support.killing` prints."""
+    """The output of `tests.support.killing`."""
     command = [sys.executable, "-m", "tests.support.killing", what, str(folder)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -180,7 +180,7 @@ def _given(asked: RunConfig) -> dict[str, Any]:
 
 
 def _after(epochs: int) -> Callable[[], bool]:
-    """A stop that says yes once each of two ranks has asked for the last time."""
+    """A stop function that returns True once each of two ranks has called it for the last time."""
     calls = []
 
     def stop() -> bool:

@@ -1,4 +1,4 @@
-"""Kept results are used again while all that they were made of is the same; times of files say nothing."""
+"""Results are reused while all their inputs are unchanged, independent of modification times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKLOAD = "[graph]\nnodes = {}\nedges = 8000\nfeatures = 8\nclasses = 3\ntrain 
 
 
 def older(path: Path, text: str) -> None:
-    """Other content that looks as if it had been there for long."""
+    """Other content with an old modification time."""
     path.write_text(text)
     os.utime(path, (1e9, 1e9))
 
@@ -41,7 +41,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def reused(tmp_path: Path) -> Callable[..., bool]:
-    """Runs a config, or uses its kept result: whether it did."""
+    """Run a config or reuse its result; returns whether it was reused."""
 
     def cell(**settings: Any) -> bool:
         config = RunConfig.of(**{"dataset": TINY, "epochs": 1, "mode": "sim", "eval_every": -1, **settings})

@@ -1,4 +1,4 @@
-"""Sweeps: which cells a file means, what a kill at any instant leaves, what one bad cell does to the others."""
+"""Sweeps: the cells of a file, kills at any time, and isolation of failing cells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main(*argv: object) -> int:
 
 
 def results(folder: Path) -> dict[str, float]:
-    """Result files and when they were written."""
+    """Result files and their modification times."""
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.json")}
 
 
@@ -245,7 +245,7 @@ def _until(true: Callable[[], bool], seconds: float) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for orphans in /proc")
 def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_path: Path) -> None:
-    """kill -9 the sweep at odd moments: what was finished stays, untouched, and the last run completes the rest."""
+    """kill -9 the sweep at random times: finished results stay unchanged, and the last run completes the rest."""
     out = tmp_path / "out"
     kept: dict[str, float] = {}
     for jobs, more in (("2", 1), ("1", 4)):
@@ -268,7 +268,7 @@ def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_
 
 
 def test_a_dying_worker_costs_its_own_call_only(tmp_path: Path) -> None:
-    """In a process of its own: loky's resource tracker lives as long as its parent."""
+    """In a separate process, because loky's resource tracker ends with its parent."""
     (tmp_path / "fragile.py").write_text(
         "import os\n\n\ndef double_or_die(n):\n    if n == 3:\n        os.kill(os.getpid(), 9)\n    return 2 * n\n"
     )

@@ -1,4 +1,4 @@
-"""Traces: valid for Perfetto, true to the run they show, and drawn as figures."""
+"""Traces: validity for Perfetto, agreement with the run, and figures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def trace() -> Trace:
 
 
 def check(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What every viewer relies on; answers the events by phase."""
+    """Check properties that viewers need; returns the events by phase."""
     phases: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         phases[event["ph"]].append(event)
@@ -59,7 +59,7 @@ def check(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def nested(spans: list[dict[str, Any]]) -> None:
-    """Spans of one thread follow or contain each other."""
+    """Spans of one thread are disjoint or nested."""
     open_until: list[float] = []
     for span in sorted(spans, key=lambda s: (s["ts"], -s["dur"])):
         end = round(span["ts"] + span["dur"], 3)
@@ -129,7 +129,7 @@ def test_transfers_and_links_hold_the_bytes_of_the_run(trace: Trace) -> None:
 
 
 def test_copies_on_a_bus_of_their_own_are_seen_too() -> None:
-    """Through host memory no message crosses a device's bus: the network does not know of it, the trace does."""
+    """With staging through host memory, copies on a device's bus are not in the network, but in the trace."""
     cluster = load_cluster("sylvie-2x8")
     replay = Replay(record(CONFIG.changed(cluster="sylvie-2x8", epochs=1, eval_every=-1)))
     found, simulation, placement = traced(replay, cluster), replay.time(cluster).simulation, place(cluster, 4)

@@ -107,7 +107,7 @@ def test_verdict_of_known_errors() -> None:
 
 
 def test_disturbed_cells_are_left_out_of_the_verdict_on_times() -> None:
-    """Not of the one on bytes, which no other program changes."""
+    """Disturbed cells count in the verdict on bytes only."""
     quiet = [made("vanilla", 1.1, 1.0), made("sylvie-s", 0.4, 0.5)]
     disturbed = made("cdfgnn", 0.3, 2.0, load=0.16)
     found = verdict([*quiet, disturbed])

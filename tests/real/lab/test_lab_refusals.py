@@ -1,4 +1,4 @@
-"""What is said where no lab can be built, or a run does not fit the lab it asks for. Needs no root."""
+"""Messages if no lab can be built, or if a run does not fit its lab. Needs no root."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_a_tool_complains_about_is_passed_on() -> None:
 def test_a_dead_maker_is_known_although_its_number_is_in_use_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a crash, where pids are few: the maker had this process's number, and started at another time."""
+    """As after a crash with reused pids: the maker had this process's pid, and another start time."""
     ours = namespaces.name_of("switch")
     reused, gone = f"hs{os.getpid()}-1f-switch", f"hs{2**22 + 1}-1f-0"
     for name in (ours, reused, gone, "hs-switch", f"hs{2**22 + 1}x-1f-0", "blue"):

@@ -1,4 +1,4 @@
-"""Training in the lab: the numbers of every other mode, and the bytes told apart by the hosts they run between."""
+"""Training in the lab: results equal to other modes, and bytes by pair of hosts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The launcher: what ranks are given, what is said when they fail, and that none is left behind.
+"""The launcher: environment of ranks, messages when they fail, and no process left behind.
 
-The ranks here are one-line scripts without torch, so that each starts in a moment.
+The ranks here are one-line scripts without torch, which start quickly.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_records_survive_the_way_home() -> None:
-    """A loss that is not a number included: it decides whether a run diverged."""
+    """Also for a loss of nan, which marks a diverged run."""
     epoch = RankEpoch(3, math.nan, {"epoch": 1.0}, {"forward": {0: 5, -1: 2}}, [0, 7], None, 11)
     outcome = LaunchOutcome([RankResult(0, [epoch], {"layer0": "cache"})] * 2, [0, 1], "gloo", "cpu")
     back = msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=LaunchOutcome).execution()

@@ -1,4 +1,4 @@
-"""Evaluation by a spare process: the same accuracies as the ranks find, and clear words when it fails."""
+"""Evaluation by a spare process: accuracies equal those of the ranks, and clear messages when it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that fail are started again from the last checkpoint, as often as was allowed, and not where it is hopeless."""
+"""Failed ranks are restarted from the last checkpoint, as often as allowed, except for errors that would recur."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def job_of(options: Checkpoints | None) -> Job:
 
 
 def failing(*failures: Exception) -> tuple[Callable[[], None], list[int]]:
-    """An attempt that fails in turn as given, then succeeds; and the count of attempts."""
+    """An attempt that raises the given failures in turn, then succeeds; and the number of attempts."""
     left, attempts = list(failures), list[int]()
 
     def attempt() -> None:
@@ -76,7 +76,7 @@ def test_a_run_that_was_asked_to_stop_is_not_started_again(tmp_path: Path) -> No
 
 
 def children_of_rank(rank: int) -> list[int]:
-    """Process ids of ours that are this rank."""
+    """Process ids of this rank among the children."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         for pid in (task / "children").read_text().split():
@@ -125,7 +125,7 @@ end_process(main(sys.argv[1:]))
 
 @pytest.mark.processes
 def test_restarts_by_torchrun_go_on_from_the_checkpoint(tmp_path: Path) -> None:
-    """Under --no-resume too: it is meant for the first start, not for those after a failure."""
+    """Also with --no-resume, which applies to the first start, not to restarts."""
     (tmp_path / "rank.py").write_text(RANK)
     setting = config("sylvie-a", parts=2, epochs=7, mode="real")
     given = {name: value for name, value in vars(setting).items() if value != vars(type(setting)())[name]}

@@ -111,7 +111,7 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
 def test_a_watching_process_that_fails_says_why() -> None:
     bad = RunConfig.of(dataset="no-such-graph", threads=1)
     with pytest.raises(HaloscopeError, match="no-such-graph"):
-        calibrated.measured_runs("epochs", [bad], 1)
+        calibrated.measure_operators("epochs", [bad], 1)
 
 
 @pytest.mark.parametrize("quick", [True, False])
