@@ -1,17 +1,18 @@
 """Draws folders and loose files as boxes, one row per level, with an arrow down for every import that no other implies.
 
 Each package is laid out by itself (Sugiyama: long arrows get a place in every row they pass, rows are ordered by the
-mean place of their neighbours), and stands on those that it imports.
+mean place of their neighbours, the order with the fewest crossings is kept), and stands on those that it imports.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
@@ -27,7 +28,7 @@ STANDS_ON = (("commands", "reports"), ("reports", "sims"), ("sims", "harness"), 
 """Packages drawn above each other; what else one imports is said in words."""
 
 PANEL = 0.55  # inches between packages, and above a package's title
-SWEEPS = 40
+SWEEPS, STARTS = 12, 60  # of the search for an order of the rows with few crossings
 
 
 @dataclass
@@ -105,16 +106,36 @@ def _arranged(block: Block) -> Block:
             near.setdefault(upper, set()).add(lower)
             near.setdefault(lower, set()).add(upper)
         row_of |= {place: int(place.partition("@")[2]) for place in places if "@" in place}
-    rows = [sorted(n for n, row in row_of.items() if row == level) for level in range(max(row_of.values()) + 1)]
-    for sweep in range(SWEEPS):
-        place = {name: (at + 0.5) / len(row) for row in rows for at, name in enumerate(row)}
-        order = range(len(rows)) if sweep % 2 else reversed(range(len(rows)))
-        for level in order:
-            rows[level].sort(key=lambda name: (np.mean([place[n] for n in near[name]] or [place[name]]), name))
-            place |= {name: (at + 0.5) / len(rows[level]) for at, name in enumerate(rows[level])}
-    block.rows = rows
-    block.x = _placed(rows, near)
+    first = [sorted(n for n, row in row_of.items() if row == level) for level in range(max(row_of.values()) + 1)]
+    orders = (order for start in range(STARTS) for order in _ordered(first, near, random.Random(start)))
+    block.rows = min(orders, key=lambda rows: _crossings(rows, near))
+    block.x = _placed(block.rows, near)
     return block
+
+
+def _ordered(rows: list[list[str]], near: dict[str, set[str]], shuffle: random.Random) -> Iterator[list[list[str]]]:
+    """Orders of the rows from a random one on, each with every row by the mean place of its neighbours."""
+    rows = [shuffle.sample(row, len(row)) for row in rows]
+    place = {name: (at + 0.5) / len(row) for row in rows for at, name in enumerate(row)}
+    for sweep in range(SWEEPS):
+        for row in rows if sweep % 2 else reversed(rows):
+            row.sort(key=lambda name: (_mean([place[other] for other in near[name]], place[name]), name))
+            place |= {name: (at + 0.5) / len(row) for at, name in enumerate(row)}
+        yield [list(row) for row in rows]
+
+
+def _crossings(rows: list[list[str]], near: dict[str, set[str]]) -> int:
+    """Pairs of lines between two rows that cross."""
+    found = 0
+    for lower, upper in zip(rows, rows[1:], strict=False):
+        below = {name: at for at, name in enumerate(lower)}
+        ends = [below[other] for name in upper for other in sorted(near[name] & below.keys(), key=lambda n: below[n])]
+        found += sum(a > b for at, a in enumerate(ends) for b in ends[at + 1 :])
+    return found
+
+
+def _mean(values: list[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
 
 
 def _placed(rows: list[list[str]], near: dict[str, set[str]]) -> dict[str, float]:
@@ -126,9 +147,9 @@ def _placed(rows: list[list[str]], near: dict[str, set[str]]) -> dict[str, float
         for name in row:
             x[name] = at + (_width(name) + GAP) / 2
             at += _width(name) + GAP
-    for _ in range(SWEEPS):
+    for _ in range(40):
         for row in rows:
-            wish = [float(np.mean([x[other] for other in near[name]] or [x[name]])) for name in row]
+            wish = [_mean([x[other] for other in near[name]], x[name]) for name in row]
             space = [(_width(a) + _width(b)) / 2 + GAP for a, b in zip(row, row[1:], strict=False)]
             left, right = list(wish), list(wish)
             for at in range(1, len(row)):
