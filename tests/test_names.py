@@ -18,9 +18,7 @@ PER_BACKEND = {"codes_of", "decode", "encode", "half_floor", "quantize_linear", 
 
 SAME: dict[str, str] = {
     "main": "the entry of a command line",
-    "check": "the protocol of a driver: refuse a config",
-    "reads": "the protocol of a driver: what a result depends on",
-    "execute": "the protocol of a driver: run a job",
+    "open_driver": "the protocol of a mode's module: the driver of one run",
     "run": "run a program (loopback, real) or a config (`harness.running`), each the one verb of its room",
     "load": "a named thing as an object: a data set, a result, a recording; each the one verb of its room",
     "each": "the same contract: calls on processes of this machine, or as submitted jobs",
