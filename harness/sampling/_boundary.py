@@ -72,7 +72,7 @@ class Bernoulli(BoundarySampler):
 
 
 class Fixed(BoundarySampler):
-    """int(share * n) of each pair's n boundary nodes (BNS-GCN, the authors' code); rows scaled by the realised share."""
+    """int(share * n) of each pair's n boundary nodes (BNS-GCN, the authors' code); the realised share scales rows."""
 
     def draw(self, rank: Rank, available: np.ndarray, graph: LocalGraph, share: float) -> BoundaryDraw:
         counts = np.floor(share * available).astype(np.int64)
@@ -102,7 +102,7 @@ class BoundaryEdges(BoundarySampler):
 
 
 class DropEdge(BoundaryEdges):
-    """Edges anywhere (BNS-GCN, Table 9: DropEdge), as many as `BoundaryEdges` would drop; degrees become expected ones."""
+    """Edges anywhere (BNS-GCN, Table 9: DropEdge), as many as `BoundaryEdges` drops; degrees become expected ones."""
 
     thins_halo = False
 
