@@ -1,4 +1,4 @@
-"""Times a recorded run anew on any cluster, without tensors, exactly as the full simulation would.
+"""Times a recorded run on any cluster, without tensors, exactly as the full simulation would.
 
 The ranks' recorded actions replace their programs in `sims.engine.Simulator`; clocks, transport and network are the
 same. Operators are priced once per device and stretch of compute, so every further cluster costs only the network.
