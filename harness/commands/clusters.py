@@ -15,7 +15,7 @@ from harness.errors import InputError
 from reports.draw import topology
 from sims.cluster import known_clusters, load_cluster
 from sims.device import load_device
-from sims.units import written
+from sims.units import format_quantity
 
 COLUMNS = ("quantity", "value", "source", "remark")
 PER = (
@@ -80,7 +80,7 @@ def _said(key: str, quantity: Any, dimension: str) -> str:
     if dimension == "number":
         return significant(quantity.value)
     per = next((words for pattern, words in PER if re.fullmatch(pattern, key)), "")
-    return f"{written(quantity.value, dimension)} {per}".rstrip()
+    return f"{format_quantity(quantity.value, dimension)} {per}".rstrip()
 
 
 def _counted(count: int, what: str) -> str:
@@ -135,7 +135,7 @@ def _draw(cluster: Any, path: Path) -> None:
         nics_on_switches=cluster.nics_on == "switch",
         mesh=[range(first, first + mesh) for first in range(0, cluster.devices, mesh)],
         links={
-            kind: f"{byte_text(link.bandwidth.value)}/s, {written(link.latency.value, 'time')}"
+            kind: f"{byte_text(link.bandwidth.value)}/s, {format_quantity(link.latency.value, 'time')}"
             for kind, link in cluster.links.items()
         },
     )

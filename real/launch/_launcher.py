@@ -200,7 +200,7 @@ def _supervise(
     begun = time.monotonic()
     while True:
         for child in children:
-            child.look(store)
+            child.poll(store)
         beat()
         now = time.monotonic()
         alive = [c for c in children if c.ended_at is None]

@@ -26,7 +26,7 @@ from sims.cluster import Cluster, load_cluster, place
 from sims.device import DeviceProfile, Fullest, load_device
 from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate
 from sims.replay._notation import BEGIN, DO, END, START, Action
-from sims.replay._player import Playback, Player, Stretch, charge, folded, play
+from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions
 from sims.replay._recording import PeakMemory, Recorder, Recording
 
 
@@ -99,7 +99,7 @@ class Replay:
 
     def _play(self, rank: int, clock: SimClock, prices: Prices) -> Playback:
         stretches = self._stretches(prices)
-        return play(
+        return replay_actions(
             self.recording.actions[rank],
             self._effects.__getitem__,
             lambda number: charge(clock, stretches[number]),
