@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -145,12 +144,12 @@ def haloscope(config: RunConfig) -> dict[str, object]:
 HUGE_PAGES = "huge pages"
 CONTENDERS = {
     "haloscope, 1 rank x 2 threads": lambda c: haloscope(c),
-    "haloscope, 2 ranks x 1 thread": lambda c: haloscope(replace(c, parts=2, threads=1)),
+    "haloscope, 2 ranks x 1 thread": lambda c: haloscope(c.changed(parts=2, threads=1)),
     "hand-written loop, same kernels": lambda c: {"seconds": handwritten(c)},
     "PyG SAGEConv on torch CSR": lambda c: {"seconds": pyg(c, "csr")},
     "PyG on torch CSR, huge pages": lambda c: {"seconds": pyg(c, "csr")},
-    "PyG on edge_index, huge pages": lambda c: {"seconds": pyg(replace(c, epochs=3), "edge_index")},
-    "PyG SAGEConv on edge_index": lambda c: {"seconds": pyg(replace(c, epochs=3), "edge_index")},
+    "PyG on edge_index, huge pages": lambda c: {"seconds": pyg(c.changed(epochs=3), "edge_index")},
+    "PyG SAGEConv on edge_index": lambda c: {"seconds": pyg(c.changed(epochs=3), "edge_index")},
 }
 
 

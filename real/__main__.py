@@ -66,7 +66,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     from harness.commands.arguments import config_of, parse_arguments
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
-    from harness.running import finish, inputs
+    from harness.running import finish, open_run
     from harness.running.results import load_result
     from real.launch import run_rank, torchrun_config
 
@@ -85,7 +85,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     if returned is None:
         return 0
     outcome, prepared = returned
-    path = replace(finish(config, prepared, outcome.execution()), inputs=inputs(config)).save(args.out)
+    path = replace(finish(config, prepared, outcome.execution()), inputs=open_run(config).inputs()).save(args.out)
     record = load_result(path)
     deliver(record, report(record, f"result: {path}"), args.json, args.quiet)
     return exit_code(record)

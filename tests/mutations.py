@@ -51,7 +51,7 @@ def mutations() -> list[Mutation]:
 
 
 class Patched(importlib.machinery.SourceFileLoader):
-    """Loads one module from changed source."""
+    """Loads one module from changed source, and never from compiled code kept beside the file."""
 
     def __init__(self, mutation: Mutation) -> None:
         super().__init__(mutation.file.removesuffix(".py").replace("/", "."), str(Path(mutation.file).resolve()))

@@ -18,9 +18,7 @@ PER_BACKEND = {"codes_of", "decode", "encode", "half_floor", "quantize_linear", 
 
 SAME: dict[str, str] = {
     "main": "the entry of a command line",
-    "check": "the protocol of a driver: refuse a config",
-    "reads": "the protocol of a driver: what a result depends on",
-    "execute": "the protocol of a driver: run a job",
+    "open_driver": "the entry of a driver (entry-point group `haloscope.drivers`)",
     "key": "a field of a record that is a key of a file; of files with quantities (`sims`), with what it may hold",
 }
 """Names with the same meaning wherever they are defined, each with the reason."""

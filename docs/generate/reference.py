@@ -147,8 +147,8 @@ def _plain_rows(record: type) -> Iterator[tuple[str, str, str, str, str]]:
         if is_dataclass(types[member.name]):
             yield from _plain_rows(types[member.name])
         else:
-            unit = member.metadata.get("unit", "")
-            yield f"`{member.name}`", _spelled(types[member.name]), unit, _default(member), member.metadata["help"]
+            name, unit = member.metadata.get("key", member.name), member.metadata.get("unit", "")
+            yield f"`{name}`", _spelled(types[member.name]), unit, _default(member), member.metadata["help"]
 
 
 def _plain_sections(record: type, title: str = "", remark: str = "") -> Iterator[Section]:

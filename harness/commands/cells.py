@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,11 +11,9 @@ from typing import Any
 
 import msgspec
 
-from harness import running
-from harness.config import RunConfig
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
-from harness.running import Checkpoints, prepare, results
+from harness.running import Checkpoints, OpenedRun, prepare, results, run_opened
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class FinishedRun:
 
 
 def run_or_reuse(
-    config: RunConfig,
+    opened: OpenedRun,
     out: Path,
     *,
     force: bool = False,
@@ -40,20 +38,21 @@ def run_or_reuse(
     title: str = "",
     checkpoints: Checkpoints | None = None,
 ) -> FinishedRun:
-    """Run `config`, unless `out` holds its finished result; writes the result.
+    """Carry out a run, unless `out` holds its finished result; writes the result.
 
     Raises:
         InputError: bad input; raised before anything is written.
     """
+    config = opened.config
     path = out / f"{config.run_id()}.json"
     if not force:
-        record = finished(path, config)
+        record = finished(path, lambda: opened)
         if record is not None:
             return FinishedRun(record, path, reused=True)
     with progress_of(
         title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet
     ) as progress:
-        result = running.run(config, progress, checkpoints)
+        result = run_opened(opened, progress, checkpoints)
     return FinishedRun(results.load_result(result.save(out)), path, reused=False)
 
 
@@ -94,10 +93,12 @@ def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = F
         show(tables, stderr() if target == "-" else stdout())
 
 
-def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",)) -> dict[str, Any] | None:
+def finished(
+    path: Path, opening: Callable[[], OpenedRun], states: Collection[str] = ("done",)
+) -> dict[str, Any] | None:
     """The record at `path` if it ended in one of `states` and is up to date: equal version, inputs and graph.
 
-    None if there is no such record.
+    None if there is no such record; the run is opened only where there may be one.
     """
     if not path.exists():
         return None
@@ -106,9 +107,11 @@ def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",))
         made = record["environment"]
         if record["state"] not in states or made["versions"].get("haloscope") != _version():
             return None
-        if made.get("inputs") != running.inputs(config):
+        opened = opening()
+        if made.get("inputs") != opened.inputs():
             return None
-        return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
+        graph = prepare(opened.config, opened.plan.cut).graph
+        return record if record["graph"].get("fingerprint") == graph["fingerprint"] else None
     except InputError:
         return None  # not a result, or its inputs cannot be read: a new run reports the error
 

@@ -12,7 +12,7 @@ from harness.commands.cells import writable
 from harness.config import is_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
-from harness.running import Checkpoints, check_job
+from harness.running import Checkpoints, plan_of
 from harness.running.results import write_atomically
 from real import launch
 
@@ -64,7 +64,7 @@ def _checked(flags: argparse.Namespace, job: Any) -> list[str]:
         raise InputError("--device cuda needs --gpus-per-node")
     if is_lab(config.cluster.name):
         raise InputError(f"{config.cluster.name} is a lab on one machine; leave --cluster out of a job")
-    check_job(config)
+    plan_of(config)
     Checkpoints(asked.checkpoint, asked.checkpoint_every or 0)
     return more
 

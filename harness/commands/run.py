@@ -14,7 +14,7 @@ from harness.commands.cells import deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import run_report
 from harness.console import byte_text, duration
 from harness.errors import InputError
-from harness.running import Checkpoints, stopping
+from harness.running import Checkpoints, open_run, stopping
 
 
 def main(args: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def main(args: argparse.Namespace) -> int:
     if args.restarts and config.run.mode != "real":
         raise InputError("--restarts is for --mode real: elsewhere all ranks are in one process")
     with stoppable(checkpoints) as options:
-        cell = run_or_reuse(config, args.out, force=args.force, quiet=args.quiet, checkpoints=options)
+        cell = run_or_reuse(open_run(config), args.out, force=args.force, quiet=args.quiet, checkpoints=options)
     deliver(cell.record, report(cell.record, cell.location()), args.json, args.quiet)
     return exit_code(cell.record)
 

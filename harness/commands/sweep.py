@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     writable(out, folder=True)
     json_target(args.json)
     budget = None if args.budget is None else seconds_of(args.budget)
-    found = {cell: finished(_path(out, cell), cell.config, FINAL) for cell in cells}
+    found = {cell: finished(_path(out, cell), partial(running.open_run, cell.config), FINAL) for cell in cells}
     todo = [cell for cell in cells if found[cell] is None]
     jobs = _jobs(todo, args)
     watch = Stopwatch(out)
@@ -178,8 +178,8 @@ def run_cell(cell: Cell, out: Path) -> CellOutcome:
     begin = time.monotonic()
     try:
         # If another sweep over the same folder has finished the cell in the meantime, its result is used.
-        record = finished(_path(out, cell), cell.config, FINAL)
-        record = record or run_or_reuse(cell.config, out, force=True, quiet=True).record
+        record = finished(_path(out, cell), partial(running.open_run, cell.config), FINAL)
+        record = record or run_or_reuse(running.open_run(cell.config), out, force=True, quiet=True).record
     except Exception as error:
         return CellOutcome(None, _said(error), time.monotonic() - begin)
     return CellOutcome(record, "", time.monotonic() - begin)

@@ -16,13 +16,13 @@ from harness.commands.tables import table
 from harness.config import RunConfig, from_mapping
 from harness.console import byte_text, progress_of, show, significant, stdout, time_unit
 from harness.errors import InputError
-from harness.running import check_driver, results
+from harness.running import OpenedRun, open_run, results
 from harness.running.trace import Trace
 from real.launch import measured_timeline as measured
 from reports.draw import heatmap, timeline
-from sims.cluster import load_cluster
-from sims.replay import Replay, record
+from sims.replay import Replay, record_placed
 from sims.replay import traced as simulated
+from sims.study import SimulatedCluster
 
 
 def main(args: argparse.Namespace) -> int:
@@ -35,11 +35,12 @@ def main(args: argparse.Namespace) -> int:
         raise InputError("epochs must be at least 1")
     writable(args.out, folder=False)
     config = config.changed(epochs=min(args.epochs, config.training.epochs))
-    check_driver(config)
+    opened = open_run(config)
+    opened.driver.check()
     with progress_of(
         f"tracing {config.training.method}, {config.run.mode}", config.training.epochs, args.quiet
     ) as progress:
-        trace: Trace = _simulated(config, progress) if config.run.mode == "sim" else _real(config, progress)
+        trace: Trace = _traced(opened, progress)
     trace.facts |= {"title": _title(config, record), "run_id": record["run_id"], "mode": config.run.mode}
     trace.save(args.out)
     written = [args.out, *(_draw(trace, args.out) if args.figures else [])]
@@ -48,14 +49,12 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _simulated(config: RunConfig, progress: Any) -> Trace:
-    """Simulate once to record the ranks, and replay the recording without tensors for its timeline."""
-    cluster = load_cluster(config.cluster.name)
-    return simulated(Replay(record(config, progress)), cluster)
-
-
-def _real(config: RunConfig, progress: Any) -> Trace:
-    return measured(config, progress)
+def _traced(opened: OpenedRun, progress: Any) -> Trace:
+    """Simulate once to record the ranks, and replay the recording without tensors for its timeline; or measured."""
+    if isinstance(opened.driver, SimulatedCluster):
+        recording = record_placed(opened.plan, opened.driver.placement, progress)
+        return simulated(Replay(recording), opened.driver.cluster)
+    return measured(opened.plan, progress)
 
 
 def _title(config: RunConfig, record: dict[str, Any]) -> str:

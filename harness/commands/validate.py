@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
     configs = _configs(args)
     for config in configs:
         check(config)
-        running.check_driver(config)
+        running.open_run(config).driver.check()
     records, failed = _run(configs, args)
     if not records:
         raise InputError(f"no cell can be judged: {failed[0]}")
@@ -117,9 +117,10 @@ def _measured(config: RunConfig, args: argparse.Namespace) -> dict[str, Any]:
     path, code = args.out / "measured" / f"{config.run_id()}.json", code_version("harness", "real")
     if (kept := _kept(path, code, f"measured {config.training.method} on {config.cluster.name}", args)) is not None:
         return kept
-    running.make_job(config)  # data are prepared before the measurement
+    opened = running.open_run(config)
+    running.make_job(opened.plan)  # data are prepared before the measurement
     with validation.watching() as load:
-        result = running.run(config)
+        result = running.run_opened(opened)
     return _keep(path, code, {**_epochs(result), "foreign_load": load.foreign})
 
 

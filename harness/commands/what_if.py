@@ -23,13 +23,13 @@ from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
-from harness.running import check_driver, data_inputs, prepare
+from harness.running import data_inputs, plan_of, prepare
 from harness.running.results import environment, write_atomically
 from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
-from sims.cluster import load_cluster
-from sims.replay import RECORDING_FORMAT, Replay, load_recording, record, refusal
-from sims.study import quantities, variants
+from sims.cluster import Placement
+from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
+from sims.study import open_driver, quantities, variants
 from sims.units import parse
 
 # settings that a recording does not depend on
@@ -43,17 +43,18 @@ def main(args: argparse.Namespace) -> int:
         raise InputError(f"--points {args.points}: at least 2, the ends of the range")
     knob = _knob(args)
     base = _base(args)
+    modelled = open_driver(base)
     configs = _configs(args.methods, args.bits, args.recorded, base)
     writable(args.out, folder=True)
     json_target(args.json)
-    cluster = load_cluster(base.cluster.name)
+    cluster = modelled.cluster
     if knob.link not in cluster.links:
         raise InputError(
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
             f"its links: {', '.join(cluster.links)}"
         )
     chosen = variants(cluster, _listed(args.devices), _listed(args.transports))
-    replays = [Replay(_recording(config, args)) for config in configs]
+    replays = [Replay(_recording(config, modelled.placement, args)) for config in configs]
     curves = [
         Curve(config, variant, knob, replay)
         for variant in chosen
@@ -86,9 +87,7 @@ def _knob(args: argparse.Namespace) -> Knob:
 def _base(args: argparse.Namespace) -> RunConfig:
     """The config that all methods share: simulated, not evaluated."""
     args.mode = "sim"  # before the config is checked: it may be shapes only
-    config = config_of(args).changed(eval_every=-1)
-    check_driver(config)
-    return config
+    return config_of(args).changed(eval_every=-1)
 
 
 def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
@@ -125,17 +124,18 @@ def _enough(method: Method) -> int:
     return 1 + cycle * max(1, round(later / cycle))
 
 
-def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
+def _recording(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Any:
     """The config's recording, from the cache or made now."""
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
-    graph = prepare(config).graph["fingerprint"]
+    plan = plan_of(config)
+    graph = prepare(config, plan.cut).graph["fingerprint"]
     stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
     path = args.out / "recordings" / f"{key}.rec"
     if path.exists() and not args.force:
         return load_recording(path)
     with progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet) as progress:
-        made = record(config, progress)
+        made = record_placed(plan, placement, progress)
     made.save(path)
     return made
 

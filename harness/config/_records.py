@@ -7,17 +7,19 @@ record says which values it refuses; what must fit between records is said in `_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from harness import keys
 
 Mode = Literal["loopback", "sim", "real"]
 Rule = tuple[bool, str]
 """Whether it holds, and what must be so."""
 
 
-def option(default: Any, help: str, key: str = "") -> Any:
-    """A dataclass field with the help text that the command line prints; `key` where it is not the field's name."""
-    return field(default=default, metadata={"help": help} | ({"key": key} if key else {}))
+def option(default: Any, help: str, key: str = "", unit: str = "") -> Any:
+    """A setting with the help text that command line and reference print; `key` where it is not the field's name."""
+    return keys.key(help, default=default, unit=unit, **({"key": key} if key else {}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +125,14 @@ class ExecutionConfig:
         "auto", "torch.distributed backend (real mode); auto: nccl for cuda, gloo for cpu"
     )
     deterministic: bool = option(True, "all-reduce adds in rank order, so that losses are bit-equal in every mode")
-    timeout: float = option(60.0, "seconds that one exchange may take (real mode)")
+    timeout: float = option(60.0, "seconds that one exchange may take (real mode)", unit="s")
     startup_timeout: float = option(
-        300.0, "seconds that ranks may take to find each other and begin, and for a checkpoint (real mode)"
+        300.0, "seconds that ranks may take to find each other and begin, and for a checkpoint (real mode)", unit="s"
     )
     prepare_timeout: float = option(
-        3600.0, "seconds that the first rank of a machine may take to load and partition the graph (real mode)"
+        3600.0,
+        "seconds that the first rank of a machine may take to load and partition the graph (real mode)",
+        unit="s",
     )
 
     def rules(self) -> Iterator[Rule]:

@@ -1,4 +1,5 @@
 """Compiled row kernels behind `torch.library` operators, so that each is one operator to ledgers and meta tensors.
 
-Operators are imported from their modules (`spmm`, `dropout`, `quantize`). They keep no state.
+Import the operators from their modules (`columns`, `dropout`, `quantize`, ...). Each declares beside its kernel how
+much it does (`work`), for those who price it. Nothing here communicates or keeps state.
 """

@@ -21,6 +21,7 @@ from torch import Tensor
 from harness.kernels._bucket_cpu import decode_range, encode_range
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
+from harness.kernels.work import RowCodec, declare_work
 
 
 @torch.library.custom_op(
@@ -74,9 +75,15 @@ def _(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -
     return codes, rows.new_empty((rows.shape[0] if keep_error else 0, rows.shape[1]), dtype=torch.float32)
 
 
+declare_work("haloscope::bucket_encode", RowCodec(rows=0))
+
+
 @bucket_decode.register_fake
 def _(codes: Tensor, side: Tensor, starts: Tensor, bits: int, width: int) -> Tensor:
     return codes.new_empty((codes.shape[0], width), dtype=torch.float32)
+
+
+declare_work("haloscope::bucket_decode", RowCodec(rows=None))
 
 
 @bucket_encode.register_kernel("cuda")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from harness.kernels.packed import not_finite
 from harness.kernels.threads import over_rows
+from harness.kernels.work import Streamed, declare_work
 
 
 @torch.library.custom_op(
@@ -49,6 +50,9 @@ def changed_rows(x: Tensor, cached: Tensor, threshold: float) -> Tensor:
 @changed_rows.register_fake
 def _(x: Tensor, cached: Tensor, threshold: float) -> Tensor:
     return x.new_empty(x.shape[0], dtype=torch.bool)
+
+
+declare_work("haloscope::changed_rows", Streamed("reduction"))
 
 
 @changed_rows.register_kernel("cuda")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.kernels import csr
+from harness.kernels.work import Gather, declare_work
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -60,3 +61,6 @@ def _(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, colu
     sizes = (indptr.shape[0], nnz, columns.shape[0] + 1, nnz)
     a, b, c, d = (indices.new_empty(size) for size in sizes)
     return a, b, c, d
+
+
+declare_work("haloscope::select_columns", Gather())

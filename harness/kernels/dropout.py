@@ -23,6 +23,7 @@ from harness.kernels.random import (
     stream_of,
 )
 from harness.kernels.threads import over_rows
+from harness.kernels.work import Streamed, declare_work
 
 
 @njit(cache=True, nogil=True)
@@ -92,6 +93,9 @@ def dropout_rows_torch(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 @dropout_rows.register_fake
 def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     return x.new_empty(x.shape)
+
+
+declare_work("haloscope::dropout_rows", Streamed("dropout"))
 
 
 class _Dropout(torch.autograd.Function):

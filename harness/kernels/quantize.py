@@ -23,6 +23,7 @@ from harness.kernels._quantize_cpu import dequantize_range, quantize_range
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
+from harness.kernels.work import RowCodec, declare_work
 
 
 @torch.library.custom_op(
@@ -79,9 +80,15 @@ def _(rows: Tensor, bits: int, key: int, half_side: bool) -> tuple[Tensor, Tenso
     return codes, rows.new_empty((rows.shape[0], 2), dtype=torch.float16 if half_side else torch.float32)
 
 
+declare_work("haloscope::quantize_rows", RowCodec(rows=0))
+
+
 @dequantize_rows.register_fake
 def _(codes: Tensor, side: Tensor, bits: int, width: int) -> Tensor:
     return codes.new_empty((codes.shape[0], width), dtype=torch.float32)
+
+
+declare_work("haloscope::dequantize_rows", RowCodec(rows=None))
 
 
 @quantize_rows.register_kernel("cuda")

@@ -21,6 +21,7 @@ from harness.kernels._trend_cpu import PREDICTED as PREDICTED
 from harness.kernels._trend_cpu import choose_range, restore_elements_range, restore_range, score_range
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
+from harness.kernels.work import RowCodec, declare_work
 
 _TREND = "Tensor base, Tensor rate, float step, Tensor side, Tensor starts, int bits"
 _FORMS = f"(Tensor rows, {_TREND}) -> (Tensor, Tensor)"
@@ -101,9 +102,15 @@ def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, start
     return _codes_like(rows, bits), rows.new_empty((rows.shape[0], 3), dtype=torch.float32)
 
 
+declare_work("haloscope::trend_score", RowCodec(rows=0))
+
+
 @trend_choose.register_fake
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
     return _codes_like(rows, bits), rows.new_empty(rows.shape, dtype=torch.uint8)
+
+
+declare_work("haloscope::trend_choose", RowCodec(rows=0))
 
 
 @trend_restore.register_fake
@@ -112,6 +119,9 @@ def _(
     side: Tensor, starts: Tensor, bits: int,
 ) -> Tensor:  # fmt: skip
     return base.new_empty(base.shape, dtype=torch.float32)
+
+
+declare_work("haloscope::trend_restore", RowCodec(rows=None))
 
 
 @trend_score.register_kernel("cuda")

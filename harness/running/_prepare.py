@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import datasets
-from harness.config import RunConfig
+from harness.config import CutConfig, RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph, Totals
 from harness.machine import cache_root
+from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.partition import Cutting, Folder, cutting
 from harness.partition.edge import Renumber, partition_version
@@ -49,13 +50,18 @@ class Prepared:
         return {**self.graph, "partition": {**self.train.settings, **self.train.quality.summary()}}
 
 
-def prepare(config: RunConfig) -> Prepared:
+def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     """Partitioned data for a config, from the cache or made now.
+
+    Args:
+        cut: how the config cuts, where that is known already.
 
     Raises:
         InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
     """
-    cut = cutting_of(config)
+    if cut is None:
+        training = config.training
+        cut = cutting_of(config.cut, parse_method(training.method, layer0=training.layer0))
     if is_workload(config.data.dataset):
         workload = load_workload(config.data.dataset, config.cut.parts, cut=cut.kind, seed=config.training.seed)
         return Prepared(workload, workload, workload.graph, workload.totals)
@@ -85,10 +91,9 @@ def prepare(config: RunConfig) -> Prepared:
     return Prepared(train, evaluate, described, totals)
 
 
-def cutting_of(config: RunConfig) -> Cutting:
-    """How the config's method and partitioner cut the graph."""
-    method = parse_method(config.training.method, layer0=config.training.layer0)
-    return cutting(config.cut.partitioner, method.facts.cut, method.part_settings())
+def cutting_of(config: CutConfig, method: Method) -> Cutting:
+    """How a partitioner cuts the graph for a method."""
+    return cutting(config.partitioner, method.facts.cut, method.part_settings())
 
 
 def _from_index(index: Path, cut: Cutting) -> Prepared | None:

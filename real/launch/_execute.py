@@ -1,6 +1,6 @@
 """Runs a job for real: connects `harness.running` with the ranks' processes.
 
-The runner calls `execute` in the launching process: it starts one process per part and reads their records.
+The runner calls `LocalRanks.execute` in the launching process: it starts one process per part and reads their records.
 `run_rank` is what each of those processes runs, also under torchrun. Ranks read their own part of the
 prepared graph from the cache; records are sent as msgpack, which unlike JSON has nan, and never as pickles.
 """
@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from harness.running import (
     Prepared,
     cpu_threads,
     make_job,
+    plan_of,
     program,
     started_anew,
     threads_per_rank,
@@ -62,20 +63,35 @@ class LaunchOutcome(msgspec.Struct):
         return Execution(self.ranks, tiers, tier_of, {"backend": self.backend, "device": self.device})
 
 
-def check(config: RunConfig) -> None:
-    """Raise InputError for a device that this machine does not have."""
-    if config.run.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
-    if is_lab(config.cluster.name):
-        lab.check_lab(parse_lab(config.cluster.name), config.cut.parts, config.run.device, config.run.backend)
+@dataclass(frozen=True, eq=False)
+class LocalRanks:
+    """The driver of real ranks, each in a process of its own on this machine or in a lab on it."""
+
+    config: RunConfig
+
+    def check(self) -> None:
+        """Raise InputError for a device that this machine does not have, or a lab that cannot be built."""
+        run, cluster = self.config.run, self.config.cluster.name
+        if run.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
+        if is_lab(cluster):
+            lab.check_lab(parse_lab(cluster), self.config.cut.parts, run.device, run.backend)
+
+    def reads(self) -> dict[str, str]:
+        """Nothing: a lab is fully described by its name, and other clusters are those that the ranks run on."""
+        return {}
+
+    def execute(self, job: Job) -> Execution:
+        """As `execute_locally`."""
+        return execute_locally(job)
 
 
-def reads(config: RunConfig) -> dict[str, str]:
-    """Nothing: a lab is fully described by its name, and other clusters are those that the ranks run on."""
-    return {}
+def open_driver(config: RunConfig) -> LocalRanks:
+    """The driver of one run."""
+    return LocalRanks(config)
 
 
-def execute(job: Job) -> Execution:
+def execute_locally(job: Job) -> Execution:
     """Run every rank of the job in a process of its own on this machine.
 
     Raises:
@@ -170,7 +186,8 @@ def run_rank(
     """Run this process's rank; rank 0 returns the outcome and the data it was computed on, other ranks None.
 
     Raises:
-        InputError: the run has another number of ranks than parts, or whatever `make_job` and `connect` refuse.
+        InputError: the run has another number of ranks than parts, or whatever `plan_of`, `make_job` and `connect`
+            refuse.
         HaloscopeError: see `real.rank.run_program`.
     """
     with connection.connect(
@@ -186,7 +203,7 @@ def run_rank(
                 f"use torchrun --nproc-per-node {config.cut.parts}, or haloscope run --mode real"
             )
         with connected.host_by_host():
-            job, prepared = make_job(config, progress, checkpoints)
+            job, prepared = make_job(plan_of(config), progress, checkpoints)
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
         alone = is_lab(config.cluster.name)  # its hosts share the cores of this machine
         neighbours = config.cut.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.cut.parts))

@@ -151,7 +151,7 @@ def _unpack(model: nn.Module, data: bytes) -> None:
 
 def _serve(config: RunConfig, requests: BinaryIO, responses: BinaryIO) -> None:
     """Evaluate the parameters of each request until the pipe closes."""
-    job, prepared = make_job(running.whole_graph(config))
+    job, prepared = make_job(running.plan_of(running.whole_graph(config)))
     model = build_model(config.model, prepared.totals.num_features, prepared.totals.num_classes, config.training.seed)
 
     async def begin(rank: Rank) -> running.Judge:

@@ -8,12 +8,13 @@ from sims.cluster._file import LINKS, ClusterFile
 from sims.cluster._load import known_clusters, load_cluster
 from sims.cluster._overrides import varied
 from sims.cluster._placement import NO_LINK, Placement, place
-from sims.cluster._software import OPERATIONS, TRANSPORTS
+from sims.cluster._software import OPERATIONS, TRANSPORTS, HostMemory
 from sims.cluster._stragglers import Stragglers
 
 __all__ = [
     "Cluster",
     "ClusterFile",
+    "HostMemory",
     "LINKS",
     "NO_LINK",
     "OPERATIONS",

@@ -120,7 +120,7 @@ def _check(cluster: Cluster, where: str) -> None:
     """Raise InputError when a pair of ranks would have no path, or counts do not fit each other."""
     links, missing = cluster.links, []
     if not cluster.transport.staged and "bus" not in links:
-        missing.append("bus (nccl moves device memory)")
+        missing.append(f"bus ({cluster.transport.kind} moves device memory)")
     if cluster.transport.staged and cluster.ranks_per_host > 1 and "loopback" not in links:
         missing.append(f"loopback ({cluster.transport.kind} between ranks of one host)")
     if cluster.hosts > 1 and "nic" not in links:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from sims.device._work import Work
+from harness.kernels.work import Work
 from sims.records import dimensioned, factor, key, numbered
 from sims.units import Quantity
 

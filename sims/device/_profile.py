@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.kernels.work import FREE as FREE
+from harness.kernels.work import UNKNOWN, Work
 from sims import records, units
 from sims.device._costs import OperatorCost
-from sims.device._work import FREE as FREE
-from sims.device._work import UNKNOWN, Work
 from sims.records import TEXT, choice, dimensioned, factor, filled, integer, key, listed, named, numbered, subtable
 from sims.units import Quantity, quoted
 

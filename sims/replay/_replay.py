@@ -19,12 +19,12 @@ from harness.effects import Effect
 from harness.errors import InputError
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
-from harness.running import Progress, cpu_threads, make_job, program, threads_per_rank
+from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, program, threads_per_rank
 from harness.running.results import RankEpoch, RankResult, Result, merge
 from harness.traffic import Traffic
-from sims.cluster import Cluster, load_cluster, place
+from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import DeviceProfile, Fullest, load_device
-from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate
+from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate_placed
 from sims.replay._notation import BEGIN, DO, END, START, Action
 from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions
 from sims.replay._recording import PeakMemory, Recorder, Recording
@@ -145,14 +145,21 @@ def record(config: RunConfig, progress: Progress | None = None) -> Recording:
     """Simulate a config once and record what its ranks do.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.open_run` and `make_job`.
     """
-    job, prepared = make_job(config, progress)
+    placement = place(load_cluster(config.cluster.name), config.cut.parts)
+    return record_placed(plan_of(config), placement, progress)
+
+
+def record_placed(plan: Plan, placement: Placement, progress: Progress | None = None) -> Recording:
+    """As `record`, on ranks that have their places already."""
+    config = plan.config
+    job, prepared = make_job(plan, progress)
     recorder = Recorder(config.cut.parts)
     with cpu_threads(threads_per_rank(config)):
-        simulation = simulate(
-            program(job), config.cut.parts, cluster=load_cluster(config.cluster.name), seed=config.training.seed,
-            deterministic=config.run.deterministic, shapes_only=config.cluster.shapes_only, observers=[recorder],
+        simulation = simulate_placed(
+            program(job), placement, seed=config.training.seed, deterministic=config.run.deterministic,
+            shapes_only=config.cluster.shapes_only, observers=[recorder],
         )  # fmt: skip
     facts, memory = simulation.results[0].facts, needed(simulation)
     return recorder.recording(config.flat(), prepared.describe(), facts, memory, timed=job.method.facts.timed)

@@ -78,7 +78,7 @@ def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Obse
     """Step every config in this process twice: without and with timers around operators.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.plan_of` and `make_job`.
     """
     found = found or Observed()
     for config in configs:
@@ -100,10 +100,10 @@ def observe_blocks(config: RunConfig, found: Observed | None = None, repeats: in
     Their cost depends on degrees and on the locality of rows, not on sizes alone.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.plan_of` and `make_job`.
     """
     found = found or Observed()
-    job, prepared = running.make_job(config)
+    job, prepared = running.make_job(running.plan_of(config))
     widths = {config.model.hidden, prepared.totals.num_classes}
     meter = _Meter()
     with running.cpu_threads(max(1, config.run.threads)), _Stopwatch(meter, found):
@@ -130,7 +130,7 @@ def _blocks(part: Any) -> list[Block]:
 
 def _step(config: RunConfig, meter: _Meter, watch: AbstractContextManager[Any]) -> None:
     """Run all ranks of a config in this process."""
-    job, _ = running.make_job(config)
+    job, _ = running.make_job(running.plan_of(config))
     inner = program(job)
 
     def timed(rank: Rank) -> Awaitable[Any]:

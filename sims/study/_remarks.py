@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sims.cluster import LINKS, Cluster
 from sims.device import STRENGTH, load_device
-from sims.transport import load_tuning
+from sims.transport import LIBRARIES
 from sims.units import Quantity
 
 
@@ -25,7 +25,8 @@ def quantities(cluster: Cluster) -> list[Quantity]:
     found = [quantity for _, quantity in cluster.quantities()]
     for name in dict.fromkeys(cluster.profiles):
         found += [quantity for _, _, quantity in load_device(name).quantities()]
-    return found + (load_tuning().quantities() if cluster.transport.kind == "nccl" else [])
+    tuning = LIBRARIES.find(cluster.transport.kind).tuning()
+    return found + (tuning.quantities() if tuning is not None else [])
 
 
 def source_shares(seconds: Mapping[str, float]) -> dict[str, float]:

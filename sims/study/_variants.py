@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.errors import InputError, unknown
-from sims.cluster import TRANSPORTS, Cluster, load_cluster
+from harness.errors import InputError
+from sims.cluster import Cluster, load_cluster
 from sims.device import DeviceProfile, load_device
-
-SOFTWARE = {"gloo": "ethernet-10g", "nccl": "h100-8", "grpc": "ec-graph"}
-"""Library -> the shipped cluster whose software costs are used."""
+from sims.transport import LIBRARIES
 
 HOST_MEMORY = "sylvie-2x8"
 """The shipped cluster whose loopback link is used for hosts of several ranks."""
@@ -42,8 +40,7 @@ def variants(cluster: Cluster, devices: list[str], transports: list[str]) -> lis
         InputError: unknown device or library, or one for which the cluster lacks a link or a device.
     """
     for kind in transports:
-        if kind not in TRANSPORTS:
-            raise unknown("transport", kind, TRANSPORTS)
+        LIBRARIES.find(kind)
     found, refused = [Variant("", cluster, cluster.device)], list[InputError]()
     for kind in dict.fromkeys([cluster.transport.kind, *transports]):
         for device in dict.fromkeys([cluster.device, *devices]):
@@ -73,8 +70,9 @@ def _variant(cluster: Cluster, device: str, kind: str) -> list[Variant]:
 
 def _over(cluster: Cluster, kind: str) -> tuple[Cluster, list[str]]:
     """The cluster with another library, and notes on the values taken from other clusters."""
-    spec, links = load_cluster(SOFTWARE[kind]).transport, cluster.links
-    notes = [f"{kind}: software costs are those of cluster {SOFTWARE[kind]}"]
+    lender = LIBRARIES.find(kind).software
+    spec, links = replace(load_cluster(lender).transport, kind=kind), cluster.links
+    notes = [f"{kind}: software costs are those of cluster {lender}"]
     if spec.staged and cluster.ranks_per_host > 1 and "loopback" not in links:
         links = {**links, "loopback": load_cluster(HOST_MEMORY).links["loopback"]}
         notes.append(f"{kind}: links.loopback, which {cluster.name} lacks, is that of cluster {HOST_MEMORY}")

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import simpy
 from numba import njit
 
 from harness.effects import AllReduce, Broadcast, chunk_sizes
-from sims.cluster import Placement
+from sims.cluster import HostMemory, Placement
 from sims.network import FluidNetwork, call_late
+from sims.units import Quantity
 
 Bytes = np.ndarray  # int64 [ranks]
 Waits = Generator[simpy.Event, Any, None]
@@ -194,8 +195,27 @@ class Wire:
         yield done
 
 
-class Library:
-    """How a communication library carries out collectives; the defaults are valid for any library."""
+class Tuned(Protocol):
+    """Constants of a library that predictions rest on."""
+
+    def quantities(self) -> list[Quantity]:
+        """Every number that has a source."""
+        ...
+
+
+class Library(HostMemory):
+    """How a communication library carries out collectives; the defaults suit any that moves host memory.
+
+    Attributes:
+        software: the shipped cluster whose software costs other clusters get with this library.
+    """
+
+    software: ClassVar[str] = "ethernet-10g"
+
+    @classmethod
+    def tuning(cls) -> Tuned | None:
+        """Constants of its own, None where it has none."""
+        return None
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire

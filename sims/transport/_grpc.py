@@ -16,6 +16,8 @@ from sims.transport._collectives import Bytes, Library, Operation, Waits
 class Grpc(Library):
     """Calls between host memories. All-reduce is always push and pull."""
 
+    software = "ec-graph"
+
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """The round trip."""
         placement = self.wire.placement

@@ -19,7 +19,7 @@ from numba import njit
 from harness.effects import AllReduce, Broadcast
 from sims.network import run_flows
 from sims.transport._collectives import Bytes, Flows, Library, Operation, Waits, Wire
-from sims.transport._tuning import PROTOCOLS, load_tuning
+from sims.transport._tuning import PROTOCOLS, Tuning, load_tuning
 
 LL128_ON_ONE_HOST = 7 / 9  # of a tree's bandwidth, instead of 120 / 128
 
@@ -47,9 +47,16 @@ class Algorithm:
 class Nccl(Library):
     """NCCL: transfers between device memories."""
 
+    staged = False
+    software = "h100-8"
+
+    @classmethod
+    def tuning(cls) -> Tuning:
+        return load_tuning()
+
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self.tuning = load_tuning()
+        self.constants = load_tuning()
         place, cluster = wire.placement, wire.placement.cluster
         self.hosts = len(place.ranks_on_host)
         self._per_host = int(place.ranks_on_host.max())
@@ -65,7 +72,7 @@ class Nccl(Library):
         A rank serves as many peers at once as it has channels, in NCCL's order: by distance of hosts, then of devices.
         Rounds follow each other without a gap, so that the cost of a round is its hop.
         """
-        place, grouped, ring = self.wire.placement, self.tuning.grouped, self.tuning.seconds["ring"]
+        place, grouped, ring = self.wire.placement, self.constants.grouped, self.constants.seconds["ring"]
         near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
         seconds: np.ndarray = _grouped(
             src, dst, nbytes, place.host, place.slot, place.route_latencies(head, tail),
@@ -105,7 +112,7 @@ class Nccl(Library):
 
         `algorithm`: "ring", "tree", or "from R", the broadcast of rank R.
         """
-        flows, tuning = self.algorithm(algorithm), self.tuning
+        flows, tuning = self.algorithm(algorithm), self.constants
         kind = "tree" if algorithm == "tree" else "ring"
         constants = tuning.seconds[kind]
         latency = constants["base"][protocol].value + sum(

@@ -80,3 +80,13 @@ def test_the_checks_see_what_they_look_for(tmp_path: Path) -> None:
     assert defined(file) == {"A", "B", "B.c", "B.d", "B.e", "f"}
     line = "| [`harness/rank.py`](../harness/rank.py) | `Rank.key`, `random_key` | seeds |"
     assert STEP.findall(line) == [("harness/rank.py", "`Rank.key`, `random_key`")]
+
+
+def test_the_glossary_is_in_order_and_names_files() -> None:
+    text = (REPOSITORY / "docs" / "glossary.md").read_text()
+    entries = text.split("\n- ")[1:]
+    terms = [re.match(r"\*\*([^*]+)\*\* - ", entry) for entry in entries]
+    names = [term[1].lower() for term in terms if term]
+    assert len(names) == len(entries) > 50
+    assert names == sorted(names), [n for n, other in zip(names, sorted(names), strict=True) if n != other][:2]
+    assert not [name for name, entry in zip(names, entries, strict=True) if not LINK.search(entry)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from harness import datasets, registry
@@ -23,10 +25,16 @@ from harness.nn._layers import SAGEConv
 from harness.partition import NodePartitioner, cutting
 from harness.partition.edge import assign
 from harness.partition.partitioners import PARTITIONERS
+from harness.rank import Rank
 from harness.registry import Optioned, Registry, Unbounded, parse_named, syntax, text_of
+from sims.cluster import TRANSPORTS, load_cluster
+from sims.cluster._load import CLUSTERS
+from sims.engine import simulate
+from sims.study import variants
+from sims.transport import LIBRARIES, Library
 from tests.support.graphs import random_graph
 
-ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, GRAPH_SOURCES]
+ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, GRAPH_SOURCES, LIBRARIES]
 GRAPH = random_graph(20, 60)
 
 
@@ -62,6 +70,12 @@ class Folklore(GraphSource):
         return [("folk:tale", "a graph by word of mouth", True)]
 
 
+class Pigeons(Library):
+    """A stranger's communication library: as the plainest, but it moves device memory."""
+
+    staged = False
+
+
 def wide(config: ModelConfig, inputs: int, classes: int) -> nn.Module:
     """A model of another package."""
     return GNN([SAGEConv(inputs, classes)], [inputs, classes])
@@ -73,6 +87,7 @@ STRANGERS = {
     "haloscope.models": ("wide", "wide"),
     "haloscope.partitioners": ("halves", "Halves"),
     "haloscope.datasets": ("folk", "FOLKLORE"),
+    "haloscope.transports": ("pigeons", "Pigeons"),
 }
 """Group -> the name in it, and what of this module it means."""
 
@@ -105,6 +120,28 @@ def test_every_kind_has_a_registry_of_one_shape(kind: Registry[Any], strangers: 
         kind.find(f"{name}x")
     with pytest.raises(ModuleNotFoundError):
         kind.known()
+
+
+def test_a_strangers_transport_carries_the_bytes_of_a_cluster_file(strangers: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "l4.toml"
+    known = load_cluster("l4-4x8")
+    file.write_text((CLUSTERS / "l4-4x8.toml").read_text().replace('"nccl"', '"pigeons"'))
+    flown = load_cluster(file)
+    assert flown.transport.kind == "pigeons" and not flown.transport.staged
+    assert [v.label for v in variants(known, [], ["pigeons"])] == ["", "over pigeons"]
+
+    async def program(rank: Rank) -> float:
+        return float((await rank.all_reduce(torch.ones(1000), label="ones"))[0])
+
+    simulation = simulate(program, 8, cluster=flown, deterministic=False)
+    assert simulation.results == [8.0] * 8 and simulation.makespan_s > 0
+
+
+def test_clusters_and_transports_agree_on_the_libraries() -> None:
+    assert TRANSPORTS.group == LIBRARIES.group and list(TRANSPORTS.builtin) == list(LIBRARIES.builtin)
+    for name, library in LIBRARIES.builtin.items():
+        assert TRANSPORTS.find(name).staged == library.staged
+        assert load_cluster(library.software).transport.kind == name
 
 
 def test_groups_are_the_documented_ones() -> None:

@@ -14,7 +14,7 @@ from harness.config import RunConfig
 from harness.exchanges import Memory
 from harness.nn import build_model
 from harness.rank import Rank
-from harness.running import Job, make_job
+from harness.running import Job, make_job, plan_of
 from tests.conformance.test_drivers import config
 from tests.support.settings import label, rows
 
@@ -58,7 +58,7 @@ async def epochs(rank: Rank, job: Job, first: int, last: int, saved: Saved | Non
 
 
 def run_epochs(setting: RunConfig, first: int, last: int, saved: list[Saved] | None) -> tuple[list[float], list[Saved]]:
-    job, _ = make_job(setting)
+    job, _ = make_job(plan_of(setting))
 
     async def program(rank: Rank) -> Any:
         return await epochs(rank, job, first, last, None if saved is None else saved[rank.index])

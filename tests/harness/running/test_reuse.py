@@ -15,7 +15,7 @@ from harness import cli
 from harness.commands.cells import run_or_reuse
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running import inputs, results, run
+from harness.running import open_run, results, run
 from sims.cluster._load import CLUSTERS
 from sims.device._profile import DEVICES
 
@@ -45,7 +45,7 @@ def reused(tmp_path: Path) -> Callable[..., bool]:
 
     def cell(**settings: Any) -> bool:
         config = RunConfig.of(**{"dataset": TINY, "epochs": 1, "mode": "sim", "eval_every": -1, **settings})
-        return run_or_reuse(config, tmp_path / "out", quiet=True).reused
+        return run_or_reuse(open_run(config), tmp_path / "out", quiet=True).reused
 
     return cell
 
@@ -74,9 +74,10 @@ def test_a_device_that_the_command_line_names(
     moved.mkdir()
     (moved / device.name).write_text(device.read_text())
     monkeypatch.chdir(tmp_path)
-    before = inputs(RunConfig.of(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml"))
+    config = RunConfig.of(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")
+    before = open_run(config).inputs()
     monkeypatch.chdir(moved)
-    assert inputs(RunConfig.of(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")) == before
+    assert open_run(config).inputs() == before
     device.unlink()
     with pytest.raises(InputError, match="cannot read device file"):
         reused(cluster=named)
@@ -121,9 +122,9 @@ def test_a_partition_that_a_workload_names(tmp_path: Path) -> None:
     described.write_text(WORKLOAD.format(1000).replace("cut = 'hash'", "partition = 'partition.json'"))
     config = RunConfig.of(dataset=str(described), shapes_only=True, mode="sim", cluster="ethernet-1g")
     older(parts, "{}")
-    before = inputs(config)
+    before = open_run(config).inputs()
     older(parts, '{"parts": []}')
-    assert {name for name, found in inputs(config).items() if found != before[name]} == {"partition"}
+    assert {name for name, found in open_run(config).inputs().items() if found != before[name]} == {"partition"}
 
 
 def test_results_that_do_not_say_what_they_were_made_of(tmp_path: Path, reused: Callable[..., bool]) -> None:

@@ -229,6 +229,7 @@ def test_a_cell_that_fails_does_not_end_the_study(
     calibration.mkdir()
     files(calibration, MEASURED)
     monkeypatch.setattr("harness.running.run", run)
+    monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
     command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
     assert main([*command, "--methods", "sylvie-s,vanilla", "--json", str(tmp_path / "records.json")]) == 1
     why = "diverged: the loss of epoch 3 is not finite"

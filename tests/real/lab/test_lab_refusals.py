@@ -12,7 +12,7 @@ import pytest
 from harness import cli
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running import check_driver
+from harness.running import open_run
 from real.lab import _namespaces as namespaces
 
 
@@ -27,7 +27,7 @@ def test_without_root_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "a lab needs root" in said
     with pytest.raises(InputError, match="a lab needs root"):
-        check_driver(config(parts=3))
+        open_run(config(parts=3)).driver.check()
 
 
 def test_without_tools(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,15 +46,15 @@ def test_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_must_fit_its_lab() -> None:
     with pytest.raises(InputError, match=r"lab:3x1gbit takes 3 ranks \(3 hosts x 1\), not 4"):
-        check_driver(config(parts=4))
+        open_run(config(parts=4)).driver.check()
     with pytest.raises(InputError, match="no link"):
-        check_driver(RunConfig.of(mode="real", cluster="lab:3x", parts=3))
+        open_run(RunConfig.of(mode="real", cluster="lab:3x", parts=3)).driver.check()
 
 
 def test_a_lab_has_no_gpu_per_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(InputError, match="share this machine's GPUs"):
-        check_driver(config(parts=3, device="cuda"))
+        open_run(config(parts=3, device="cuda")).driver.check()
 
 
 def test_which_lab(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from harness import cli
 from harness.errors import InputError
-from harness.running import Checkpoints, Job, make_job, results, run
+from harness.running import Checkpoints, Job, make_job, plan_of, results, run
 from harness.running.results import RankEpoch
 from real.launch._launcher import RankFailed
 from real.launch._supervisor import HOPELESS, supervise
@@ -24,7 +24,7 @@ SMALL = "synthetic:nodes=60,degree=4,classes=3,features=5"
 
 
 def job_of(options: Checkpoints | None) -> Job:
-    return make_job(config("vanilla", dataset=SMALL, parts=2), None, options)[0]
+    return make_job(plan_of(config("vanilla", dataset=SMALL, parts=2)), None, options)[0]
 
 
 def failing(*failures: Exception) -> tuple[Callable[[], None], list[int]]:

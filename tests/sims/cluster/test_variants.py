@@ -12,12 +12,13 @@ from harness.commands.what_if import _enough
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.registry import parse_method
-from harness.running import make_job, program
+from harness.running import make_job, plan_of, program
 from sims.cluster import Cluster, load_cluster, place
 from sims.engine import simulate
 from sims.replay import Replay, record
 from sims.study import variants
-from sims.study._variants import HOST_MEMORY, SOFTWARE
+from sims.study._variants import HOST_MEMORY
+from sims.transport._gloo import Gloo
 
 GRAPH = "synthetic:nodes=3000,degree=16,classes=4,features=64"
 CONFIG = RunConfig.of(
@@ -40,10 +41,10 @@ def test_the_cluster_itself_comes_first_and_unchanged() -> None:
 def test_what_another_library_needs_is_that_of_a_named_cluster() -> None:
     cluster = load_cluster("h100-8")
     (over,) = variants(cluster, [], ["gloo"])[1:]
-    assert over.cluster.transport == load_cluster(SOFTWARE["gloo"]).transport
+    assert over.cluster.transport == load_cluster(Gloo.software).transport
     assert over.cluster.links["loopback"] == load_cluster(HOST_MEMORY).links["loopback"]
     assert {name: over.cluster.links[name] for name in cluster.links} == cluster.links
-    assert len(over.notes) == 2 and all(name in " ".join(over.notes) for name in (SOFTWARE["gloo"], HOST_MEMORY))
+    assert len(over.notes) == 2 and all(name in " ".join(over.notes) for name in (Gloo.software, HOST_MEMORY))
     (back,) = variants(load_cluster("sylvie-2x8"), [], ["nccl"])[1:]
     assert len(back.notes) == 1 and not place(back.cluster, 16).staged
 
@@ -86,7 +87,7 @@ def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
 
 def simulated(config: RunConfig, cluster: Cluster) -> list[dict[str, float]]:
     """Every rank's seconds of the second epoch, simulated in full."""
-    job, _ = make_job(config)
+    job, _ = make_job(plan_of(config))
     results = simulate(
         program(job), config.cut.parts, cluster=cluster, shapes_only=True, seed=config.training.seed,
         deterministic=config.run.deterministic,

@@ -15,10 +15,9 @@ from harness.errors import InputError
 from harness.rank import Rank
 from sims.cluster import Cluster, load_cluster, place
 from sims.engine import Simulation
-from sims.transport import load_tuning
 from sims.transport._gloo import Segments
 from sims.transport._nccl import binary_trees
-from sims.transport._tuning import FILE, PROTOCOLS
+from sims.transport._tuning import FILE, PROTOCOLS, load_tuning
 from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
 
 
