@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.registry import Registry
-from dataclasses import dataclass
-
-from sims.records import choice, dimensioned, key, named, numbered
-=====
 from sims.records import dimensioned, key, known_name, named, numbered
 from sims.units import Quantity
 
