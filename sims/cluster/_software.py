@@ -49,7 +49,7 @@ class TransportSpec:
     kind: str = key(
         "library; gloo and grpc move host memory over sockets (device tensors are copied whole before and after), nccl "
         "moves device memory",
-        known_name(TRANSPORTS.names()),
+        known_name(TRANSPORTS),
     )
     operation: Quantity = key("software that a rank pays once per collective", dimensioned("time"), default=NONE)
     message: Quantity = key(
