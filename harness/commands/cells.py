@@ -24,7 +24,7 @@ class FinishedRun:
     path: Path
     reused: bool
 
-    def where(self) -> str:
+    def location(self) -> str:
         """The line that names the result file."""
         return f"result: {self.path}" + (" (finished earlier; --force runs it again)" if self.reused else "")
 

@@ -69,7 +69,7 @@ class CheckResult:
     message: str
 
     @property
-    def kept(self) -> bool:
+    def passed(self) -> bool:
         """Whether the check passed."""
         return not self.message
 
