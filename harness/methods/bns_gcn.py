@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN
 from harness.rank import Rank
+from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.tape import Exchange
 
 
@@ -33,9 +33,9 @@ class BoundarySample:
 
 @dataclass(frozen=True, eq=False)
 class SampledState(EdgeCutState):
-    """An edge-cut state, with the share of edges that dropedge keeps."""
+    """An edge-cut state with the share that the sampler keeps."""
 
-    keep: float
+    share: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +55,12 @@ class BNSGCN(EdgeCut):
         sampling: bernoulli draws every boundary node alone (the paper); fixed keeps int(p * n) of each pair's n nodes
             and scales by the realised share (the authors' code). The comparisons of Table 9 drop as many edges: bes
             drops edges from boundary nodes (kept ones scaled by 1/p), dropedge drops edges anywhere (degrees become
-            those expected after dropping); a boundary node travels while one of its edges is left.
+            those expected after dropping); a boundary node travels while one of its edges is left. Other packages
+            add samplers through the entry-point group `haloscope.samplers`.
     """
 
     p: float = 0.1
-    sampling: Literal["bernoulli", "fixed", "bes", "dropedge"] = "bernoulli"
+    sampling: str = "bernoulli"
 
     name = "bns-gcn"
     facts = Facts(
@@ -85,42 +86,43 @@ class BNSGCN(EdgeCut):
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
         """Kept rows, and the messages that announce them: 4 per row and 8 per pair of ranks."""
         found, size = super().wire_bytes(model, ranks, epoch), len(ranks)
-        if found is not None and self.p < 1.0 and (self.p > 0.0 or self.sampling == "dropedge"):
+        if found is not None and self.p < 1.0 and not self._sends_nothing():
             found["other"] = {-1: 4 * self.rows_sent(ranks) + 8 * size * (size - 1)}
         return found
 
     def validate(self) -> None:
         if not 0.0 <= self.p <= 1.0:
             raise InputError(f"bns-gcn: p must be in [0, 1], not {self.p}")
+        SAMPLERS.find(self.sampling)
 
     def boundary_share(self) -> float:
-        return self.p if self.sampling in ("bernoulli", "fixed") else 1.0
+        return self.p if SAMPLERS.find(self.sampling).draws_nodes else 1.0
+
+    def _sends_nothing(self) -> bool:
+        return self.p == 0.0 and SAMPLERS.find(self.sampling).thins_halo
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> SampledState:
-        """The set-up of every edge cut; dropedge also counts all edges and those between parts."""
+        """The set-up of every edge cut; the sampler says what share it keeps, for which dropedge counts edges."""
         state = await super().setup(rank, part, model)
-        cut, edges = part.graph.halo.nnz, part.graph.own.nnz + part.graph.halo.nnz
-        if self.sampling == "dropedge" and not rank.shapes_only:
-            counts = torch.tensor([cut, edges], dtype=torch.int64)
-            cut, edges = (await rank.all_reduce(counts.to(rank.device), label="edges", direction="other")).tolist()
-        return SampledState(**vars(state), keep=1.0 - (1.0 - self.p) * cut / max(edges, 1))
+        return SampledState(**vars(state), share=await SAMPLERS.find(self.sampling).share(rank, part, self.p))
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> BoundarySample:
         assert isinstance(state, SampledState)
         if self.p == 1.0:
             return BoundarySample(state.graph, state.route, None)
-        nodes = self.sampling in ("bernoulli", "fixed")
+        sampler = SAMPLERS.find(self.sampling)
         with rank.span("sample"):
-            graph, kept, counts = self._nodes(rank, part, state) if nodes else self._edges(rank, part, state)
-        rank.observe("kept nodes", float(counts.sum()), float(part.plan.recv_counts.sum()))
-        if self.p == 0.0 and self.sampling != "dropedge":
-            return BoundarySample(graph, None, None)
-        return await self._announce(rank, part, graph, kept, counts)
+            draw = sampler.draw(rank, part.plan.recv_counts, state.graph, state.share)
+        rank.observe("kept nodes", float(draw.counts.sum()), float(part.plan.recv_counts.sum()))
+        if self._sends_nothing():
+            return BoundarySample(draw.graph, None, None)
+        return await self._announce(rank, part, draw, sampler, state.share)
 
     async def _announce(
-        self, rank: Rank, part: Part, graph: LocalGraph, kept: Tensor, counts: np.ndarray
+        self, rank: Rank, part: Part, draw: BoundaryDraw, sampler: BoundarySampler, share: float
     ) -> BoundarySample:
         """Send the drawn rows' indices to their owners; returns the sample including the rows to send."""
+        kept, counts, graph = draw.kept, draw.counts, draw.graph
         starts = np.cumsum(part.plan.recv_counts) - part.plan.recv_counts
         offsets = torch.from_numpy(np.repeat(starts, counts)).to(kept.device)
         wanted = (kept - offsets).to(torch.int32)
@@ -131,56 +133,7 @@ class BNSGCN(EdgeCut):
             first = torch.from_numpy(np.repeat(starts, send_counts)).to(kept.device)
             rows = part.plan.send_rows[received.tensors[0].long() + first]
             route = Route.of(HaloPlan(rows, send_counts, counts), graph.num_own)
-            return BoundarySample(graph, route, self._scale(part.plan.send_counts, send_counts, rank))
-
-    def _nodes(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
-        """Sample nodes: the graph without boundary nodes that were not drawn; kept halo rows, and their number by
-        owner."""
-        kept, counts = self._draw(rank, part.plan.recv_counts)
-        return _with_halo(state.graph, kept), kept, counts
-
-    def _edges(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
-        """Sample edges: as `_nodes`; halo nodes without a remaining edge are dropped."""
-        graph, share = state.graph, self.p
-        if self.sampling == "dropedge":
-            share = state.keep
-            own = graph.own.drop_edges(rank.key("own edges"), share, diagonal=True)
-            graph = replace(graph, own=own, degree=graph.degree * share, halo_degree=graph.halo_degree * share)
-        graph = replace(graph, halo=graph.halo.drop_edges(rank.key("halo edges"), share))
-        available = part.plan.recv_counts
-        if rank.shapes_only:
-            counts = np.round(available * rank.rate("kept nodes")).astype(np.int64)
-            kept = torch.empty(int(counts.sum()), dtype=torch.int64, device="meta")
-        else:
-            kept = graph.halo.t_indptr.diff().nonzero()[:, 0]
-            owner = np.repeat(np.arange(len(available)), available)
-            counts = np.bincount(owner[kept.cpu().numpy()], minlength=len(available)).astype(np.int64)
-        return _with_halo(graph, kept), kept, counts
-
-    def _draw(self, rank: Rank, available: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        """Kept halo rows, ascending int64, and their number by owner, int64 [P]."""
-        if rank.shapes_only or self.sampling == "fixed":
-            counts = np.floor(self.p * available + (0.5 if self.sampling == "bernoulli" else 0)).astype(np.int64)
-            if rank.shapes_only:
-                return torch.empty(int(counts.sum()), dtype=torch.int64, device="meta"), counts
-        draw = rank.generator("boundary").random(int(available.sum()), dtype=np.float32)
-        owner = np.repeat(np.arange(len(available)), available)
-        if self.sampling == "bernoulli":
-            kept = np.flatnonzero(draw < self.p)
-            counts = np.bincount(owner[kept], minlength=len(available))
-        else:
-            order = np.lexsort((draw, owner))
-            place = np.arange(len(draw)) - np.repeat(np.cumsum(available) - available, available)
-            kept = np.sort(order[place < np.repeat(counts, available)])
-        return torch.from_numpy(kept).to(rank.device), counts.astype(np.int64)
-
-    def _scale(self, available: np.ndarray, kept: np.ndarray, rank: Rank) -> float | Tensor | None:
-        if self.sampling == "dropedge":
-            return None
-        if self.sampling in ("bernoulli", "bes"):
-            return 1.0 / self.p
-        share = available / np.maximum(kept, 1)
-        return torch.from_numpy(np.repeat(share, kept)).to(rank.device)
+            return BoundarySample(graph, route, sampler.scale(share, part.plan.send_counts, send_counts, rank.device))
 
     def view(self, state: EdgeCutState, plan: BoundarySample) -> LocalGraph:
         return plan.graph
@@ -190,8 +143,3 @@ class BNSGCN(EdgeCut):
             return None
         scale = plan.scale if model.aggregation(l) is not None else None
         return HaloPush(plan.route, l, Cast(None), Cast(None), scale)
-
-
-def _with_halo(graph: LocalGraph, kept: Tensor) -> LocalGraph:
-    """The graph with the kept halo nodes only."""
-    return replace(graph, halo=graph.halo.select_columns(kept), halo_degree=graph.halo_degree[kept])
