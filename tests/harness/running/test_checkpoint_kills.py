@@ -17,7 +17,7 @@ import pytest
 from harness import cli, running
 from harness.commands.run import stoppable
 from harness.config import RunConfig
-from harness.running import Checkpoints, results, run, stopping
+from harness.running import Checkpoints, OpenedRun, results, run, stopping
 from harness.running.results import RankEpoch, Result
 from real.launch._execute import LaunchOutcome
 from tests.conformance.test_drivers import comparable, config
@@ -83,12 +83,12 @@ def test_a_signal_stops_after_the_epoch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    original = running.run
+    original = running.run_opened
     flags = ["run", *FLAGS, "--mode", mode, "--epochs", "9", "--json", "out.json"]
     assert cli.main([*flags, "--out", "plain"]) == 0
     plain = json.loads(Path("out.json").read_text())
 
-    def signalled(asked: RunConfig, progress: Any, checkpoints: Checkpoints | None) -> Result:
+    def signalled(asked: OpenedRun, progress: Any, checkpoints: Checkpoints | None) -> Result:
         def report(record: RankEpoch) -> None:
             if record.epoch == 4:
                 signal.raise_signal(number)
@@ -96,7 +96,7 @@ def test_a_signal_stops_after_the_epoch(
         return original(asked, report, checkpoints)
 
     with monkeypatch.context() as patched:
-        patched.setattr(running, "run", signalled)
+        patched.setattr(running, "run_opened", signalled)
         assert cli.main([*flags, "--checkpoint", "kept"]) == stopping.EXIT_CODE == 3
     first = json.loads(Path("out.json").read_text())
     assert first["state"] == "interrupted" and len(first["epochs"]) == 5

@@ -200,13 +200,13 @@ def test_the_budget_leaves_cells_for_later(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, now = tmp_path / "out", [0.0]
-    original = running.run
+    original = running.run_opened
 
     def slow(*args: Any) -> Any:
         now[0] += 10.0
         return original(*args)
 
-    monkeypatch.setattr(running, "run", slow)
+    monkeypatch.setattr(running, "run_opened", slow)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert main(sweep, "--out", out, "--jobs", 1, "--budget", "15s") == 0
     assert not results(out), "the probe takes 10 s, and so may the first cell"
