@@ -135,7 +135,7 @@ def _probe(cell: Cell, watch: Stopwatch) -> str:
     short = cell.config.changed(epochs=min(PROBED_EPOCHS, cell.config.training.epochs))
     ends = [time.monotonic()]
     try:
-        running.run(short, lambda _: ends.append(time.monotonic()))
+        running.run_opened(running.open_run(short), lambda _: ends.append(time.monotonic()))
     except Exception as error:
         return f"time unknown: {cell.title} fails ({_said(error)})"
     epoch = (ends[-1] - ends[1]) / (short.training.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]
