@@ -44,12 +44,12 @@ def before(
 
 def after_begin(strike: Callable[[], None], when: Callable[[Effect, bool], bool]) -> None:
     """Strike once an exchange is in flight that `when` holds for, given the effect and whether it is off the clock."""
-    module, name = real.rank._driver, "begin"
+    module, name = real.rank._driver, "start_exchange"
     original = getattr(module, name)
 
-    def hooked(link: Any, effect: Effect) -> Any:
-        pending = original(link, effect)
-        if when(effect, link.clock._paused):
+    def hooked(endpoint: Any, effect: Effect) -> Any:
+        pending = original(endpoint, effect)
+        if when(effect, endpoint.clock._paused):
             strike()
         return pending
 
