@@ -1,7 +1,7 @@
 """Runs a config: prepares data, the rank program that every driver runs, evaluation, checkpoints, result files.
 
-`open_run` resolves the names in a config, once; `run_opened` runs the result. Public modules beside them: `results` (the
-result file), `summary` (a row per run), `sweep` and `submitted` (grids of runs), `validation` (predicted beside
+`open_run` resolves the names in a config, once; `run_opened` runs the result. Public modules beside them: `results`
+(the result file), `summary` (a row per run), `sweep` and `submitted` (grids of runs), `validation` (predicted beside
 measured), `trace` (timelines), `stopping`. Imported by drivers, reports and commands only.
 """
 
