@@ -1,4 +1,5 @@
-"""Measures who imports whom, draws it as `docs/architecture.svg`, and writes the table of `docs/architecture.md`.
+"""Measures the imports between modules, draws them as `docs/architecture.svg`, and writes the table of
+`docs/architecture.md`.
 
 python -m docs.generate.architecture                 # print the measures; write the drawing and the table
 python -m docs.generate.architecture --root PATH     # print the measures of another checkout; write nothing
@@ -79,7 +80,7 @@ def _folder(code: Code, module: str) -> str:
 
 
 def table(code: Code) -> str:
-    """Every folder and loose file with what it is for and what it imports, from the top down."""
+    """Every folder and loose file with its purpose and its imports, from the top down."""
     inside, lines = folder_imports(code), []
     for package in reversed(PACKAGES):
         parts = within(inside, package)

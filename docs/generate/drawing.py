@@ -1,7 +1,7 @@
 """Draws folders and loose files as boxes, one row per level, with an arrow down for every import that no other implies.
 
-Each package is laid out by itself (Sugiyama: long arrows get a place in every row they pass, rows are ordered by the
-mean place of their neighbours, the order with the fewest crossings is kept), and stands on those that it imports.
+Each package is laid out separately (Sugiyama: long arrows get a place in every row they cross, rows are ordered by the
+mean place of their neighbours, the order with the fewest crossings is kept), and is drawn above those that it imports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTH, HEIGHT, ROW, GAP, LANE = 1.32, 0.34, 0.66, 0.22, 0.12
 """Inches: width and height of a box, distance of rows, gaps between boxes, space of an arrow that passes a row."""
 
 STANDS_ON = (("commands", "reports"), ("reports", "sims"), ("sims", "harness"), ("real", "harness"))
-"""Packages drawn above each other; what else one imports is said in words."""
+"""Packages drawn above each other; other imports between packages are listed as text."""
 
 PANEL = 0.55  # inches between packages, and above a package's title
 SWEEPS, STARTS = 12, 60  # of the search for an order of the rows with few crossings
@@ -54,18 +54,18 @@ class Block:
 
 @dataclass
 class Outline:
-    """What is drawn: packages, and which imports which."""
+    """The drawing: packages and the imports between them."""
 
     blocks: dict[str, Block]
     between: set[tuple[str, str]]
 
     def said(self, package: str) -> str:
-        """What a package imports of others, in words."""
+        """The imports of a package from others, as text."""
         others = [lower for upper, lower in sorted(self.between) if upper == package]
         return f"imports {', '.join(others)}" if others else "imports none of the others"
 
     def digest(self) -> str:
-        """A hash of boxes, levels and arrows: equal for equal drawings, whatever drew them."""
+        """A hash of boxes, levels and arrows: equal for equal drawings."""
         said = [(name, sorted(block.level.items()), sorted(block.arrows)) for name, block in self.blocks.items()]
         return hashlib.sha256(repr((said, sorted(self.between))).encode()).hexdigest()
 
@@ -139,7 +139,7 @@ def _mean(values: list[float], otherwise: float) -> float:
 
 
 def _placed(rows: list[list[str]], near: dict[str, set[str]]) -> dict[str, float]:
-    """Where each box stands: near what it is joined to, as far as its neighbours in the row let it."""
+    """Place of each box: as near to its connected boxes as its neighbours in the row allow."""
     x = {}
     for row in rows:
         total = sum(_width(name) + GAP for name in row)
@@ -162,7 +162,7 @@ def _placed(rows: list[list[str]], near: dict[str, set[str]]) -> dict[str, float
 
 
 def draw(picture: Outline, path: Path) -> None:
-    """Write the drawing, as an SVG whose text is text and which is the same for the same drawing, or as a PNG."""
+    """Write the drawing as a PNG, or as an SVG with real text that is equal for equal drawings."""
     blocks = picture.blocks
     middle = blocks["sims"].width + PANEL + blocks["real"].width
     width = max(middle, blocks["harness"].width, blocks["reports"].width, blocks["commands"].width) + PANEL

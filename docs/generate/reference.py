@@ -247,7 +247,7 @@ def _row(name: str, kind: Content, default: str, help: str) -> tuple[str, str, s
 
 
 def _default(member: Field[Any], defaults: Mapping[str, Any] | None = None) -> str:
-    """What stands in for a key that is not given."""
+    """The default of a key."""
     value = (defaults or {}).get(member.name, default_of(member))
     if isinstance(value, str) and value == "by kind":
         return value
