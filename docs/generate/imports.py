@@ -177,7 +177,7 @@ def upward(code: Code) -> list[tuple[str, str]]:
 
 def upward_in_sims(code: Code) -> list[tuple[str, str]] | None:
     """Imports of `sims` against the order of its folders; None if it has other folders."""
-    names = [room.partition(".")[2] for room in within(folder_imports(code), "sims")]
+    names = [folder.partition(".")[2] for folder in within(folder_imports(code), "sims")]
     if set(names) - set(SIMS):
         return None
     order = {f"sims.{name}": at for at, name in enumerate(SIMS)}
