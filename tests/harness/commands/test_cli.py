@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import cli
+from harness import cli, running
 from harness.commands.arguments import config_of, parse_arguments
 from harness.config import RunConfig
 from harness.errors import ProgramError
