@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path as Curve
 
-from docs.generate.imports import Code, height_of, levels, reduced, rooms, within
+from docs.generate.imports import Code, folder_imports, height_of, levels, reduced, within
 
 COLORS = {"harness": "#dbe9f6", "sims": "#e2f0d9", "real": "#fde9d0", "reports": "#ece1f3", "commands": "#f4f4f4"}
 WIDTH, HEIGHT, ROW, GAP, LANE = 1.32, 0.34, 0.66, 0.22, 0.12
-"""Inches: width and height of a box, distance of rows, gaps between boxes, room of an arrow that passes a row."""
+"""Inches: width and height of a box, distance of rows, gaps between boxes, space of an arrow that passes a row."""
 
 STANDS_ON = (("commands", "reports"), ("reports", "sims"), ("sims", "harness"), ("real", "harness"))
 """Packages drawn above each other; other imports between packages are listed as text."""
@@ -72,12 +72,12 @@ class Outline:
 
 def outline(code: Code) -> Outline:
     """The boxes and arrows of a checkout."""
-    inside = rooms(code)
+    inside = folder_imports(code)
     graphs = {package: within(inside, package) for package in ("harness", "sims", "real", "reports")}
-    roof = [name for name in inside if height_of(name) == 3]
-    graphs["commands"] = {name: inside[name] & set(roof) for name in roof}
+    commands = [name for name in inside if height_of(name) == 3]
+    graphs["commands"] = {name: inside[name] & set(commands) for name in commands}
     owner = {name: package for package, graph in graphs.items() for name in graph}
-    pairs = {(owner[room], owner[other]) for room, others in inside.items() for other in others}
+    pairs = {(owner[folder], owner[other]) for folder, others in inside.items() for other in others}
     blocks = {}
     for package, graph in graphs.items():
         arrows = [(name, other) for name, others in sorted(reduced(graph).items()) for other in sorted(others)]
@@ -166,9 +166,9 @@ def draw(picture: Outline, path: Path) -> None:
     blocks = picture.blocks
     middle = blocks["sims"].width + PANEL + blocks["real"].width
     width = max(middle, blocks["harness"].width, blocks["reports"].width, blocks["commands"].width) + PANEL
-    floors = [["harness"], ["sims", "real"], ["reports"], ["commands"]]
-    tall = [max(blocks[name].height for name in floor) for floor in floors]
-    height = sum(tall) + PANEL * (len(floors) + 1)
+    bands = [["harness"], ["sims", "real"], ["reports"], ["commands"]]
+    tall = [max(blocks[name].height for name in band) for band in bands]
+    height = sum(tall) + PANEL * (len(bands) + 1)
     with matplotlib.rc_context({"svg.hashsalt": "architecture", "svg.fonttype": "none", "font.family": "sans-serif"}):
         figure = Figure(figsize=(width, height))
         axes = figure.add_axes((0, 0, 1, 1))
@@ -176,9 +176,9 @@ def draw(picture: Outline, path: Path) -> None:
         axes.set_ylim(0, height)
         axes.axis("off")
         y, frames = PANEL, {}
-        for floor, most in zip(floors, tall, strict=True):
-            x = (width - sum(blocks[name].width for name in floor) - PANEL * (len(floor) - 1)) / 2
-            for name in floor:
+        for band, most in zip(bands, tall, strict=True):
+            x = (width - sum(blocks[name].width for name in band) - PANEL * (len(band) - 1)) / 2
+            for name in band:
                 _block(axes, blocks[name], x, y, picture.said(name))
                 frames[name] = (x, y, blocks[name].width, blocks[name].height)
                 x += blocks[name].width + PANEL
@@ -191,7 +191,7 @@ def draw(picture: Outline, path: Path) -> None:
 
 def _block(axes: Axes, block: Block, left: float, bottom: float, remark: str) -> None:
     """One package: a frame with its title, rows of boxes from the lowest level up, arrows."""
-    color, height, roof = COLORS[block.title], block.height, block.title == "commands"
+    color, height, commands = COLORS[block.title], block.height, block.title == "commands"
     axes.add_patch(
         FancyBboxPatch(
             (left, bottom), block.width, height, boxstyle="round,pad=0,rounding_size=0.1", facecolor="white",
@@ -199,7 +199,9 @@ def _block(axes: Axes, block: Block, left: float, bottom: float, remark: str) ->
         )
     )  # fmt: skip
     top = bottom + height - 0.12
-    axes.text(left + 0.12, top, "command line" if roof else block.title, va="top", fontsize=11, weight="bold", zorder=3)
+    axes.text(
+        left + 0.12, top, "command line" if commands else block.title, va="top", fontsize=11, weight="bold", zorder=3
+    )
     axes.text(left + 0.12, top - 0.22, remark, va="top", fontsize=7.5, color="#444444", zorder=3)
     middle = {
         name: (left + block.x[name], bottom + ROW * (level + 0.5))
@@ -216,7 +218,7 @@ def _block(axes: Axes, block: Block, left: float, bottom: float, remark: str) ->
                 facecolor=color, edgecolor="#444444", linewidth=0.8, zorder=2,
             )
         )  # fmt: skip
-        label = name if roof else name.partition(".")[2]
+        label = name if commands else name.partition(".")[2]
         axes.text(x, y, label, ha="center", va="center", fontsize=8.5 if len(label) < 17 else 7, zorder=3)
 
 

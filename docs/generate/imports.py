@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGES = ("harness", "sims", "real", "reports")
 Graph = Mapping[str, set[str]]
 
-ROOF = ("harness.commands", "harness.cli", "harness.__main__", "real.__main__")
+COMMAND_LINE = ("harness.commands", "harness.cli", "harness.__main__", "real.__main__")
 """Entry points and commands, which may import everything."""
 
 ABOVE = {"harness": 0, "sims": 1, "real": 1, "reports": 2}
@@ -80,22 +80,22 @@ def _imported(tree: ast.AST, module: str, folder: bool, known: set[str]) -> Iter
         yield from (name for name in names if name in known)
 
 
-def room_of(module: str) -> str:
-    """The folder or loose file of a package that a module belongs to, as `package.room`; the package for its own."""
+def folder_of(module: str) -> str:
+    """The folder or loose file of a package that a module belongs to, as `package.folder`; the package for its own."""
     return ".".join(module.split(".")[:2])
 
 
 def height_of(module: str) -> int:
     """The height of a module's package; commands are above all."""
-    return 3 if module.startswith(ROOF) else ABOVE[module.partition(".")[0]]
+    return 3 if module.startswith(COMMAND_LINE) else ABOVE[module.partition(".")[0]]
 
 
-def rooms(code: Code) -> dict[str, set[str]]:
+def folder_imports(code: Code) -> dict[str, set[str]]:
     """Folder or loose file -> those it imports."""
-    found: dict[str, set[str]] = {room_of(module): set() for module in code.imports if "." in module}
+    found: dict[str, set[str]] = {folder_of(module): set() for module in code.imports if "." in module}
     for module, others in code.imports.items():
         if "." in module:
-            found[room_of(module)] |= {room_of(other) for other in others if "." in other} - {room_of(module)}
+            found[folder_of(module)] |= {folder_of(other) for other in others if "." in other} - {folder_of(module)}
     return found
 
 
@@ -177,7 +177,7 @@ def upward(code: Code) -> list[tuple[str, str]]:
 
 def upward_in_sims(code: Code) -> list[tuple[str, str]] | None:
     """Imports of `sims` against the order of its folders; None if it has other folders."""
-    names = [room.partition(".")[2] for room in within(rooms(code), "sims")]
+    names = [folder.partition(".")[2] for folder in within(folder_imports(code), "sims")]
     if set(names) - set(SIMS):
         return None
     order = {f"sims.{name}": at for at, name in enumerate(SIMS)}
@@ -185,5 +185,5 @@ def upward_in_sims(code: Code) -> list[tuple[str, str]] | None:
         (module, other)
         for module, others in within(code.imports, "sims").items()
         for other in sorted(others)
-        if "." in module and "." in other and order[room_of(other)] > order[room_of(module)]
+        if "." in module and "." in other and order[folder_of(other)] > order[folder_of(module)]
     ]
