@@ -8,6 +8,7 @@ from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
+from harness.exchanges._layer_pull import HaloFetch, LayerPull
 from harness.exchanges._memory import Memory
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, drain_pipeline
@@ -23,9 +24,11 @@ __all__ = [
     "Diverged",
     "Exact",
     "Fetch",
+    "HaloFetch",
     "HaloPull",
     "HaloPush",
     "Late",
+    "LayerPull",
     "Leg",
     "ReplicaSync",
     "Memory",

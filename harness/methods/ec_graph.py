@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.codecs import BUCKET_BITS, Bucket, Cast
-from harness.effects import Counts, Rows
+from harness.effects import Counts, Direction, Rows
 from harness.errors import InputError
 from harness.exchanges import (
     Boundary,
@@ -19,16 +19,18 @@ from harness.exchanges import (
     Compressed,
     Exact,
     Fetch,
+    HaloFetch,
+    LayerPull,
     Memory,
     ParameterServers,
     Select,
     Trend,
 )
-from harness.graphs import HaloPlan, Part, Totals
+from harness.graphs import HaloPlan, LocalGraph, Part, Totals
 from harness.kernels.packed import code_bytes
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
-from harness.nn import GNN, training_loss
+from harness.nn import GNN, Conv, training_loss
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
 
@@ -58,14 +60,20 @@ class ECGraph(EdgeCut):
     reader's bits where over 60 % of what it reads in the last layer is predicted and halves them under 40 %.
 
     Backwards (ResEC-BP, Alg. 5 and 6 with Eq. 11, `exchanges.error_feedback`): what compression loses in one epoch is
-    added to the next one's gradients. They are those of aggregated messages: the paper's G where the linear map comes
-    first (--order auto, as in the paper), G W^T otherwise.
+    added to the next one's gradients.
+
+    What travels (Alg. 1 and 2): forwards the input rows H of a layer, backwards the gradients G of its output before
+    norm and activation. `--order` decides only whether a rank multiplies by W before or after it aggregates. With
+    wire=product the operands of the aggregation travel: H W and G where the linear map comes first, H and G W^T
+    otherwise, which with --order auto is the narrower pair.
 
     The paper's names: Non-cp is fp=exact:bp=exact; Cp-fp-B fp=compressed:bits=B:bp=exact; Cp-bp-B
     fp=exact:bp=compressed:backward_bits=B; ReqEC-FP-B fp=trend:bits=B:tune=false:bp=exact; ReqEC-adapt
     fp=trend:bp=exact; ResEC-BP-B fp=exact:bp=residual:backward_bits=B.
 
-    Bytes per layer and epoch from one rank to another that reads n > 0 rows of width d, B being the bits. Exact: 4 n d.
+    Bytes per layer and epoch from one rank to another that reads n > 0 rows of width d, B being the bits. d is the
+    width of the layer's input forwards and of its output backwards; with wire=product the output's where the linear
+    map comes first, else the input's, both ways. Exact: 4 n d.
     Compressed, residual: n ceil(d B / 8) + 8 (range). Trend: 4 n d in the first epoch, 8 n d in those with
     (t + 1) mod period = 0; else ceil(n / 4) (flags) + 8 (range) + (n - predicted) ceil(d B / 8), and 8 (how many codes
     follow) between any two ranks. range=row has 8 n for 8; select=element has ceil(n d / 4) of flags, and codes of a
@@ -73,6 +81,7 @@ class ECGraph(EdgeCut):
     exact, booked as other. Parameters: as an all-reduce, 8 (P - 1) (parameters + 1).
 
     Options:
+        wire: what travels: paper (H and G), or product.
         fp: exact, compressed or trend (ReqEC-FP).
         bp: exact, compressed or residual (ResEC-BP).
         bits: bits per value forwards, 1, 2, 4, 8 or 16; with tune, those of the first epochs. The paper has 1 to 4.
@@ -84,6 +93,7 @@ class ECGraph(EdgeCut):
         servers: ranks that serve parameters; 0 sums gradients by an all-reduce.
     """
 
+    wire: Literal["paper", "product"] = "paper"
     fp: Literal["exact", "compressed", "trend"] = "trend"
     bp: Literal["exact", "compressed", "residual"] = "residual"
     bits: int = 2
@@ -120,6 +130,14 @@ class ECGraph(EdgeCut):
         """Who reads whose rows in layer l, forwards and backwards."""
         return seen.part.plan, seen.part.plan
 
+    def sent_layers(self, model: GNN, layer0: str) -> list[tuple[int, Direction, int]]:
+        """Layers whose rows travel every epoch, their directions, and the widths of the rows."""
+        if self.wire == "product":
+            return [(l, way, message_width(model, l)) for l, way in exchanged_layers(model, layer0)]
+        read = [l for l in range(model.depth) if model.exchanges(l) and (l > 0 or layer0 == "exchange")]
+        forwards: list[tuple[int, Direction, int]] = [(l, "forward", model.widths[l]) for l in read]
+        return forwards + [(l, "backward", model.widths[l + 1]) for l in read if l > 0]
+
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
         """The formulas of the class; predicted rows are those that the readers found predicted."""
         size, renewed = len(ranks), epoch == 0 or (epoch + 1) % self.period == 0
@@ -128,8 +146,8 @@ class ECGraph(EdgeCut):
         found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, size)}}
         if self._tunes and not renewed:
             found["other"] = {-1: sum(int((r.part.plan.recv_counts > 0).sum()) for r in ranks)}
-        for l, direction in exchanged_layers(model, ranks[0].state.layer0):
-            width, total = message_width(model, l), 0
+        for l, direction, width in self.sent_layers(model, ranks[0].state.layer0):
+            total = 0
             for seen in ranks:
                 counts = self.plans(seen, l)[direction == "backward"].recv_counts
                 n, pairs = int(counts.sum()), int((counts > 0).sum())
@@ -220,13 +238,26 @@ class ECGraph(EdgeCut):
         return int(memory["bits"])
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
-        aggregation = model.aggregation(l)
-        assert aggregation is not None and isinstance(state, ECState)
-        return CompensatedPull(
-            state.route, l, Cast(None), Cast(None), state.graph, aggregation,
-            forwards=self._forwards(l, model, plan, state.boundary),
-            backwards=self._backwards(l, plan, state.boundary),
-        )  # fmt: skip
+        assert isinstance(state, ECState)
+        fetches = self._forwards(l, model, plan, state.boundary), self._backwards(l, plan, state.boundary)
+        return self._pull(l, model, state, fetches, state.graph)
+
+    def _pull(
+        self, l: int, model: GNN, state: ECState, fetches: tuple[Fetch, Fetch], graph: LocalGraph,
+        reverse: LocalGraph | None = None,
+    ) -> Exchange:  # fmt: skip
+        """The exchange of layer l with these fetches forwards and backwards."""
+        layer, aggregation = model.layers[l], model.aggregation(l)
+        assert aggregation is not None
+        if self.wire == "product":
+            return CompensatedPull(
+                state.route, l, Cast(None), Cast(None), graph, aggregation,
+                forwards=fetches[0], backwards=fetches[1], reverse=reverse,
+            )  # fmt: skip
+        if l == 0:
+            return HaloFetch(fetches[0])
+        assert isinstance(layer, Conv)
+        return LayerPull(layer, graph, *fetches, linear_first=model.linear_first(l), reverse=reverse)
 
     def _forwards(self, l: int, model: GNN, plan: ECEpoch, boundary: Boundary) -> Fetch:
         if self.fp == "exact":

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchanges import CompensatedPull, Memory
+from harness.exchanges import Memory
 from harness.graphs import HaloPlan, Part, Totals
 from harness.methods.base import Facts, Seen
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
@@ -124,12 +123,7 @@ class ECGraphS(ECGraph):
         return await super().forward(rank, part, model, sampled, memory, tape)
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
-        aggregation = model.aggregation(l)
-        assert aggregation is not None and isinstance(state, ECSampledState)
+        assert isinstance(state, ECSampledState)
         sample = state.sample.layers[l]
-        return CompensatedPull(
-            state.route, l, Cast(None), Cast(None), sample.graph, aggregation,
-            forwards=self._forwards(l, model, plan, sample.forward),
-            backwards=self._backwards(l, plan, sample.backward),
-            reverse=sample.reverse,
-        )  # fmt: skip
+        fetches = self._forwards(l, model, plan, sample.forward), self._backwards(l, plan, sample.backward)
+        return self._pull(l, model, state, fetches, sample.graph, sample.reverse)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from harness import loopback
 from harness.codecs import Bucket
-from harness.conformance import reference_gradients
-from harness.exchanges import Boundary, Compressed, Memory
+from harness.conformance import adjacency, dense_forward, reference_gradients
+from harness.exchanges import Boundary, Compressed, Fetch, Memory
 from harness.graphs import Graph
 from harness.methods.ec_graph import ECGraph
+from harness.nn import GNN
 from harness.rank import Rank
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.ec_graph_runs import ABLATIONS, GRAPH, NON_CP, parts_of, train, uncompressed
@@ -31,16 +33,83 @@ PARTS = (1, 2, 3, 4, 8)
 @given(
     graph=graphs(),
     owner=st.sampled_from(["hash", "random", "first", "halves"]),
-    order=st.sampled_from(["auto", "aggregate-first"]),
+    order=st.sampled_from(["auto", "aggregate-first", "linear-first"]),
+    wire=st.sampled_from(["paper", "product"]),
 )
 @settings(max_examples=4)
-def test_non_cp_is_exact(parts: int, kind: str, graph: Graph, owner: str, order: str) -> None:
+def test_non_cp_is_exact(
+    parts: int, kind: str, graph: Graph, owner: str, order: str, wire: Literal["paper", "product"]
+) -> None:
     model = make_model(kind, graph, order=order)
     loss, wanted = reference_gradients(model, graph)
-    for method in (NON_CP, replace(NON_CP, layer0="exchange"), replace(NON_CP, layer0="precompute")):
+    for layer0 in ("cache", "exchange", "precompute"):
+        method = replace(NON_CP, layer0=layer0, wire=wire)
         found_loss, found, _ = step(method, model, make_parts(graph, owners(graph, parts, owner), parts))
         assert found_loss == pytest.approx(loss, rel=1e-10, abs=1e-9)
         assert relative_error(found, wanted) < 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """A fetch that notes what it is given: own rows by name and layer."""
+
+    fetch: Fetch
+    seen: dict[str, Tensor]
+    name: str
+
+    async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
+        self.seen[f"{self.name}/{rank.index}"] = x
+        return await self.fetch(rank, x)
+
+
+@pytest.mark.parametrize("order", ["aggregate-first", "linear-first"])
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_what_travels_is_the_papers_h_and_g_whatever_the_order(
+    kind: str, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alg. 1, lines 5 to 7, and Alg. 2, lines 9 to 11: H of the layer below forwards, dL/dZ backwards."""
+    model, seen = make_model(kind, GRAPH, order=order, norm="none"), dict[str, Tensor]()
+    for direction in ("forwards", "backwards"):
+        made = getattr(ECGraph, f"_{direction}")
+
+        def watched(self: ECGraph, l: int, *rest: Any, made: Any = made, direction: str = direction) -> Fetch:
+            return Watched(made(self, l, *rest), seen, f"{direction}/{l}")
+
+        monkeypatch.setattr(ECGraph, f"_{direction}", watched)
+    parts = make_parts(GRAPH, owners(GRAPH, 2, "random"), 2)
+    step(NON_CP, model, parts)
+    assert GRAPH.x is not None and GRAPH.y is not None
+    h, a, z = torch.from_numpy(GRAPH.x).double(), adjacency(GRAPH), list[Tensor]()
+    hidden = []
+    for l in range(3):
+        hidden.append(h)
+        one = GNN([model.layers[l]], model.widths[l : l + 2])
+        z.append(dense_forward(one, a, h))
+        z[-1].retain_grad()
+        h = z[-1].relu()
+    train = torch.from_numpy(GRAPH.train)
+    torch.nn.functional.cross_entropy(z[2][train], torch.from_numpy(GRAPH.y)[train], reduction="sum").backward()
+    for rank, part in enumerate(parts):
+        for l in (1, 2):
+            wanted = z[l].grad
+            assert wanted is not None
+            torch.testing.assert_close(seen[f"forwards/{l}/{rank}"], hidden[l][part.nodes].detach())
+            torch.testing.assert_close(seen[f"backwards/{l}/{rank}"], wanted[part.nodes])
+
+
+@pytest.mark.parametrize("order", ["aggregate-first", "linear-first"])
+def test_gradients_of_the_last_layers_weights_are_local(order: str) -> None:
+    """Alg. 2, lines 7 and 13: with exact rows forwards, compressed gradients leave the last layer's weights exact."""
+    model = make_model("sage", GRAPH, order=order)
+    parts = make_parts(GRAPH, owners(GRAPH, 3, "random"), 3)
+    coarse = ECGraph(fp="exact", bp="compressed", backward_bits=1)
+    (_, wanted, _), (_, found, _) = step(NON_CP, model, parts), step(coarse, model, parts)
+    last = len(list(model.layers[2].parameters()))
+    places = [at for at, (name, _) in enumerate(model.named_parameters()) if name.startswith("layers.2.")]
+    assert len(places) == last
+    for at in range(len(wanted)):
+        error = relative_error([found[at]], [wanted[at]])
+        assert error < 1e-12 if at in places else error > 1e-3
 
 
 @pytest.mark.parametrize("parts", PARTS)

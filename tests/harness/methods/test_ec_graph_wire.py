@@ -29,21 +29,25 @@ from tests.support.graphs import owners, random_graph
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 @pytest.mark.parametrize("bits", [1, 4, 16])
 @pytest.mark.parametrize("scope", ["matrix", "row"])
-def test_bytes_of_compressed_rows(kind: str, bits: int, scope: str) -> None:
-    parts, widths = parts_of(3), (7, 4, 3)  # order=auto: layer 2 sends its 3 classes
-    method = ECGraph(fp="compressed", bits=bits, backward_bits=bits, range=scope)  # type: ignore[arg-type]
+@pytest.mark.parametrize("wire", ["paper", "product"])
+def test_bytes_of_compressed_rows(kind: str, bits: int, scope: str, wire: str) -> None:
+    """H forwards has the width of a layer's input, G that of its output; order=auto sends products of 3 classes."""
+    parts, widths = parts_of(3), {"forward": (4, 4 if wire == "paper" else 3), "backward": (4, 3)}
+    options: Any = {"range": scope, "wire": wire}
+    method = ECGraph(fp="compressed", bits=bits, backward_bits=bits, **options)
     runs = train(method, 3, 2, kind=kind)
     rows, pairs = sum(len(p.halo_nodes) for p in parts), sum(int((p.plan.send_counts > 0).sum()) for p in parts)
     ranges = 8 * (rows if scope == "row" else pairs)
-    wanted = [0, *(rows * -(-d * bits // 8) + ranges for d in widths[1:])]
     for epoch in (0, 1):
-        assert layer_bytes(runs, epoch, "forward") == wanted == layer_bytes(runs, epoch, "backward")
+        for direction, each in widths.items():
+            wanted = [0, *(rows * -(-d * bits // 8) + ranges for d in each)]
+            assert layer_bytes(runs, epoch, direction) == wanted
 
 
 def test_bytes_of_trends() -> None:
     parts, period = parts_of(3), 5
     runs = train(ECGraph(period=period), 3, 11)
-    rows, widths = sum(len(p.halo_nodes) for p in parts), (0, 4, 3)
+    rows, widths = sum(len(p.halo_nodes) for p in parts), (0, 4, 4)
     pairs = [int(n) for p in parts for n in p.plan.send_counts if n]
     for epoch in range(11):
         got = layer_bytes(runs, epoch, "forward")
