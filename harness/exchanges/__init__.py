@@ -13,7 +13,8 @@ from harness.exchanges._memory import Memory
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
-from harness.exchanges._trend import Select, Trend
+from harness.exchanges._request import Requested
+from harness.exchanges._trend import Select, Trend, Tuner
 
 __all__ = [
     "AttentionPull",
@@ -36,9 +37,11 @@ __all__ = [
     "PlainSync",
     "ReplicaSum",
     "Replicas",
+    "Requested",
     "Route",
     "Select",
     "Trend",
+    "Tuner",
     "Wires",
     "drain_pipeline",
     "empty_cache",

@@ -125,5 +125,10 @@ class ECGraphS(ECGraph):
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
         assert isinstance(state, ECSampledState)
         sample = state.sample.layers[l]
-        fetches = self._forwards(l, model, plan, sample.forward), self._backwards(l, plan, sample.backward)
+        nodes = state.halo_ids.index_select(0, sample.read), state.halo_ids.index_select(0, sample.reading)
+        boundaries = self._requested(sample.forward), self._requested(sample.backward)
+        fetches = (
+            self._forwards(l, model, plan, boundaries[0], nodes[0]),
+            self._backwards(l, plan, boundaries[1], nodes[1]),
+        )
         return self._pull(l, model, state, fetches, sample.graph, sample.reverse)
