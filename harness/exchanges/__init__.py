@@ -5,7 +5,7 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 """
 
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
-from harness.exchanges._attention_pull import AttentionPull
+from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.exchanges._layer_pull import HaloFetch, LayerPull
@@ -18,6 +18,7 @@ from harness.exchanges._trend import Select, Trend, Tuner
 
 __all__ = [
     "AttentionPull",
+    "AttentionRowsPull",
     "Boundary",
     "CachedSync",
     "CompensatedPull",

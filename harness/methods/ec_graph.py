@@ -14,6 +14,7 @@ from harness.codecs import BUCKET_BITS, Bucket, Cast
 from harness.effects import Counts, Direction, Rows
 from harness.errors import InputError
 from harness.exchanges import (
+    AttentionRowsPull,
     Boundary,
     CompensatedPull,
     Compressed,
@@ -32,7 +33,7 @@ from harness.graphs import HaloPlan, LocalGraph, Part, Totals
 from harness.kernels.packed import code_bytes
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
-from harness.nn import GNN, Conv, training_loss
+from harness.nn import GNN, Conv, GATConv, training_loss
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
 
@@ -86,6 +87,9 @@ class ECGraph(EdgeCut):
     sent elements only; select=matrix has one byte of flags. Booked as other: the requests' node numbers, 4 n a layer
     and direction, and with tune one byte a pair in epochs that are not exact. Parameters: as an all-reduce,
     8 (P - 1) (parameters + 1).
+
+    Attention (Sec. III-B): the same rows travel, and backwards 3 exact values a head with them, 12 n bytes a head, which
+    let a node's owner recompute the attention weights that its readers gave it (`exchanges.AttentionRowsPull`).
 
     Options:
         wire: what travels: paper (H and G), or product.
@@ -178,6 +182,9 @@ class ECGraph(EdgeCut):
                     total += 4 * n * width * (2 if epoch else 1)
                 else:
                     total += self._reply_bytes(plan, seen, l, width) + 8 * (size - 1)
+            layer = model.layers[l]
+            if direction == "backward" and isinstance(layer, GATConv):
+                total += 12 * layer.heads * rows
             found[direction][l] = total
             if self.requests:
                 found["other"][l] = found["other"].get(l, 0) + 4 * rows
@@ -231,8 +238,11 @@ class ECGraph(EdgeCut):
             raise InputError(
                 f"{self.name} pulls gradients along the edges that rows came by: the graph must be symmetric"
             )
-        if any(model.exchanges(l) and model.aggregation(l) is None for l in range(model.depth)):
-            raise InputError(f"{self.name} needs layers whose aggregation is linear in rows (gcn, sage), not attention")
+        for layer in (model.layers[l] for l in range(model.depth) if model.exchanges(l)):
+            if isinstance(layer, GATConv) and not self._attends:
+                raise InputError(f"{self.name} with attention (gat) needs wire=paper, and no sample of neighbours")
+            if not isinstance(layer, GATConv) and getattr(layer, "aggregation", None) is None:
+                raise InputError(f"{self.name} needs layers whose aggregation is linear in rows (gcn, sage), or gat")
         if self.servers > num_parts:
             raise InputError(f"{self.name}: {self.servers} servers on {num_parts} ranks; servers are ranks")
 
@@ -283,6 +293,11 @@ class ECGraph(EdgeCut):
         return ECEpoch(memory, bits, peers)
 
     @property
+    def _attends(self) -> bool:
+        """Whether attention layers are possible."""
+        return self.wire == "paper"
+
+    @property
     def _tunes(self) -> bool:
         return self.tune and self.fp == "trend"
 
@@ -309,14 +324,16 @@ class ECGraph(EdgeCut):
     ) -> Exchange:  # fmt: skip
         """The exchange of layer l with these fetches forwards and backwards."""
         layer, aggregation = model.layers[l], model.aggregation(l)
-        assert aggregation is not None
         if self.wire == "product":
+            assert aggregation is not None
             return CompensatedPull(
                 state.route, l, Cast(None), Cast(None), graph, aggregation,
                 forwards=fetches[0], backwards=fetches[1], reverse=reverse,
             )  # fmt: skip
         if l == 0:
             return HaloFetch(fetches[0])
+        if isinstance(layer, GATConv):
+            return AttentionRowsPull(state.route, l, graph, layer, fetches)
         assert isinstance(layer, Conv)
         return LayerPull(layer, graph, *fetches, linear_first=model.linear_first(l), reverse=reverse)
 

@@ -83,6 +83,11 @@ class ECGraphS(ECGraph):
         if len(self._hops()) != depth:
             raise InputError(f"{self.name}: fanouts={self.fanouts} has {len(self._hops())} hops; the model has {depth}")
 
+    @property
+    def _attends(self) -> bool:
+        """The attention exchange needs edges that are kept in both directions."""
+        return False
+
     def _hops(self) -> list[int]:
         """Fan-outs from the training vertices on."""
         words = self.fanouts.split("/")

@@ -171,7 +171,7 @@ class EdgeCut(Method):
         exchange, layer = self.exchange(l, model, state, plan), model.layers[l]
         if isinstance(exchange, AttentionPull):
             assert isinstance(layer, GATConv)
-            (out,) = await tape.apply(exchange, layer.pull_input(h))
+            (out,) = await tape.apply(exchange, exchange.input(h))
             return model.combine(l, h, layer.pulled(out), transformed=True)
         if isinstance(exchange, LayerPull):
             out, h = await tape.apply(exchange, h, h)

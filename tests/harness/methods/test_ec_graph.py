@@ -62,8 +62,25 @@ class Watched:
         return await self.fetch(rank, x)
 
 
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("layer0", ["cache", "exchange"])
+@given(graph=graphs(), owner=st.sampled_from(["hash", "random", "first", "halves"]))
+@settings(max_examples=3)
+def test_non_cp_with_attention_is_exact(
+    parts: int, layer0: Literal["cache", "exchange"], graph: Graph, owner: str
+) -> None:
+    """Sec. III-B; layers with heads side by side, and the last with their mean."""
+    model = make_model("gat", graph)
+    loss, wanted = reference_gradients(model, graph)
+    found_loss, found, _ = step(
+        replace(NON_CP, layer0=layer0), model, make_parts(graph, owners(graph, parts, owner), parts)
+    )
+    assert found_loss == pytest.approx(loss, rel=1e-10, abs=1e-9)
+    assert relative_error(found, wanted) < 1e-10
+
+
 @pytest.mark.parametrize("order", ["aggregate-first", "linear-first"])
-@pytest.mark.parametrize("kind", ["gcn", "sage"])
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
 def test_what_travels_is_the_papers_h_and_g_whatever_the_order(
     kind: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +156,7 @@ def test_sixteen_bits_follow_the_uncompressed_curve() -> None:
     fine = ECGraph(bits=16, backward_bits=16, tune=False)
     for method in (
         fine,
-        replace(fine, fp="compressed"),
+        replace(fine, fp="compressed", features="exact"),
         replace(fine, bp="compressed"),
         replace(fine, select="element"),
     ):

@@ -186,7 +186,8 @@ def test_a_sample_is_known_by_shares_in_shapes_only_runs(options: str, tmp_path:
 @pytest.mark.parametrize(
     ("text", "values", "message"),
     [
-        ("ec-graph", {"model": "gat"}, "linear in rows"),
+        ("ec-graph:wire=product", {"model": "gat"}, "needs wire=paper"),
+        ("ec-graph-s:fanouts=3/3/3", {"model": "gat"}, "no sample of neighbours"),
         ("ec-graph:bits=3", {}, "bits must be 1, 2, 4, 8 or 16"),
         ("ec-graph:backward_bits=32", {}, "backward_bits must be"),
         ("ec-graph:period=0", {}, "period must be at least 1"),
