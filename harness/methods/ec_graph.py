@@ -79,8 +79,7 @@ class ECGraph(EdgeCut):
 
     Bytes per layer and epoch from one rank to another that reads n > 0 rows of width d, B being the bits. d is the
     width of the layer's input forwards and of its output backwards; with wire=product the output's where the linear
-    map comes first, else the input's, both ways. Exact: 4 n d.
-    Compressed, residual: n ceil(d B / 8) + 8 (range). Trend: 4 n d in the first epoch, 8 n d in those with
+    map comes first, else the input's, both ways. Exact: 4 n d. Compressed, residual: n ceil(d B / 8) + 8 (range). Trend: 4 n d in the first epoch, 8 n d in those with
     (t + 1) mod period = 0; else ceil(n / 4) (flags) + 8 (range) + (n - predicted) ceil(d B / 8), 4 (the share of
     predicted rows, with tuner=responder), and 8 (how many codes follow) between any two ranks. table=values has 4 * 2^B
     for 8 of a range; range=row has n ranges for one; select=element has ceil(n d / 4) of flags, and codes of a row's
@@ -88,8 +87,8 @@ class ECGraph(EdgeCut):
     and direction, and with tune one byte a pair in epochs that are not exact. Parameters: as an all-reduce,
     8 (P - 1) (parameters + 1).
 
-    Attention (Sec. III-B): the same rows travel, and backwards 3 exact values a head with them, 12 n bytes a head, which
-    let a node's owner recompute the attention weights that its readers gave it (`exchanges.AttentionRowsPull`).
+    Attention (Sec. III-B): the same rows travel, and backwards 3 exact values a head with them, 12 n bytes a head, from
+    which a node's owner recomputes the attention weights that its readers gave it (`exchanges.AttentionRowsPull`).
 
     Options:
         wire: what travels: paper (H and G), or product.
@@ -309,7 +308,7 @@ class ECGraph(EdgeCut):
         if rank.shapes_only:
             recorded = rank.rate("bits")
             return np.full(rank.size, min(BUCKET_BITS, key=lambda bits: abs(bits - recorded)), np.int64)
-        current: Counts = memory["bits"].numpy().copy()
+        current: Counts = memory["bits"].cpu().numpy().copy()
         return current
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
