@@ -92,6 +92,7 @@ class Trend:
         bits: what this rank asks of every owner, int64 [P].
         tuner: whose share of predicted rows changes the bits; None where they stay.
         last: whether this layer's share is the one that changes `memory["bits"]`.
+        told: the ranks that ask each other for bits in any layer, where they are more than those of `boundary`.
     """
 
     boundary: Boundary
@@ -105,6 +106,7 @@ class Trend:
     tuner: Tuner | None = None
     last: bool = False
     table: str = "range"
+    told: Boundary | None = None
 
     @property
     def _codec(self) -> Bucket:
@@ -252,19 +254,23 @@ class Trend:
         return predicted / flags.numel()
 
     def _proportion(self, rank: Rank, flags: Tensor) -> Rows:
-        """What this rank tells its readers: the share of predicted rows (or elements) in all its replies, in fp32."""
-        readers, owners = self.boundary.readers, self.boundary.owners
-        share = 0.0 if flags.is_meta or not flags.numel() else self._observe(rank, flags)
-        told = torch.full((int(readers.sum()),), share, dtype=torch.float32, device=flags.device)
-        return Rows(told, readers, owners)
+        """What this rank tells its readers: the share of predicted rows (or elements) in all its replies, in fp32.
+
+        Not a number where it had no row to reply with; its bits then stay.
+        """
+        told = self.told or self.boundary
+        readers, owners = told.readers, told.owners
+        share = float("nan") if flags.is_meta or not flags.numel() else self._observe(rank, flags)
+        shares = torch.full((int(readers.sum()),), share, dtype=torch.float32, device=flags.device)
+        return Rows(shares, readers, owners)
 
     def _tune_owners(self, shares: Tensor) -> None:
         """Change what is asked of every owner by the share that it told."""
         if shares.is_meta or not self.last:
             return
-        bits, owners = self.bits.copy(), np.flatnonzero(self.boundary.owners)
-        told = [round(share, 6) for share in shares.tolist()]  # 0.6 in fp32 is more than 0.6
-        bits[owners] = [tuned(int(bits[p]), share) for p, share in zip(owners, told, strict=True)]
+        bits, owners = self.bits.copy(), np.flatnonzero((self.told or self.boundary).owners)
+        exact = [round(share, 6) for share in shares.tolist()]  # 0.6 in fp32 is more than 0.6
+        bits[owners] = [tuned(int(bits[p]), share) for p, share in zip(owners, exact, strict=True)]
         self.memory["bits"] = torch.from_numpy(bits)
 
 

@@ -48,9 +48,13 @@ class ECState(EdgeCutState):
 
 @dataclass(frozen=True, eq=False)
 class ECEpoch:
-    """One epoch: what the method remembers, the forward bits asked of every owner, and those that every reader asks."""
+    """One epoch: what the method remembers, the forward bits asked of every owner, and those that every reader asks.
+
+    `boundary` has all ranks that ask each other.
+    """
 
     memory: Memory
+    boundary: Boundary
     bits: Counts  # int64 [P]
     peer_bits: Counts  # int64 [P]
 
@@ -79,13 +83,13 @@ class ECGraph(EdgeCut):
 
     Bytes per layer and epoch from one rank to another that reads n > 0 rows of width d, B being the bits. d is the
     width of the layer's input forwards and of its output backwards; with wire=product the output's where the linear
-    map comes first, else the input's, both ways. Exact: 4 n d. Compressed, residual: n ceil(d B / 8) + 8 (range). Trend: 4 n d in the first epoch, 8 n d in those with
-    (t + 1) mod period = 0; else ceil(n / 4) (flags) + 8 (range) + (n - predicted) ceil(d B / 8), 4 (the share of
-    predicted rows, with tuner=responder), and 8 (how many codes follow) between any two ranks. table=values has 4 * 2^B
-    for 8 of a range; range=row has n ranges for one; select=element has ceil(n d / 4) of flags, and codes of a row's
-    sent elements only; select=matrix has one byte of flags. Booked as other: the requests' node numbers, 4 n a layer
-    and direction, and with tune one byte a pair in epochs that are not exact. Parameters: as an all-reduce,
-    8 (P - 1) (parameters + 1).
+    map comes first, else the input's, both ways. Exact: 4 n d. Compressed, residual: n ceil(d B / 8) + 8 (range).
+    Trend: 4 n d in the first epoch, 8 n d in those with (t + 1) mod period = 0; else ceil(n / 4) (flags) + 8 (range) +
+    (n - predicted) ceil(d B / 8), 4 (the share of predicted rows, with tuner=responder), and 8 (how many codes follow)
+    between any two ranks. table=values has 4 * 2^B for 8 of a range; range=row has n ranges for one; select=element has
+    ceil(n d / 4) of flags, and codes of a row's sent elements only; select=matrix has one byte of flags. Booked as
+    other: the requests' node numbers, 4 n a layer and direction, and with tune one byte a pair in epochs that are not
+    exact. Parameters: as an all-reduce, 8 (P - 1) (parameters + 1).
 
     Attention (Sec. III-B): the same rows travel, and backwards 3 exact values a head with them, 12 n bytes a head, from
     which a node's owner recomputes the attention weights that its readers gave it (`exchanges.AttentionRowsPull`).
@@ -203,7 +207,8 @@ class ECGraph(EdgeCut):
         pairs = int((counts > 0).sum())
         flags = pairs if self.select == "matrix" else int((-(-counts // 4)).sum())
         codes = int(flagged - predicted) * code_bytes(width, bits)
-        return flags + self._range_bytes(counts, bits) + codes + (4 * pairs if responds else 0)
+        told = 4 * int((seen.part.plan.send_counts > 0).sum()) if responds else 0
+        return flags + self._range_bytes(counts, bits) + codes + told
 
     def validate(self) -> None:
         for option, bits in (("bits", self.bits), ("backward_bits", self.backward_bits)):
@@ -275,10 +280,11 @@ class ECGraph(EdgeCut):
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> ECEpoch:
         """Tell the owners how many bits this rank asks of them, in epochs that need them."""
+        assert isinstance(state, ECState)
         exact = not memory.get("trend") or (rank.epoch + 1) % self.period == 0
         bits = self._current(rank, memory)
         if not self._tunes or exact:
-            return ECEpoch(memory, bits, bits)
+            return ECEpoch(memory, state.boundary, bits, bits)
         owners, readers = ((counts > 0).astype(np.int64) for counts in (part.plan.recv_counts, part.plan.send_counts))
         asked = torch.from_numpy(bits[owners > 0].astype(np.uint8)).to(rank.device)
         received = await rank.all_to_all([Rows(asked, owners, readers)], label="bits")
@@ -289,7 +295,7 @@ class ECGraph(EdgeCut):
             rank.observe("bits", int(bits[0]))
         elif readers.any():
             rank.observe("bits", int(peers[readers > 0][0]))  # all readers ask a responder for the same
-        return ECEpoch(memory, bits, peers)
+        return ECEpoch(memory, state.boundary, bits, peers)
 
     @property
     def _attends(self) -> bool:
@@ -347,6 +353,7 @@ class ECGraph(EdgeCut):
             fetch = Trend(
                 boundary, l, self.range, self.select, self.period, plan.memory, plan.peer_bits, plan.bits,
                 tuner=self.tuner if self._tunes else None, last=l == last, table=self.table,
+                told=plan.boundary,
             )  # fmt: skip
         return Requested(fetch, boundary, l, "forward", nodes) if self.requests else fetch
 

@@ -45,7 +45,8 @@ class ECGraphS(ECGraph):
     part in an epoch. Evaluation sees the whole graph, whose features are kept beside those of the sample.
 
     Kept edges are not symmetric, so gradients travel against them: to the owners of the nodes that were read. Bytes:
-    the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards. The sample costs a
+    the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards; a responder tells its
+    share of predicted rows in every layer to all ranks that read from it in any. The sample costs a
     byte per edge between ranks, before training. Features of all halo nodes are cached.
     A shapes-only run takes the sampled shares of edges and rows from a recorded run.
 

@@ -19,6 +19,7 @@ from harness.conformance import adjacency, dense_forward, reference_gradients
 from harness.exchanges import Boundary, Compressed, Fetch, Memory
 from harness.graphs import Graph
 from harness.methods.ec_graph import ECGraph
+from harness.methods.ec_graph_s import ECGraphS
 from harness.nn import GNN
 from harness.rank import Rank
 from tests.support.conformance import make_model, make_parts, relative_error, step
@@ -267,6 +268,18 @@ def test_the_tuner_moves_each_responders_bits_by_what_it_predicted_for_all_its_r
             changes += old != new
         apart += len({after[(owner + 1) % 3][owner] for owner in range(3)}) > 1
     assert changes > 0 and apart > 0
+
+
+def test_readers_of_a_sample_ask_an_owner_for_the_same_bits_though_layers_read_different_rows() -> None:
+    for fanouts in ("3/2/2", "1/2/3"):
+        runs, seen = train(ECGraphS(fanouts=fanouts, period=8, bits=4), 5, 12), set[int]()
+        for epoch in range(12):
+            for owner, part in enumerate(parts_of(5)):
+                readers = np.flatnonzero(part.plan.send_counts)
+                asked = {int(runs[reader].memories[epoch]["bits"][owner]) for reader in readers}
+                assert len(asked) == 1
+                seen |= asked
+        assert len(seen) > 1
 
 
 @pytest.mark.parametrize("fp", ["compressed", "trend"])

@@ -151,8 +151,8 @@ def config(**values: object) -> Any:
 @pytest.mark.parametrize(
     "options",
     [
-        "", ":select=matrix", ":select=element", ":tune=false:range=row", ":fp=compressed", ":tuner=pooled:requests=false",
-        ":range=requested:table=values:tune=false", ":wire=product",
+        "", ":select=matrix", ":select=element", ":tune=false:range=row", ":fp=compressed",
+        ":tuner=pooled:requests=false", ":range=requested:table=values:tune=false", ":wire=product",
     ],
 )  # fmt: skip
 def test_shapes_only_runs_take_their_shares_from_a_recorded_run(options: str, tmp_path: Path) -> None:
