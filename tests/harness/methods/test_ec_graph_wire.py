@@ -19,6 +19,7 @@ from harness.exchanges import Diverged, Tuner
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
 from harness.methods.registry import parse_method
+from harness.nn import build_model
 from harness.rank import Rank
 from harness.running import run
 from harness.running.results import Result
@@ -216,9 +217,18 @@ def test_directed_graphs_are_refused() -> None:
         ECGraph().check(make_model("gcn", graph), totals, 2)
 
 
+def test_widths_of_ogbn_products() -> None:
+    """Three layers of 256: H^1 and H^2 forwards, G^2 and G^3 backwards; with products 303 both ways."""
+    model = build_model(from_mapping({"layers": 3, "hidden": 256, "order": "auto"}), 100, 47)
+    for wire, wanted in (("paper", (512, 303)), ("product", (303, 303))):
+        sent = parse_method(f"ec-graph:wire={wire}").sent_layers(model, "cache")  # type: ignore[attr-defined]
+        assert tuple(sum(d for _, way, d in sent if way == asked) for asked in ("forward", "backward")) == wanted
+
+
 def test_defaults_are_the_papers() -> None:
     method = parse_method("ec-graph")
     assert isinstance(method, ECGraph) and (method.period, method.select, method.tune) == (10, "vertex", True)
+    assert (method.wire, method.tuner, method.requests) == ("paper", "responder", True)
     assert method.input_layer(make_model("gcn", GRAPH)) == "cache"
 
 
