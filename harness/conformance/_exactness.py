@@ -23,7 +23,7 @@ from harness.conformance._ground import (
     rings,
 )
 from harness.conformance._reference import adjacency, dense_forward, reference_gradients, reference_losses
-from harness.conformance._rounds import EpochSettings, NotKept, Passed, passes, run_epochs
+from harness.conformance._rounds import EpochSettings, NotKept, Passed, first_logits, passes, run_epochs
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.methods.base import Method
@@ -132,6 +132,19 @@ def check_inexact(method: Method, ground: Ground) -> None:
         if any(abs(a - b) > 1e-7 * abs(b) for a, b in zip(found, alone, strict=True)):
             return
     raise NotKept(f"exact=False is idle: over {EPOCHS} epochs every loss equals that of one process")
+
+
+def check_isolated(method: Method, ground: Ground) -> None:
+    """Logits of the first rank stay as they are when the features of all other ranks' nodes change."""
+    graph = random_graph(60, 700, seed=6)
+    for num_parts in (2, 3):
+        model, parts = ground.model(method, graph, num_parts), parts_for_method(method, graph, num_parts, "hash")
+        moved = [replace(part, x=part.x + 1.0 if index else part.x) for index, part in enumerate(parts)]
+        ours, theirs = first_logits(method, model, parts), first_logits(method, model, moved)
+        if not torch.equal(ours[0], theirs[0]):
+            raise NotKept(f"isolated: logits of rank 0 of {num_parts} change with features that others hold")
+        if any(torch.equal(a, b) for a, b in zip(ours[1:], theirs[1:], strict=True)):
+            raise NotKept("isolated is idle: logits do not change with a rank's own features")
 
 
 def check_staleness(method: Method, ground: Ground) -> None:

@@ -44,6 +44,7 @@ class Facts:
         unbiased: a lossy method's mean aggregation, and the gradients that it sends back, equal the exact ones in
             expectation.
         bounded: no received value is off by more than `Method.error_bound`.
+        isolated: no rank's logits of an epoch depend on the features of nodes that only other ranks hold.
         compensated: with frozen weights, gradients averaged over epochs approach those of `Method.lossless` as one over
             the number of epochs.
         repeats: with shapes only, every epoch after the first does the same: neither data, nor random draws, nor the
@@ -60,6 +61,7 @@ class Facts:
     unbiased: bool = False
     bounded: bool = False
     compensated: bool = False
+    isolated: bool = False
     repeats: bool = False
     timed: bool = False
     exact_when: Mapping[str, object] = field(default_factory=dict)

@@ -24,11 +24,13 @@ from harness.tape import Exchange
 
 @dataclass(frozen=True, eq=False)
 class BoundarySample:
-    """One epoch's boundary nodes: the graph and the route without the dropped ones, and the factor of sent rows."""
+    """One epoch's boundary nodes: the graph and the route without the dropped ones, and factors of their rows."""
 
     graph: LocalGraph
-    route: Route | None  # None when p = 0
-    scale: float | Tensor | None
+    kept: Tensor | None = None  # int64 [k], the halo rows that are kept; None = all
+    route: Route | None = None  # None when p = 0
+    scale: float | Tensor | None = None  # of the rows that this rank sends
+    halo_scale: float | Tensor | None = None  # of the same rows at their receivers
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,10 @@ class SampledState(EdgeCutState):
 class BNSGCN(EdgeCut):
     """Boundary node sampling (Alg. 1): the sample of an epoch serves all layers that exchange, in both directions.
 
-    A precomputed or cached input layer uses all boundary nodes, as the authors' precomputed one does.
+    A precomputed input layer uses all boundary nodes, as the authors' does. Every other one uses the epoch's sample H_i
+    like the layers above it (Alg. 1, lines 5 and 10): layer0=cache holds the features of all boundary nodes and reads
+    those of the sample, times 1/p where aggregation is linear; its losses are those of layer0=exchange. With p = 0 and
+    an input layer that is not precomputed, no rank sees anything of another part.
 
     The receiver draws which of its halo nodes it keeps and tells their owners (4 bytes per kept node and 8 per pair,
     booked as `other`). Kept rows are multiplied by 1/p, so the aggregated halo is unbiased in sum, mean and GCN layers
@@ -70,8 +75,8 @@ class BNSGCN(EdgeCut):
     def promises(self) -> Facts:
         """Without any boundary row (p = 0) nothing is unbiased: a value that is missing is off by itself."""
         nothing = self.p == 0.0
-        facts = super().promises()
-        return replace(facts, unbiased=facts.unbiased and not nothing, bounded=nothing)
+        facts, apart = super().promises(), self.layer0 in ("cache", "exchange") and self.sampling != "dropedge"
+        return replace(facts, unbiased=facts.unbiased and not nothing, bounded=nothing, isolated=nothing and apart)
 
     def error_bound(self, num_ranks: int) -> float:
         return 1.0
@@ -108,13 +113,13 @@ class BNSGCN(EdgeCut):
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> BoundarySample:
         assert isinstance(state, SampledState)
         if self.p == 1.0:
-            return BoundarySample(state.graph, state.route, None)
+            return BoundarySample(state.graph, route=state.route)
         nodes = self.sampling in ("bernoulli", "fixed")
         with rank.span("sample"):
             graph, kept, counts = self._nodes(rank, part, state) if nodes else self._edges(rank, part, state)
         rank.observe("kept nodes", float(counts.sum()), float(part.plan.recv_counts.sum()))
         if self.p == 0.0 and self.sampling != "dropedge":
-            return BoundarySample(graph, None, None)
+            return BoundarySample(graph, kept)
         return await self._announce(rank, part, graph, kept, counts)
 
     async def _announce(
@@ -131,7 +136,9 @@ class BNSGCN(EdgeCut):
             first = torch.from_numpy(np.repeat(starts, send_counts)).to(kept.device)
             rows = part.plan.send_rows[received.tensors[0].long() + first]
             route = Route.of(HaloPlan(rows, send_counts, counts), graph.num_own)
-            return BoundarySample(graph, route, self._scale(part.plan.send_counts, send_counts, rank))
+            plan = part.plan
+            scales = self._scale(plan.send_counts, send_counts, rank), self._scale(plan.recv_counts, counts, rank)
+            return BoundarySample(graph, kept, route, *scales)
 
     def _nodes(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
         """The graph without the boundary nodes that were not drawn; the kept halo rows, and how many of each owner."""
@@ -183,6 +190,16 @@ class BNSGCN(EdgeCut):
 
     def view(self, state: EdgeCutState, plan: BoundarySample) -> LocalGraph:
         return plan.graph
+
+    def cached_input(self, part: Part, model: GNN, state: EdgeCutState, plan: BoundarySample, key: int) -> Tensor:
+        if plan.kept is None:
+            return super().cached_input(part, model, state, plan, key)
+        assert state.halo_x is not None
+        x, nodes = (rows.index_select(0, plan.kept) for rows in (state.halo_x, part.halo_nodes))
+        halo, scale = model.message(0, model.drop(x, nodes, key)), plan.halo_scale
+        if scale is None or model.aggregation(0) is None:
+            return halo
+        return halo * (scale if isinstance(scale, float) else scale[:, None].to(halo.dtype))
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: BoundarySample) -> Exchange | None:
         if plan.route is None:

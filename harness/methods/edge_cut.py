@@ -136,6 +136,11 @@ class EdgeCut(Method):
         """The graph of this epoch."""
         return state.graph
 
+    def cached_input(self, part: Part, model: GNN, state: EdgeCutState, plan: Any, key: int) -> Tensor:
+        """Messages of the halo nodes of this epoch's graph, from their cached features, with dropout under `key`."""
+        assert state.halo_x is not None
+        return model.message(0, model.drop(state.halo_x, part.halo_nodes, key))
+
     @abstractmethod
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
         """The exchange in front of layer l, or None when no boundary row is wanted this epoch."""
@@ -155,8 +160,8 @@ class EdgeCut(Method):
                 continue
             h = model.drop(h, part.nodes, key)
             if l == 0 and state.halo_x is not None:
-                halo_x = model.drop(state.halo_x, part.halo_nodes, key)
-                h = model.update(0, state.graph, h, model.message(0, h), model.message(0, halo_x))
+                halo = self.cached_input(part, model, state, plan, key)
+                h = model.update(0, self.view(state, plan), h, model.message(0, h), halo)
             elif model.exchanges(l):
                 h = await self._layer(l, model, state, plan, tape, h)
             else:

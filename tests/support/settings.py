@@ -13,6 +13,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "bns-gcn": [
         {"method": "bns-gcn:p=0.4"},
         {"method": "bns-gcn:p=0.0"},
+        {"method": "bns-gcn:p=0.0", "layer0": "cache", "model": "gat"},
+        {"method": "bns-gcn:p=0.4:sampling=fixed", "layer0": "cache"},
         {"method": "bns-gcn:p=0.3:sampling=bes"},
         {"method": "bns-gcn:p=0.3:sampling=dropedge"},
         {"method": "bns-gcn:p=0.3:sampling=fixed", "model": "gat"},

@@ -20,7 +20,7 @@ from harness.methods.sylvie import SylvieS
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
 from harness.tape import Tape
-from tests.support.conformance import make_model, make_parts, step
+from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.graphs import owners, random_graph
 
 P = 3
@@ -132,6 +132,20 @@ def test_attention_is_not_scaled() -> None:
         return exchange.scale, plan.scale
 
     assert loopback.run_ranks(program, P) == [(None, 2.0)] * P
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("sampling", ["bernoulli", "fixed", "bes", "dropedge"])
+def test_a_cached_input_layer_uses_the_sample_of_the_epoch(sampling: Any, kind: str) -> None:
+    """Alg. 1 uses H_i in every layer: features that are kept give what features that are sent every epoch give."""
+    model = make_model(kind, GRAPH, hidden=HIDDEN, dropout=0.3).train()
+    parts = make_parts(GRAPH, owners(GRAPH, P, "hash"), P)
+    (loss, gradients, _), (wanted, others, _) = (
+        step(BNSGCN(p=0.4, sampling=sampling, layer0=layer0), model, parts, epoch=2)  # type: ignore[arg-type]
+        for layer0 in ("cache", "exchange")
+    )
+    assert loss == pytest.approx(wanted, rel=1e-12)
+    assert relative_error(gradients, others) < 1e-12
 
 
 def test_sylvie_gradients_are_unbiased_in_the_backward_exchange() -> None:
