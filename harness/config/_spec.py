@@ -47,7 +47,7 @@ class RunConfig:
     features: Literal["raw", "row", "standard", "projected"] = option(
         "raw", "feature scaling: none, row sums to 1, standardised, or standardised after projection to 256 columns"
     )
-    model: str = option("gcn", "gcn | sage | gat, or a model of an installed package")
+    model: str = option("gcn", "gcn | gcn-no-loop | sage | gat, or a model of an installed package")
     layers: int = option(2, "number of graph layers")
     linear_layers: int = option(0, "how many of the layers, from the end, are dense and read no neighbours")
     hidden: int = option(16, "hidden width (per head for gat)")

@@ -97,7 +97,7 @@ class SubgraphApproximation(EdgeCut):
             )
         for l in readers:
             aggregation = model.aggregation(l)
-            if aggregation is not None and aggregation.kind == "gcn":
+            if aggregation is not None and aggregation.kind != "mean":
                 raise InputError("subgraph-approximation: a gcn sum cannot be sampled; use sage or gat, or batch=0")
 
     def part_settings(self) -> dict[str, Any]:

@@ -138,6 +138,10 @@ def _gcn(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.M
     return GCNConv(inputs, outputs), outputs
 
 
+def _gcn_no_loop(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+    return GCNConv(inputs, outputs, self_loop=False), outputs
+
+
 def _sage(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return SAGEConv(inputs, outputs), outputs
 
@@ -149,7 +153,12 @@ def _gat(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.M
 MODELS: Registry[Factory] = Registry(
     "model",
     "haloscope.models",
-    {"gcn": partial(_stack, _gcn), "sage": partial(_stack, _sage), "gat": partial(_stack, _gat)},
+    {
+        "gcn": partial(_stack, _gcn),
+        "gcn-no-loop": partial(_stack, _gcn_no_loop),
+        "sage": partial(_stack, _sage),
+        "gat": partial(_stack, _gat),
+    },
 )
 
 

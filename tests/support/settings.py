@@ -9,7 +9,11 @@ from typing import Any
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "single": [{"method": "single", "parts": 1}],
-    "vanilla": [{"method": "vanilla:dtype=fp16"}, {"method": "vanilla:style=pull"}],
+    "vanilla": [
+        {"method": "vanilla:dtype=fp16"},
+        {"method": "vanilla:style=pull"},
+        {"method": "vanilla", "model": "gcn-no-loop"},
+    ],
     "bns-gcn": [
         {"method": "bns-gcn:p=0.4"},
         {"method": "bns-gcn:p=0.0"},
@@ -38,6 +42,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "cdfgnn:quantise=false:eps0=0.05", "model": "gat"},
         {"method": "cdfgnn:cache=false:quantise=false"},
         {"method": "cdfgnn:rule=fixed:last=half", "model": "gat"},
+        {"method": "cdfgnn:loop=edge:servers=2", "model": "gcn"},
+        {"method": "cdfgnn:loop=edge:cache=false", "model": "gat"},
+        {"method": "cdfgnn:rule=fixed", "model": "gcn-no-loop", "order": "linear-first"},
     ],
     "ec-graph": [
         {"method": "ec-graph:period=4:bits=1"},
