@@ -44,7 +44,7 @@ class Facts:
         unbiased: a lossy method's mean aggregation, and the gradients that it sends back, equal the exact ones in
             expectation.
         bounded: no received value is off by more than `Method.error_bound`.
-        isolated: no rank's logits of an epoch depend on the features of nodes that only other ranks hold.
+        isolated: no rank's logits depend on the features of nodes that other ranks own, within an epoch.
         compensated: with frozen weights, gradients averaged over epochs approach those of `Method.lossless` as one over
             the number of epochs.
         repeats: with shapes only, every epoch after the first does the same: neither data, nor random draws, nor the

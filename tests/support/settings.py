@@ -34,6 +34,8 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "subgraph-approximation:overlap=0.3"},
         {"method": "subgraph-approximation:overlap=0.2:batch=16:fanouts=5/4/3"},
         {"method": "subgraph-approximation:overlap=0.3:degrees=full:loss=all"},
+        {"method": "subgraph-approximation:overlap=0"},
+        {"method": "subgraph-approximation:overlap=0.3:master=apart:loss=all"},
     ],
     "cdfgnn": [
         {"method": "cdfgnn"},
