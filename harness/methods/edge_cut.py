@@ -158,6 +158,10 @@ class EdgeCut(Method):
                 own = model.drop(h, part.nodes, key) if model.reads_own(0) else h
                 h = model.combine(0, own, z0, transformed=False)
                 continue
+            exchanged = model.exchanges(l) and (l > 0 or state.halo_x is None)
+            if exchanged and self.drops_late():
+                h = await self._dropped_late(rank, l, part, model, state, plan, tape, h)
+                continue
             h = model.drop(h, part.nodes, key)
             if l == 0 and state.halo_x is not None:
                 halo = self.cached_input(part, model, state, plan, key)
@@ -167,6 +171,21 @@ class EdgeCut(Method):
             else:
                 h = model.update(l, state.graph, h, h, h[:0])
         return h
+
+    def drops_late(self) -> bool:
+        """Whether dropout comes after the exchange, with masks of their own for halo rows, instead of before it."""
+        return False
+
+    async def _dropped_late(
+        self, rank: Rank, l: int, part: Part, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor
+    ) -> Tensor:
+        """Exchange, drop, compute one layer; every rank draws masks of its halo rows alone."""
+        exchange = self.exchange(l, model, state, plan)
+        assert exchange is not None
+        own, halo = await tape.apply(exchange, h)
+        own = model.drop(own, part.nodes, rank.key("dropout", l, per_rank=False))
+        halo = model.drop(halo, part.halo_nodes, rank.key("dropout/halo", l))
+        return model.update(l, self.view(state, plan), own, own, halo)
 
     async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
         """Exchange and compute one layer."""

@@ -28,8 +28,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "sylvie-s:bits=4:side=fp16"},
         {"method": "sylvie-s:scope=all"},
         {"method": "sylvie-s:bits=2", "model": "gat"},
+        {"method": "sylvie-s:bits=4:scope=all:dropout=after"},
     ],
-    "sylvie-a": [{"method": "sylvie-a"}, {"method": "sylvie-a:staleness=3:bits=4"}],
+    "sylvie-a": [{"method": "sylvie-a"}, {"method": "sylvie-a:staleness=3:bits=4:dropout=after"}],
     "subgraph-approximation": [
         {"method": "subgraph-approximation:overlap=0.3"},
         {"method": "subgraph-approximation:overlap=0.2:batch=16:fanouts=5/4/3"},
