@@ -6,7 +6,7 @@ STAMP := .venv/installed
 COMPILED := .venv/compiled
 SOURCES := $(shell find harness sims real reports -name '*.py')
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint reference clean
 
 demo: $(STAMP) $(COMPILED)
 	$(BIN)/haloscope demo --out demo
@@ -19,6 +19,11 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# the pages of docs that are made from the code
+reference: $(STAMP)
+	$(BIN)/python -m docs.generate.reference
+	$(BIN)/python -m docs.generate.architecture
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("haloscope needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
@@ -33,4 +38,4 @@ $(COMPILED): $(SOURCES) | $(STAMP)
 
 clean:
 	rm -rf .venv build dist demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find harness sims real reports tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find harness sims real reports tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -36,7 +36,7 @@ def measured(nodes: int, epochs: int) -> dict[str, float]:
 
     dataset = f"synthetic:nodes={nodes},degree=20,classes=16,features=64,signal=0.7"
     run(
-        RunConfig(
+        RunConfig.of(
             dataset=dataset, model="gcn", layers=3, hidden=128, method="single", parts=1, threads=1, epochs=epochs,
             eval_every=-1,
         ),

@@ -13,9 +13,10 @@ from collections.abc import Callable
 import torch
 
 from harness.codecs import Bucket
-from harness.kernels import PREDICTED, trend
 from harness.kernels import _bucket_torch as bucket_torch
 from harness.kernels import _trend_torch as trend_torch
+from harness.kernels import trend
+from harness.kernels._trend_cpu import PREDICTED
 
 Contender = Callable[[], object]
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from harness.codecs import Bucket, LinearRows, StochasticRows
-from harness.kernels import triton
 from harness.kernels.dropout import keyed_dropout
+from harness.kernels.triton_code import triton
 from real.measure._probes import timed_on_gpu
 
 BITS = (1, 2, 4, 8, 16)

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +36,7 @@ from real.rank._clocks import HostClock
 def setting(nodes: int, epochs: int) -> RunConfig:
     """The benchmark's run, on one real rank with two threads."""
     dataset = f"synthetic:nodes={nodes},degree=50,classes=16,features=128,communities=200,homophily=0.7,seed=0"
-    return RunConfig(
+    return RunConfig.of(
         dataset=dataset, model="sage", layers=3, hidden=256, dropout=0.5, norm="layer", method="vanilla", parts=1,
         mode="real", epochs=epochs, threads=2, eval_every=-1,
     )  # fmt: skip
@@ -95,16 +94,16 @@ def handwritten(config: RunConfig) -> list[float]:
     """Epoch seconds of `Handwritten`."""
     part = prepare(config).training(0)
     assert part.x is not None
-    x, model = part.x, Handwritten(part, config.hidden)
+    x, model = part.x, Handwritten(part, config.model.hidden)
     z0 = aggregate(part.graph.own, x) * model.scale
-    return _train(model, lambda number: model(x, z0, number), part, config.epochs)
+    return _train(model, lambda number: model(x, z0, number), part, config.training.epochs)
 
 
 def pyg(config: RunConfig, form: str) -> list[float]:
     """Epoch seconds of PyG's SAGEConv on torch CSR (`csr`) or on an edge index (`edge_index`), file order of nodes."""
     from torch_geometric.nn import SAGEConv
 
-    part = prepare(replace(config, renumber="0")).training(0)
+    part = prepare(config.changed(renumber="0")).training(0)
     assert part.x is not None
     block, x = part.graph.own, part.x
     rows = torch.repeat_interleave(torch.arange(block.num_rows), block.indptr.diff().long())
@@ -128,7 +127,7 @@ def pyg(config: RunConfig, form: str) -> list[float]:
             return h
 
     model, xz = Net(), torch.cat([x, z0], 1)
-    return _train(model, lambda _: model(xz), part, config.epochs)
+    return _train(model, lambda _: model(xz), part, config.training.epochs)
 
 
 def haloscope(config: RunConfig) -> dict[str, object]:
@@ -145,12 +144,12 @@ def haloscope(config: RunConfig) -> dict[str, object]:
 HUGE_PAGES = "huge pages"
 CONTENDERS = {
     "haloscope, 1 rank x 2 threads": lambda c: haloscope(c),
-    "haloscope, 2 ranks x 1 thread": lambda c: haloscope(replace(c, parts=2, threads=1)),
+    "haloscope, 2 ranks x 1 thread": lambda c: haloscope(c.changed(parts=2, threads=1)),
     "hand-written loop, same kernels": lambda c: {"seconds": handwritten(c)},
     "PyG SAGEConv on torch CSR": lambda c: {"seconds": pyg(c, "csr")},
     "PyG on torch CSR, huge pages": lambda c: {"seconds": pyg(c, "csr")},
-    "PyG on edge_index, huge pages": lambda c: {"seconds": pyg(replace(c, epochs=3), "edge_index")},
-    "PyG SAGEConv on edge_index": lambda c: {"seconds": pyg(replace(c, epochs=3), "edge_index")},
+    "PyG on edge_index, huge pages": lambda c: {"seconds": pyg(c.changed(epochs=3), "edge_index")},
+    "PyG SAGEConv on edge_index": lambda c: {"seconds": pyg(c.changed(epochs=3), "edge_index")},
 }
 
 
@@ -161,7 +160,7 @@ def kept_bytes(config: RunConfig) -> int:
     and the ReLU's output; layer 0 reads features and aggregated features, each dropped; parameters with Adam x 4.
     """
     part = prepare(config).training(0)
-    nodes, width, inputs = len(part.nodes), config.hidden, part.totals.num_features
+    nodes, width, inputs = len(part.nodes), config.model.hidden, part.totals.num_features
     edges = part.graph.own.nnz
     floats = nodes * (2 * inputs + 2 * inputs + 2 * 2 * width + 2 * 2 * width + part.totals.num_classes)
     return 4 * floats + 2 * 4 * edges
@@ -182,9 +181,9 @@ def main(arguments: list[str] | None = None) -> None:
         found.setdefault("peak", clock.peak_memory())
         print(json.dumps(found))
         return
-    graph = datasets.load(config.dataset)
+    graph = datasets.load(config.data.dataset)
     print(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {os.cpu_count()} cores; GraphSAGE 3 x 256")
-    prepare(config), prepare(replace(config, parts=2)), prepare(replace(config, renumber="0"))
+    prepare(config), prepare(config.changed(parts=2)), prepare(config.changed(renumber="0"))
     base = 0.0
     for name in CONTENDERS:
         found = _in_a_process(name, options)

@@ -86,7 +86,7 @@ def _struck_by(phase: str, victim: int, number: str, file: Path) -> Iterator[Non
 
 def trial(phase: str, parts: int, victim: int, number: str = "SIGKILL", dataset: str = DATASET) -> Trial:
     """One run with one fault. Raises RuntimeError when the run ended well, or before the fault."""
-    config = RunConfig(
+    config = RunConfig.of(
         dataset=dataset,
         parts=parts,
         partitioner="hash",

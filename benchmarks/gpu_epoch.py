@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from dataclasses import replace
 
 import torch
 
@@ -66,12 +65,12 @@ def main() -> None:
     print(f"{'nodes':>9}{'degree':>8}{'model':>7}{'width':>7}{'measured':>13}{'predicted':>13}{'error':>9}")
     errors = []
     for config in cells(options.cluster, options.epochs):
-        real = replace(config, mode="real", device="cuda", cluster="", shapes_only=False)
+        real = config.changed(mode="real", device="cuda", cluster="", shapes_only=False)
         measured, predicted = seconds(real), seconds(config)
         errors.append(abs(predicted / measured - 1))
-        nodes, degree = (part.partition("=")[2] for part in config.dataset.partition(":")[2].split(",")[:2])
+        nodes, degree = (part.partition("=")[2] for part in config.data.dataset.partition(":")[2].split(",")[:2])
         figures = f"{1e3 * measured:>10.3f} ms{1e3 * predicted:>10.3f} ms{predicted / measured - 1:>+9.1%}"
-        print(f"{nodes:>9}{degree:>8}{config.model:>7}{config.hidden:>7}{figures}", flush=True)
+        print(f"{nodes:>9}{degree:>8}{config.model.name:>7}{config.model.hidden:>7}{figures}", flush=True)
     print(f"median error {statistics.median(errors):.1%}, largest {max(errors):.1%}, {len(errors)} cells")
 
 

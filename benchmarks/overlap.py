@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.partition import timed
 from harness import datasets
-from harness.config import RunConfig
+from harness.config import ModelConfig
 from harness.graphs import Graph, Part
 from harness.nn import build_model
 from harness.partition.edge import assign, quality
@@ -44,7 +44,7 @@ def choose(graph: Graph, name: str, num_parts: int) -> None:
 
 def draw(part: Part, batch: int, fanouts: tuple[int, ...]) -> list[MiniBatch]:
     """The mini-batches of one epoch of a two-layer GraphSAGE on one part."""
-    model = build_model(RunConfig(model="sage"), part.totals.num_features, part.totals.num_classes)
+    model = build_model(ModelConfig(name="sage"), part.totals.num_features, part.totals.num_classes, seed=0)
     rank, sampler = Rank(0, part.num_parts), NeighbourSampler.of(part, model, fanouts)
     return [sampler.sample(rank, rows, step) for step, rows in enumerate(batches(rank, part, batch))]
 

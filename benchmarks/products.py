@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--method", default="vanilla")
     options = parser.parse_args(arguments)
-    config = RunConfig(
+    config = RunConfig.of(
         dataset=f"synthetic:products-like,scale={options.scale}", model="sage", layers=3, hidden=128, parts=2,
         partitioner="hash", renumber="0", method=options.method, mode="real", epochs=options.epochs, threads=1,
         eval_every=-1,

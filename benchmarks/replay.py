@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
@@ -20,7 +19,7 @@ from sims.replay import Replay, record
 
 METHODS = ("vanilla", "sylvie-s:bits=1", "bns-gcn:p=0.1")
 CLUSTERS = ("cdfgnn-2x8a800", "sylvie-2x8", "ethernet-10g:hosts.count=16")
-CONFIG = RunConfig(
+CONFIG = RunConfig.of(
     dataset="synthetic:nodes=20000,degree=20,classes=8,features=64", model="sage", layers=3, hidden=128,
     partitioner="hash", mode="sim", shapes_only=True, eval_every=-1,
 )  # fmt: skip
@@ -49,12 +48,12 @@ def main() -> None:
     print(f"{options.parts} ranks, {options.epochs} epochs a point; recorded on the first cluster")
     print(f"{'method':<18}{'cluster':<32}{'full':>10}{'replay':>10}{'solves':>9}")
     for method in METHODS:
-        config = replace(CONFIG, method=method, parts=options.parts, epochs=options.epochs, cluster=options.cluster[0])
+        config = CONFIG.changed(method=method, parts=options.parts, epochs=options.epochs, cluster=options.cluster[0])
         replay = Replay(record(config))
         for name in options.cluster:
             cluster = load_cluster(name)
             start = time.process_time()
-            record(replace(config, cluster=name))
+            record(config.changed(cluster=name))
             full = time.process_time() - start
             point = best(lambda r=replay, c=cluster: r.time(c), options.repeat)  # type: ignore[misc]
             simulator = replay.simulator(cluster)

@@ -42,7 +42,7 @@ def measure(size: int, method: str, epochs: int, equal: bool) -> dict[str, float
     ends: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         dataset = "workload:papers100m-hash" if equal else str(description(Path(folder)))
-        config = RunConfig(
+        config = RunConfig.of(
             dataset=dataset, parts=size, method=method, model="sage", layers=3, hidden=128, dropout=0.5, mode="sim",
             shapes_only=True, cluster="bns-32x6v100" if size <= 192 else "h100-512x8", epochs=epochs, eval_every=-1,
         )  # fmt: skip

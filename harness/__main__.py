@@ -1,4 +1,4 @@
-"""Lets `python -m harness` stand for the `haloscope` command where the script is not on the path."""
+"""Makes `python -m harness` equivalent to the `haloscope` command, for installations without the script."""
 
 import sys
 

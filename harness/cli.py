@@ -1,8 +1,7 @@
 """The `haloscope` command: parses arguments, imports the command's module, turns failures into one line and a code.
 
-Exit codes: 0 done, 1 the program failed, 2 the user can mend it, 3 asked to stop and left a
-checkpoint, 130 interrupted, 141 the reader of stdout went away.
-Nothing heavy is imported here, so that `--help` is quick.
+Exit codes: 0 done, 1 the program failed, 2 bad input, 3 stopped on request with a checkpoint, 130 interrupted, 141
+broken pipe on stdout. No heavy module is imported here, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from harness.errors import HaloscopeError, InputError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; answers the exit code. `HALOSCOPE_DEBUG=1` prints the traceback of a failure first."""
+    """Run one command; returns the exit code. With `HALOSCOPE_DEBUG=1` the traceback of a failure is printed first."""
     try:
         args = parse_arguments(sys.argv[1:] if argv is None else argv)
         code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _forget_stdout() -> None:
-    """Send what is still buffered nowhere: the interpreter flushes at exit, and nobody is there to read it."""
+    """Discard buffered output: the interpreter flushes at exit, and the pipe has no reader any more."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

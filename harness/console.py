@@ -141,7 +141,7 @@ def percent(share: float | None) -> str:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to `harness.cli`, which ends quietly."""
+        """Raise BrokenPipeError, which `harness.cli` handles without a message."""
         raise BrokenPipeError
 
 

@@ -1,8 +1,8 @@
 """The closed set of operations that a rank program requests from its driver: the interface of methods and drivers.
 
-Every effect is a frozen value that has its exact wire bytes per destination. A rank program awaits effects; a
-driver (`harness.loopback`, `sims.engine`, `real.rank`) interprets them. Nothing here communicates, and compute is
-not an effect: tensor operators simply run.
+Every effect is a frozen value that has its exact wire bytes per destination. A rank program awaits effects; a driver
+(`harness.loopback`, `sims.engine`, `real.rank`) carries them out. Compute is not an effect: tensor operators run
+directly.
 """
 
 from __future__ import annotations

@@ -16,15 +16,15 @@ class HaloscopeError(Exception):
 
 
 class InputError(HaloscopeError):
-    """Bad input from the user; the message is one line and says what to do."""
+    """Bad input from the user; the message is one line and names a remedy."""
 
 
 class ProgramError(HaloscopeError):
-    """A rank program broke a rule of the interface to its driver; the message says where."""
+    """A rank program violated the interface to its driver; the message names the place."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """An `InputError` for a name that is not in `known`, with the nearest one that is, or all where none is near."""
+    """An `InputError` for a name that is not in `known`, with the nearest known one, or all if none is similar."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"

@@ -30,7 +30,7 @@ def run_ranks(
 
     Raises:
         ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
-        Exception: whatever a rank raises, with rank and epoch added as a note.
+        Exception: any exception that a rank raises, with rank and epoch added as a note.
     """
     ranks = [make_rank(i) if make_rank else Rank(i, size, seed=seed) for i in range(size)]
     return _Loopback(ranks, program, range(size) if order is None else order).run()

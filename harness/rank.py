@@ -1,4 +1,4 @@
-"""A rank as its program sees it: its index, its communication, its clock, its traffic and its random keys.
+"""The interface of a rank to its program: index, communication, clock, traffic and random keys.
 
 Drivers make one `Rank` per rank and interpret the effects that its methods build. A rank holds no model and no graph.
 """

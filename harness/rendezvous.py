@@ -51,8 +51,8 @@ class Rendezvous:
     """Matches the effects of the ranks of one run.
 
     Args:
-        attendance_only: only note who has arrived: what the ranks bring is not compared, and every result is None. For
-            effects without numbers that were compared when they were recorded.
+        attendance_only: only record arrivals: effects are not compared, and every result is None. For recorded effects
+            without values, which were compared when they were recorded.
     """
 
     def __init__(self, size: int, *, attendance_only: bool = False) -> None:
@@ -100,7 +100,7 @@ class Rendezvous:
         return meeting
 
     def _arrive(self, meeting: Meeting, rank: int, effect: Effect) -> None:
-        """Note a rank's effect, which must agree with those that are there."""
+        """Record a rank's effect, which must agree with those of earlier ranks."""
         if meeting.effects and not self._attendance_only:
             other = next(iter(meeting.effects))
             _agree(other, meeting.effects[other], rank, effect)
@@ -110,7 +110,7 @@ class Rendezvous:
         return dict.fromkeys(meeting.expected) if self._attendance_only else _results(meeting)
 
     def explain(self, finished: set[int]) -> str:
-        """Description of a deadlock: which rank waits for what, and which ranks are missing."""
+        """Description of a deadlock: the effect that each rank waits in, and the missing ranks."""
         lines = []
         waiting = [*self._meetings, *(m for queue in (*self._sends.values(), *self._recvs.values()) for m in queue)]
         for meeting in waiting:

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _launched(argv: Sequence[str]) -> int:
     """A rank started by haloscope's launcher: reads its config from a file, writes outcome and epochs to files."""
-    from real.launch import Asked, run_rank
+    from real.launch import CheckpointSettings, run_rank
 
     parser = argparse.ArgumentParser(prog="python -m real")
     for flag in ("--config", "--result", "--progress"):
@@ -53,8 +53,8 @@ def _launched(argv: Sequence[str]) -> int:
     if args.checkpoints is None:
         outcome = run_rank(config, _append_to(args.progress))
     else:
-        settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=Asked)
-        with stopping.asked() as stop:
+        settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=CheckpointSettings)
+        with stopping.stop_requests() as stop:
             outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
     if outcome is not None:
         write_atomically(args.result, msgspec.msgpack.encode(outcome[0]))
@@ -66,7 +66,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     from harness.commands.arguments import config_of, parse_arguments
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
-    from harness.running import finish, inputs
+    from harness.running import finish, open_run
     from harness.running.results import load_result
     from real.launch import run_rank, torchrun_config
 
@@ -85,7 +85,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     if returned is None:
         return 0
     outcome, prepared = returned
-    path = replace(finish(config, prepared, outcome.execution()), inputs=inputs(config)).save(args.out)
+    path = replace(finish(config, prepared, outcome.execution()), inputs=open_run(config).inputs()).save(args.out)
     record = load_result(path)
     deliver(record, report(record, f"result: {path}"), args.json, args.quiet)
     return exit_code(record)

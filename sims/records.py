@@ -1,6 +1,6 @@
 """Tables of cluster, device and transport files as frozen records, each key said once: what it holds, default, meaning.
 
-A record is a frozen dataclass whose fields `key` makes. `read` fills it from a TOML table, and `docs/reference.md` is
+A record is a frozen dataclass whose fields `key` makes. `filled` makes it of a TOML table, and `docs/reference.md` is
 made from the same fields.
 """
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Kind:
+class Content:
     """What a key may hold.
 
     Attributes:
@@ -29,6 +29,7 @@ class Kind:
         each: of a table: what each of its keys holds.
         record: of a table that is a record: which one.
         defaults: fields of that record with another default in this place.
+        all_needed: of `rows`: every one must be given.
         free: the keys of the table are names of any characters, quoted where they are written.
     """
 
@@ -36,32 +37,33 @@ class Kind:
     read: Callable[[Table, str], Any]
     unit: str = ""
     rows: Mapping[str, str] = field(default_factory=dict)
-    each: Kind | None = None
+    each: Content | None = None
     record: type | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    all_needed: bool = False
     free: bool = False
 
 
-TEXT = Kind("text", Table.text)
-FLAG = Kind("true or false", Table.flag)
+TEXT = Content("text", Table.text)
+FLAG = Content("true or false", Table.flag)
 
 
-def choice(*names: str) -> Kind:
+def choice(*names: str) -> Content:
     """One of these texts."""
-    return Kind(" or ".join(f'"{name}"' for name in names), lambda table, key: table.text(key, names))
+    return Content(" or ".join(f'"{name}"' for name in names), lambda table, key: table.text(key, names))
 
 
-def whole(minimum: int = 1) -> Kind:
+def integer(minimum: int = 1) -> Content:
     """A whole number of at least `minimum`."""
-    return Kind(f"whole number from {minimum}", lambda table, key: table.integer(key, minimum))
+    return Content(f"whole number from {minimum}", lambda table, key: table.integer(key, minimum))
 
 
-def quantity(dimension: str, zero: bool = False) -> Kind:
+def dimensioned(dimension: str, zero: bool = False) -> Content:
     """A number with its unit and source."""
-    return Kind(dimension, lambda table, key: table.quantity(key, dimension, zero), unit=dimension)
+    return Content(dimension, lambda table, key: table.quantity(key, dimension, zero), unit=dimension)
 
 
-def factor(least: float = 0.0, most: float = float("inf")) -> Kind:
+def factor(least: float = 0.0, most: float = float("inf")) -> Content:
     """A plain number with its source, within limits."""
 
     def limited(table: Table, key: str) -> Quantity:
@@ -72,23 +74,23 @@ def factor(least: float = 0.0, most: float = float("inf")) -> Kind:
         return found
 
     words = ", at least 1" if least else ", at most 1" if most == 1 else ""
-    return Kind(f"number{words}", limited, unit="number")
+    return Content(f"number{words}", limited, unit="number")
 
 
-def numbered(dimension: str, what: str) -> Kind:
+def numbered(dimension: str, what: str) -> Content:
     """A table whose keys are whole numbers of something (`what`), and whose values are quantities."""
-    each = quantity(dimension)
-    return Kind(f"table: {what} = {dimension}", lambda table, key: table.table(key).numbered(dimension), each=each)
+    each = dimensioned(dimension)
+    return Content(f"table: {what} = {dimension}", lambda table, key: table.table(key).numbered(dimension), each=each)
 
 
-def table(record: type[R], **defaults: Any) -> Kind:
+def subtable(record: type[R], **defaults: Any) -> Content:
     """A table that is a record; `defaults` differ from those of the record's own keys in this place."""
-    return Kind(
-        "table", lambda inside, key: read(record, inside.table(key), **defaults), record=record, defaults=defaults
+    return Content(
+        "table", lambda inside, key: filled(record, inside.table(key), **defaults), record=record, defaults=defaults
     )
 
 
-def named(rows: Mapping[str, str], each: Kind, all_needed: bool = False) -> Kind:
+def named(rows: Mapping[str, str], each: Content, all_needed: bool = False) -> Content:
     """A table whose keys are fixed (key -> meaning) and all hold the same kind; what is not given is left out."""
 
     def read_named(inside: Table, key: str) -> dict[str, Any]:
@@ -98,20 +100,21 @@ def named(rows: Mapping[str, str], each: Kind, all_needed: bool = False) -> Kind
         found.only(rows)
         return read_rows
 
-    return Kind("table", read_named, rows=rows, each=each)
+    words = f"table: {', '.join(rows)} = {each.words}"
+    return Content(words, read_named, rows=rows, each=each, all_needed=all_needed)
 
 
-def listed(each: Kind) -> Kind:
+def listed(each: Content) -> Content:
     """A table whose keys are names of any kind."""
 
     def read_names(inside: Table, key: str) -> dict[str, Any]:
         found = inside.table(key)
         return {name: each.read(found, name) for name in found.values}
 
-    return Kind("table", read_names, each=each, record=each.record, free=True)
+    return Content("table", read_names, each=each, record=each.record, free=True)
 
 
-def key(help: str, kind: Kind, *, default: Any = MISSING, at: str = "", together: bool = False, **more: Any) -> Any:
+def key(help: str, kind: Content, *, default: Any = MISSING, at: str = "", together: bool = False, **more: Any) -> Any:
     """A field that is a key of a file.
 
     Args:
@@ -127,7 +130,7 @@ def path_of(member: Field[Any]) -> str:
     return member.metadata["at"] or member.name
 
 
-def read(record: type[R], table: Table, **defaults: Any) -> R:
+def filled(record: type[R], table: Table, **defaults: Any) -> R:
     """The record that a table fills.
 
     Args:
@@ -158,7 +161,7 @@ def read(record: type[R], table: Table, **defaults: Any) -> R:
     return record(**found)
 
 
-def quantities(values: Any, prefix: str = "") -> list[tuple[str, str, Quantity]]:
+def quantities_of(values: Any, prefix: str = "") -> list[tuple[str, str, Quantity]]:
     """Every quantity of a filled record as (key, dimension, value), defaults left out; those of tables come last."""
     found: list[tuple[str, str, Quantity]] = []
     members: tuple[Field[Any], ...] = fields(values)
@@ -171,14 +174,14 @@ def quantities(values: Any, prefix: str = "") -> list[tuple[str, str, Quantity]]
     return sorted(found, key=lambda row: "." in row[0].removeprefix(prefix))
 
 
-def _quantities(kind: Kind, path: str, value: Any) -> Iterator[tuple[str, str, Quantity]]:
+def _quantities(kind: Content, path: str, value: Any) -> Iterator[tuple[str, str, Quantity]]:
     if isinstance(value, Quantity):
         yield path, kind.unit, value
     elif isinstance(value, Mapping) and kind.each is not None:
         for name, item in value.items():
             yield from _quantities(kind.each, f"{path}.{quoted(name) if kind.free else name}", item)
     elif kind.record is not None and value is not None:
-        yield from quantities(value, f"{path}.")
+        yield from quantities_of(value, f"{path}.")
 
 
 def _by_table(record: type) -> dict[str, dict[str, Field[Any]]]:

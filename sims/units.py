@@ -1,7 +1,7 @@
 """Quantities with units and provenance, and strict reading of the TOML tables that hold them.
 
-Cluster and device files share it. It knows no links and no operators; it only turns "25 GB/s" into a number that
-remembers where it came from, and refuses what it does not understand in one line.
+Used by cluster and device files. Converts texts such as "25 GB/s" to numbers with a source, and raises errors of one
+line for anything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from harness.errors import InputError, unknown
 
 SOURCES = ("published", "datasheet", "measured", "extrapolated", "assumed")
-"""Where a number is from. extrapolated: scaled from numbers that were measured on something else."""
+"""The source of a number. extrapolated: scaled from numbers that were measured elsewhere."""
 
 MARKED = ("value", "from", "note")
 """Keys of a number that says where it is from."""
@@ -48,7 +48,7 @@ _WRITTEN = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number in base units (B/s, s, B, flop/s, or plain) with its source and an optional remark."""
+    """A number in base units (B/s, s, B, flop/s, or plain) with its source and an optional note."""
 
     value: float
     source: str = "assumed"
@@ -78,7 +78,7 @@ def parse(text: str, dimension: str, where: str, zero: bool = False) -> float:
 
 
 def written(value: float, dimension: str) -> str:
-    """`value` in the unit that says it shortest and reads back exactly."""
+    """`value` in the unit with the shortest text that is parsed back exactly."""
     base = next(iter(UNITS[dimension]))
     choices = [f"{value!r} {base}"]
     for unit, scale in UNITS[dimension].items():

@@ -1,4 +1,5 @@
-"""Fixtures every test inherits: a private cache folder, a clean environment, the leak police; and a budget of skips."""
+"""Fixtures of all tests: a private cache folder, a clean environment, checks for leaks; and a limit of skipped
+tests."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from tests.support import leaks, skips
 settings.register_profile("haloscope", deadline=None, derandomize=True, max_examples=20, database=None)
 settings.load_profile("haloscope")
 
-# Tests are small: a second thread costs more than it brings, and several test processes share the cores.
+# Tests are small: a second thread does not pay, and several test processes share the cores.
 torch.set_num_threads(1)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def real_data() -> Path:
-    """The folder of real graphs, or a skip that says how to get them."""
+    """The folder of real graphs; skips the test with instructions if there is none."""
     folder = Path(os.environ.get("HALOSCOPE_DATA") or REPOSITORY.parent / "shared" / "data")
     if not (folder / "cora.npz").exists():
         pytest.skip(f"no real graphs in {folder}: set HALOSCOPE_DATA to a folder of npz graphs")
@@ -33,7 +34,7 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache for the whole test session, never the user's."""
+    """One cache for the whole test session, separate from the user's."""
     folder = tmp_path_factory.mktemp("haloscope-cache")
     before = os.environ.get("HALOSCOPE_CACHE")
     os.environ["HALOSCOPE_CACHE"] = str(folder)
@@ -46,7 +47,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for temporary files of this test process alone, so that what a test leaves there is seen."""
+    """A folder for temporary files of this test process only, in which leftovers of a test are detected."""
     leaks.open_what_stays()
     folder = tmp_path_factory.mktemp("temporary")
     before, place = os.environ.get("TMPDIR"), tempfile.tempdir
@@ -69,13 +70,13 @@ def nothing_left_behind(temporary_folder: Path) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which kind of skip has grown beyond its budget; see `support.skips`."""
+    """Report kinds of skips above their limit; see `support.skips`."""
     for line in skips.over(_reasons(terminalreporter)) if skips.whole(config) else ():
         terminalreporter.write_line(f"SKIPPED TOO OFTEN: {line}", red=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run of the whole suite that skips more than its budget."""
+    """Fail a run of the whole suite that skips more than the limit."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     over = reporter is not None and skips.whole(session.config) and skips.over(_reasons(reporter))
     if over and session.exitstatus == pytest.ExitCode.OK:
@@ -83,5 +84,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _reasons(reporter: pytest.TerminalReporter) -> list[str]:
-    """Why each skipped test was skipped."""
+    """The reason of each skipped test."""
     return [str(report.longrepr[2]) for report in reporter.stats.get("skipped", [])]

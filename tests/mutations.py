@@ -1,8 +1,8 @@
-"""Breaks each promise of each method once and lists the check that notices: `python -m tests.mutations`.
+"""Mutation tests of the conformance checks: `python -m tests.mutations`.
 
-Every mutation replaces one piece of a module's text in a process of its own, which then runs the checks that the
-method's facts select. A mutation that no check notices survives, and the command ends with 1. `--write FILE` keeps the
-table, which is how docs/mutations.md is made; `--only TEXT` runs the mutations of methods that begin with the text.
+Every mutation violates one declared fact of a method by replacing one piece of a module's text in a separate process,
+which then runs the checks that the method's facts select. A mutation that no check detects survives, and the command
+returns 1. `--write FILE` writes the table (docs/mutations.md); `--only TEXT` selects methods that begin with TEXT.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 LOADED_ONCE = ("torch", "torch._dynamo", "numba", "scipy.sparse", "msgspec", "rich.table")
-"""Other packages, loaded before the processes part."""
+"""Other packages, imported before processes are forked."""
 
 HEAD = """# Mutations: each promise of each method, broken once
 
@@ -35,7 +35,7 @@ the first of `haloscope check-method` that fails with it, the fact's own checks 
 
 
 class Mutation(NamedTuple):
-    """A method's text, the fact that the change breaks, the change in words, the file, its text before and after.
+    """Method text, violated fact, description of the change, file, and the text before and after.
 
     `options` are fields of a run that the checks use, such as `model`.
     """
@@ -50,13 +50,13 @@ class Mutation(NamedTuple):
 
 
 def mutations() -> list[Mutation]:
-    """All of them, from `tests/support/mutations.toml`."""
+    """All mutations, from `tests/support/mutations.toml`."""
     listed = tomllib.loads((Path(__file__).parent / "support" / "mutations.toml").read_text())["mutation"]
     return [Mutation(**each) for each in listed]
 
 
 class Patched(importlib.machinery.SourceFileLoader):
-    """Loads one module from a changed text, and never from compiled code kept beside the file."""
+    """Loads one module from changed source, and never from compiled code kept beside the file."""
 
     def __init__(self, mutation: Mutation) -> None:
         super().__init__(mutation.file.removesuffix(".py").replace("/", "."), str(Path(mutation.file).resolve()))
@@ -87,7 +87,7 @@ class Patched(importlib.machinery.SourceFileLoader):
 
 
 def judge(mutation: Mutation, answer: Connection) -> None:
-    """In a process of its own: send the first check that fails and its message, or two empty texts."""
+    """Run in a separate process: send the first failing check and its message, or two empty texts."""
     sys.meta_path.insert(0, Patched(mutation))
     from harness.conformance import Ground, checks
     from harness.methods.registry import parse_method
@@ -104,7 +104,7 @@ def judge(mutation: Mutation, answer: Connection) -> None:
 
 
 def tried(mutation: Mutation) -> tuple[str, str]:
-    """The check that notices a mutation, and what it says; empty where it survives."""
+    """The check that detects a mutation, and its message; empty if it survives."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=judge, args=(mutation, theirs))
@@ -119,7 +119,7 @@ def tried(mutation: Mutation) -> tuple[str, str]:
 
 
 def main() -> int:
-    """Try all mutations; 1 where one survives."""
+    """Try all mutations; returns 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="methods that begin with this")
     parser.add_argument("--write", type=Path, help="write the table here")

@@ -1,4 +1,4 @@
-"""The rules of the house, read off the syntax trees: who imports whom, how long things are, what is never called."""
+"""Rules of the code base, checked on syntax trees: import direction, lengths, docstrings, forbidden calls."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from docs.generate.imports import circles
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "sims", "real", "reports")
@@ -49,7 +51,7 @@ FLOORS = {
         ("core",), ("draw",), ("bns_gcn",), ("sylvie", "ec_graph", "cdfgnn", "subgraph_approximation"), ("whole",),
     ),
 }  # fmt: skip
-"""Folders and loose files of each package from the lowest floor up; a floor imports from lower ones only."""
+"""Layers of each package (folders and loose files) from the lowest up; a layer imports from lower ones only."""
 
 TOP_LEVEL = {
     *PACKAGES,
@@ -69,7 +71,8 @@ FILE_LINES, FUNCTION_LINES = 450, 60  # far beyond the habit (200 to 400, and sh
 LONG_FUNCTIONS: set[str] = set()  # "file:function", each with its reason beside it
 MAY_PRINT = {"harness/cli.py", "harness/console.py", "real/launch/_launcher.py", "real/__main__.py"}
 MODULES = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py"))
-EVERYTHING = sorted([*MODULES, *(REPOSITORY / "tests").rglob("*.py"), *(REPOSITORY / "benchmarks").rglob("*.py")])
+BESIDE = ("tests", "benchmarks", "docs")
+EVERYTHING = sorted([*MODULES, *(path for folder in BESIDE for path in (REPOSITORY / folder).rglob("*.py"))])
 
 
 FILES = {
@@ -91,7 +94,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Dotted names of all that is imported anywhere in the tree: in functions, under TYPE_CHECKING, by import_module.
+    """Dotted names of all imports in the tree, also in functions, under TYPE_CHECKING and by import_module.
 
     `from a.b import c` yields a.b.c where that is a module of this project, and else a.b; a relative import yields ".".
     """
@@ -107,43 +110,26 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def room_of(module: str) -> tuple[str, str]:
-    """Package, and the folder or loose file below it that a module belongs to ("" for the package itself)."""
+    """Package of a module, and the folder or loose file below it ("" for the package itself)."""
     package, _, rest = module.partition(".")
     return package, rest.partition(".")[0]
 
 
 def floor_of(module: str) -> int:
-    """The floor that a module of this project stands on inside its package."""
+    """The layer of a module inside its package."""
     package, room = room_of(module)
     return next(number for number, rooms in enumerate(FLOORS[package]) if room in rooms)
 
 
-def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Sets of modules that import each other (strongly connected components of more than one)."""
-    reach: dict[str, set[str]] = {}
-    for start in graph:
-        seen, waiting = set[str](), list(graph[start])
-        while waiting:
-            at = waiting.pop()
-            if at not in seen:
-                seen.add(at)
-                waiting += graph.get(at, ())
-        reach[start] = seen
-    found = {
-        frozenset(m for m in reach[start] if start in reach.get(m, ())) for start in graph if start in reach[start]
-    }
-    return [set(each) for each in found]
-
-
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Dotted name of everything called by name."""
+    """(dotted name, call) of every call by name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             yield ast.unparse(node.func), node
 
 
 def forbidden(tree: ast.AST) -> Iterator[str]:
-    """Ways to run what a file says: pickle and its friends, eval, loads that unpickle."""
+    """Calls that execute data: pickle and similar modules, eval, exec, loads that unpickle."""
     yield from (
         f"import {name}"
         for name in imported(tree)
@@ -160,7 +146,7 @@ def forbidden(tree: ast.AST) -> Iterator[str]:
 
 
 def too_long(path: Path) -> Iterator[str]:
-    """Functions over the limit, counted from `def` to the last line, docstring included."""
+    """Functions above the limit, counted from `def` to the last line including the docstring."""
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
             lines = node.end_lineno - node.lineno + 1
@@ -177,7 +163,7 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert list(imported(ast.parse("import_module('sims.network')"))) == ["sims.network"]
     assert list(imported(ast.parse("from harness import errors"))) == ["harness.errors"]
     assert floor_of("sims.engine._driver") < floor_of("sims.replay") and floor_of("harness.errors") == 0
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     assert sorted(forbidden(bad)) == [
         "eval",
         "import pickle",
@@ -188,12 +174,12 @@ def test_the_checks_see_what_they_look_for() -> None:
 
 
 def ours(path: Path) -> set[str]:
-    """What of this project a file imports."""
+    """Modules of this project that a file imports."""
     return {name for name in imported(tree_of(path)) if name.partition(".")[0] in PACKAGES or name == "."}
 
 
 def test_packages_import_one_way() -> None:
-    """harness <- sims, real <- reports <- harness.commands; sims and real never meet; nothing imports the roof."""
+    """harness <- sims, real <- reports <- harness.commands; sims and real are independent; nothing imports commands."""
     wrong = {}
     for path in MODULES:
         name = name_of(path)
@@ -207,7 +193,7 @@ def test_packages_import_one_way() -> None:
 
 
 def test_rooms_import_from_lower_floors_only() -> None:
-    """Inside every package, between its folders and loose files; `import_module` of a literal name counts."""
+    """In every package, between its folders and loose files; `import_module` of a literal name counts."""
     wrong = []
     for module, path in FILES.items():
         package, room = room_of(module)
@@ -227,7 +213,7 @@ def test_no_files_import_each_other() -> None:
 
 
 def test_private_files_stay_behind_their_door() -> None:
-    """A file with a leading underscore is imported from inside its folder only, but for tests and benchmarks."""
+    """Only tests and benchmarks import a file with a leading underscore from outside its folder."""
     wrong = []
     for module, path in FILES.items():
         folder = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -239,7 +225,7 @@ def test_private_files_stay_behind_their_door() -> None:
 
 
 def test_every_folder_says_who_owns_what() -> None:
-    """Each folder's `__init__` has a docstring, and lists whatever it hands out."""
+    """Each folder's `__init__` has a docstring, and an `__all__` for what it exports."""
     for module, path in FILES.items():
         if path.name == "__init__.py":
             handed = [n for n in tree_of(path).body if isinstance(n, ast.ImportFrom)]

@@ -1,4 +1,4 @@
-"""The leak police and the budget of skips find what they look for."""
+"""The checks for leaks and for the number of skipped tests."""
 
 from __future__ import annotations
 

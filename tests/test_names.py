@@ -1,4 +1,4 @@
-"""One name, one meaning: no public top-level name of the four packages is defined twice for different things."""
+"""One name, one meaning: no public top-level name of the four packages has two different definitions."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "sims", "real", "reports")
 PER_PAPER = re.compile(r"CLUSTER|DATASETS|FIGURES|METHOD_OF|TABLES|figure\d+|table\d+")
-"""What every folder of `reports` for one paper may have under the same name: the paper says whose it is."""
+"""Names that every folder of `reports` for one paper may define; the folder tells them apart."""
 
 PER_BACKEND = {"codes_of", "decode", "encode", "half_floor", "quantize_linear", "row_words", "unpack", "values_of"}
-"""One operation written once per backend (numba, torch, Triton); its operator is the name that callers use."""
+"""Functions that are implemented once per backend (numba, torch, Triton) behind one operator."""
 
 SAME: dict[str, str] = {
     "main": "the entry of a command line",
-    "check": "the protocol of a driver: refuse a config",
-    "reads": "the protocol of a driver: what a result depends on",
-    "execute": "the protocol of a driver: run a job",
+    "open_driver": "the entry of a driver (entry-point group `haloscope.drivers`)",
+    "key": "a field of a record that is a key of a file; of files with quantities (`sims`), with what it may hold",
 }
-"""Names that mean the same wherever they are defined, each with its reason."""
+"""Names with the same meaning wherever they are defined, each with the reason."""
 
 
 def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Public names that a module defines at its top level, each with the text that two equal definitions share.
+    """Public names that a module defines at its top level, each with the source of its value.
 
-    Functions and classes have no such text: two of them are two things, however alike they look. Two aliases or
-    constants with the same right-hand side are one thing. Imports, and so the re-exports of a face, define nothing.
+    Aliases and constants with equal values count as one definition. Functions and classes have the value "" and are
+    always distinct. Imports, and so re-exports in `__init__`, are not definitions.
     """
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -48,7 +47,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def used_elsewhere(modules: dict[str, ast.Module]) -> set[tuple[str, str]]:
-    """(path, name) of every name that a file other than its own imports, or reads as an attribute of its module."""
+    """(path, name) of every name that another file imports, or accesses as an attribute of its module."""
     paths = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in modules}
     used: set[tuple[str, str]] = set()
     for tree in modules.values():
@@ -69,9 +68,9 @@ def used_elsewhere(modules: dict[str, ast.Module]) -> set[tuple[str, str]]:
 
 
 def twice(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
-    """Public names with more than one meaning, and the files that define them.
+    """Public names with more than one definition, and the files that define them.
 
-    A constant that no other file uses belongs to its file: it may be called what a constant of another file is called.
+    Constants that no other file uses are local to their file and may share a name.
     """
     used = used_elsewhere(modules)
     places: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -84,7 +83,7 @@ def twice(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
 
 
 def allowed(name: str, paths: list[str]) -> bool:
-    """Whether these places may share a name: one per paper, one per backend, or a name in `SAME`."""
+    """Whether these files may share a name: one per paper, one per backend, or a name in `SAME`."""
     if PER_PAPER.fullmatch(name):
         folders = [path.split("/")[1] for path in paths if path.startswith("reports/")]
         return len(set(folders)) == len(paths) and not {"core", "draw", "whole"} & set(folders)

@@ -1,6 +1,6 @@
-"""Every command's arguments. The run flags come from the fields of `RunConfig`, so that they are written down once.
+"""Every command's arguments. The flags of a run are derived from the records of `RunConfig`.
 
-Imports no torch: what the values mean is checked later, by those who use them.
+Imports no torch: values are checked later, by the code that uses them.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
-from harness.config import RunConfig, from_mapping, from_toml
+from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 
 COMMANDS = {
@@ -28,33 +27,32 @@ COMMANDS = {
     "demo": "calibrate this machine and compare three methods, simulated beside real",
     "partition": "cut a graph and print the quality of the cut",
     "calibrate": "measure this machine and write a cluster file that --mode sim can use",
-    "validate": "run and simulate the same cells on this machine; say how far predictions are off",
+    "validate": "run and simulate the same cells on this machine; report the errors of predictions",
     "methods": "list the methods and their options",
     "partitioners": "list the partitioners and their options",
-    "check-method": "check that a method, also of another package, keeps what its facts promise",
+    "check-method": "check that a method, also of another package, has the properties that it declares",
     "datasets": "list the graphs, and where to put those that are missing",
     "clusters": "list the cluster models, or show one",
     "lab": "build hosts on this machine with shaped links (Linux, root); measure them, or run a command there",
     "launch": "write the job script that runs a config on a Slurm cluster",
-    "flows": "run raw transfers of a file through the network model; when each ends",
+    "flows": "simulate the transfers of a file; show when each ends",
     "collect": "gather result files into one Parquet or CSV table",
-    "report": "make the papers' tables and figures anew, beside the published numbers, and judge them",
-    "doctor": "say what this machine and installation can do",
+    "report": "reproduce the papers' tables and figures, and compare them with the published numbers",
+    "doctor": "check what this machine and installation support",
 }
-GROUPS = {  # first field of a group -> its title in --help
-    "dataset": "graph",
+GROUPS = {  # record of a setting -> its title in --help
+    "data": "graph",
     "model": "model",
-    "method": "method",
-    "parts": "partition",
-    "mode": "where it runs",
-    "epochs": "training",
-    "threads": "machine",
+    "training": "method and training",
+    "cut": "partition",
+    "run": "where and how it runs",
+    "cluster": "cluster",
 }
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that raises InputError, and knows its own flags by name."""
+    """An `ArgumentParser` that raises InputError, and lists its flags."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message.removeprefix('argument ')} (see `{self.prog} --help`)")
@@ -83,13 +81,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def config_of(args: argparse.Namespace) -> RunConfig:
-    """The config that file and flags give; a flag wins over the file.
+    """The config from file and flags; a flag overrides the file.
 
     Raises:
         InputError: as `from_toml` and `from_mapping`.
     """
     base = from_toml(args.config) if args.config is not None else RunConfig()
-    given = {f.name: getattr(args, f.name) for f in fields(RunConfig) if hasattr(args, f.name)}
+    given = {key: getattr(args, key) for key in RUN_SETTINGS if hasattr(args, key)}
     return from_mapping(given, base, source="command line")
 
 
@@ -124,33 +122,36 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
 
 
 def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
-    """A flag for every field of RunConfig. Flags not given stay out of the namespace: a file may set them."""
-    types = get_type_hints(RunConfig)
-    group: Any = parser
-    for f in fields(RunConfig):
-        if f.name in GROUPS:
-            group = parser.add_argument_group(GROUPS[f.name])
-        if f.name in leave_out or (only is not None and f.name not in only):
+    """A flag for every setting of a run. Flags not given are not in the namespace, since a file may set them."""
+    groups: dict[str, Any] = {}
+    for key, setting in RUN_SETTINGS.items():
+        if key in leave_out or (only is not None and key not in only):
             continue
-        flag = f"--{f.name.replace('_', '-')}"
-        text = f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
-        common: dict[str, Any] = {"dest": f.name, "default": argparse.SUPPRESS, "help": text}
-        kind = types[f.name]
+        if setting.record not in groups:
+            groups[setting.record] = parser.add_argument_group(GROUPS[setting.record])
+        group, kind, default = groups[setting.record], setting.type, setting.field.default
+        flag = f"--{key.replace('_', '-')}"
+        text = f"{setting.field.metadata['help']} (default: {default})".replace("%", "%%")
+        common: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": text}
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         elif get_origin(kind) is Literal:
             group.add_argument(flag, choices=get_args(kind), **common)
         else:
             group.add_argument(flag, type=kind, metavar={str: "TEXT", int: "N", float: "X"}[kind], **common)
-    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="read these settings from a file; a flag wins")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE.toml", help="read these settings from a file; flags override it"
+    )
 
 
 def _add_outputs(parser: Parser, out: str) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path(out), metavar="DIR", help=f"folder of results (default: {out}/)"
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the result here; - writes it to stdout, alone")
-    parser.add_argument("--force", action="store_true", help="run again where a finished result exists")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
+    )
+    parser.add_argument("--force", action="store_true", help="run again even if a finished result exists")
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
@@ -177,9 +178,13 @@ def _add_sweep(parser: Parser) -> None:
     parser.add_argument("--submit", choices=("slurm", "local"), help=where)
     what = "of each job, as submitit names them, e.g. timeout_min=60,cpus_per_task=8,slurm_partition=gpu"
     parser.add_argument("--submit-with", default="", metavar="KEY=VALUE,...", help=what)
-    parser.add_argument("--budget", metavar="TIME", help="begin no cell that would end later, e.g. 30m or 1h30m")
-    parser.add_argument("--dry-run", action="store_true", help="count the cells, estimate their time, run none")
-    parser.add_argument("--json", metavar="FILE", help="also write the rows here; - writes them to stdout, alone")
+    parser.add_argument("--budget", metavar="TIME", help="do not begin cells that would end later, e.g. 30m or 1h30m")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="count the cells and estimate their time without running them"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the rows here; - for stdout, with the tables on stderr"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
@@ -202,14 +207,16 @@ def _add_what_if(parser: Parser) -> None:
         "--recorded",
         type=int,
         metavar="N",
-        help="epochs to record, the first of which is in no time shown (default: 2, more for methods that settle late)",
+        help="epochs to record; times exclude the first (default: 2, more for methods that settle late)",
     )
     _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
-    parser.add_argument("--force", action="store_true", help="record again what was recorded earlier")
+    parser.add_argument("--force", action="store_true", help="record again even if a recording exists")
     parser.add_argument(
         "--out", type=Path, default=Path("what-if"), metavar="DIR", help="folder of results (default: what-if/)"
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the result here; - writes it to stdout, alone")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
@@ -235,7 +242,9 @@ def _add_demo(parser: Parser) -> None:
 def _add_partition(parser: Parser) -> None:
     _add_config(parser, only=DATA_FLAGS)
     parser.add_argument("--export", type=Path, metavar="DIR", help="write the owners and partition.json here")
-    parser.add_argument("--json", metavar="FILE", help="also write the counts here; - writes them to stdout, alone")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the counts here; - for stdout, with the tables on stderr"
+    )
 
 
 def _add_methods(parser: Parser) -> None:
@@ -256,11 +265,11 @@ def _add_clusters(parser: Parser) -> None:
 def _add_flows(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE.json", help="scenarios, format flow-reference/1")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--exact", action="store_true", help="every completion at its own instant (default)")
+    how.add_argument("--exact", action="store_true", help="compute every completion exactly (default)")
     how.add_argument(
-        "--coalesce", type=float, metavar="SHARE", help="take completions within this share of the bound together"
+        "--coalesce", type=float, metavar="SHARE", help="combine completions within this share of the bound"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the times here; - writes them to stdout, alone")
+    parser.add_argument("--json", metavar="FILE", help="write the times here; - for stdout, with the tables on stderr")
 
 
 def _add_collect(parser: Parser) -> None:

@@ -1,4 +1,4 @@
-"""`haloscope calibrate`: measures this machine and shows the cluster file that came of it."""
+"""`haloscope calibrate`: measures this machine, writes a cluster file and shows it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.errors import InputError
 from harness.machine import core_count
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import add_company, add_host, add_operators
+from sims.study.calibrated import add_contention, add_host, add_operators
 
 
 def main(args: argparse.Namespace) -> int:
@@ -42,16 +42,16 @@ def measure(
     hosts: LabSpec | None = None,
     ranks: Sequence[int] = (),
 ) -> Path:
-    """Write device and cluster file of this machine into `out`; answers the path of the latter.
+    """Measure this machine's CPU and write its device and cluster file into `out`; returns the path of the latter.
 
-    See `real.measure.calibrate` for machine and collectives (among every number in `ranks`, 2 to 4 by default;
-    `hosts`: between those of a lab), `sims.study.calibrated` for operators. Of a CPU; a GPU's are `calibrate_gpu_to`
-    and `add_host`.
+    See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4;
+    with `hosts` between the hosts of a lab), and `sims.study.calibrated` for operators. GPUs are measured by
+    `calibrate_gpu_to` and `add_host`.
     """
     if not quiet:
         show([f"measuring this machine ({'one to four minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
     path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS)
     threads = threads or max(1, core_count() // RANKS)
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
-    add_company(out, threads=threads, hosts=hosts and hosts.unshaped)
+    add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)
     return path

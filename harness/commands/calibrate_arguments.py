@@ -42,5 +42,7 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("validation"), metavar="DIR", help="folder (default: validation/)"
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the records here; - writes them to stdout, alone")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the records here; - for stdout, with the tables on stderr"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")

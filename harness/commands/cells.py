@@ -1,9 +1,9 @@
-"""One run of one config, or its finished result from an earlier time; where results and tables are put."""
+"""One run of one config, or its earlier result; where results and tables are written."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,28 +11,26 @@ from typing import Any
 
 import msgspec
 
-from harness import running
-from harness.config import RunConfig
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
-from harness.running import Checkpoints, prepare, results
+from harness.running import Checkpoints, OpenedRun, prepare, results, run_opened
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run: its record, where it lies, and whether it was there before."""
+    """A finished run: its record, the path of its result file, and whether the result is from an earlier run."""
 
     record: dict[str, Any]
     path: Path
     reused: bool
 
     def where(self) -> str:
-        """The line that says which file holds the result."""
+        """The line that names the result file."""
         return f"result: {self.path}" + (" (finished earlier; --force runs it again)" if self.reused else "")
 
 
 def run_or_reuse(
-    config: RunConfig,
+    opened: OpenedRun,
     out: Path,
     *,
     force: bool = False,
@@ -40,23 +38,26 @@ def run_or_reuse(
     title: str = "",
     checkpoints: Checkpoints | None = None,
 ) -> FinishedRun:
-    """Run `config`, unless `out` holds its finished result; writes the result.
+    """Carry out a run, unless `out` holds its finished result; writes the result.
 
     Raises:
-        InputError: before anything is written, for whatever the user can mend.
+        InputError: bad input; raised before anything is written.
     """
+    config = opened.config
     path = out / f"{config.run_id()}.json"
     if not force:
-        record = finished(path, config)
+        record = finished(path, lambda: opened)
         if record is not None:
             return FinishedRun(record, path, reused=True)
-    with progress_of(title or f"{config.method}, {config.mode}", config.epochs, quiet) as progress:
-        result = running.run(config, progress, checkpoints)
+    with progress_of(
+        title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet
+    ) as progress:
+        result = run_opened(opened, progress, checkpoints)
     return FinishedRun(results.load_result(result.save(out)), path, reused=False)
 
 
 def writable(path: Path | None, folder: bool) -> None:
-    """Raise InputError where a file or folder cannot be written, before work is spent on it. Makes nothing."""
+    """Raise InputError if a file or folder could not be written, before any work is done. Creates nothing."""
     if path is None:
         return
     if path.exists() and path.is_dir() != folder:
@@ -69,19 +70,19 @@ def writable(path: Path | None, folder: bool) -> None:
 
 
 def json_target(target: str | None) -> Path | None:
-    """The file behind `--json`, or None for stdout and for no flag at all. Raises InputError where it is unwritable."""
+    """The file of `--json`, or None for stdout and without the flag. Raises InputError if it cannot be written."""
     path = None if target in (None, "-") else Path(str(target))
     writable(path, folder=False)
     return path
 
 
 def as_json(content: Any) -> bytes:
-    """Indented JSON with a line end."""
+    """Indented JSON with a final newline."""
     return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
 
 def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = False) -> None:
-    """JSON to its target, tables to stdout; to stderr where JSON has stdout for itself."""
+    """Write JSON to its target and tables to stdout, or to stderr if JSON goes to stdout."""
     if target is not None:
         if target == "-":
             stdout().file.write(as_json(content).decode())
@@ -92,10 +93,12 @@ def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = F
         show(tables, stderr() if target == "-" else stdout())
 
 
-def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",)) -> dict[str, Any] | None:
-    """The record at `path` where it ended in one of `states` and is still true: same version, inputs and graph.
+def finished(
+    path: Path, opening: Callable[[], OpenedRun], states: Collection[str] = ("done",)
+) -> dict[str, Any] | None:
+    """The record at `path` if it ended in one of `states` and is up to date: equal version, inputs and graph.
 
-    None where there is no such record.
+    None if there is no such record; the run is opened only where there may be one.
     """
     if not path.exists():
         return None
@@ -104,11 +107,13 @@ def finished(path: Path, config: RunConfig, states: Collection[str] = ("done",))
         made = record["environment"]
         if record["state"] not in states or made["versions"].get("haloscope") != _version():
             return None
-        if made.get("inputs") != running.inputs(config):
+        opened = opening()
+        if made.get("inputs") != opened.inputs():
             return None
-        return record if record["graph"].get("fingerprint") == prepare(config).graph["fingerprint"] else None
+        graph = prepare(opened.config, opened.plan.cut).graph
+        return record if record["graph"].get("fingerprint") == graph["fingerprint"] else None
     except InputError:
-        return None  # not a result, or its inputs cannot be read: a new run says what is wrong
+        return None  # not a result, or its inputs cannot be read: a new run reports the error
 
 
 def _version() -> str | None:

@@ -1,4 +1,4 @@
-"""`haloscope check-method`: whether a method, built in or of another package, keeps what its facts promise."""
+"""`haloscope check-method`: checks that a method, built in or of another package, has the properties it declares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.methods.registry import parse_method
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run every check that the method's facts select; 1 where one fails."""
+    """Run every check that the method's facts select; returns 1 if one fails."""
     outcomes = list(conform(parse_method(args.method), Ground(quick=args.quick)))
     show([_table(args.method, outcomes), *(f"{o.check}: {o.message}" for o in outcomes if not o.kept)], stdout())
     return 0 if all(outcome.kept for outcome in outcomes) else 1
@@ -23,4 +23,4 @@ def _table(method: str, outcomes: list[CheckResult]) -> Table:
     rows = [
         [", ".join(o.facts) or "-", o.check, "kept" if o.kept else "NOT KEPT", f"{o.seconds:.1f}"] for o in outcomes
     ]
-    return table(f"{method}: what its facts promise", ["fact", "check", "outcome", "s"], rows, left=3)
+    return table(f"{method}: declared properties", ["fact", "check", "outcome", "s"], rows, left=3)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def add_checkpoints(parser: argparse.ArgumentParser) -> None:
-    """Add them as a group of their own."""
+    """Add them as a separate group."""
     group = parser.add_argument_group("checkpoints")
     group.add_argument(
         "--checkpoint", type=Path, metavar="DIR",

@@ -1,6 +1,6 @@
 """Arguments of the commands about hosts: `haloscope lab`, `haloscope launch`. Imports no torch.
 
-Both take another command's words after `--`, which `split_arguments` sets apart before argparse sees them.
+Both take another command's arguments after `--`, which `split_arguments` separates before argparse parses the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before and after the first `--`, for the commands that take both; everything before it otherwise."""
+    """The arguments before and after the first `--`, for the commands that accept it; otherwise all and none."""
     words = list(argv)
     if "--" not in words or words[0] not in ("lab", "launch"):
         return words, []
@@ -25,8 +25,8 @@ def add_lab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", nargs="?", metavar="lab:3x1gbit", help=f"the lab: {what}")
     parser.set_defaults(words=[])
     parser.epilog = "haloscope lab SPEC -- COMMAND... runs a command on host 0 instead of measuring the links."
-    parser.add_argument("--check", action="store_true", help="say what this machine can build, and build nothing")
-    parser.add_argument("--clean", action="store_true", help="remove what the labs of dead processes left behind")
+    parser.add_argument("--check", action="store_true", help="check what this machine can build, and build nothing")
+    parser.add_argument("--clean", action="store_true", help="remove namespaces left by labs of dead processes")
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:

@@ -38,14 +38,14 @@ def main(args: argparse.Namespace) -> int:
     """The list, or `show NAME`, which may also draw it."""
     if args.action is None:
         if args.draw is not None:
-            raise InputError("which cluster? haloscope clusters show NAME --draw FILE.png")
+            raise InputError("name a cluster: haloscope clusters show NAME --draw FILE.png")
         rows = [_row(load_cluster(name)) for name in known_clusters()]
         columns = ["cluster", "what", "hosts x ranks", "slowest link", "fastest link", "assumed"]
-        hint = "assumed: values that nobody published or measured; all values: haloscope clusters show NAME"
+        hint = "assumed: values that are neither published nor measured; all values: haloscope clusters show NAME"
         show([table("", columns, rows, left=3), hint], stdout())
         return 0
     if args.name is None:
-        raise InputError("which cluster? haloscope clusters show NAME, or a TOML file")
+        raise InputError("name a cluster: haloscope clusters show NAME, or a TOML file")
     cluster = load_cluster(args.name)
     show(cluster_report(cluster), stdout())
     if args.draw is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -15,46 +14,46 @@ from harness.commands.cells import FinishedRun, as_json, deliver, json_target, r
 from harness.commands.tables import comparison_table, note_lines
 from harness.config import Mode, RunConfig, check
 from harness.errors import InputError, unknown
-from harness.methods.registry import parse_method
-from harness.running import check_driver
+from harness.methods.registry import cut_of
+from harness.running import OpenedRun, open_run
 from harness.running.results import write_atomically
 from harness.running.summary import comparison
 from reports.draw.figures import breakdown_and_accuracy
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run every cell, then show and write the comparison; 1 when one of them diverged."""
+    """Run every cell, then show and write the comparison; returns 1 if one of them diverged."""
     modes = [_mode(text.strip()) for text in args.modes.split(",")] if args.modes else []
     if modes:
-        args.mode = modes[0]  # before the config is checked: not every setting is for every mode
+        args.mode = modes[0]  # before the config is checked: not every setting is valid in every mode
     base = config_of(args)
-    configs = cells_of(base, args.methods, modes or [base.mode])
+    runs = cells_of(base, args.methods, modes or [base.run.mode])
     writable(args.out, folder=True)
     json_target(args.json)
-    cells = run_all(configs, args.out, force=args.force, quiet=args.quiet)
+    cells = run_all(runs, args.out, force=args.force, quiet=args.quiet)
     tables, content = publish(cells, args.out / "comparison")
     deliver(content, tables, args.json, args.quiet)
     return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
 
 
-def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode]) -> list[RunConfig]:
-    """The config of every cell, method by method; whole-graph methods run on one part.
+def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode]) -> list[OpenedRun]:
+    """Every cell, opened, method by method; whole-graph methods run on one part.
 
     Raises:
-        InputError: unknown method or option, or a setting that a mode does not have.
+        InputError: unknown method or option, or a setting that is not valid in a mode.
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
         raise InputError("--methods names no method, e.g. --methods vanilla,bns-gcn:p=0.1")
-    made: dict[RunConfig, None] = {}
+    made: dict[RunConfig, OpenedRun] = {}
     for name in names:
-        whole = parse_method(name, layer0=base.layer0).facts.cut == "none"
+        whole = cut_of(name) == "none"
         for mode in modes:
-            config = replace(base, method=name, mode=mode, parts=1 if whole else base.parts)
+            config = base.changed(method=name, mode=mode, parts=1 if whole else base.cut.parts)
             check(config)
-            check_driver(config)
-            made[config] = None
-    return list(made)
+            made[config] = open_run(config)
+            made[config].driver.check()
+    return list(made.values())
 
 
 def _mode(text: str) -> Mode:
@@ -64,17 +63,18 @@ def _mode(text: str) -> Mode:
     raise unknown("mode", text, get_args(Mode))
 
 
-def run_all(configs: Sequence[RunConfig], out: Path, *, force: bool = False, quiet: bool = False) -> list[FinishedRun]:
-    """Run or reuse every config; each result is written as soon as it is there."""
+def run_all(runs: Sequence[OpenedRun], out: Path, *, force: bool = False, quiet: bool = False) -> list[FinishedRun]:
+    """Carry out or reuse every run; each result is written as soon as it is complete."""
     cells = []
-    for number, config in enumerate(configs, 1):
-        title = f"[{number}/{len(configs)}] {config.method}, {config.mode}"
-        cells.append(run_or_reuse(config, out, force=force, quiet=quiet, title=title))
+    for number, opened in enumerate(runs, 1):
+        config = opened.config
+        title = f"[{number}/{len(runs)}] {config.training.method}, {config.run.mode}"
+        cells.append(run_or_reuse(opened, out, force=force, quiet=quiet, title=title))
     return cells
 
 
 def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict[str, Any]]:
-    """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; answers the tables to show and the JSON content."""
+    """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; returns the tables to show and the JSON content."""
     records = [cell.record for cell in cells]
     rows = comparison(records)
     content = {"rows": rows, "runs": [str(cell.path) for cell in cells]}

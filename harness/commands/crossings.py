@@ -1,4 +1,4 @@
-"""Where one curve overtakes another, and that in words. Curves are functions; nothing here knows what they measure."""
+"""Finds where curves cross, and describes it in sentences. Curves are arbitrary positive functions of one variable."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 SAME = 1e-9  # relative difference below which two times are equal
 PRECISION = 0.005  # relative width to which a crossing is narrowed
-LEVEL = 0.001  # relative difference below which a curve has reached its level
-WELL = 2.0  # factor from the end of the range from which on a level is worth saying
+LEVEL = 0.001  # relative difference below which a curve has reached its final level
+WELL = 2.0  # factor between the end of the range and the begin of a level from which on the level is reported
 
 
 class Crossing(NamedTuple):
-    """At `x` the first curve goes below the second (`falls`) or above it."""
+    """At `x` the first curve falls below the second (`falls`) or rises above it."""
 
     x: float
     falls: bool
 
 
 def crossings(first: Callable[[float], float], second: Callable[[float], float], xs: Sequence[float]) -> list[Crossing]:
-    """Where two curves cross between neighbouring `xs` (positive, ascending), by bisection of the logarithm.
+    """Crossings of two curves between neighbouring `xs` (positive, ascending), by bisection of the logarithm.
 
-    Stretches where they are equal belong to neither; a crossing behind such a stretch is where it ends.
+    A crossing with an interval of equal values is reported at the end of that interval.
     """
     found, last, before = [], 0, xs[0]
     for x in xs:
@@ -56,12 +56,12 @@ def crossover_text(
     xs: Sequence[float],
     written: Callable[[float], str],
 ) -> str:
-    """One sentence on when the first of two costs is the lower one.
+    """One sentence on where the first of two costs is the lower one.
 
     Args:
-        names: of the two; the second is the baseline.
-        xs: where to look, positive and ascending.
-        written: a place on the axis in words.
+        names: names of the curves; the second is the baseline.
+        xs: points of the range, positive and ascending.
+        written: formats a value of the axis.
     """
     (name, base), (first, second) = names, curves
     ratios = [second(x) / first(x) for x in xs]
@@ -82,7 +82,7 @@ def crossover_text(
 
 
 def fastest(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> list[tuple[str, float, float]]:
-    """Which curve is lowest where: (name, from, to) along the whole range, boundaries narrowed."""
+    """The lowest curve by interval: (name, from, to) over the whole range, boundaries narrowed."""
     ranges: list[tuple[str, float, float]] = []
     for x in xs:
         best = min(curves, key=lambda name: curves[name](x))
@@ -101,7 +101,7 @@ def fastest(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) ->
 
 
 def level_from(curve: Callable[[float], float], xs: Sequence[float]) -> float:
-    """The place (positive) nearest to xs[0] from which on the curve stays at what it is at xs[-1], but for LEVEL."""
+    """The value nearest to xs[0] from which on the curve stays within LEVEL of its value at xs[-1]."""
     end, reached = curve(xs[-1]), xs[-1]
 
     def level(x: float) -> bool:
@@ -119,7 +119,7 @@ def level_from(curve: Callable[[float], float], xs: Sequence[float]) -> float:
 
 
 def levels(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> list[tuple[str, float]]:
-    """Names and places from which on curves are level well before xs[-1]; one nameless place where all are."""
+    """(name, value from which on it is level) of curves that are level well before xs[-1]; one entry "" if all are."""
     found = {name: level_from(curve, xs) for name, curve in curves.items()}
     well = {name: x for name, x in found.items() if max(x, xs[-1]) >= WELL * min(x, xs[-1])}
     if found and len(well) == len(found):
@@ -130,7 +130,7 @@ def levels(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> 
 def crossover_lines(
     curves: dict[str, Callable[[float], float]], xs: Sequence[float], written: Callable[[float], str]
 ) -> list[str]:
-    """A verdict on every curve but the first, against the first; then which is lowest where."""
+    """A sentence on every curve against the first, then the lowest curve by interval."""
     (base, first), *others = curves.items()
     said = [crossover_text((name, base), (curve, first), xs, written) for name, curve in others]
     if others:

@@ -1,4 +1,4 @@
-"""Epoch times along a bandwidth or a latency, and what is worth a sentence about them."""
+"""Epoch times as functions of a bandwidth or a latency, and sentences that describe them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sims.cluster import varied
 from sims.study import idle_links
 
 SAME = 1e-9
-MUCH = 0.01  # share of an epoch that a ceiling must cost to be called the bottleneck
+MUCH = 0.01  # share of an epoch that a ceiling must cost to count as the bottleneck
 RATES = ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"))
 TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 @dataclass(frozen=True)
 class Knob:
-    """What is varied: bandwidth or latency of one kind of link, from `low` to `high` in B/s or s."""
+    """The varied quantity: bandwidth or latency of one kind of link, from `low` to `high` in B/s or s."""
 
     link: str
     what: str
@@ -35,34 +35,41 @@ class Knob:
         return f"links.{self.link}.{self.what}"
 
     def written(self, value: float) -> str:
-        """A value of it with its unit: bandwidths in bits, as networks are sold."""
+        """A value with its unit; bandwidths in bits per second."""
         units = TIMES if self.what == "latency" else RATES
         size, unit = next((found for found in units if self.scale * value >= 0.9995 * found[0]), units[-1])
         return f"{self.scale * value / size:.3g} {unit}"
 
     @property
     def scale(self) -> float:
-        """From base units to those that are written."""
+        """Factor from base units to those of `written`."""
         return 1.0 if self.what == "latency" else 8.0
 
     def ticks(self) -> list[float]:
-        """Values inside the range that are powers of ten as written."""
+        """Powers of ten, in the units of `written`, inside the range."""
         first, last = (math.log10(self.scale * end) for end in (self.low, self.high))
         return [10.0**power / self.scale for power in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)]
 
 
 class Curve:
-    """Epoch seconds of one method on one variant of the cluster along the knob, replayed where asked and remembered.
+    """Epoch seconds of one method on one variant of the cluster as a function of the knob, replayed on demand and
+    cached.
 
     Attributes:
         variant: a `sims.study.Variant`.
-        cycles: epochs come round again, so that times are means of whole cycles; else of the median epoch, as a run's.
-        settles: what is sent depends on the start for some epochs.
+        cycles: whether epochs are periodic, so that times are means of whole cycles; otherwise of the median epoch.
+        settles: whether the traffic of the first epochs depends on the start.
     """
 
     def __init__(self, config: RunConfig, variant: Any, knob: Knob, replay: Any) -> None:
-        self.method, self.variant, self.config, self.knob, self.replay = config.method, variant, config, knob, replay
-        method = parse_method(config.method, layer0=config.layer0)
+        self.method, self.variant, self.config, self.knob, self.replay = (
+            config.training.method,
+            variant,
+            config,
+            knob,
+            replay,
+        )
+        method = parse_method(config.training.method, layer0=config.training.layer0)
         self.cycles, self.settles = method.cycle() > 1, method.facts.settles > 0
         self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
 
@@ -73,7 +80,7 @@ class Curve:
 
     @property
     def spoken(self) -> str:
-        """The label as one says it."""
+        """The label for sentences."""
         return " ".join([spoken(self.method), *self._where])
 
     @property
@@ -81,14 +88,14 @@ class Curve:
         return [self.variant.label] if self.variant.label else []
 
     def place(self, x: float) -> Any:
-        """The cluster at one place of the knob."""
+        """The cluster with one value of the knob."""
         return varied(self.variant.cluster, self.knob.link, self.knob.what, x)
 
     def __call__(self, x: float) -> float:
         return self.seconds(x)["epoch"]
 
     def seconds(self, x: float) -> dict[str, float]:
-        """Components of the epoch after the first: the median one, of methods whose epochs come round the mean."""
+        """Components of the median epoch after the first, or of the mean epoch for methods with `cycles`."""
         return self._at(x)[0]
 
     def sent(self, x: float) -> int:
@@ -96,18 +103,18 @@ class Curve:
         return self._at(x)[1]
 
     def too_large(self, x: float) -> str:
-        """How many ranks do not fit, and by how much; empty where all do."""
+        """Message on ranks that do not fit their devices; empty if all fit."""
         return str(self._at(x)[2].too_large)
 
     def held_back(self, x: float) -> bool:
-        """Whether a process that could move any number of bytes per second would make the epoch shorter."""
+        """Whether the epoch would be shorter without the bandwidth ceiling of a process."""
         cluster = self.place(x)
         free = replace(cluster, transport=replace(cluster.transport, process=None))
         seconds, _ = self.replay.time(free).typical(self.config, self.cycles)
         return bool(seconds["epoch"] < self(x) * (1 - MUCH))
 
     def crosses(self, x: float, link: str) -> bool:
-        """Whether any byte crosses a link of that kind."""
+        """Whether any byte crosses a link of this kind."""
         return link not in idle_links(self._at(x)[2].simulation)
 
     def _at(self, x: float) -> tuple[dict[str, float], int, Any]:
@@ -118,10 +125,10 @@ class Curve:
 
 
 def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
-    """Everything worth a sentence: what changes nothing, what overtakes what, what is fastest where."""
+    """The sentences of the report: quantities without effect, crossovers, the fastest method by interval."""
     if not any(curve.crosses(xs[0], knob.link) for curve in curves):
         what = "no inter-host traffic" if knob.link == "nic" else f"no traffic on its {knob.link} links"
-        nothing = [f"this cluster has {what} with {curves[0].config.parts} ranks: {knob.key} changes nothing"]
+        nothing = [f"this cluster has {what} with {curves[0].config.cut.parts} ranks: {knob.key} changes nothing"]
         return nothing + _variants_compared(curves, xs, knob)
     idle = [curve for curve in curves if max(map(curve, xs)) <= min(map(curve, xs)) * (1 + SAME)]
     if len(idle) == len(curves):
@@ -132,7 +139,7 @@ def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
         return nothing + _variants_compared(curves, xs, knob)
     said = [f"{curve.spoken}: {knob.key} changes nothing, it is never the bottleneck" for curve in idle]
     moved: dict[str, Callable[[float], float]] = {curve.spoken: curve for curve in curves if curve not in idle}
-    level, side = (xs[::-1], "below") if knob.what == "latency" else (xs, "above")  # where the knob may not matter
+    level, side = (xs[::-1], "below") if knob.what == "latency" else (xs, "above")  # where the knob may have no effect
     for name, x in levels(moved, level):
         why = _ceiling([curve for curve in curves if name in ("", curve.spoken)], level[-1], knob)
         said.append(
@@ -146,7 +153,7 @@ def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
 
 
 def _variants_compared(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
-    """Every method on other devices or over other libraries, against itself on the cluster as it is."""
+    """Every method on other devices or libraries, against itself on the unchanged cluster."""
     said: list[str] = []
     for method in dict.fromkeys(curve.method for curve in curves):
         mine = [curve for curve in curves if curve.method == method]
@@ -155,7 +162,7 @@ def _variants_compared(curves: list[Curve], xs: list[float], knob: Knob) -> list
 
 
 def _ceiling(curves: list[Curve], x: float, knob: Knob) -> str:
-    """Which curves wait for what one process can move, if any does; by the library whose ceiling it is."""
+    """Which curves are limited by the bandwidth ceiling of a process, by library; empty if none is."""
     held: dict[str, list[str]] = {}
     for curve in curves if knob.what == "bandwidth" else []:
         transport = curve.variant.cluster.transport
@@ -170,7 +177,7 @@ def _ceiling(curves: list[Curve], x: float, knob: Knob) -> str:
 
 
 def spoken(text: str) -> str:
-    """A method as one says it: 1-bit sylvie-s for sylvie-s:bits=1."""
+    """A method's name in sentences: 1-bit sylvie-s for sylvie-s:bits=1."""
     name, *options = text.split(":")
     bits = [option.removeprefix("bits=") for option in options if option.startswith("bits=")]
     rest = [option for option in options if not option.startswith("bits=")]

@@ -1,4 +1,4 @@
-"""`haloscope datasets`: the graphs that `--dataset` finds here, and where to put those that it does not."""
+"""`haloscope datasets`: the graphs that are available to `--dataset`, and where to put missing ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pyg:NAME and ogb:NAME are downloaded once where that is possible, and otherwise 
 
 
 def main(args: argparse.Namespace) -> int:
-    """The table."""
+    """Show the table of graphs."""
     rows = [[name, "here" if here else "not here", text] for name, text, here in known_datasets()]
     rows += [[f"workload:{name}", "counts", "for --shapes-only (docs/workloads.md)"] for name in shipped()]
     lines = WHERE.format(folder=data_folder().absolute()).splitlines()

@@ -1,12 +1,11 @@
-"""`haloscope demo`: the whole idea in one command, offline, on any two cores.
+"""`haloscope demo`: a demonstration in one command, offline, on two cores.
 
-Measures this machine, predicts three methods on it, runs the same three for real, and puts both side by side.
+Measures this machine, predicts three methods on it, runs the same three for real, and compares both.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from harness.commands.calibrate import measure
 from harness.commands.cells import deliver, writable
@@ -15,13 +14,13 @@ from harness.config import RunConfig
 
 METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s:bits=1"
 GRAPH = "synthetic:nodes=16000,degree=10,classes=16,features=64,signal=0.7"
-CONFIG = RunConfig(
+CONFIG = RunConfig.of(
     dataset=GRAPH,
     model="gcn",
     layers=3,
     hidden=128,
     lr=0.02,
-    partitioner="hash",  # the worst cut there is: every row has a reader elsewhere, so that communication shows
+    partitioner="hash",  # many cut edges: nearly every row is needed by the other rank, so that communication shows
     parts=2,
     epochs=60,
     eval_every=4,
@@ -31,9 +30,9 @@ CONFIG = RunConfig(
 def main(args: argparse.Namespace) -> int:
     """Calibrate, simulate, run, compare."""
     writable(args.out, folder=True)
-    cluster = measure(args.out, quick=True, quiet=args.quiet, ranks=(CONFIG.parts,))
+    cluster = measure(args.out, quick=True, quiet=args.quiet, ranks=(CONFIG.cut.parts,))
     cells = run_all(
-        cells_of(replace(CONFIG, cluster=str(cluster)), METHODS, ("sim", "real")),
+        cells_of(CONFIG.changed(cluster=str(cluster)), METHODS, ("sim", "real")),
         args.out / "runs",
         force=True,
         quiet=args.quiet,

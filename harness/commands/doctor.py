@@ -1,4 +1,4 @@
-"""`haloscope doctor`: what this machine and this installation can do, checked by asking, without changing anything."""
+"""`haloscope doctor`: checks what this machine and this installation support, without changing anything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # bits of CapEff, capabilities(7)
 
 
 class Finding(NamedTuple):
-    """One line: `good` is None where the absence is no fault."""
+    """One line of the report; `good` is None for an absent optional feature."""
 
     what: str
     found: str
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print every check; 1 when something that haloscope needs is missing."""
+    """Print every check; returns 1 if a requirement is missing."""
     checks = [*_installation(), *_machine(), *_folders()]
     marks = {True: "ok", False: "MISSING", None: "not here"}
     rows = [[check.what, marks[check.good], check.found] for check in checks]

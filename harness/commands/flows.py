@@ -1,4 +1,4 @@
-"""`haloscope flows`: the network model alone, on raw transfers over raw links."""
+"""`haloscope flows`: the network model alone, on transfers over links from a file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness.console import significant, time_unit
 from harness.errors import InputError
 from sims.study import run_file
 
-SHOWN = 8  # transfers of a scenario that the table shows
+SHOWN = 8  # transfers per scenario in the table
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run every scenario of a file; when each transfer ends."""
+    """Run every scenario of a file and show when each transfer ends."""
     if args.coalesce is not None and not 0 < args.coalesce <= 0.1:
         raise InputError("--coalesce: must be more than 0 and at most 0.1, such as 0.01")
     json_target(args.json)
@@ -56,7 +56,7 @@ def _tables(outcomes: list[Any]) -> list[RenderableType]:
         if len(outcome.ids) > SHOWN:
             shown.append([outcome.name, f"and {len(outcome.ids) - SHOWN:,} more (--json has all)", ""])
     exact = all(outcome.schedule.window_s == 0 for outcome in outcomes)
-    kind = "every time is exact" if exact else "transfers that end within a window are taken together"
+    kind = "every time is exact" if exact else "transfers that end within a window are combined"
     return [
         table("", columns, rows),
         table("", ["scenario", "transfer", f"ends {unit}"], shown, left=2),

@@ -17,7 +17,7 @@ MBIT = 8e-6  # bytes/s to Mb/s
 
 
 def main(args: argparse.Namespace) -> int:
-    """Measure (0), or answer the command's exit code; `--check` answers 1 where no lab can be built."""
+    """Measure, or run a command; returns the command's exit code. `--check` returns 1 if no lab can be built."""
     if args.check:
         return _check()
     if args.clean:
@@ -27,14 +27,14 @@ def main(args: argparse.Namespace) -> int:
         show([f"removed {len(left)} namespaces of dead processes"], stdout())
         return 0
     if args.spec is None:
-        raise InputError("which lab? e.g. `haloscope lab lab:3x1gbit`, or --check, or --clean")
+        raise InputError("name a lab, e.g. `haloscope lab lab:3x1gbit`, or --check, or --clean")
     spec = parse_lab(args.spec)
     with lab.built(spec) as built:
         return int(lab.run_on_first(built, args.words)) if args.words else _measure(built)
 
 
 def _measure(built: Any) -> int:
-    """A table of every pair of hosts, asked and measured."""
+    """Print a table of requested and measured rates of every pair of hosts."""
     show(
         [f"measuring the links of {built.spec.name} (at most {built.spec.hosts**2} transfers of half a second)"],
         stderr(),

@@ -1,4 +1,4 @@
-"""`haloscope launch slurm`: the job script of a run on a cluster, its flags checked here and now."""
+"""`haloscope launch slurm`: writes the job script of a run on a Slurm cluster, after checking its flags."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from harness.commands.cells import writable
 from harness.config import is_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
-from harness.running import Checkpoints, check_job
+from harness.running import Checkpoints, plan_of
 from harness.running.results import write_atomically
 from real import launch
 
-CHECKPOINTS = "checkpoints"  # folder where the flags name none
+CHECKPOINTS = "checkpoints"  # default folder
 
 FIELDS = (
     "nodes", "gpus_per_node", "ranks_per_node", "time", "partition", "account", "cpus_per_node", "venv", "interface",
@@ -25,7 +25,7 @@ FIELDS = (
 
 
 def main(args: argparse.Namespace) -> int:
-    """Write the script, to stdout where no file is named."""
+    """Write the script, by default to stdout."""
     writable(args.out, folder=False)
     flags = parse_arguments(["run", *args.words])
     job = launch.SlurmJob(
@@ -44,9 +44,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _checked(flags: argparse.Namespace, job: Any) -> list[str]:
-    """The flags that a job needs besides those given, after checking all that can be known here.
+    """Check the flags; returns those that a job needs in addition.
 
-    Not checked: data, devices and folders, which are the cluster's.
+    Data, devices and folders are not checked, because they are on the cluster.
     """
     if getattr(flags, "mode", "real") != "real":
         raise InputError(f"--mode {flags.mode} needs no cluster: a job runs in mode real; leave --mode out")
@@ -56,21 +56,21 @@ def _checked(flags: argparse.Namespace, job: Any) -> list[str]:
     if flags.checkpoint is None:
         more += ["--checkpoint", CHECKPOINTS]
     asked = parse_arguments(["run", *job.arguments, *more])
-    config = replace(config_of(asked), mode="real")
-    if config.parts != job.ranks:
+    config = config_of(asked).changed(mode="real")
+    if config.cut.parts != job.ranks:
         ranks = f"{job.nodes} nodes x {job.per_node} are {job.ranks} ranks"
-        raise InputError(f"{config.parts} parts, but {ranks}; leave --parts out")
-    if config.device == "cuda" and not job.gpus_per_node:
+        raise InputError(f"{config.cut.parts} parts, but {ranks}; leave --parts out")
+    if config.run.device == "cuda" and not job.gpus_per_node:
         raise InputError("--device cuda needs --gpus-per-node")
-    if is_lab(config.cluster):
-        raise InputError(f"{config.cluster} is a lab on one machine; leave --cluster out of a job")
-    check_job(config)
+    if is_lab(config.cluster.name):
+        raise InputError(f"{config.cluster.name} is a lab on one machine; leave --cluster out of a job")
+    plan_of(config)
     Checkpoints(asked.checkpoint, asked.checkpoint_every or 0)
     return more
 
 
 def _without(words: Sequence[str], flag: str) -> list[str]:
-    """The words without a flag and its value; torchrun has a flag of its own for it."""
+    """The arguments without a flag and its value, for which torchrun has its own flag."""
     kept: list[str] = []
     skip = False
     for word in words:

@@ -1,4 +1,4 @@
-"""`haloscope methods`: what is registered, what it promises, which options it takes."""
+"""`haloscope methods`: the registered methods, their properties and options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.methods.registry import METHODS
 
 
 def main(args: argparse.Namespace) -> int:
-    """The table of all methods, or everything about one."""
+    """Show the table of all methods, or the details of one."""
     if args.name is None:
         rows = [[name, *_facts(m.facts), m.facts.paper] for name, m in METHODS.known().items()]
         columns = ["method", "cut", "exact", "received rows", "source"]

@@ -1,4 +1,4 @@
-"""`haloscope partition`: cuts a graph as `run` would, and shows how good the cut is."""
+"""`haloscope partition`: cuts a graph as `run` would, and shows the quality of the cut."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`haloscope report`: the tables and figures of the five papers beside the published numbers, with verdicts.
 
-Nothing that is finished and still true is made again; an item that fails is reported, and the others go on.
+Items that are finished and up to date are not made again; an item that fails is reported, and the others continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there 
 
 
 def main(args: argparse.Namespace) -> int:
-    """Make what is asked for; 1 when an item could not be made."""
+    """Make the requested items; returns 1 if one of them could not be made."""
     from harness.commands.cells import deliver, json_target
     from harness.running.sweep import seconds_of
 
@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace) -> list[Any]:
-    """Every entry in the order of `keys`; says each as it is done, with the time left."""
+    """Every entry in the order of `keys`; prints a line for each as it is done, with the time left."""
     expected = {key: produce.expected_seconds(key, context) for key in keys}
     found: dict[str, Any] = {}
     total = 0
@@ -73,7 +73,7 @@ def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace
 
 
 def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any], list[Path]]:
-    """Write summary.json and, if asked for, the page; answers the summary and the files."""
+    """Write summary.json and, with --html, the page; returns the summary and the files."""
     from harness.commands.cells import as_json
     from harness.running.results import write_atomically
 
@@ -89,7 +89,7 @@ def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any]
 
 
 def _tables(summary: dict[str, Any]) -> list[Any]:
-    """The summary as the terminal shows it."""
+    """The summary as tables for the terminal."""
     from harness.commands.tables import table
 
     columns = ["paper", "tables", "figures", "failed", "rows", "times", "error", "within 15 %", "others", "error"]

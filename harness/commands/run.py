@@ -14,28 +14,28 @@ from harness.commands.cells import deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import run_report
 from harness.console import byte_text, duration
 from harness.errors import InputError
-from harness.running import Checkpoints, stopping
+from harness.running import Checkpoints, open_run, stopping
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run, or reuse; 1 when training diverged, 3 when it was asked to stop."""
+    """Run, or reuse a result; returns 1 if training diverged, 3 if it was stopped on request."""
     config = config_of(args)
     writable(args.out, folder=True)
     json_target(args.json)
     checkpoints = checkpoints_of(args)
-    if args.restarts and config.mode != "real":
+    if args.restarts and config.run.mode != "real":
         raise InputError("--restarts is for --mode real: elsewhere all ranks are in one process")
     with stoppable(checkpoints) as options:
-        cell = run_or_reuse(config, args.out, force=args.force, quiet=args.quiet, checkpoints=options)
+        cell = run_or_reuse(open_run(config), args.out, force=args.force, quiet=args.quiet, checkpoints=options)
     deliver(cell.record, report(cell.record, cell.where()), args.json, args.quiet)
     return exit_code(cell.record)
 
 
 def checkpoints_of(args: argparse.Namespace) -> Checkpoints | None:
-    """What the flags say about checkpoints; None without --checkpoint. `--force` starts anew unless told to resume.
+    """Checkpoint settings from the flags; None without --checkpoint. `--force` starts anew unless --resume is given.
 
     Raises:
-        InputError: a flag about checkpoints without --checkpoint, or a place that cannot be written to.
+        InputError: a flag about checkpoints without --checkpoint, or a folder that cannot be written to.
     """
     if args.checkpoint is None:
         for flag, given in (
@@ -54,23 +54,24 @@ def checkpoints_of(args: argparse.Namespace) -> Checkpoints | None:
 
 @contextmanager
 def stoppable(checkpoints: Checkpoints | None) -> Iterator[Checkpoints | None]:
-    """Inside, SIGTERM and Ctrl-C stop the run at its next epoch, where there are checkpoints to stop at."""
+    """Context in which SIGTERM and Ctrl-C stop the run after its epoch, if it writes checkpoints."""
     if checkpoints is None:
         yield None
         return
-    answer = stopping.ANSWER if os.environ.get("RANK", "0") == "0" else ""  # torchrun's ranks all get the signal
-    with stopping.asked(answer) as asked:
-        yield replace(checkpoints, stop=_either(asked, checkpoints.stop))
+    # all ranks of torchrun get the signal; one message is enough
+    message = stopping.MESSAGE if os.environ.get("RANK", "0") == "0" else ""
+    with stopping.stop_requests(message) as stop:
+        yield replace(checkpoints, stop=_either(stop, checkpoints.stop))
 
 
 def report(record: dict[str, Any], where: str) -> list[Any]:
-    """All that is printed about a run."""
+    """The tables and lines that are printed about a run."""
     found = record["facts"].get("checkpoint")
     lines = [record["message"]] if record["state"] == "interrupted" else []
     if found is not None:
         took = f"{duration(found['seconds'])} in all, off the clock" if found["written"] else "none"
         lines.append(f"checkpoints: {found['written']} of {byte_text(found['bytes'])}, {took}")
-        lines += [f"went on after {epochs} epochs" for epochs in found["resumed"]]
+        lines += [f"resumed after {epochs} epochs" for epochs in found["resumed"]]
     lines += [f"restarted: {why}" for why in record["facts"].get("restarts", [])]
     return [*run_report(record), *lines, where]
 

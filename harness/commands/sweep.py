@@ -1,6 +1,6 @@
-"""`haloscope sweep`: every cell of a grid, in parallel, resumable after a kill at any instant.
+"""`haloscope sweep`: every cell of a grid, in parallel, resumable after a kill at any time.
 
-Results are written by whoever ran the cell, renamed into place; what is finished is never run again.
+The process that ran a cell writes its result and renames it into place; finished cells are not run again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import argparse
 import io
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,21 +18,22 @@ import pandas as pd
 from harness import running
 from harness.commands.cells import deliver, finished, json_target, run_or_reuse, writable
 from harness.commands.tables import table
+from harness.config import RUN_SETTINGS
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError
 from harness.machine import Died, core_count, map_on_processes
 from harness.running import submitted
 from harness.running.results import write_atomically
 from harness.running.summary import row_of
-from harness.running.sweep import FIELDS, Cell, Stopwatch, read_sweep, seconds_of, time_left
+from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
 
-FINAL = ("done", "diverged", "out_of_memory")  # outcomes that another run of the same cell would repeat
+FINAL = ("done", "diverged", "out_of_memory")  # states that another run of the same cell would reproduce
 PROBED_EPOCHS = 2
 SHOWN_ROWS = 40
 
 
 class CellOutcome(NamedTuple):
-    """How one cell ended: its record, or why there is none; `seconds` it took."""
+    """The end of one cell: its record, or why there is none, and its seconds."""
 
     record: dict[str, Any] | None
     failure: str
@@ -45,13 +45,13 @@ Workers = Callable[[RunCell, Sequence[Cell], Callable[[Cell], bool]], Iterator[t
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run what is not finished; 1 when a cell failed, diverged or did not fit."""
+    """Run all unfinished cells; returns 1 if a cell failed, diverged or ran out of memory."""
     cells = read_sweep(args.file)
     out: Path = args.out or Path("sweeps", args.file.stem)
     writable(out, folder=True)
     json_target(args.json)
     budget = None if args.budget is None else seconds_of(args.budget)
-    found = {cell: finished(_path(out, cell), cell.config, FINAL) for cell in cells}
+    found = {cell: finished(_path(out, cell), partial(running.open_run, cell.config), FINAL) for cell in cells}
     todo = [cell for cell in cells if found[cell] is None]
     jobs = _jobs(todo, args)
     watch = Stopwatch(out)
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     outcomes = {cell: CellOutcome(record, "", 0.0) for cell, record in found.items() if record is not None}
     begin = time.monotonic()
     if budget is not None and todo and watch.expect(todo[0].config) is None:
-        _probe(todo[0], watch)  # nothing is known yet, and a cell must not be begun that cannot end in time
+        _probe(todo[0], watch)  # an estimate is needed, because no cell may begin that cannot end in time
     call, workers = partial(run_cell, out=out), _workers(out, jobs, args)
     for cell, outcome in _run(todo, partial(workers, call), jobs, watch, budget, begin, args.quiet):
         outcomes[cell] = outcome
@@ -77,7 +77,7 @@ def _path(out: Path, cell: Cell) -> Path:
 
 
 def _sweep_scratch(out: Path) -> None:
-    """Remove what writers that were killed left half-written (`harness.running.results.write_atomically`)."""
+    """Remove partial files of killed writers (`harness.running.results.write_atomically`)."""
     for file in out.glob(".*.*.*"):
         pid = file.suffix[1:]
         if pid.isdigit() and not Path("/proc", pid).exists():
@@ -85,36 +85,36 @@ def _sweep_scratch(out: Path) -> None:
 
 
 def _jobs(todo: Sequence[Cell], args: argparse.Namespace) -> int:
-    """Workers: one per core, one alone where cells measure real time; of a scheduler as many as there are cells."""
+    """Number of workers: one per core, one if cells measure real time, with a scheduler one per cell."""
     if args.submit:
         return max(1, args.jobs or len(todo))
-    if any(cell.config.mode == "real" for cell in todo):
+    if any(cell.config.run.mode == "real" for cell in todo):
         return 1
     return max(1, min(args.jobs or core_count(), len(todo)))
 
 
 def _workers(out: Path, jobs: int, args: argparse.Namespace) -> Workers:
-    """Who runs cells: a scheduler's jobs, this process, or others beside it."""
+    """The function that runs cells: as jobs of a scheduler, in this process, or in worker processes."""
     if args.submit:
         options = submitted.options_of(args.submit_with)
         submitter = submitted.executor(args.submit, out / "jobs", options)
         look = submitted.LOOK_S[args.submit]
-        return partial(_answers, submitted.map_on_jobs, jobs=jobs, submitter=submitter, look_s=look)
-    if jobs == 1:  # in this process: a real run starts processes of its own, and a model needs no second interpreter
+        return partial(_outcomes, submitted.map_on_jobs, jobs=jobs, submitter=submitter, look_s=look)
+    if jobs == 1:  # in this process: a real run starts its own processes, and a simulation needs no second interpreter
         return lambda call, cells, go_on: ((cell, call(cell)) for cell in cells if go_on(cell))
-    return partial(_answers, map_on_processes, jobs=jobs)
+    return partial(_outcomes, map_on_processes, jobs=jobs)
 
 
-def _answers(
+def _outcomes(
     workers: Any, call: RunCell, cells: Sequence[Cell], go_on: Callable[[Cell], bool], **how: Any
 ) -> Iterator[tuple[Cell, CellOutcome]]:
-    """What cells end with, also where the process that ran one left no answer."""
+    """The outcome of every cell, also if the process that ran it left no result."""
     for cell, outcome in workers(call, cells, go_on=go_on, **how):
         yield cell, CellOutcome(None, "its process died", 0.0) if isinstance(outcome, Died) else outcome
 
 
 def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, args: argparse.Namespace) -> int:
-    """`--dry-run`: how many cells, how many are finished, how long the rest may take."""
+    """`--dry-run`: show the number of cells, how many are finished, and the estimated time of the others."""
     basis = "from the cells that were run"
     if todo and watch.expect(todo[0].config) is None:
         basis = _probe(todo[0], watch)
@@ -131,35 +131,37 @@ def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, 
 
 
 def _probe(cell: Cell, watch: Stopwatch) -> str:
-    """Time two epochs of a cell where nothing is known yet; answers what the estimate rests on."""
-    short = replace(cell.config, epochs=min(PROBED_EPOCHS, cell.config.epochs))
+    """Time two epochs of a cell if there is no measurement yet; returns a description of the basis of the estimate."""
+    short = cell.config.changed(epochs=min(PROBED_EPOCHS, cell.config.training.epochs))
     ends = [time.monotonic()]
     try:
         running.run(short, lambda _: ends.append(time.monotonic()))
     except Exception as error:
         return f"time unknown: {cell.title} fails ({_said(error)})"
-    epoch = (ends[-1] - ends[1]) / (short.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]
-    watch.add(cell.config, ends[-1] - ends[0] + epoch * (cell.config.epochs - short.epochs), keep=False)
+    epoch = (ends[-1] - ends[1]) / (short.training.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]
+    watch.add(
+        cell.config, ends[-1] - ends[0] + epoch * (cell.config.training.epochs - short.training.epochs), keep=False
+    )
     return f"from a probe of {cell.title}"
 
 
 def _run(
     todo: list[Cell],
-    answers: Callable[[Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, CellOutcome]]],
+    outcomes_of: Callable[[Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, CellOutcome]]],
     jobs: int,
     watch: Stopwatch,
     budget: float | None,
     begin: float,
     quiet: bool,
 ) -> Iterator[tuple[Cell, CellOutcome]]:
-    """Every cell's outcome as it is done; begins none that would not end within `budget` seconds of `begin`."""
+    """Run cells and return their outcomes; begins none that would not end within `budget` seconds of `begin`."""
     left = list(todo)
 
     def fits(cell: Cell) -> bool:
         spent = time.monotonic() - begin
         return budget is None or spent + (watch.expect(cell.config) or 0.0) < budget
 
-    for cell, outcome in answers(todo, fits):
+    for cell, outcome in outcomes_of(todo, fits):
         left.remove(cell)
         if not outcome.failure:
             watch.add(cell.config, outcome.seconds)
@@ -172,12 +174,12 @@ def _run(
 
 
 def run_cell(cell: Cell, out: Path) -> CellOutcome:
-    """Run one cell in this process; never raises for what the cell alone is to blame for."""
+    """Run one cell in this process; returns errors of the cell instead of raising them."""
     begin = time.monotonic()
     try:
-        # Finished by another sweep over the same folder in the meantime: then its result is used.
-        record = finished(_path(out, cell), cell.config, FINAL)
-        record = record or run_or_reuse(cell.config, out, force=True, quiet=True).record
+        # If another sweep over the same folder has finished the cell in the meantime, its result is used.
+        record = finished(_path(out, cell), partial(running.open_run, cell.config), FINAL)
+        record = record or run_or_reuse(running.open_run(cell.config), out, force=True, quiet=True).record
     except Exception as error:
         return CellOutcome(None, _said(error), time.monotonic() - begin)
     return CellOutcome(record, "", time.monotonic() - begin)
@@ -189,7 +191,7 @@ def _said(error: Exception) -> str:
 
 
 def _publish(cells: list[Cell], outcomes: dict[Cell, CellOutcome], out: Path, args: argparse.Namespace) -> int:
-    """Write `sweep.csv` and `sweep.parquet`, a row per cell; show them; answer the exit code."""
+    """Write `sweep.csv` and `sweep.parquet`, a row per cell, and show them; returns the exit code."""
     rows = [_row(cell, outcomes.get(cell)) for cell in cells]
     _compare(cells, rows)
     tables = _write(rows, out)
@@ -204,7 +206,7 @@ def _publish(cells: list[Cell], outcomes: dict[Cell, CellOutcome], out: Path, ar
 
 
 def _messages(cells: list[Cell], rows: list[dict[str, Any]]) -> list[str]:
-    """What cells that did not end well say, each message once."""
+    """The messages of cells that failed, each once."""
     said: dict[tuple[str, str], list[str]] = {}
     for cell, row in zip(cells, rows, strict=True):
         if row["message"]:
@@ -216,33 +218,33 @@ def _messages(cells: list[Cell], rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
-    """A cell's place on the axes and the columns of `harness.running.summary.row_of`, as far as there are any."""
+    """A cell's values on the axes and, if it ran, the columns of `harness.running.summary.row_of`."""
     if outcome is not None and outcome.record is not None:
         row = {**row_of(outcome.record), "message": outcome.record["message"] or None}
     else:
         config = cell.config
-        known = {name: getattr(config, name) for name in ("method", "mode", "cluster", "dataset", "model", "parts")}
+        known = {key: config.flat()[key] for key in ("method", "mode", "cluster", "dataset", "model", "parts")}
         state, message = ("not run", None) if outcome is None else ("error", outcome.failure)
         row = {**known, "state": state, "message": message, "run_id": config.run_id()}
     axes = {key: value for key, value in cell.axes.items() if key not in row}
-    return {**axes, "seed": cell.config.seed, **row}
+    return {**axes, "seed": cell.config.training.seed, **row}
 
 
 def _compare(cells: list[Cell], rows: list[dict[str, Any]]) -> None:
-    """Add `speedup`: epoch time of the first method over this one's, at the same place on all other axes."""
+    """Add `speedup`: epoch time of the first method over this one's, with equal values on all other axes."""
     first: dict[str, float] = {}
-    options = {key for cell in cells for key in cell.axes} - FIELDS
+    options = {key for cell in cells for key in cell.axes} - RUN_SETTINGS.keys()
     shared = {key for key in options if not key.startswith("cluster.")} | {"method"}
     for cell, row in zip(cells, rows, strict=True):
         place = repr(sorted((key, value) for key, value in cell.axes.items() if key not in shared))
         seconds = row.get("epoch_seconds")
-        if cell.config.method == cells[0].config.method and seconds:
+        if cell.config.training.method == cells[0].config.training.method and seconds:
             first[place] = seconds
         row["speedup"] = first[place] / seconds if seconds and place in first else None
 
 
 def _table(cells: list[Cell], rows: list[dict[str, Any]]) -> Any:
-    """The rows as the terminal shows them: the axes, then what came out."""
+    """The rows as a table for the terminal: the axes, then the results."""
     axes = list(dict.fromkeys(["method", *(key for cell in cells for key in cell.axes)]))
     factor, unit = time_unit([row.get("epoch_seconds") for row in rows])
     lines = []

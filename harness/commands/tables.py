@@ -35,7 +35,7 @@ def entry_lines(head: str, flag: str, name: str, kind: type[Any]) -> list[str]:
 
 
 def run_report(record: dict[str, Any]) -> list[Table | str]:
-    """Everything one run has to say."""
+    """All tables of one run."""
     config, graph = record["config"], record["graph"]
     named = config["mode"] == "sim" or is_lab(config["cluster"])
     where = f"{config['mode']}, cluster {config['cluster']}" if named else config["mode"]
@@ -55,7 +55,7 @@ def note_lines(record: dict[str, Any]) -> list[str]:
 
 
 def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Runs side by side. Components that are zero everywhere are left out."""
+    """A table with a row per run, without components that are zero in all of them."""
     factor, unit = time_unit([row["epoch_seconds"] for row in rows])
     shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
     columns = ["method", "mode", "layer0", "parts", f"epoch {unit}", *shown, "speed-up", "MB", "test", "peak MB"]
@@ -98,7 +98,7 @@ def _time_table(seconds: dict[str, float]) -> Table:
 
 
 def _mean_line(record: dict[str, Any]) -> str:
-    """Bytes per epoch over the whole run: a method may send much in one epoch and little in the next."""
+    """Mean bytes per epoch over the run, because traffic may differ between epochs."""
     return f"mean of all epochs but the first: {byte_text(round(record['summary']['bytes_per_epoch']))} per epoch"
 
 
@@ -136,5 +136,5 @@ def _outcome_table(record: dict[str, Any]) -> Table:
 
 
 def _scaled(seconds: float | None, factor: float) -> str:
-    """Seconds in the table's unit; what is left of rounding (under a nanosecond) is zero."""
+    """Seconds in the table's unit; rounding errors (under a nanosecond) become zero."""
     return significant(None if seconds is None else 0.0 if abs(seconds) < 1e-9 else seconds * factor)

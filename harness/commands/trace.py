@@ -1,6 +1,6 @@
-"""`haloscope trace`: a run's timeline for Perfetto, and pictures of its lanes, its links and its transfers.
+"""`haloscope trace`: a run's timeline for Perfetto, and figures of its lanes, links and transfers.
 
-The run is done again: a simulated one repeats itself exactly, a real one is measured anew.
+The run is repeated: a simulated one gives exactly the same result, a real one is measured again.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,32 @@ from harness.commands.tables import table
 from harness.config import RunConfig, from_mapping
 from harness.console import byte_text, progress_of, show, significant, stdout, time_unit
 from harness.errors import InputError
-from harness.running import check_driver, results
+from harness.running import OpenedRun, open_run, results
 from harness.running.trace import Trace
 from real.launch import measured_timeline as measured
 from reports.draw import heatmap, timeline
-from sims.cluster import load_cluster
-from sims.replay import Replay, record
+from sims.replay import Replay, record_placed
 from sims.replay import traced as simulated
+from sims.study import SimulatedCluster
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run again, write, draw, say what is in it."""
+    """Repeat the run, write its trace, draw figures, print a summary."""
     record = results.load_result(args.run)
     config = from_mapping(record["config"], source=args.run.name)
-    if config.mode == "loopback":
+    if config.run.mode == "loopback":
         raise InputError(f"{args.run}: a loopback run has no clock; run it with --mode sim or --mode real")
     if args.epochs < 1:
         raise InputError("epochs must be at least 1")
     writable(args.out, folder=False)
-    config = replace(config, epochs=min(args.epochs, config.epochs))
-    check_driver(config)
-    with progress_of(f"tracing {config.method}, {config.mode}", config.epochs, args.quiet) as progress:
-        trace: Trace = _simulated(config, progress) if config.mode == "sim" else _real(config, progress)
-    trace.facts |= {"title": _title(config, record), "run_id": record["run_id"], "mode": config.mode}
+    config = config.changed(epochs=min(args.epochs, config.training.epochs))
+    opened = open_run(config)
+    opened.driver.check()
+    with progress_of(
+        f"tracing {config.training.method}, {config.run.mode}", config.training.epochs, args.quiet
+    ) as progress:
+        trace: Trace = _traced(opened, progress)
+    trace.facts |= {"title": _title(config, record), "run_id": record["run_id"], "mode": config.run.mode}
     trace.save(args.out)
     written = [args.out, *(_draw(trace, args.out) if args.figures else [])]
     if not args.quiet:
@@ -47,23 +49,22 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _simulated(config: RunConfig, progress: Any) -> Trace:
-    """Simulated once for what the ranks do, and once more, without tensors, for when."""
-    cluster = load_cluster(config.cluster)
-    return simulated(Replay(record(config, progress)), cluster)
-
-
-def _real(config: RunConfig, progress: Any) -> Trace:
-    return measured(config, progress)
+def _traced(opened: OpenedRun, progress: Any) -> Trace:
+    """Simulate once to record the ranks, and replay the recording without tensors for its timeline; or measured."""
+    if isinstance(opened.driver, SimulatedCluster):
+        recording = record_placed(opened.plan, opened.driver.placement, progress)
+        return simulated(Replay(recording), opened.driver.cluster)
+    return measured(opened.plan, progress)
 
 
 def _title(config: RunConfig, record: dict[str, Any]) -> str:
-    where = f"simulated on {config.cluster}" if config.mode == "sim" else "measured"
-    return f"{config.method} on {record['graph'].get('name', config.dataset)}, {config.parts} ranks, {where}"
+    where = f"simulated on {config.cluster.name}" if config.run.mode == "sim" else "measured"
+    graph = record["graph"].get("name", config.data.dataset)
+    return f"{config.training.method} on {graph}, {config.cut.parts} ranks, {where}"
 
 
 def _draw(trace: Trace, out: Path) -> list[Path]:
-    """The pictures beside the trace; what has nothing to show is left out."""
+    """Draw the figures of the trace; empty ones are left out."""
     places = {name: out.with_name(f"{out.stem}-{name}.png") for name in ("timeline", "links", "transfers")}
     window = timeline.after_first_epoch(trace)
     drawn = [timeline.timeline(trace, places["timeline"], window), heatmap.link_heatmap(trace, places["links"])]
@@ -92,8 +93,8 @@ def _report(trace: Trace) -> list[Any]:
 
 
 def _notes(config: RunConfig) -> list[str]:
-    if config.mode == "sim":
-        return ["note: exchanges span their whole flight, so started ones lie beside the compute that hides them"]
+    if config.run.mode == "sim":
+        return ["note: spans of started exchanges last from start to end, and so overlap the compute that hides them"]
     return [
         "note: measured in a run of its own: times differ a little from the result's",
         "note: single transfers and links are seen in simulated runs only; exchanges carry their bytes",

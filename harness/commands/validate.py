@@ -1,7 +1,7 @@
-"""`haloscope validate`: predicts and measures the same runs, component by component, and says how far they are apart.
+"""`haloscope validate`: predicts and measures the same runs, component by component, and reports the errors.
 
-Finished cells are kept: a measurement by its settings, a prediction by those and by the calibration that it rests on.
-What other code has made is made again.
+Finished cells are cached: a measurement by its settings, a prediction by its settings and its calibration. Results of
+another version of the code are made again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from harness.running.results import Result, write_atomically
 from reports.draw.validation import write_validation
 from sims.study.calibrated import with_blocks
 
-HOSTS = max(2, min(3, core_count()))  # a core for every rank, where there are so many
+HOSTS = max(2, min(3, core_count()))  # a core for every rank, if there are that many
 STUDY = tuple(f"lab:{HOSTS}x{rate}" for rate in ("100mbit", "1gbit", "unshaped"))
 
 
 def main(args: argparse.Namespace) -> int:
-    """Calibrate, measure and predict every cell, show and write the records; 1 where bytes differ or a run failed."""
+    """Calibrate, measure and predict every cell, show and write the records; returns 1 if bytes differ or a run
+    failed."""
     if ":" in str(args.out):
         raise InputError(f"--out {args.out}: clusters are named by their files in there, so it must have no colon")
     writable(args.out, folder=True)
@@ -42,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
     configs = _configs(args)
     for config in configs:
         check(config)
-        running.check_driver(config)
+        running.open_run(config).driver.check()
     records, failed = _run(configs, args)
     if not records:
         raise InputError(f"no cell can be judged: {failed[0]}")
@@ -61,16 +62,16 @@ def _configs(args: argparse.Namespace) -> list[RunConfig]:
     for cluster in clusters:
         if cluster != "local" and not is_lab(cluster):
             raise InputError(f"--cluster {cluster}: only this machine (local) and its labs (lab:3x1gbit) are measured")
-    base = RunConfig(epochs=args.epochs, eval_every=-1, lr=0.02)
+    base = RunConfig.of(epochs=args.epochs, eval_every=-1, lr=0.02)
     return validation.cells(clusters, workloads, args.methods or validation.VALIDATED_METHODS, args.parts, base)
 
 
 class _Failed(HaloscopeError):
-    """A cell whose run did not end well, so that it has no times; the others go on."""
+    """A cell's run failed, so that it has no times; the other cells continue."""
 
 
 def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
-    """Every cell's record, with a line of progress after each; and why others have none."""
+    """The records of all cells, with a line of progress after each, and the messages of those that failed."""
     calibrations = {name: _calibration(config, args) for name, config in {_machine(c): c for c in configs}.items()}
     records, failed, begin = [], list[str](), time.monotonic()
     for number, config in enumerate(configs, 1):
@@ -90,13 +91,13 @@ def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> tuple[list[d
 
 
 def _machine(config: RunConfig) -> str:
-    """What a calibration is good for: this machine's loopback, or so many hosts and ranks of a lab."""
-    lab = parse_lab(config.cluster) if is_lab(config.cluster) else None
-    return f"{'local' if lab is None else f'{lab.hosts}x{lab.ranks_per_host}'}-{config.threads}"
+    """The setting that a calibration is valid for: this machine's loopback, or a number of hosts and ranks of a lab."""
+    lab = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
+    return f"{'local' if lab is None else f'{lab.hosts}x{lab.ranks_per_host}'}-{config.run.threads}"
 
 
 def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
-    """The folder of a calibration: the one that was given, one from earlier, or one made now."""
+    """The folder of the calibration: the given one, an earlier one, or one made now."""
     if args.calibration is not None:
         given = Path(args.calibration)
         if missing := [name for name in ("device.toml", "cluster.toml") if not (given / name).is_file()]:
@@ -106,19 +107,20 @@ def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
         return given
     folder: Path = args.out / "calibration" / _machine(config)
     if args.force or not (folder / "cluster.toml").exists():
-        hosts = parse_lab(config.cluster) if is_lab(config.cluster) else None
-        measure(folder, quick=True, quiet=args.quiet, threads=config.threads, hosts=hosts)
+        hosts = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
+        measure(folder, quick=True, quiet=args.quiet, threads=config.run.threads, hosts=hosts)
     return folder
 
 
 def _measured(config: RunConfig, args: argparse.Namespace) -> dict[str, Any]:
-    """Typical seconds, traffic and the load of others of a real run, from an earlier time or now."""
+    """Typical seconds, traffic and foreign load of a real run, from the cache or measured now."""
     path, code = args.out / "measured" / f"{config.run_id()}.json", code_version("harness", "real")
-    if (kept := _kept(path, code, f"measured {config.method} on {config.cluster}", args)) is not None:
+    if (kept := _kept(path, code, f"measured {config.training.method} on {config.cluster.name}", args)) is not None:
         return kept
-    running.make_job(config)  # data are prepared outside of what is watched
+    opened = running.open_run(config)
+    running.make_job(opened.plan)  # data are prepared before the measurement
     with validation.watching() as load:
-        result = running.run(config)
+        result = running.run_opened(opened)
     return _keep(path, code, {**_epochs(result), "foreign_load": load.foreign})
 
 
@@ -127,19 +129,19 @@ def _predicted(config: RunConfig, calibration: Path, args: argparse.Namespace) -
     texts = [(calibration / name).read_bytes() for name in ("device.toml", "cluster.toml")]
     key = hashlib.sha256(b"\n".join([config.run_id().encode(), *texts])).hexdigest()
     path, code = args.out / "predicted" / key / "seconds.json", code_version("harness", "sims")
-    if (kept := _kept(path, code, f"predicted {config.method} on {config.cluster}", args)) is not None:
+    if (kept := _kept(path, code, f"predicted {config.training.method} on {config.cluster.name}", args)) is not None:
         return kept
     path.parent.mkdir(parents=True, exist_ok=True)
     with_blocks(calibration / "device.toml", config, path.parent / "device.toml")
     write_atomically(path.parent / "cluster.toml", texts[1])
     cluster = str(path.parent / "cluster.toml")
-    if is_lab(config.cluster):
-        cluster = replace(parse_lab(config.cluster), calibration=str(path.parent)).name
-    return _keep(path, code, _epochs(running.run(replace(config, mode="sim", cluster=cluster))))
+    if is_lab(config.cluster.name):
+        cluster = replace(parse_lab(config.cluster.name), calibration=str(path.parent)).name
+    return _keep(path, code, _epochs(running.run(config.changed(mode="sim", cluster=cluster))))
 
 
 def _kept(path: Path, code: str, what: str, args: argparse.Namespace) -> dict[str, Any] | None:
-    """What an earlier time left in a file; None where there is nothing, or other code made it, which is said."""
+    """The cached content of a file; None if there is none, or if another version of the code made it (reported)."""
     if args.force or not path.exists():
         return None
     found = dict(msgspec.json.decode(path.read_bytes()))
@@ -150,7 +152,7 @@ def _kept(path: Path, code: str, what: str, args: argparse.Namespace) -> dict[st
 
 
 def _keep(path: Path, code: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Leave what was found for another time; answers it."""
+    """Write a result to the cache; returns it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, as_json({**found, "code": code}))
     return found
@@ -158,7 +160,8 @@ def _keep(path: Path, code: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def _epochs(result: Result) -> dict[str, Any]:
     if result.state != "done":
-        run = f"{result.config.method} on {result.config.dataset}, {result.config.cluster} ({result.config.mode})"
+        config = result.config
+        run = f"{config.training.method} on {config.data.dataset}, {config.cluster.name} ({config.run.mode})"
         raise _Failed(f"{run}: {result.state}: {result.message}")
     found = {**validation.typical(result.epochs), "traffic": validation.traffic(result.epochs)}
     return dict(msgspec.json.decode(msgspec.json.encode(found)))  # as it will be read back

@@ -1,4 +1,4 @@
-"""`haloscope what-if`: the same runs under other bandwidths, latencies, devices, libraries, bits; what overtakes what.
+"""`haloscope what-if`: the same runs under other bandwidths, latencies, devices, libraries and bits, with crossovers.
 
 Every method is simulated once and recorded; each point is a replay of the recording on a changed cluster.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,13 @@ from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
-from harness.running import check_driver, data_inputs, prepare
+from harness.running import data_inputs, plan_of, prepare
 from harness.running.results import environment, write_atomically
 from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
-from sims.cluster import load_cluster
-from sims.replay import RECORDING_FORMAT, Replay, load_recording, record, refusal
-from sims.study import quantities, variants
+from sims.cluster import Placement
+from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
+from sims.study import open_driver, quantities, variants
 from sims.units import parse
 
 # settings that a recording does not depend on
@@ -38,22 +38,23 @@ SHOWN_POINTS = 6
 
 
 def main(args: argparse.Namespace) -> int:
-    """Record, replay, draw, say what crosses where."""
+    """Record, replay, draw, and report crossovers."""
     if args.points < 2:
         raise InputError(f"--points {args.points}: at least 2, the ends of the range")
     knob = _knob(args)
     base = _base(args)
+    modelled = open_driver(base)
     configs = _configs(args.methods, args.bits, args.recorded, base)
     writable(args.out, folder=True)
     json_target(args.json)
-    cluster = load_cluster(base.cluster)
+    cluster = modelled.cluster
     if knob.link not in cluster.links:
         raise InputError(
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
             f"its links: {', '.join(cluster.links)}"
         )
     chosen = variants(cluster, _listed(args.devices), _listed(args.transports))
-    replays = [Replay(_recording(config, args)) for config in configs]
+    replays = [Replay(_recording(config, modelled.placement, args)) for config in configs]
     curves = [
         Curve(config, variant, knob, replay)
         for variant in chosen
@@ -69,7 +70,7 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _knob(args: argparse.Namespace) -> Knob:
-    """The range to vary. Raises InputError for what is not `LINK=LOW..HIGH` with units."""
+    """The range to vary. Raises InputError unless it is `LINK=LOW..HIGH` with units."""
     what = "latency" if args.latency else "bandwidth"
     text = str(args.latency or args.bandwidth)
     link, found, between = text.partition("=")
@@ -85,18 +86,15 @@ def _knob(args: argparse.Namespace) -> Knob:
 
 def _base(args: argparse.Namespace) -> RunConfig:
     """The config that all methods share: simulated, not evaluated."""
-    args.mode = "sim"  # before the config is checked: it may be shapes alone
-    config = replace(config_of(args), eval_every=-1)
-    check_driver(config)
-    return config
+    args.mode = "sim"  # before the config is checked: it may be shapes only
+    return config_of(args).changed(eval_every=-1)
 
 
 def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
-    """The config of every method, or one of its bits. Raises InputError for methods and bits.
+    """The config of every method, or of each of its bits. Raises InputError for bad methods or bits.
 
-    Epochs are those that are recorded: the first, which is dearer and in no time that is shown, and as many more as it
-    takes until stale rows are stale and what is sent has settled; of a method whose epochs come round again, whole
-    cycles.
+    `epochs` are those to record: the first, which is more expensive and not shown, and as many more as it takes until
+    stale rows are in use and the traffic has settled; whole cycles for a method with periodic epochs.
     """
     if recorded is not None and recorded < 2:
         raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
@@ -104,13 +102,15 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
     found: dict[str, RunConfig] = {}
     useless = bool(widths)
     for text in _listed(methods):
-        method = parse_method(text, layer0=base.layer0)
+        method = parse_method(text, layer0=base.training.layer0)
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes
         if method.facts.timed:
             raise refusal(text)
         for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
-            found[each] = replace(base, method=each, epochs=recorded or _enough(parse_method(each, layer0=base.layer0)))
+            found[each] = base.changed(
+                method=each, epochs=recorded or _enough(parse_method(each, layer0=base.training.layer0))
+            )
     if not found:
         raise InputError("--methods names no method, e.g. --methods vanilla,sylvie-s")
     if useless:
@@ -119,22 +119,23 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
 
 
 def _enough(method: Method) -> int:
-    """Epochs to record."""
+    """Number of epochs to record."""
     later, cycle = max(method.facts.staleness + 1, method.facts.settles - 1), method.cycle()
     return 1 + cycle * max(1, round(later / cycle))
 
 
-def _recording(config: RunConfig, args: argparse.Namespace) -> Any:
-    """The config's recording, from an earlier time or made now."""
-    decides = {key: value for key, value in asdict(config).items() if key not in WHERE}
-    graph = prepare(config).graph["fingerprint"]
+def _recording(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Any:
+    """The config's recording, from the cache or made now."""
+    decides = {key: value for key, value in config.flat().items() if key not in WHERE}
+    plan = plan_of(config)
+    graph = prepare(config, plan.cut).graph["fingerprint"]
     stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
     path = args.out / "recordings" / f"{key}.rec"
     if path.exists() and not args.force:
         return load_recording(path)
-    with progress_of(f"recording {config.method}", config.epochs, args.quiet) as progress:
-        made = record(config, progress)
+    with progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet) as progress:
+        made = record_placed(plan, placement, progress)
     made.save(path)
     return made
 
@@ -163,7 +164,7 @@ def _publish(
 
 
 def _notes(curves: list[Curve], x: float) -> list[str]:
-    """What a reader must know of the graph, the input layer, memory, what was recorded, and the cluster."""
+    """Notes on the graph, the input layer, memory, the recording and the cluster."""
     recording = curves[0].replay.recording
     config = {**recording.config, "mode": ""}
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
@@ -173,15 +174,15 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
 
 
 def _recorded(curve: Curve) -> str:
-    """How many epochs speak for a method whose epochs are not all alike, and how."""
-    found = f"{spoken(curve.method)}: {curve.config.epochs} epochs recorded"
+    """Note on the recorded epochs of a method whose epochs differ."""
+    found = f"{spoken(curve.method)}: {curve.config.training.epochs} epochs recorded"
     if curve.cycles:
         found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
     return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found
 
 
 def _assumed(curves: list[Curve]) -> list[str]:
-    """How much of the clusters' numbers nobody has measured or published, and what was taken from elsewhere."""
+    """Notes on assumed numbers of the clusters, and on values taken from other clusters."""
     found = []
     for variant in {curve.variant.label: curve.variant for curve in curves}.values():
         sources = [quantity.source for quantity in quantities(variant.cluster)]
@@ -192,14 +193,14 @@ def _assumed(curves: list[Curve]) -> list[str]:
 
 
 def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
-    """One point: SI units, components of an epoch."""
+    """One point: components of an epoch, in SI units."""
     seconds = curve.seconds(x)
     bits = next((int(o[5:]) for o in curve.method.split(":") if o.startswith("bits=")), None)
     return {
         "method": curve.method,
         "bits": bits,
-        "parts": curve.config.parts,
-        "cluster": curve.config.cluster,
+        "parts": curve.config.cut.parts,
+        "cluster": curve.config.cluster.name,
         "variant": curve.variant.label,
         "device": curve.variant.device,
         "transport": curve.variant.cluster.transport.kind,
@@ -230,5 +231,6 @@ def _table(curves: list[Curve], xs: list[float], knob: Knob) -> Any:
 
 def _caption(curve: Curve) -> list[str]:
     config, facts, graph = curve.config, curve.replay.recording.facts, curve.replay.recording.graph
-    shape = f"{config.model} {config.layers} x {config.hidden}; {config.parts} ranks on {config.cluster}"
+    model, ranks = config.model, f"{config.cut.parts} ranks on {config.cluster.name}"
+    shape = f"{model.name} {model.layers} x {model.hidden}; {ranks}"
     return [f"{graph['name']}; {shape}; layer0 = {facts.get('layer0')}", *graph["notes"]]

@@ -4,14 +4,30 @@ Imports nothing heavy, so that `haloscope --help` is quick. Open to every folder
 """
 
 from harness.config._lab import MTU, PAYLOAD_SHARE, LabSpec, burst, is_lab, parse_lab, segment
-from harness.config._spec import Mode, RunConfig, check, from_mapping, from_toml, laid_over
+from harness.config._records import (
+    ClusterConfig,
+    CutConfig,
+    DataConfig,
+    ExecutionConfig,
+    Mode,
+    ModelConfig,
+    TrainingConfig,
+)
+from harness.config._spec import RUN_SETTINGS, RunConfig, check, from_mapping, from_toml, laid_over
 
 __all__ = [
+    "ClusterConfig",
+    "CutConfig",
+    "DataConfig",
+    "ExecutionConfig",
     "LabSpec",
     "MTU",
     "Mode",
+    "ModelConfig",
     "PAYLOAD_SHARE",
     "RunConfig",
+    "RUN_SETTINGS",
+    "TrainingConfig",
     "burst",
     "check",
     "from_mapping",

@@ -1,7 +1,7 @@
-"""Whether a method keeps what its `Facts` promise: each fact selects checks, each check says what is not kept.
+"""Checks that a method has the properties that its `Facts` declare: each fact selects checks.
 
-Runs methods in process on small graphs; knows no cluster and starts no process. The reference is one process on the
-whole graph in dense matrices.
+Methods run in process on small graphs, without clusters or further processes. The reference is one process on the whole
+graph with dense matrices.
 """
 
 from harness.conformance._ground import Ground

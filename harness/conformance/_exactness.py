@@ -1,4 +1,4 @@
-"""Exact, exact with some options, stale by so many epochs, and idle claims: gradients beside those of one process."""
+"""Checks of exactness, also with some options, and of staleness, by comparing gradients with those of one process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_exact(method: Method, ground: Ground) -> None:
                 ran += _compare(method, ground, kind, graph, num_parts, deal, torch.float64, DOUBLE)
         graph = random_graph(120, 480, seed=8)
         num_parts, deal = _runnable(method)[-1]
-        still = replace(ground, options={**ground.options, "norm": "none"})  # a norm amplifies rounding
+        still = replace(ground, options={**ground.options, "norm": "none"})  # normalisation amplifies rounding
         ran += _compare(method, still, kind, graph, num_parts, deal, torch.float32, SINGLE)
     if not ran:
         raise NotKept("exact: the method runs none of the models gcn, sage and gat")
@@ -64,7 +64,7 @@ def _runnable(method: Method) -> list[tuple[int, Deal]]:
 def _compare(
     method: Method, ground: Ground, kind: str, graph: Graph, num_parts: int, deal: Deal, dtype: Any, tolerance: float
 ) -> int:
-    """1 where the case was run, 0 where the method refuses the model."""
+    """Compare one case; returns 1, or 0 if the method refuses the model."""
     try:
         model = ground.model(method, graph, num_parts, kind=kind, dtype=dtype)
     except InputError:
@@ -88,7 +88,7 @@ def _compare(
 
 
 def check_exact_when(method: Method, ground: Ground) -> None:
-    """With the options of `exact_when`, the method promises to be exact, and is."""
+    """With the options of `exact_when`, the method declares to be exact, and is."""
     exact = _with(method, method.facts.exact_when)
     if not exact.promises().exact:
         raise NotKept(f"exact_when: with {dict(method.facts.exact_when)} the method does not promise to be exact")
@@ -118,7 +118,7 @@ def _with(method: Method, options: Any) -> Method:
 
 
 def check_inexact(method: Method, ground: Ground) -> None:
-    """A method that says it is not exact differs somewhere from one process; else the claim is idle."""
+    """A method with exact=False differs from one process in some loss; otherwise the declaration has no content."""
     for graph in (random_graph(40, 160, seed=5), random_graph(60, 700, seed=6)):
         num_parts = 3
         model = ground.model(method, graph, num_parts)
@@ -151,7 +151,7 @@ def check_isolated(method: Method, ground: Ground) -> None:
 
 
 def check_staleness(method: Method, ground: Ground) -> None:
-    """What is received under frozen weights is right after k epochs, and not before."""
+    """With frozen weights, received rows are exact after k epochs, and not before."""
     k, nearest = method.promises().staleness, method.lossless()
     graph = rings()
     model = one_exchange(graph)
@@ -180,7 +180,7 @@ def whole(model: GNN, graph: Graph, upstream: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def on_one_exchange(method: Method) -> Method | None:
-    """The method as it runs `one_exchange`, whose first layer cannot be precomputed; None where it refuses."""
+    """The method with options for `one_exchange`, whose first layer cannot be precomputed; None if it refuses."""
     graph = rings()
     if getattr(method, "layer0", "auto") == "precompute":
         options: dict[str, Any] = {"layer0": "auto"}
@@ -192,9 +192,9 @@ def on_one_exchange(method: Method) -> Method | None:
     return method
 
 
-def passed(method: Method, graph: Graph, upstream: Tensor, epochs: int) -> Passed:
-    """`passes` through `one_exchange` on 3 ranks. Raises NotKept where the method refuses that model."""
+def passed(method: Method, graph: Graph, upstream: Tensor, epochs: int, drift: float = 0.0) -> Passed:
+    """`passes` through `one_exchange` on 3 ranks. Raises NotKept if the method refuses that model."""
     made = on_one_exchange(method)
     if made is None:
         raise NotKept("the method refuses a model of one exchange, which this check needs: use other options")
-    return passes(made, one_exchange(graph), parts_for_method(made, graph, 3, "hash"), upstream, epochs)
+    return passes(made, one_exchange(graph), parts_for_method(made, graph, 3, "hash"), upstream, epochs, drift=drift)

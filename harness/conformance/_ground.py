@@ -1,4 +1,4 @@
-"""Small graphs, models and parts of every kind of cut: what the checks run on."""
+"""Small graphs, models and parts of every kind of cut, on which the checks run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from harness.partition.overlap import overlapping_parts
 from harness.partition.vertex import build_vertex_parts, masters, undirected_pairs
 
 Deal = Literal["random", "hash", "first", "halves"]
-"""Who owns what: drawn, in turn, all on rank 0 (the others are empty), or on two ranks that share little."""
+"""Assignment of nodes: random, round-robin, all on rank 0 (the others are empty), or on two ranks that share few."""
 
 RING = 36
 
 
 def random_graph(num_nodes: int, num_edges: int, *, features: int = 5, classes: int = 3, seed: int = 0) -> Graph:
-    """A symmetric graph with random edges, isolated nodes among them, and a 60/20/20 split."""
+    """A symmetric graph with random edges, some isolated nodes, and a 60/20/20 split."""
     rng = np.random.default_rng(seed)
     edges = rng.integers(0, num_nodes, (2, num_edges))
     edges = edges[:, edges[0] != edges[1]]
@@ -39,9 +39,10 @@ def ring(num_nodes: int, reach: int, *, classes: int = 3, seed: int = 0) -> Grap
 
 
 def rings(copies: int = 1) -> Graph:
-    """Equal rings of `RING` nodes side by side with one-hot features: every pass over them is that many draws.
+    """Disjoint equal rings of `RING` nodes with one-hot features: a pass over them gives one random draw per ring.
 
-    Nodes are numbered ring by ring; on 3 ranks dealt in turn, a rank reads 12 rows of every ring from either other.
+    Nodes are numbered ring by ring; assigned round-robin to 3 ranks, each rank reads 12 rows of every ring from each of
+    the others.
     """
     rng, num_nodes = np.random.default_rng(0), RING * copies
     edges = np.concatenate([_around(RING, 4) + RING * copy for copy in range(copies)], axis=1)
@@ -94,7 +95,7 @@ def parts_for_method(
 
 @dataclass(frozen=True)
 class Ground:
-    """Which models a method is checked with.
+    """The settings of the checks: models and sizes.
 
     Attributes:
         quick: fewer draws, graphs and epochs.
@@ -130,10 +131,10 @@ class Ground:
         refused: list[str] = []
         for layers in (3, 2):
             for name in (given["model"],) if "model" in given else kinds:
-                config = RunConfig(
+                config = RunConfig.of(
                     **{"layers": layers, "hidden": 4, "heads": 2, "norm": "layer", **given, "model": name}
                 )
-                model = build_model(config, graph.num_features, graph.num_classes).to(dtype)
+                model = build_model(config.model, graph.num_features, graph.num_classes, config.training.seed).to(dtype)
                 try:
                     method.check(model, graph_totals(graph), num_parts)
                 except InputError as error:
@@ -147,15 +148,15 @@ class Ground:
 
 
 def graph_totals(graph: Graph) -> Any:
-    """Counts of a graph, as its parts know them."""
+    """The counts of a graph that its parts store."""
     return build_parts(graph, np.zeros(graph.num_nodes, np.int32), 1)[0].totals
 
 
 def one_exchange(graph: Graph, dtype: torch.dtype = torch.float64) -> GNN:
     """A dense layer, then one mean over neighbours: linear, because every hidden value is positive.
 
-    With one-hot features (`rings`) the dense layer's weights hold a column for each node: their gradients show what
-    came back for every node, and the logits what arrived.
+    With one-hot features (`rings`) the dense layer's weights have a column for each node: their gradients show the
+    returned gradient of every node, and the logits the received rows.
     """
     generator = torch.Generator().manual_seed(1)
     dense, conv = Dense(graph.num_features, 3), SAGEConv(3, graph.num_classes)

@@ -1,4 +1,4 @@
-"""Lossy, unbiased, bounded, compensated: how far what is received is from what was sent."""
+"""Checks of lossy, unbiased, bounded and compensated: errors of received rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harness.conformance._exactness import EPOCHS, LR, difference, passed, whole
 from harness.conformance._ground import RING, Ground, one_exchange, parts_for_method, random_graph, rings
-from harness.conformance._rounds import EpochSettings, NotKept, run_epochs
+from harness.conformance._rounds import EpochSettings, NotKept, grow, run_epochs
 from harness.methods.base import Method
 from harness.nn import Dense, SAGEConv
 
@@ -19,7 +19,7 @@ AVERAGED = 32
 
 
 def check_lossy(method: Method, ground: Ground) -> None:
-    """A lossy method trains differently from its lossless form; if it has none, `check_inexact` is the same test."""
+    """A lossy method's losses differ from its lossless form's; if it has none, `check_inexact` is the same test."""
     nearest = method.lossless()
     if nearest == method:
         return
@@ -39,10 +39,11 @@ def check_lossy(method: Method, ground: Ground) -> None:
 
 
 def check_unbiased(method: Method, ground: Ground) -> None:
-    """The mean over draws of aggregated rows and of returned gradients equals the exact one, as far as chance allows.
+    """The mean over draws of aggregated rows and of returned gradients equals the exact one statistically.
 
-    Every entry's mean may be off by z standard errors, z so that a right method fails once in 10,000. A standard error
-    is that of the entry's sample and, for what happens too rarely to be in it, one largest deviation in all draws.
+    The mean of every entry may deviate by z standard errors, with z such that an unbiased method fails once in 10,000
+    runs. The standard error is that of the entry's sample plus, for rare events that the sample may lack, one largest
+    deviation over all draws.
     """
     epochs, skip = PASSES // 4 if ground.quick else PASSES, method.promises().staleness
     graph, one, draws = rings(RINGS), rings(), RINGS * epochs
@@ -66,30 +67,47 @@ def _upstream(num_classes: int) -> Tensor:
     return torch.randn(RING, num_classes, generator=torch.Generator().manual_seed(2)).double()
 
 
+DRIFT, DRIFTING = 0.05, 12
+"""Growth of what is sent from epoch to epoch, and the number of such epochs."""
+
+
 def check_bounded(method: Method, ground: Ground) -> None:
-    """Received rows and returned gradients are as near to the exact ones as `error_bound` says, and not exact."""
-    promises, graph, num_parts = method.promises(), rings(), 3
-    model, epochs = one_exchange(graph), promises.settles + promises.staleness + 3
-    upstream, bound = _upstream(graph.num_classes), method.error_bound(num_parts)
-    found = passed(method, graph, upstream, epochs)
+    """Errors of received rows and returned gradients are within `error_bound`, and not all zero.
+
+    Once with the same values in every epoch, and once with values that grow: what is kept from earlier epochs must
+    follow them.
+    """
+    begin = method.promises().settles + method.promises().staleness
+    for drift, epochs in ((0.0, begin + 3), (DRIFT, begin + DRIFTING)):
+        _check_bounded(method, epochs, drift)
+
+
+def _check_bounded(method: Method, epochs: int, drift: float) -> None:
+    graph, num_parts = rings(), 3
+    model, upstream, bound = one_exchange(graph), _upstream(graph.num_classes), method.error_bound(num_parts)
+    found = passed(method, graph, upstream, epochs, drift)
+    grow(model, (1.0 + drift) ** (epochs - 1))
     logits, gradient = whole(model, graph, upstream)
     dense, conv = model.layers
     assert isinstance(dense, Dense) and isinstance(conv, SAGEConv)
     hidden, weight = dense.linear.weight.detach() + dense.linear.bias.detach()[:, None], conv.neighbour.weight.detach()
-    # The mean over neighbours hands on at most the largest error; the weight of the layer mixes hidden columns.
+    # The mean over neighbours passes on at most the largest error; the weight of the layer mixes hidden columns.
     forward = bound * float((hidden.abs().max() * weight.abs().sum(1)).max())
     sent = upstream @ weight
     backward = bound * num_parts * float(sent.abs().max())
     worst = float((found.logits[-1] - logits).abs().max()), float((found.gradients[-1] - gradient).abs().max())
     for name, error, limit in zip(("aggregated rows", "gradients"), worst, (forward, backward), strict=True):
         if not error <= limit:
-            raise NotKept(f"bounded: {name} are off by {error:.3g}; error_bound = {bound:.3g} allows {limit:.3g}")
+            moving = f" while values grow by {drift:.0%} an epoch" if drift else ""
+            raise NotKept(
+                f"bounded: {name} are off by {error:.3g}{moving}; error_bound = {bound:.3g} allows {limit:.3g}"
+            )
     if not max(worst) > 0:
         raise NotKept("bounded is idle: what is received is exact")
 
 
 def check_compensated(method: Method, ground: Ground) -> None:
-    """Under frozen weights, gradients averaged over T epochs come near those of the lossless form, as 1 / T."""
+    """With frozen weights, gradients averaged over T epochs approach those of the lossless form as 1 / T."""
     graph, num_parts = random_graph(40, 160, seed=5), 3
     model, start = ground.model(method, graph, num_parts), method.promises().settles
     epochs = start + AVERAGED

@@ -1,7 +1,7 @@
-"""One process on the whole graph, in dense matrices: what every exact method is compared with.
+"""The reference for exact methods: one process on the whole graph, in dense matrices.
 
-Written from the papers' equations: it reads the weights of a model and shares no arithmetic with `harness.nn`,
-`harness.exchanges` and `harness.tape`.
+Written from the papers' equations: it uses the weights of a model, but no arithmetic of `harness.nn`,
+`harness.exchanges` or `harness.tape`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def reference_gradients(model: GNN, graph: Graph) -> tuple[float, list[Tensor]]:
 
 
 def reference_losses(model: GNN, graph: Graph, epochs: int, lr: float) -> list[float]:
-    """Losses of so many epochs of Adam on one process; the model is trained in place."""
+    """Losses of `epochs` epochs of Adam in one process; the model is trained in place."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses = []
     for _ in range(epochs):

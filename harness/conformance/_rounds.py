@@ -1,4 +1,4 @@
-"""Runs epochs of a method on all ranks in process and keeps what the checks look at."""
+"""Runs epochs of a method on all ranks in process and records the data that checks need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.trampoline import blame
 
 
 class NotKept(HaloscopeError):
-    """A promise that a method does not keep; the message says which, and where it shows."""
+    """A method lacks a declared property; the message names the property and the case."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class EpochSeen:
         loss: of all ranks.
         parameters: after the epoch; with `frozen`, the gradients that the method would have stepped by.
         traffic: bytes this rank sent.
-        steps: effects in order, and in a run of shapes the operators between them.
+        steps: effects in order, and with shapes only the operators between them.
     """
 
     loss: float
@@ -56,13 +56,13 @@ class RankSeen:
 
 
 class Reveal(torch.optim.Optimizer):
-    """Writes gradients into the parameters, so that every method's are read alike, whoever holds them."""
+    """Writes gradients into the parameters, where checks can read them whichever rank computes the step."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         super().__init__([{"params": list(parameters)}], {})
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Parameters become gradients; zero where there is none."""
+        """Replace parameters by their gradients, or by zero if there is none."""
         with torch.no_grad():
             for group in self.param_groups:
                 for parameter in group["params"]:
@@ -70,7 +70,7 @@ class Reveal(torch.optim.Optimizer):
 
 
 class AnyRate(dict[str, float]):
-    """Recorded rates for runs of shapes: 0.4 whatever is asked for."""
+    """Recorded rates for shapes-only runs: 0.4 for every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -85,9 +85,9 @@ class EpochSettings:
 
     Attributes:
         first, last: epochs first .. last - 1.
-        frozen: weights are put back after every epoch, and `EpochSeen.parameters` are gradients.
-        shapes_only: on meta tensors, noting every operator.
-        order: in which ranks begin.
+        frozen: weights are restored after every epoch, and `EpochSeen.parameters` are gradients.
+        shapes_only: run on meta tensors and record every operator.
+        order: the order in which ranks begin.
         saved: the state that an earlier run left on each rank, from which this one continues.
     """
 
@@ -105,7 +105,7 @@ def run_epochs(method: Method, model: GNN, parts: Sequence[Any], how: EpochSetti
     """Run the epochs on all ranks.
 
     Raises:
-        NotKept: a rank raised, or the ranks block each other for ever.
+        NotKept: a rank raised an exception, or the ranks deadlock.
     """
     device = "meta" if how.shapes_only else "cpu"
 
@@ -125,7 +125,7 @@ def run_epochs(method: Method, model: GNN, parts: Sequence[Any], how: EpochSetti
 
 
 def guarded(run: Callable[[], Any]) -> Any:
-    """What `run` returns. Raises NotKept, with the cause and where it happened, for whatever it raises."""
+    """Call `run`; raises NotKept, with cause and place, for any exception."""
     try:
         return run()
     except NotKept:
@@ -171,7 +171,7 @@ async def _epochs(
 
 
 def plain(memory: Memory) -> Memory:
-    """A deep copy of what a method remembers. Raises NotKept where it is no tree of tensors under text keys."""
+    """A deep copy of a method's memory. Raises NotKept unless it is a tree of tensors with text keys."""
     copied: Memory = {}
     for name, value in memory.items():
         if not isinstance(name, str) or "/" in name:
@@ -185,7 +185,7 @@ def plain(memory: Memory) -> Memory:
 
 
 class _Operators(TorchDispatchMode):
-    """Notes every operator with the shapes of its tensors."""
+    """Records every operator with the shapes of its tensors."""
 
     def __init__(self, steps: list[object]) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class _Operators(TorchDispatchMode):
 
 
 async def _noted(program: Any, steps: list[object], shapes_only: bool) -> Any:
-    """The program, with its effects (and operators) noted."""
+    """The program, with its effects (and operators) recorded."""
     return await _Noted(program, steps, shapes_only)
 
 
@@ -228,7 +228,7 @@ class _Noted:
 
 
 def described(effect: Effect, *, sizes: bool) -> tuple[object, ...]:
-    """An effect's kind, name and types of what it carries; with `sizes`, also how much goes to whom."""
+    """An effect's kind, name and the types of its tensors; with `sizes`, also the sizes by rank."""
     inner = effect.effect if isinstance(effect, Start) else effect.handle.effect if isinstance(effect, Wait) else effect
     said: list[object] = [effect.kind, inner.kind, inner.tag.label, inner.tag.direction, inner.tag.layer]
     if isinstance(inner, AllToAll):
@@ -258,6 +258,13 @@ def first_logits(method: Method, model: GNN, parts: Sequence[Any]) -> list[Tenso
     return found
 
 
+def grow(model: GNN, factor: float) -> None:
+    """Multiply weights and bias of the first layer."""
+    with torch.no_grad():
+        for parameter in model.layers[0].parameters():
+            parameter.mul_(factor)
+
+
 @dataclass
 class Passed:
     """Logits [T, N, C] and gradients of the dense layer's weights [T, d, N] of T passes through `one_exchange`."""
@@ -266,8 +273,19 @@ class Passed:
     gradients: Tensor
 
 
-def passes(method: Method, model: GNN, parts: Sequence[Any], upstream: Tensor, epochs: int, seed: int = 0) -> Passed:
-    """Forward and backward passes of one exchange under frozen weights, with the loss sum(upstream * logits)."""
+def passes(
+    method: Method,
+    model: GNN,
+    parts: Sequence[Any],
+    upstream: Tensor,
+    epochs: int,
+    seed: int = 0,
+    drift: float = 0.0,
+) -> Passed:
+    """Forward and backward passes of one exchange without training, with the loss sum(upstream * logits).
+
+    Weights and bias of the first layer, and with them what is sent, grow by the factor 1 + `drift` from epoch to epoch.
+    """
 
     async def program(rank: Rank) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         mine, part = copy.deepcopy(model), parts[rank.index]
@@ -276,6 +294,8 @@ def passes(method: Method, model: GNN, parts: Sequence[Any], upstream: Tensor, e
         memory, weight = method.remember(rank, part, mine, state), next(mine.parameters())
         logits, gradients = [], []
         for rank.epoch in range(epochs):
+            if rank.epoch:
+                grow(mine, 1.0 + drift)
             mine.zero_grad(set_to_none=True)
             mine.train()
             tape, trained = Tape(rank, mine.parameters()), method.trained(part, state)

@@ -1,4 +1,4 @@
-"""Which check tests which fact, which checks a method's facts select, and running them."""
+"""The table of checks by fact, the checks that a method's facts select, and their execution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.methods.base import Facts, Method
 from harness.methods.registry import parse_method
 
 NO_CLAIM = ("paper",)
-"""Facts that promise nothing."""
+"""Facts that declare no property."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def _always(method: Method, facts: Facts) -> bool:
 
 
 def _fresh(method: Method, facts: Facts) -> bool:
-    """Stale methods, and those whose lossless form is near enough to exact to see that they are not."""
+    """Stale methods, and those whose lossless form is close enough to exact to tell the two apart."""
     if facts.cut in ("none", "overlap") or facts.vanishes_with or _exactness.on_one_exchange(method.lossless()) is None:
         return facts.staleness > 0
     return facts.staleness > 0 or not method.lossless().promises().lossy
@@ -57,12 +57,12 @@ CHECKS: tuple[Check, ...] = (
     Check("bytes", (), _always, _course.check_bytes),
     Check("memory", (), _always, _course.check_memory),
 )
-"""The last three hold a method to `cycle`, `wire_bytes` and its memory, which are no facts."""
+"""The last three check `cycle`, `wire_bytes` and the memory, which are not facts."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One check of one method: `message` says what is not kept, and is empty where all is."""
+    """One check of one method; `message` describes the failure, and is empty if the check passed."""
 
     check: str
     facts: tuple[str, ...]
@@ -71,12 +71,12 @@ class CheckResult:
 
     @property
     def kept(self) -> bool:
-        """Whether the method kept its promise."""
+        """Whether the check passed."""
         return not self.message
 
 
 def claimed(facts: Facts) -> list[str]:
-    """Names of the facts that promise something: all that are set, and those that have no default."""
+    """Names of the facts that declare a property: all that are set, and those without a default."""
     names = []
     for f in fields(facts):
         default = f.default_factory() if f.default_factory is not MISSING else f.default
@@ -86,13 +86,13 @@ def claimed(facts: Facts) -> list[str]:
 
 
 def selected(method: Method) -> list[Check]:
-    """The checks that the method's promises select."""
+    """The checks that the method's facts select."""
     facts = method.promises()
     return [check for check in CHECKS if check.selected(method, facts)]
 
 
 def check_claims(method: Method, ground: Ground) -> None:
-    """Every promise selects a check, and the promises do not contradict each other."""
+    """Every declared fact selects a check, and the facts are consistent."""
     facts = method.promises()
     tested = {name for check in selected(method) for name in check.facts}
     untested = [name for name in claimed(facts) if name not in tested]
@@ -113,12 +113,12 @@ CLAIMS = Check("claims", (), _always, check_claims)
 
 
 def checks(method: Method) -> list[Check]:
-    """`check_claims`, then what the promises select."""
+    """`check_claims`, then the selected checks."""
     return [CLAIMS, *selected(method)]
 
 
 def conform(method: Method | str, ground: Ground | None = None) -> Iterator[CheckResult]:
-    """Run every check that the method's promises select, one after the other.
+    """Run every check that the method's facts select, one after the other.
 
     Args:
         method: or its text, `name:option=value:...`.
@@ -134,6 +134,6 @@ def conform(method: Method | str, ground: Ground | None = None) -> Iterator[Chec
             check.run(made, place)
         except (NotKept, InputError) as error:
             message = str(error)
-        except Exception as error:  # a stranger's hook may raise anything: that is an outcome, not our failure
+        except Exception as error:  # a hook of another package may raise anything, which is a result of the check
             message = f"{type(error).__name__}: {error}"
         yield CheckResult(check.name, check.facts, time.perf_counter() - begin, message)

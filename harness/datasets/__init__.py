@@ -1,7 +1,7 @@
-"""Where graphs come from: npz files, synthetic stand-ins, raw files of public collections, and their splits.
+"""Sources of graphs: npz files, synthetic stand-ins, raw files of public collections, and their splits.
 
-Owns what `--dataset` and `--split` mean. Reads and checks files, never partitions. `load` and `training_graph` are the
-door; the readers of each format are private.
+Implements `--dataset` and `--split`. `load` and `training_graph` are the entry points; the readers of each format are
+private.
 """
 
 from harness.datasets._catalog import known_datasets, load, require_trainable, source_state, training_graph

@@ -1,7 +1,7 @@
-"""`pyg:NAME` and `ogb:NAME`: where the raw files of a public graph lie, what to do when they do not, one download.
+"""`pyg:NAME` and `ogb:NAME`: finds the raw files of a public graph, or downloads them.
 
-A dataset is looked for in the data folder, or in `root=` of the name (`pyg:Reddit,root=/data`), as PyG and OGB lay it
-out. Only `load_external` ever downloads. How the files are read is in `_raw`.
+A dataset is searched in the data folder, or in `root=` of the name (`pyg:Reddit,root=/data`), in the layout of PyG and
+OGB. Only `load_external` downloads. The files are read by `_raw`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.errors import InputError, unknown
 from harness.graphs import Graph
 
 PREFIXES = ("pyg:", "ogb:")
-_SECONDS = 60  # without a byte, a download has failed
+_SECONDS = 60  # without any byte until a download counts as failed
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred"
 _DRIVE = "https://drive.usercontent.google.com/download?confirm=t&id="
 _PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
@@ -31,10 +31,10 @@ _PLANETOID = "https://github.com/kimiyoung/planetoid/raw/master/data"
 
 @dataclass(frozen=True)
 class Source:
-    """One public graph: its folder under the data folder, the files in it, a reader, and where they come from.
+    """One public graph: its folder under the data folder, the files in it, a reader, and their origin.
 
-    `urls` has one address per file; `archive` is one zip with all of them. `ours` names an npz file that is taken
-    first. `by_hand` marks an archive too large to fetch unasked.
+    `urls` has one address per file; `archive` is one zip with all of them. `ours` names an npz file that has
+    precedence. `by_hand` marks an archive that is too large to download automatically.
     """
 
     what: str
@@ -56,7 +56,7 @@ def _planetoid(name: str) -> Source:
 
 
 def _saint(name: str, what: str, ids: str) -> Source:
-    """`ids` are the Google Drive ids of the four files, as PyG has them."""
+    """`ids` are the Google Drive ids of the four files, as in PyG."""
     files = ("raw/adj_full.npz", "raw/feats.npy", "raw/class_map.json", "raw/role.json")
     urls = dict(zip(files, (_DRIVE + key for key in ids.split()), strict=True))
     return Source(what, name, files, _in_raw(raw.saint), urls)
@@ -123,7 +123,7 @@ def load_external(dataset: str, data: Path) -> Graph:
     """The public graph `pyg:NAME` or `ogb:NAME` (optionally `,root=FOLDER`), from `data` or downloaded into it.
 
     Raises InputError for an unknown name, a damaged file, and for files that are missing and cannot be downloaded:
-    the message says which file to put where.
+    the message names the file and the folder to put it into.
     """
     name, source, folders = _named(dataset, data)
     ours = data / f"{source.ours}.npz"
@@ -151,7 +151,7 @@ def known_external(data: Path) -> list[tuple[str, str, bool]]:
 
 
 def files(dataset: str, data: Path) -> list[Path]:
-    """The files that `load_external` would read now; empty where it would have to download."""
+    """The files that `load_external` would read now; empty if it would have to download."""
     _, source, folders = _named(dataset, data)
     ours = data / f"{source.ours}.npz"
     if source.ours and ours.is_file():
@@ -161,7 +161,7 @@ def files(dataset: str, data: Path) -> list[Path]:
 
 
 def _named(dataset: str, data: Path) -> tuple[str, Source, tuple[Path, ...]]:
-    """Exact name, source, and the folders to look in: under `data`, or under `root=` and that folder itself."""
+    """Exact name, source, and the folders to search: under `data`, or under `root=` and that folder itself."""
     name, comma, rest = dataset.partition(",")
     exact = {known.lower(): known for known in GRAPHS}.get(name.strip().lower())
     if exact is None:
@@ -173,13 +173,13 @@ def _named(dataset: str, data: Path) -> tuple[str, Source, tuple[Path, ...]]:
 
 
 def _found(source: Source, folders: tuple[Path, ...]) -> Path | None:
-    """The folder that has every file."""
+    """The first folder with every file, or None."""
     whole = (folder for folder in folders if all((folder / file).is_file() for file in source.files))
     return next(whole, None)
 
 
 def _complete(name: str, source: Source, folder: Path) -> None:
-    """Download what `folder` lacks, or say what to put there."""
+    """Download files that `folder` lacks. Raises InputError that names them if that is not possible."""
     missing = [file for file in source.files if not (folder / file).is_file()]
     origin = source.archive or source.urls[missing[0]] + (" and so on" if len(missing) > 1 else "")
     advice = f"put {', '.join(missing)} into {folder} (from {origin})"
@@ -198,13 +198,13 @@ def _complete(name: str, source: Source, folder: Path) -> None:
 
 def _fetch(url: str, path: Path) -> None:
     with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
-        if answer.headers.get_content_type() == "text/html":  # a quota or consent page in place of the file
-            raise OSError(f"{url} answers with a web page")
+        if answer.headers.get_content_type() == "text/html":  # a quota or consent page instead of the file
+            raise OSError(f"{url} returned a web page")
         _write(answer, path)
 
 
 def _unpack(url: str, folder: Path, wanted: list[str]) -> None:
-    """Take only the wanted files out of a zip: by the end of their path, or by name where the zip has no folders."""
+    """Extract the wanted files from a zip, matched by the end of their path, or by name in a zip without folders."""
     archive = folder / "download.zip"
     try:
         _fetch(url, archive)
@@ -221,7 +221,7 @@ def _unpack(url: str, folder: Path, wanted: list[str]) -> None:
 
 
 def _write(content: IO[bytes], path: Path) -> None:
-    """Whole or not at all: an interrupted download must not look like a file."""
+    """Write a file atomically, so that an interrupted download leaves no file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -1,8 +1,8 @@
-"""Reads and writes one graph per `.npz` file; whatever is wrong with a file becomes one line that names it.
+"""Reads and writes one graph per `.npz` file; errors in a file are reported in one line with its name.
 
 Keys: `edge_index` [2, E]; features as `x` [N, F] or as CSR in `x_indptr`, `x_indices`, `x_data`, with `x_shape`;
-labels `y` [N] or [N, C]; `train_idx`, `val_idx`, `test_idx`; `num_nodes` where there is neither `x` nor `y`. We add
-`notes` and `num_classes` (a class may have no node). Arrays are plain: nothing is ever unpickled.
+labels `y` [N] or [N, C]; `train_idx`, `val_idx`, `test_idx`; `num_nodes` without `x` and `y`. Also `notes` and
+`num_classes` (a class may have no node). Arrays are plain: nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_graph(path: Path) -> Graph:
 
 
 def read_arrays(path: Path, wanted: frozenset[str], needed: frozenset[str] = frozenset()) -> dict[str, np.ndarray]:
-    """Those of the `wanted` arrays that the npz file has; InputError when it is damaged or lacks a `needed` one."""
+    """The `wanted` arrays that the npz file contains. Raises InputError if it is damaged or lacks a `needed` one."""
     arrays: dict[str, np.ndarray] = {}
     with _open(path) as archive:
         names = {name.removesuffix(".npy"): name for name in archive.namelist()}
@@ -63,8 +63,8 @@ def _open(path: Path) -> zipfile.ZipFile:
 
 
 def _read_array(path: Path, key: str, archive: zipfile.ZipFile, member: str) -> np.ndarray:
-    # A damaged archive makes the zip and array parsers raise almost anything (struct.error, zlib.error, RuntimeError
-    # for a flipped encryption bit, MemoryError for an absurd shape): all of it is the file's fault.
+    # For a damaged archive the zip and array parsers raise many exceptions (struct.error, zlib.error, RuntimeError
+    # for a flipped encryption bit, MemoryError for an absurd shape): all of them mean a damaged file.
     try:
         with archive.open(member) as file:
             shape, dtype = _header(file)
@@ -150,7 +150,7 @@ def _features(arrays: dict[str, np.ndarray]) -> np.ndarray | sp.csr_matrix | Non
 
 
 def describe(path: Path) -> str:
-    """Size and content in a few words, without reading edges, features or labels; InputError for a damaged file."""
+    """Size and content in short, without reading edges, features or labels. Raises InputError for a damaged file."""
     small = read_arrays(path, frozenset(("num_nodes", "x_shape")))
     shapes = {}
     with _open(path) as archive:
@@ -168,7 +168,7 @@ def describe(path: Path) -> str:
 def write_graph(path: Path, graph: Graph) -> None:
     """Write `graph` so that `read_graph` returns it with the same fingerprint.
 
-    The file appears complete or not at all.
+    The file is written atomically.
     """
     destination = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.in_degree)
     arrays: dict[str, np.ndarray] = {"edge_index": np.stack([graph.indices, destination])}

@@ -1,7 +1,7 @@
 """Reads the raw files of public collections as they are published: Reddit, GraphSAINT's graphs, OGB's node datasets.
 
-Neither `ogb` nor PyG's processed files are needed, so nothing is unpickled (Planetoid apart, see there). Where the
-files lie is `_external`'s business. Every reader raises InputError that names the file.
+Neither `ogb` nor PyG's processed files are needed, so nothing is unpickled, except for Planetoid (see there).
+`_external` finds the files. Every reader raises InputError that names the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Splits(TypedDict):
 
 
 def raw_reddit(name: str, folder: Path) -> Graph:
-    """GraphSAGE's Reddit as DGL and PyG ship it: features, labels and roles in one npz, edges in another."""
+    """GraphSAGE's Reddit as distributed by DGL and PyG: features, labels and roles in one npz, edges in another."""
     data_keys, graph_keys = frozenset(("feature", "label", "node_types")), frozenset(("row", "col"))
     data = npz.read_arrays(folder / "reddit_data.npz", data_keys, needed=data_keys)
     ends = npz.read_arrays(folder / "reddit_graph.npz", graph_keys, needed=graph_keys)
@@ -76,7 +76,7 @@ def _class_map(classes: dict[str, Any], num_nodes: int) -> np.ndarray:
 
 
 def ogb_csv(split: str, note: str = "") -> Reader:
-    """A reader of OGB's csv layout (`raw/*.csv.gz`, `split/SPLIT/*.csv.gz`); every edge is given its reverse."""
+    """A reader of OGB's csv layout (`raw/*.csv.gz`, `split/SPLIT/*.csv.gz`); the reverse of every edge is added."""
 
     def read(name: str, folder: Path) -> Graph:
         edges = _csv(folder / "raw/edge.csv.gz", np.int64).T
@@ -116,14 +116,14 @@ def _ogb_split(folder: Path, split: str) -> Splits:
 def planetoid(name: str, folder: Path) -> Graph:
     """Cora, CiteSeer and PubMed from Planetoid's `ind.*` files (Yang et al., ICML 2016), read by PyG.
 
-    Those files are pickles, so each is looked through first and refused when it names anything but plain arrays and
-    lists; an npz file of the graph is taken instead where there is one.
+    These files are pickles, so each is scanned first and refused if it names anything but plain arrays and lists. An
+    npz file of the graph has precedence.
     """
     for path in sorted(folder.glob("ind.*")):
         if not path.name.endswith("test.index"):
             _refuse_code(path)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyG's import and old pickles warn of what a user cannot change
+        warnings.simplefilter("ignore")  # PyG's import and old pickles cause warnings that users cannot avoid
         try:
             from torch_geometric.io import read_planetoid_data
         except ImportError as error:
@@ -143,7 +143,7 @@ _PLAIN = {
 
 
 def _refuse_code(path: Path) -> None:
-    """Raise InputError unless a pickle names only `_PLAIN` types; nothing is run to find out."""
+    """Raise InputError unless a pickle names only `_PLAIN` types; the pickle is not executed."""
     try:
         for opcode, argument, _ in pickletools.genops(path.read_bytes()):
             if opcode.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4") or (
@@ -164,7 +164,7 @@ def _graph(
     note: str = "",
     undirected: bool = False,
 ) -> Graph:
-    """The validated graph, its folder named in what is wrong with it, and what was removed or added in its notes."""
+    """The validated graph, with notes on removed and added edges; errors name its folder."""
     try:
         graph = from_edges(
             name, edges, len(x), x=x, y=y, dedupe=True, undirected=undirected, notes=(note,) if note else (), **splits
@@ -179,14 +179,14 @@ def _graph(
 
 def _csv(path: Path, kind: type) -> np.ndarray:
     """A headless compressed table as an array [rows, columns]."""
-    import pandas  # here, as it takes half a second and few graphs need it
+    import pandas  # here, because it takes half a second and few graphs need it
 
     table = _file(path, lambda p: pandas.read_csv(p, header=None, dtype=kind, compression="gzip"))
     return np.asarray(table)
 
 
 def _file(path: Path, read: Callable[[Path], Any]) -> Any:
-    # Parsers raise almost anything over a damaged file (zlib.error, EOFError, KeyError, ...): it is the file's fault.
+    # For a damaged file parsers raise many exceptions (zlib.error, EOFError, KeyError, ...).
     try:
         return read(path)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What a `synthetic:` string says: the parameters of a generated graph, and presets with published statistics.
+"""Parses `synthetic:` strings: the parameters of a generated graph, and presets with published statistics.
 
-This file parses and checks; `_synthetic` makes the graph.
+`_synthetic` generates the graph.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ PREFIX = "synthetic:"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a `synthetic:` string means; every field but the last three is a parameter of the string.
+    """The parameters of a generated graph; every field but the last three can be set in the string.
 
     `degree` is the mean number of neighbours; `homophily` the share of edges whose ends lie in one community, lowered
-    where it does not fit unless the string fixes it; the class of a node is its community modulo `classes` (0
+    if that many do not fit, unless the string sets it; the class of a node is its community modulo `classes` (0
     communities: one per class), except for a share `label_noise` of nodes with another one; `signal` is the norm of a
     class centroid against noise of deviation 1 in every feature; `exponent` that of the power law of expected degrees;
     `multilabel=1` adds related classes; `order` is random or community. `split` holds the shares of training,
@@ -97,7 +97,7 @@ def parse_recipe(dataset: str) -> tuple[Recipe, tuple[str, ...]]:
 
 
 def _value(dataset: str, key: str, text: str) -> int | float | str:
-    """Typed by the field's default; whole numbers may be written 1e6."""
+    """The value of a field, with the type of its default; integers may be written as 1e6."""
     kind = type(getattr(Recipe, key, 1.0))
     if kind is str:
         return text
@@ -112,7 +112,7 @@ def _value(dataset: str, key: str, text: str) -> int | float | str:
 
 
 def _check(dataset: str, recipe: Recipe) -> None:
-    """Every range in one place; comparisons are written so that NaN fails them."""
+    """Check the ranges of all fields; comparisons are false for NaN."""
     r = recipe
     rules = {
         "nodes must be 2 to 2**31 - 1": 2 <= r.nodes < 2**31,

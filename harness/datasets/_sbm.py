@@ -2,7 +2,7 @@
 
 Model: Karrer and Newman, Phys. Rev. E 83, 016107 (2011): an end of an edge falls on a node in proportion to its
 weight, and a fixed share of the edges stays inside a community. Communities are contiguous ranges of nodes here;
-labels, features and the public order of nodes are the business of `_synthetic`.
+`_synthetic` adds labels, features and the public order of nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba import njit
 
 from harness.kernels.edges import mirror, sort_pairs, union, unique_pairs
 
-MAX_FILL = 0.5  # share of all pairs inside a community: beyond it, drawing pairs until enough differ takes too long
+MAX_FILL = 0.5  # share of all pairs inside a community; above it, drawing enough distinct pairs takes too long
 _TOLERANCE = 0.002  # of the requested edges
 _LOWEST_RATE = 0.02  # caps a round at 50 draws for every missing edge
 
@@ -38,10 +38,10 @@ def bounds(num_nodes: int, communities: int) -> np.ndarray:
 
 
 def homophily_range(weight: np.ndarray, bound: np.ndarray, num_pairs: int) -> tuple[float, float]:
-    """The least and the largest share of `num_pairs` edges inside communities that `sample` can reach.
+    """The smallest and the largest share of `num_pairs` edges inside communities that `sample` can reach.
 
-    Neither a community nor the rest of the graph may be filled beyond MAX_FILL of its pairs; the least exceeds the
-    largest where the edges do not fit at all.
+    Neither a community nor the rest of the graph may be filled beyond MAX_FILL of its pairs; the smallest exceeds the
+    largest if the edges do not fit.
     """
     size = np.diff(bound).astype(np.float64)
     expected = num_pairs * np.add.reduceat(weight, bound[:-1]) / weight.sum()
@@ -76,9 +76,9 @@ def sample(
 
 
 def _distinct(target: int, draw: Callable[[int, int], Pairs], num_nodes: int, key: np.uint64) -> Pairs:
-    """CSR of `target` different pairs, each at its smaller end: draws, drops repeats, and draws what is missing.
+    """CSR of `target` distinct pairs, each at its smaller end, by drawing, removing repeats, and drawing again.
 
-    The share of new pairs falls from round to round, so the last one's rarely leads to too many; those are removed.
+    The share of new pairs falls from round to round, so the last round rarely draws too many; excess is removed.
     """
     distinct: Pairs | None = None
     stream, rate = 0, 1.0
@@ -142,7 +142,7 @@ def _bits(counter: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _thin(indptr: np.ndarray, indices: np.ndarray, target: int, key: np.uint64) -> Pairs:
-    """A random choice of `target` entries, each as likely (selection sampling: Knuth, TAOCP 2, algorithm S)."""
+    """A uniformly random choice of `target` entries (selection sampling: Knuth, TAOCP 2, algorithm S)."""
     new_indptr, kept = np.zeros_like(indptr), np.empty(target, indices.dtype)
     counter, at = key, 0
     for row in range(len(indptr) - 1):

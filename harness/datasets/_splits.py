@@ -1,6 +1,6 @@
-"""Which nodes train, validate and test: the split a dataset comes with, or a seeded draw; never both.
+"""Splits into training, validation and test nodes: the public split of a dataset, or a seeded random one.
 
-The draw depends on the seed and on the labelled nodes only, so every method and every partition sees the same split.
+A random split depends on the seed and on the labelled nodes only, so it is equal for all methods and partitions.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _counts(split: str, sizes: str) -> list[int]:
 
 
 def _shares(split: str, sizes: str, total: int) -> list[int]:
-    """Rounded to whole nodes at the cumulative ends, so that shares which sum to one use every node."""
+    """Numbers of nodes from shares, rounded cumulatively, so that shares which sum to one use every node."""
     try:
         shares = [float(part) for part in sizes.split("/")]
     except ValueError:

@@ -1,8 +1,8 @@
-"""Synthetic graphs of any size and density, and stand-ins that carry the published statistics of the real ones.
+"""Synthetic graphs of any size and density, and stand-ins with the published statistics of real graphs.
 
-A degree-corrected block model gives the edges (`_sbm`), class centroids plus noise the features. The
-same string gives the same graph everywhere. Nothing here claims to reproduce an accuracy published for a real graph:
-every graph says in its notes that it is a stand-in.
+A degree-corrected block model gives the edges (`_sbm`), class centroids plus noise the features. Equal strings give
+equal graphs on every machine. Accuracies on stand-ins are not comparable with published ones; a note on every graph
+states that it is a stand-in.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from harness.machine import cache_root, load_arrays, store_arrays
 CACHED_EDGES = 1_000_000  # above this many directed edges a graph is generated once and mapped from the cache
 _VERSION = 1  # part of the cache key: raise it whenever the same recipe gives another graph
 _BLOCK = 65_536  # rows of features made at a time
-_RELATED = (0.5, 0.3, 0.2)  # multi-label: how often a node also has each class related to its main one
+_RELATED = (0.5, 0.3, 0.2)  # multi-label: probabilities of the classes related to a node's main class
 _RELATED_SIGNAL = 0.5  # of a centroid, for each label beside the main one
 _BYTES_PER_PAIR = 24  # peak while the edges are drawn, per undirected edge; measured: 22 at 62 M edges
 _BYTES_PER_NODE = 64
 
 
 def load_synthetic(dataset: str) -> Graph:
-    """The graph that a `synthetic:` string names, from the cache where it was made before.
+    """The graph of a `synthetic:` string, from the cache or generated now.
 
     Raises InputError for a bad string, edges that do not fit, or more memory than the machine has.
     """
@@ -55,7 +55,8 @@ def load_synthetic(dataset: str) -> Graph:
 
 
 def identity(dataset: str) -> str:
-    """A hash that is equal exactly when two strings name the same graph, made by the same version of the generator."""
+    """A hash that is equal for two strings if and only if they give equal graphs, with this version of the
+    generator."""
     return _key(parse_recipe(dataset)[0])
 
 
@@ -77,7 +78,8 @@ def _cached(name: str, folder: Path) -> Graph | None:
 
 
 def _store(graph: Graph, folder: Path) -> Graph:
-    """The same graph mapped from the cache, so that its memory can be reclaimed; itself where nothing can be stored."""
+    """The same graph, memory-mapped from the cache so that its memory can be reclaimed; itself if it cannot be
+    stored."""
     arrays = {"indptr": graph.indptr, "indices": graph.indices, "x": graph.x, "y": graph.y, **graph.splits}
     present = {name: array for name, array in arrays.items() if array is not None}
     with contextlib.suppress(InputError):
@@ -108,7 +110,7 @@ def _generate(dataset: str, recipe: Recipe) -> Graph:
 def _homophily(
     dataset: str, recipe: Recipe, weight: np.ndarray, bound: np.ndarray, num_pairs: int
 ) -> tuple[float, tuple[str, ...]]:
-    """The share of edges inside communities, with a note where the default had to be lowered."""
+    """The share of edges inside communities, with a note if the default had to be lowered."""
     least, most = sbm.homophily_range(weight, bound, num_pairs)
     used = recipe.homophily if recipe.fixed_homophily else min(recipe.homophily, most)
     if not least <= used <= most:
@@ -129,7 +131,7 @@ def _up(share: float) -> float:
 
 
 def _classes(recipe: Recipe, bound: np.ndarray) -> np.ndarray:
-    """The (main) class of every node in the model's order: its community's, or any other with the label noise."""
+    """The (main) class of every node in the model's order: its community's, or a random other by label noise."""
     classes = np.repeat(np.arange(recipe.communities) % recipe.classes, np.diff(bound))
     rng = np.random.default_rng([recipe.seed, 4])
     astray = np.flatnonzero(rng.random(recipe.nodes) < recipe.label_noise) if recipe.classes > 1 else classes[:0]
@@ -138,7 +140,7 @@ def _classes(recipe: Recipe, bound: np.ndarray) -> np.ndarray:
 
 
 def _related(recipe: Recipe, main: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Multi-label: the classes related to every class, int64 [C, R], and which of them a node has, bool [N, R]."""
+    """Multi-label: the classes related to every class, int64 [C, R], and those of them that a node has, bool [N, R]."""
     count = min(len(_RELATED), recipe.classes - 1) if recipe.multilabel else 0
     rng = np.random.default_rng([recipe.seed, 2])
     related = np.zeros((recipe.classes, count), np.int64)
@@ -177,7 +179,7 @@ def _features(recipe: Recipe, main: np.ndarray, related: np.ndarray, has: np.nda
 
 
 def _check_memory(dataset: str, recipe: Recipe) -> None:
-    """Refuse what the machine cannot hold, before minutes of work end in a kill."""
+    """Raise InputError for a graph that exceeds the machine's memory, before work begins."""
     pairs = recipe.nodes * recipe.degree / 2
     rows = recipe.nodes * (4 * recipe.features + recipe.multilabel * recipe.classes)
     need = recipe.nodes * _BYTES_PER_NODE + max(pairs * _BYTES_PER_PAIR, pairs * 8 + rows)

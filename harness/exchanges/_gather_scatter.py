@@ -63,13 +63,13 @@ class Replicas:
 
 
 class ReplicaSync(Protocol):
-    """How replicas are synchronised, partial rows to totals: exactly, quantised, or out of a cache."""
+    """Synchronises replicas, from partial rows to totals: exactly, quantised, or with a cache."""
 
     async def total(self, rank: Rank, x: Tensor, leg: Leg) -> Tensor:
         """Partial rows x [n, d] -> their sums over replicas [n, d].
 
         Without `leg.gather` the mirrors' partial rows are 0 and not sent; without `leg.scatter` the mirrors' totals are
-        not wanted and come out as 0. Raises Diverged where nan or inf would have to be coded.
+        not needed and are 0. Raises Diverged if nan or inf would have to be encoded.
         """
         ...
 
@@ -117,7 +117,7 @@ class ReplicaSum:
         sync: how partial rows become totals.
         layer: where its bytes are counted.
         half: the totals are used on masters only (the last layer): gather forwards, scatter backwards. Mirrors' totals
-            come out as 0.
+            are 0.
         last: no exchange follows, so that gradients of the totals are 0 on mirrors.
         name: of the rows, in labels.
     """

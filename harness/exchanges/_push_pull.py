@@ -41,7 +41,7 @@ async def ship(
 
 
 Ship = Callable[..., Awaitable[Tensor]]
-"""A function with the signature of `ship`."""
+"""A function with the signature of `ship`, which exchanges rows."""
 
 
 def encode_rows(

@@ -1,7 +1,7 @@
 """One rank's part of a partitioned graph: its sparse blocks, its exchange plan, and its rows.
 
 The types are plain frozen values made of tensors, so the same method code runs on CPU, on a GPU, and on meta
-tensors that have shapes only. Nothing here assigns nodes to ranks, reads files or communicates.
+tensors that have shapes only. Nodes are assigned to ranks elsewhere.
 
 Shapes: n_own = inner nodes of the rank, n_halo = nodes of other ranks that have an edge into it, P = ranks,
 F = features, C = classes. Rows of a block are destinations, columns are sources.
@@ -181,7 +181,7 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Part(OnDevice):
-    """Everything one rank holds of a partitioned graph."""
+    """The part of a partitioned graph on one rank."""
 
     rank: int
     num_parts: int
@@ -212,7 +212,7 @@ class Part(OnDevice):
         nnz_halo: int,
         totals: Totals,
     ) -> Part:
-        """A part of shapes only, from counts alone: for graphs too large to hold.
+        """A part of shapes only, from counts, for graphs that do not fit in memory.
 
         `recv_counts` and `send_counts`: int [num_parts] rows from and to every rank. Split sizes are the graph's,
         scaled by the share of nodes and rounded.

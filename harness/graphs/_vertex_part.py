@@ -20,7 +20,7 @@ from harness.graphs._part import Block, HaloPlan, OnDevice, Totals
 
 @dataclass(frozen=True, eq=False)
 class VertexPart(OnDevice):
-    """Everything one rank holds of a vertex cut. n = local rows, m = masters among them (the first rows).
+    """The part of a vertex cut on one rank. n = local rows, m = masters among them (the first rows).
 
     `plan` is from masters to mirrors (scatter), and reversed from mirrors to masters (gather): `send_rows` are the
     master rows of the other ranks' mirrors, and `recv_counts` are this rank's mirrors by their master's rank.
@@ -72,7 +72,7 @@ class VertexPart(OnDevice):
         num_edges: int,
         totals: Totals,
     ) -> VertexPart:
-        """A part of shapes only, from counts alone: for graphs too large to hold.
+        """A part of shapes only, from counts, for graphs that do not fit in memory.
 
         `mirrors`, int [P]: mirrors here by their master's rank; `mirrored`, int [P]: mirrors of this rank's masters by
         the rank that holds them. `num_edges`: undirected edges of the rank, no self loops. Split sizes are the

@@ -1,4 +1,5 @@
-"""Compiled row kernels behind `torch.library` operators, so that ledgers and meta tensors see one operator each.
+"""Compiled row kernels behind `torch.library` operators, so that each is one operator to ledgers and meta tensors.
 
-Import the operators from their modules (`spmm`, `dropout`, `quantize`); nothing here communicates or keeps state.
+Import the operators from their modules (`columns`, `dropout`, `quantize`, ...). Each declares beside its kernel how
+much it does (`work`), for those who price it. Nothing here communicates or keeps state.
 """

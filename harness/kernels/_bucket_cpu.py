@@ -19,7 +19,7 @@ HUGE, TINY = 2.0**126, 2.0**-100
 DOWN, UP = 2.0**-2, 2.0**64
 """Ranges beyond HUGE are scaled by DOWN and steps below TINY by UP, so that neither v - low nor 1 / step overflows."""
 NOWHERE = -8
-"""The number of the split interval where none is split: no code comes near it."""
+"""The number of the split interval if none is split; larger than any code."""
 
 _F, _ZERO, _HALF = np.float32, np.float32(0), np.float32(0.5)
 
@@ -44,7 +44,7 @@ class Grid(NamedTuple):
 
 @njit(cache=True)
 def grid_of(lowest: np.float32, highest: np.float32, bits: int) -> Grid:
-    """The buckets of a range, worked out in double precision."""
+    """The buckets of a range, computed in double precision."""
     low, high = np.float64(lowest), np.float64(highest)
     crosses = bits > 1 and low < 0.0 < high
     first = 1 if bits > 1 else 0
@@ -127,7 +127,7 @@ def encode_range(
     start: int,
     stop: int,
 ) -> None:
-    """Codes of rows [start, stop); and x minus what the codes decode to, unless `error` has no rows."""
+    """Codes of rows [start, stop); and x minus the decoded codes, unless `error` has no rows."""
     width = x.shape[1]
     buffer = np.zeros(codes.shape[1] * max(1, 8 // bits), codes.dtype)
     value = np.empty(width, np.float32)

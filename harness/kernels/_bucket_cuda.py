@@ -1,7 +1,7 @@
 """The bucket codec on CUDA: Triton kernels where Triton is installed, torch operators where it is not.
 
-Both give the codes of the CPU kernels bit for bit. A first kernel works out the buckets of the groups, in double
-precision; the others find the numbers of a row's group in that table. See `bucket` for definition and layout.
+Both give the codes of the CPU kernels bit for bit. A first kernel computes the buckets of the groups, in double
+precision; the others look up a row's group in that table. See `bucket` for definition and layout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBERS = constant(len(bucket_torch.Grids._fields) - 1)
 """Columns of the table: the fields of `Grids` but the last, in their order."""
 
 GROUPS = 128
-"""Groups that one program works out."""
+"""Groups per program."""
 
 _NOWHERE, _HUGE, _TINY = constant(NOWHERE), constant(HUGE), constant(TINY)
 _DOWN, _UP = constant(DOWN), constant(UP)

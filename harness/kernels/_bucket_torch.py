@@ -1,6 +1,6 @@
-"""The bucket codec in torch operators, on any device: what tests compare the kernels with, and CUDA without Triton.
+"""The bucket codec in torch operators, on any device: the reference in tests, and CUDA without Triton.
 
-It gives the codes of the CPU kernels bit for bit. Buckets are worked out in double precision, one row of numbers per
+It gives the codes of the CPU kernels bit for bit. Buckets are computed in double precision, one row of numbers per
 group, as `bucket_cpu.grid_of` does. See `bucket` for definition and layout.
 """
 

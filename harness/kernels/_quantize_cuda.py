@@ -1,8 +1,8 @@
 """The row quantisers on CUDA: Triton kernels where Triton is installed, torch operators where it is not.
 
 Both give the codes of the CPU kernels bit for bit. One program reads some whole rows, finds their ranges, and codes
-them while they are at hand, so that a row comes from device memory once (wider rows than WIDEST come twice, the
-second time from the cache). Divisions are `div_rn`: Triton's own `/` is not IEEE's. See `quantize` for the layout.
+them from registers, so that a row is read from device memory once (rows wider than WIDEST are read twice, the second
+time from the cache). Divisions are `div_rn`, because Triton's `/` is not IEEE's. See `quantize` for the layout.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _encode(rows: Tensor, bits: int, key: int, half: bool, nearest: bool) -> tup
         BITS=bits, FRACTION=0 if nearest else fraction_bits(bits), NEAREST=nearest, HALF=half,
         WHOLE=tile["COLUMNS"] >= packed.shape[1], PLANES=planes, **tile,
     )  # fmt: skip
-    first = int(bad)  # waits for the device: the price of naming the row instead of training on nan
+    first = int(bad)  # waits for the device, which is needed to name the row
     if first < num_rows:
         bad.fill_(NONE)
         raise not_finite(first)
@@ -187,7 +187,7 @@ def _encode(rows: Tensor, bits: int, key: int, half: bool, nearest: bool) -> tup
 
 @functools.cache
 def _bad(device: torch.device) -> Tensor:
-    """Where the kernels of a device leave the first row that is not finite; NONE in between."""
+    """Memory in which the kernels of a device write the first row that is not finite; NONE otherwise."""
     return torch.full((1,), NONE, device=device)
 
 

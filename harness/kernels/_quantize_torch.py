@@ -1,4 +1,4 @@
-"""The row quantisers in torch operators, on any device: what tests compare the kernels with, and CUDA without Triton.
+"""The row quantisers in torch operators, on any device: the reference in tests, and CUDA without Triton.
 
 They give the codes of the CPU kernels bit for bit. See `quantize` and `linear` for the definitions and the layout.
 """
@@ -24,7 +24,7 @@ def row_grid(rows: Tensor, bits: int, half: bool) -> tuple[Tensor, Tensor]:
     """Scale and minimum [n] of float32 rows [n, d > 0], on the fp16 grid if `half`. ValueError for nan and inf."""
     low, high = torch.aminmax(rows, dim=1)
     finite = torch.isfinite(low) & torch.isfinite(high)
-    if not finite.all():  # waits for the device: the price of naming the row instead of training on nan
+    if not finite.all():  # waits for the device, which is needed to name the row
         raise not_finite(int(torch.nonzero(~finite)[0, 0]))
     levels = float(2**bits - 1)
     if half:
@@ -50,7 +50,7 @@ def _factors(scale: Tensor, one: float) -> tuple[Tensor, Tensor]:
 
 
 def empty_codes(rows: Tensor, bits: int, half: bool) -> tuple[Tensor, Tensor]:
-    """Room for codes, and sides of rows without elements."""
+    """Uninitialised codes, and sides of rows without elements."""
     codes = rows.new_empty((rows.shape[0], code_bytes(rows.shape[1], bits)), dtype=torch.uint8)
     return codes, rows.new_zeros((rows.shape[0], 2), dtype=torch.float16 if half else torch.float32)
 

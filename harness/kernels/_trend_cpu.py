@@ -1,4 +1,4 @@
-"""numba kernels that choose between a compressed, a predicted and an averaged form, and that rebuild what was chosen.
+"""numba kernels that choose between a compressed, a predicted and an averaged form, and that restore the chosen one.
 
 Sender and receiver predict with the same function of the same bits, so both see the same numbers. The operators and
 the layouts are in `trend`; nothing here checks arguments.
@@ -46,7 +46,7 @@ def _distance(a: FloatArray, b: FloatArray) -> np.float32:
 
 @njit(cache=True)
 def _or_infinite(score: np.float32) -> np.float32:
-    """What is not a number is as bad as can be."""
+    """The score, or infinity for nan."""
     return score if score <= _MAX else _INFINITY
 
 
@@ -83,7 +83,7 @@ def score_range(
         _mean(guess, value, mean)
         scores[r, 0] = _or_infinite(_distance(guess, x[r]))
         scores[r, 1] = _or_infinite(_distance(mean, x[r]))
-        # A trend may leave the range of float32; codes never do, so they must win then.
+        # A trend may leave the range of float32; codes never do, and must be chosen then.
         scores[r, 2] = min(_distance(value, x[r]), _MAX)
 
 
@@ -132,7 +132,7 @@ def restore_range(
 
 @njit(cache=True)
 def _put(out: ByteArray, at: int, bits: int, code: int) -> None:
-    """Write the `at`-th code of a row whose codes lie side by side, lowest bits first."""
+    """Write the `at`-th code of a row of adjacent codes, lowest bits first."""
     if bits == 16:
         out[2 * at], out[2 * at + 1] = code & 255, code >> 8
     else:

@@ -24,7 +24,7 @@ def _forms(
 
 
 def _bounded(errors: Tensor, dim: int) -> Tensor:
-    """Predicted and average are as bad as can be where they are no numbers; codes are never worse than finite."""
+    """Errors of predicted and average values, infinite for nan; errors of codes are finite."""
     trend, code = errors.split([2, 1], dim)
     trend = torch.nan_to_num(trend, nan=torch.inf, posinf=torch.inf)
     return torch.cat([trend, code.clamp(max=torch.finfo(torch.float32).max)], dim)
@@ -71,8 +71,8 @@ def restore(
 
 
 def _rows_of(packed: Tensor, flags: Tensor, offsets: Tensor, bits: int, width: int) -> Tensor:
-    """Codes int32 [n, width]; those of what was not sent mean nothing."""
-    room = torch.nn.functional.pad(packed, (0, width * 2))  # so that rows without codes can be read, too
+    """Codes int32 [n, width]; undefined for values that were not sent."""
+    room = torch.nn.functional.pad(packed, (0, width * 2))  # so that rows without codes can be read too
     if flags.ndim == 1:
         columns = torch.arange((width * bits + 7) // 8, device=packed.device)
         return unpack(room[offsets[:, None] + columns], bits, width)

@@ -1,7 +1,7 @@
 """The operators `haloscope::bucket_encode` and `haloscope::bucket_decode`: rows as numbers of buckets of a range.
 
-They are the arithmetic of `codecs.Bucket` (EC-Graph, Sec. IV-A) with one definition for all devices; ledgers and meta
-tensors see them as one operator each. Nothing here knows what the rows mean or who gets them.
+They are the arithmetic of `codecs.Bucket` (EC-Graph, Sec. IV-A) with one definition for all devices; for ledgers and
+meta tensors they are one operator each.
 
 Buckets of [low, high] in B bits. B = 1: two halves, codes 0 and 1. B > 1: code 0 is zero itself; a range that does not
 cross zero has 2**B - 1 equal intervals; one that does has 2**B - 2, of which the one that holds zero is cut there into
@@ -21,6 +21,7 @@ from torch import Tensor
 from harness.kernels._bucket_cpu import decode_range, encode_range
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
+from harness.kernels.work import RowCodec, declare_work
 
 
 @torch.library.custom_op(
@@ -30,7 +31,7 @@ from harness.kernels.threads import over_rows
     schema="(Tensor rows, Tensor side, Tensor starts, int bits, bool keep_error) -> (Tensor, Tensor)",
 )
 def bucket_encode(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -> tuple[Tensor, Tensor]:
-    """Float rows [n, d] -> codes uint8 [n, ceil(d B / 8)] and rows minus what they decode to, float32 [n, d].
+    """Float rows [n, d] -> codes uint8 [n, ceil(d B / 8)] and rows minus their decoded form, float32 [n, d].
 
     Without `keep_error` the second is [0, d]. Values must be finite and lie in their group's range.
     """
@@ -74,9 +75,15 @@ def _(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -
     return codes, rows.new_empty((rows.shape[0] if keep_error else 0, rows.shape[1]), dtype=torch.float32)
 
 
+declare_work("haloscope::bucket_encode", RowCodec(rows=0))
+
+
 @bucket_decode.register_fake
 def _(codes: Tensor, side: Tensor, starts: Tensor, bits: int, width: int) -> Tensor:
     return codes.new_empty((codes.shape[0], width), dtype=torch.float32)
+
+
+declare_work("haloscope::bucket_decode", RowCodec(rows=None))
 
 
 @bucket_encode.register_kernel("cuda")

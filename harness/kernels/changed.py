@@ -1,7 +1,6 @@
 """The operator `haloscope::changed_rows`: which rows moved further from a cached copy than a share of its size.
 
-One pass over both matrices; the test of CDFGNN's Algorithm 2, line 4. What is done about changed rows is the caller's
-business.
+One pass over both matrices; the test of CDFGNN's Algorithm 2, line 4.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from harness.kernels.packed import not_finite
 from harness.kernels.threads import over_rows
+from harness.kernels.work import Streamed, declare_work
 
 
 @torch.library.custom_op(
@@ -52,6 +52,9 @@ def _(x: Tensor, cached: Tensor, threshold: float) -> Tensor:
     return x.new_empty(x.shape[0], dtype=torch.bool)
 
 
+declare_work("haloscope::changed_rows", Streamed("reduction"))
+
+
 @changed_rows.register_kernel("cuda")
 def changed_rows_torch(x: Tensor, cached: Tensor, threshold: float) -> Tensor:
     """The same in torch operators, any device: the path for CUDA tensors."""
@@ -59,7 +62,7 @@ def changed_rows_torch(x: Tensor, cached: Tensor, threshold: float) -> Tensor:
         return x.new_zeros(x.shape[0], dtype=torch.bool)
     moved = (x - cached).abs().amax(1)
     finite = torch.isfinite(moved)
-    if not finite.all():  # waits for the device: the price of naming the row instead of training on nan
+    if not finite.all():  # waits for the device, which is needed to name the row
         raise not_finite(int(torch.nonzero(~finite)[0, 0]))
     return moved > cached.abs().amax(1) * threshold
 
@@ -81,8 +84,8 @@ def _changed_range(
 ) -> int:
     """Flags of rows [start, stop); the first row that is not finite, or -1.
 
-    `moved` [d] and `extremes` [2] are room to work in, seen as floats and as integers: magnitudes of floats order as
-    their bits do, and LLVM vectorises the maximum of integers but not that of floats, which might be nan.
+    `moved` [d] and `extremes` [2] are scratch space, viewed as floats and as integers: magnitudes of floats are ordered
+    as their bits, and LLVM vectorises the maximum of integers but not that of floats, which might be nan.
     """
     integer = moved_bits.dtype.type
     magnitude = integer(infinity | (infinity - 1))  # every bit but the sign

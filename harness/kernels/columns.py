@@ -1,7 +1,6 @@
-"""The operator that keeps some columns of a sparse block: what sampling boundary nodes costs every epoch.
+"""The operator that keeps some columns of a sparse block, for the sampling of boundary nodes in every epoch.
 
-An operator and not a plain function, so that the simulated driver's ledger sees it, on meta tensors too. Which
-columns are kept is the caller's business.
+It is an operator and not a plain function so that the simulated driver's ledger can charge it, also on meta tensors.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.kernels import csr
+from harness.kernels.work import Gather, declare_work
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -38,7 +38,7 @@ def select_columns(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices:
 def select_columns_torch(
     indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, columns: Tensor
 ) -> Arrays:
-    """The same in torch operators, for devices that the compiled kernel cannot reach; trusts `columns`."""
+    """The same in torch operators, for devices without the compiled kernel; does not check `columns`."""
     dtype, device = indices.dtype, indices.device
     lookup = torch.full((t_indptr.shape[0] - 1,), -1, dtype=dtype, device=device)
     lookup[columns] = torch.arange(columns.numel(), dtype=dtype, device=device)
@@ -55,9 +55,12 @@ def select_columns_torch(
 
 @select_columns.register_fake
 def _(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, columns: Tensor) -> Arrays:
-    """Shapes when columns hold equal numbers of entries."""
+    """Shapes under the assumption that all columns have equal numbers of entries."""
     num_cols = t_indptr.shape[0] - 1
     nnz = round(indices.shape[0] * columns.shape[0] / num_cols) if num_cols else 0
     sizes = (indptr.shape[0], nnz, columns.shape[0] + 1, nnz)
     a, b, c, d = (indices.new_empty(size) for size in sizes)
     return a, b, c, d
+
+
+declare_work("haloscope::select_columns", Gather())

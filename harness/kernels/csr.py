@@ -1,7 +1,7 @@
 """Compiled kernels on one sparse block in CSR form: transposition, column selection, self loops.
 
-They exist apart from the torch types that use them (`harness.graphs`) so that partition building can call them on
-plain arrays. They validate nothing and never see a graph, a rank or a device.
+They are separate from the torch types that use them (`harness.graphs`) so that partition building can call them on
+plain arrays. They do not validate their input.
 """
 
 from __future__ import annotations

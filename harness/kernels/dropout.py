@@ -1,7 +1,6 @@
 """Dropout whose mask depends on (key, global node, column) only, so that it is the same for every partition.
 
-Nothing but the key is kept for the backward pass: the mask is computed again. Which key belongs to which epoch and
-layer is the caller's business.
+Only the key is kept for the backward pass, which computes the mask again. The caller chooses a key per epoch and layer.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from harness.kernels.random import (
     stream_of,
 )
 from harness.kernels.threads import over_rows
+from harness.kernels.work import Streamed, declare_work
 
 
 @njit(cache=True, nogil=True)
@@ -93,6 +93,9 @@ def dropout_rows_torch(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 @dropout_rows.register_fake
 def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     return x.new_empty(x.shape)
+
+
+declare_work("haloscope::dropout_rows", Streamed("dropout"))
 
 
 class _Dropout(torch.autograd.Function):

@@ -1,7 +1,7 @@
 """The operator that keeps a random share of a sparse block's entries: edge sampling, one draw per epoch.
 
-Which entries are kept depends on (key, row, column) only. Which key belongs to which epoch, and what is done about the
-columns that are left empty, is the caller's business.
+Which entries are kept depends on (key, row, column) only. The caller chooses the key of each epoch and handles columns
+that become empty.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harness.kernels import csr
 from harness.kernels.random import UNIFORM_BITS, element_bits, element_bits_torch, row_words, row_words_torch, stream_of
+from harness.kernels.work import Gather, declare_work
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -81,3 +82,6 @@ def _(indptr: Tensor, indices: Tensor, num_cols: int, key: int, share: float, di
     sizes = (indptr.shape[0], nnz, num_cols + 1, nnz)
     a, b, c, d = (indices.new_empty(size) for size in sizes)
     return a, b, c, d
+
+
+declare_work("haloscope::drop_edges", Gather())

@@ -1,7 +1,7 @@
 """Compiled kernels on edge lists and neighbour lists: sorting, duplicates, mirroring, induced subgraphs, checks.
 
-They exist apart from `harness.graphs` so that generators and partitioners can call them on plain arrays; all are
-O(nodes + edges). They trust their input (ids in range) except for the checks at the end, which return a position.
+They are separate from `harness.graphs` so that generators and partitioners can call them on plain arrays; all are
+O(nodes + edges). They do not check that ids are in range, except for the checks at the end, which return a position.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from torch import Tensor
 from harness.kernels._quantize_cpu import INFINITY, LIFT, TINY_SCALE, extreme_keys, grid, key_float, pack_row
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.threads import over_rows
+from harness.kernels.work import RowCodec, declare_work
 
 _ZERO, _ONE, _HALF = np.float32(0), np.float32(1), np.float32(0.5)
 
@@ -53,6 +54,9 @@ def quantize_linear(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 def _(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     codes = rows.new_empty((rows.shape[0], code_bytes(rows.shape[1], bits)), dtype=torch.uint8)
     return codes, rows.new_empty((rows.shape[0], 2), dtype=torch.float32)
+
+
+declare_work("haloscope::quantize_linear", RowCodec(rows=0))
 
 
 @quantize_linear.register_kernel("cuda")

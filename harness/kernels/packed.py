@@ -1,4 +1,4 @@
-"""Rows of packed codes, whatever they code: how many bytes one takes, and the error of a row that cannot be coded."""
+"""Rows of packed codes of any codec: the bytes of a row, and the error for a row that cannot be coded."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ def code_bytes(width: int, bits: int) -> int:
 
 
 def not_finite(row: int) -> ValueError:
-    """The error of a row that cannot be coded; the caller knows rank, layer and epoch."""
+    """The error for a row that cannot be coded; the caller adds rank, layer and epoch."""
     return ValueError(f"row {row} holds nan or inf")

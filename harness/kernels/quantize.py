@@ -1,7 +1,7 @@
 """The operators `haloscope::quantize_rows` and `haloscope::dequantize_rows`: stochastic b-bit codes of rows.
 
-They are the arithmetic of `codecs.StochasticRows` (Sylvie, Eq. 3 to 5) with one definition for all devices; ledgers
-and meta tensors see them as one operator each. Nothing here knows what the rows mean or who gets them.
+They are the arithmetic of `codecs.StochasticRows` (Sylvie, Eq. 3 to 5) with one definition for all devices; for ledgers
+and meta tensors they are one operator each.
 
 A row h is coded with levels = 2**bits - 1, scale = (max - min) / levels (rounded up) and fixed point of F = min(24,
 31 - bits) fractional bits: code = (int(min((h - min) / scale, levels) * 2**F) + F random bits) >> F. The bits of
@@ -23,6 +23,7 @@ from harness.kernels._quantize_cpu import dequantize_range, quantize_range
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
+from harness.kernels.work import RowCodec, declare_work
 
 
 @torch.library.custom_op(
@@ -79,9 +80,15 @@ def _(rows: Tensor, bits: int, key: int, half_side: bool) -> tuple[Tensor, Tenso
     return codes, rows.new_empty((rows.shape[0], 2), dtype=torch.float16 if half_side else torch.float32)
 
 
+declare_work("haloscope::quantize_rows", RowCodec(rows=0))
+
+
 @dequantize_rows.register_fake
 def _(codes: Tensor, side: Tensor, bits: int, width: int) -> Tensor:
     return codes.new_empty((codes.shape[0], width), dtype=torch.float32)
+
+
+declare_work("haloscope::dequantize_rows", RowCodec(rows=None))
 
 
 @quantize_rows.register_kernel("cuda")

@@ -1,8 +1,8 @@
 """The operators that choose, per row or element, between a bucket code and a prediction, and their inverse.
 
 They are the arithmetic of ReqEC-FP (EC-Graph, Eq. 7 to 10): predicted = base + rate * step, compressed = the bucket
-codec's midpoint, average = the mean of both; what is nearest to the true value in L1 is used, and codes of what is
-predicted are not sent. Nothing here communicates.
+codec's midpoint, average = the mean of both; the form nearest to the true value in L1 is used, and codes of predicted
+values are not sent.
 
 Flags: 0 compressed, 1 predicted, 2 average. `side` and `starts` are those of `bucket`, and so is the layout of a whole
 row's codes; where single elements are chosen, the codes of a row lie side by side, lowest bits first, ceil(k B / 8)
@@ -21,6 +21,7 @@ from harness.kernels._trend_cpu import PREDICTED as PREDICTED
 from harness.kernels._trend_cpu import choose_range, restore_elements_range, restore_range, score_range
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
+from harness.kernels.work import RowCodec, declare_work
 
 _TREND = "Tensor base, Tensor rate, float step, Tensor side, Tensor starts, int bits"
 _FORMS = f"(Tensor rows, {_TREND}) -> (Tensor, Tensor)"
@@ -101,9 +102,15 @@ def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, start
     return _codes_like(rows, bits), rows.new_empty((rows.shape[0], 3), dtype=torch.float32)
 
 
+declare_work("haloscope::trend_score", RowCodec(rows=0))
+
+
 @trend_choose.register_fake
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
     return _codes_like(rows, bits), rows.new_empty(rows.shape, dtype=torch.uint8)
+
+
+declare_work("haloscope::trend_choose", RowCodec(rows=0))
 
 
 @trend_restore.register_fake
@@ -112,6 +119,9 @@ def _(
     side: Tensor, starts: Tensor, bits: int,
 ) -> Tensor:  # fmt: skip
     return base.new_empty(base.shape, dtype=torch.float32)
+
+
+declare_work("haloscope::trend_restore", RowCodec(rows=None))
 
 
 @trend_score.register_kernel("cuda")

@@ -1,7 +1,7 @@
-"""What the Triton kernels share: the compiler where it is installed, random bits, and the shape of a launch.
+"""Shared code of the Triton kernels: the compiler if it is installed, random bits, and the shape of a launch.
 
-Where Triton is missing, `triton` is None and the kernels are plain functions that nobody calls: CUDA tensors then go
-through torch operators. Fused multiply-adds are off in every launch, or the bits would differ from those of the CPU.
+Without Triton, `triton` is None and the kernels are plain functions that are not called: CUDA tensors are then handled
+by torch operators. Fused multiply-adds are off in every launch; otherwise bits would differ from those of the CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def jit(kernel: Callable[..., Any]) -> Any:
 
 
 def constant(value: float) -> Any:
-    """A module's constant as its kernels may read it."""
+    """A module's constant in the form that kernels can access."""
     return tl.constexpr(value) if tl is not None else value
 
 
@@ -56,14 +56,14 @@ def element_words(low, high, column):  # type: ignore[no-untyped-def]
 
 
 def stream_argument(key: int) -> int:
-    """What a kernel takes as `stream`."""
+    """The argument `stream` of a kernel."""
     return random.signed64(int(random.stream_of(key)))
 
 
 def rows_at_once(plane: int, planes: int, elements: int, widest: int, warps: int = 4) -> dict[str, Any]:
     """The tile of one program: ROWS rows, and COLUMNS of each of `planes` planes, about `elements` values in all.
 
-    `widest`: the most values of one row that are looked at together. `warps`: of 32 threads, for one program.
+    `widest`: the most values of one row per tile. `warps`: warps of 32 threads per program.
     """
     columns = min(triton.next_power_of_2(plane), max(1, widest // planes))
     rows = max(1, elements // (planes * columns))

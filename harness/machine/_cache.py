@@ -1,8 +1,7 @@
 """Folders of plain arrays under one cache root, named by the hash of what produced them.
 
-Generated graphs and partitions are too expensive to make twice and too large to parse: they are stored as `.npy`
-files and memory mapped. Keys are chosen by callers; entries never become stale, as a key names the content; nothing is
-evicted.
+Generated graphs and partitions are expensive to make and to parse: they are stored as `.npy` files and memory-mapped.
+Keys are chosen by callers; entries never become stale, because a key identifies the content, and are never evicted.
 """
 
 from __future__ import annotations

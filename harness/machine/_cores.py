@@ -1,4 +1,4 @@
-"""The cores that this process may use: under taskset, in a container or in a job fewer than the machine has."""
+"""The cores that this process may use: with taskset, in a container or in a job, a subset of the machine's."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def usable_cores() -> list[int]:
 
 
 def core_count() -> int:
-    """How many cores this process and those it starts may use."""
+    """Number of cores that this process and its children may use."""
     return len(usable_cores())

@@ -1,1 +1,1 @@
-"""One file per system: what each paper does differently, and nothing else."""
+"""One file per system, each with only what its paper does differently."""

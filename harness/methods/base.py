@@ -1,8 +1,8 @@
-"""What a method is: declared facts, hyperparameters as dataclass fields, and how it trains one epoch.
+"""The base of all methods: declared facts, hyperparameters as dataclass fields, and how one epoch is trained.
 
-A method object holds nothing between calls. What `setup` prepares can be prepared again and is not saved; what one
-epoch leaves for the next (error feedback, caches, stale halos) is the `Memory`, a plain tree of tensors that a
-checkpoint saves beside the model and the optimizer.
+A method object keeps no state between calls. The result of `setup` can be computed again and is not saved; state that
+one epoch leaves for the next (error feedback, caches, stale halos) is in the `Memory`, a tree of tensors that a
+checkpoint saves with the model and the optimizer.
 """
 
 from __future__ import annotations
@@ -26,31 +26,30 @@ from harness.tape import Tape
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a method promises. Every promise selects checks of `harness.conformance`; one that selects none fails.
+    """Declared properties of a method. Each selects checks of `harness.conformance`; one that selects none fails.
 
-    These are the promises under default options; `Method.promises` has those of other options.
+    They hold for default options; `Method.promises` returns those for other options.
 
     Attributes:
-        cut: edges are cut (nodes have one owner), parts overlap (copies of foreign nodes are local), vertices are cut
-            (edges have one owner), or the graph is whole ("none").
+        cut: "edge" (nodes have one owner), "overlap" (parts hold copies of foreign nodes), "vertex" (edges have one
+            owner), or "none" (the whole graph).
         exact: gradients equal those of one process on the whole graph.
         exact_when: options that make it exact, and their values.
-        vanishes_with: options with which gradients are exact on a connected graph that leaves no part empty, for
-            methods whose loss comes from what a part lacks.
-        staleness: epochs by which received rows may be old.
-        settles: epochs after which what is sent no longer depends on the start, on data of the usual kind, one whole
-            period included; what-if records as many.
-        lossy: what is received differs from what was sent, or from all of it.
-        unbiased: a lossy method's mean aggregation, and the gradients that it sends back, equal the exact ones in
+        vanishes_with: options with which gradients are exact on a connected graph without empty parts, for methods
+            whose error comes from nodes that a part lacks.
+        staleness: age of received rows, in epochs.
+        settles: epochs, including one whole period, after which traffic on typical data no longer depends on the start;
+            what-if records as many.
+        lossy: received rows differ from the sender's rows, or some are missing.
+        unbiased: the mean aggregation of a lossy method and the gradients that it returns equal the exact ones in
             expectation.
-        bounded: no received value is off by more than `Method.error_bound`.
+        bounded: the error of every received value is at most `Method.error_bound`.
         isolated: no rank's logits depend on the features of nodes that other ranks own, within an epoch.
-        compensated: with frozen weights, gradients averaged over epochs approach those of `Method.lossless` as one over
-            the number of epochs.
-        repeats: with shapes only, every epoch after the first does the same: neither data, nor random draws, nor the
-            number of the epoch decide what is computed or sent.
-        timed: what is sent depends on when messages arrive, so a recorded run cannot be re-timed.
-        paper: where it is described.
+        compensated: with frozen weights, gradients averaged over n epochs approach those of `Method.lossless` as 1/n.
+        repeats: with shapes only, every epoch after the first is equal: computation and traffic depend neither on data,
+            nor on random draws, nor on the number of the epoch.
+        timed: traffic depends on when messages arrive, so a recorded run cannot be timed on another cluster.
+        paper: the source.
     """
 
     cut: Literal["none", "edge", "overlap", "vertex"]
@@ -70,18 +69,18 @@ class Facts:
 
 
 def options_text(options: Mapping[str, object]) -> str:
-    """Options as a method's text has them, `cache=false:quantise=false`."""
+    """Options in the syntax of a method's text, `cache=false:quantise=false`."""
     values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
     return ":".join(f"{name}={value}" for name, value in values.items())
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """One rank in one epoch, as a formula of bytes may know it.
+    """One rank in one epoch: the arguments of a byte formula.
 
     Attributes:
-        part, state: what the rank trains on, and what `Method.setup` made of it.
-        observed: name (with "/layer", where it belongs to one) -> [part, whole] that the rank observed in the epoch.
+        part, state: the part that the rank trains on, and the result of `Method.setup`.
+        observed: name (with "/layer" if it belongs to one) -> [part, whole] that the rank observed in the epoch.
     """
 
     part: Any
@@ -90,7 +89,7 @@ class Seen:
 
 
 WireBytes = dict[str, dict[int, int]]
-"""Direction -> layer (-1 where it belongs to none) -> bytes."""
+"""Direction -> layer (-1 for none) -> bytes."""
 
 
 def all_reduce_bytes(model: GNN, num_ranks: int) -> int:
@@ -114,40 +113,40 @@ class Method(Optioned, ABC):
         return replace(facts, exact=False)
 
     def lossless(self) -> Method:
-        """The same method with options that lose nothing of what is sent, or as little as the options allow."""
+        """The same method with options that send rows without loss, or with the least loss that the options allow."""
         return replace(self, **self.facts.exact_when)
 
     def error_bound(self, num_ranks: int) -> float:
         """Largest error of a received value with these options, as a share of the largest absolute value sent.
 
-        Asked of methods that are `bounded`. Over all ranks that one value is put together from, under frozen weights
-        and after `Facts.settles` epochs.
+        For methods that are `bounded`: the total over all ranks that contribute to a value, with frozen weights and
+        after `Facts.settles` epochs.
         """
         raise NotImplementedError(f"{self.name} declares `bounded` and states no error_bound")
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
-        """The docstring's formula: bytes of one epoch over all ranks, fp32 rows; None where no formula is stated."""
+        """Bytes of one epoch over all ranks by the docstring's formula, for fp32 rows; None if no formula is stated."""
         return None
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
-        """Raise InputError where the method cannot run this model on this graph, in so many parts."""
+        """Raise InputError if the method cannot run this model on this graph in `num_parts` parts."""
         if not totals.num_features or not totals.num_classes:
             raise InputError("this graph has no features or no labels; training needs both")
 
     def cycle(self) -> int:
-        """Epochs after which what an epoch does comes round again; 1 where all are alike."""
+        """Period of the epochs' schedule, in epochs; 1 if all epochs are alike."""
         return 1
 
     def part_settings(self) -> dict[str, Any]:
-        """Options that decide what the parts hold; they belong to the key under which parts are cached."""
+        """Options that the content of the parts depends on; part of the key under which parts are cached."""
         return {}
 
     def exact(self) -> Method | None:
-        """The method that evaluates exactly on the same kind of parts; None = vanilla on an edge cut."""
+        """The exact method for evaluation on the same kind of parts; None for vanilla on an edge cut."""
         return None
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> Any:
-        """What is prepared once before training (and exchanged once); handed to `forward` as `state`."""
+        """Prepare once before training, with exchanges if needed; the result is passed to `forward` as `state`."""
         return None
 
     def remember(self, rank: Rank, part: Part, model: GNN, state: Any) -> Memory:
@@ -155,28 +154,28 @@ class Method(Optioned, ABC):
         return {}
 
     async def settle(self, rank: Rank, memory: Memory) -> None:  # noqa: B027
-        """Finish what is in flight, so that the memory holds tensors only."""
+        """Complete pending exchanges, so that the memory holds tensors only."""
 
     def optimizer(self, rank: Rank, model: GNN, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-        """What `epoch` steps: Adam over all parameters."""
+        """The optimizer that `epoch` steps: by default Adam over all parameters."""
         return adam(model.parameters(), lr, weight_decay)
 
     def measures(self, part: Part, model: GNN, state: Any) -> dict[str, float]:
-        """Numbers about this rank's set-up, by name with the unit in it, that the result lists rank by rank."""
+        """Numbers about this rank's set-up, by name including the unit, that the result lists by rank."""
         return {}
 
     def trained(self, part: Part, state: Any) -> Part:
-        """The part that epochs run on: the rank's own, or what its training nodes need of it."""
+        """The part that epochs run on: the rank's own, or the subset that its training nodes need."""
         return part
 
     @abstractmethod
     async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
-        """Logits of the part's own nodes, [n_own, classes]; `part` as `trained` answers it."""
+        """Logits of the part's own nodes, [n_own, classes]; `part` is the result of `trained`."""
 
     async def epoch(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
     ) -> Tensor:
-        """One training epoch; answers the loss summed over all ranks' training nodes, a scalar tensor.
+        """Train one epoch; returns the loss summed over all ranks' training nodes, a scalar tensor.
 
         Loss is the sum over local training nodes; gradients are summed over ranks and divided by the global number of
         training nodes, so nothing depends on the number of ranks.
@@ -190,7 +189,7 @@ class Method(Optioned, ABC):
         return loss
 
     async def reduce(self, rank: Rank, part: Part, model: GNN, loss: Tensor) -> Tensor:
-        """Sum gradients and loss over ranks in one all-reduce of 4 (parameters + 1) bytes; answers the global loss."""
+        """Sum gradients and loss over ranks in one all-reduce of 4 (parameters + 1) bytes; returns the global loss."""
         parameters = list(model.parameters())
         flat = torch.cat([*[_gradient(p).reshape(-1) for p in parameters], loss.reshape(1)])
         flat = await rank.all_reduce(flat, label="gradients")

@@ -24,7 +24,7 @@ from harness.tape import Exchange
 
 @dataclass(frozen=True, eq=False)
 class BoundarySample:
-    """One epoch's boundary nodes: the graph and the route without the dropped ones, and factors of their rows."""
+    """One epoch's boundary nodes: the graph and the route without dropped nodes, and factors of their rows."""
 
     graph: LocalGraph
     kept: Tensor | None = None  # int64 [k], the halo rows that are kept; None = all
@@ -35,7 +35,7 @@ class BoundarySample:
 
 @dataclass(frozen=True, eq=False)
 class SampledState(EdgeCutState):
-    """An edge-cut state with the share of all edges that dropedge keeps."""
+    """An edge-cut state, with the share of edges that dropedge keeps."""
 
     keep: float
 
@@ -73,7 +73,7 @@ class BNSGCN(EdgeCut):
     )  # fmt: skip
 
     def promises(self) -> Facts:
-        """Without any boundary row (p = 0) nothing is unbiased: a value that is missing is off by itself."""
+        """At p = 0 aggregation is biased, because every boundary row is missing."""
         nothing = self.p == 0.0
         facts, apart = super().promises(), self.layer0 in ("cache", "exchange") and self.sampling != "dropedge"
         return replace(facts, unbiased=facts.unbiased and not nothing, bounded=nothing, isolated=nothing and apart)
@@ -88,7 +88,7 @@ class BNSGCN(EdgeCut):
         return 4 * message_width(model, l)
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
-        """Rows that are kept, and what tells their owners: 4 a row and 8 a pair of ranks."""
+        """Kept rows, and the messages that announce them: 4 per row and 8 per pair of ranks."""
         found, size = super().wire_bytes(model, ranks, epoch), len(ranks)
         if found is not None and self.p < 1.0 and (self.p > 0.0 or self.sampling == "dropedge"):
             found["other"] = {-1: 4 * self.rows_sent(ranks) + 8 * size * (size - 1)}
@@ -102,7 +102,7 @@ class BNSGCN(EdgeCut):
         return self.p if self.sampling in ("bernoulli", "fixed") else 1.0
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> SampledState:
-        """As every edge cut; dropedge also counts all edges and those between parts."""
+        """The set-up of every edge cut; dropedge also counts all edges and those between parts."""
         state = await super().setup(rank, part, model)
         cut, edges = part.graph.halo.nnz, part.graph.own.nnz + part.graph.halo.nnz
         if self.sampling == "dropedge" and not rank.shapes_only:
@@ -125,7 +125,7 @@ class BNSGCN(EdgeCut):
     async def _announce(
         self, rank: Rank, part: Part, graph: LocalGraph, kept: Tensor, counts: np.ndarray
     ) -> BoundarySample:
-        """Tell the owners which rows were drawn; answers the sample with the owners' side filled in."""
+        """Send the drawn rows' indices to their owners; returns the sample including the rows to send."""
         starts = np.cumsum(part.plan.recv_counts) - part.plan.recv_counts
         offsets = torch.from_numpy(np.repeat(starts, counts)).to(kept.device)
         wanted = (kept - offsets).to(torch.int32)
@@ -141,12 +141,13 @@ class BNSGCN(EdgeCut):
             return BoundarySample(graph, kept, route, *scales)
 
     def _nodes(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
-        """The graph without the boundary nodes that were not drawn; the kept halo rows, and how many of each owner."""
+        """Sample nodes: the graph without boundary nodes that were not drawn; kept halo rows, and their number by
+        owner."""
         kept, counts = self._draw(rank, part.plan.recv_counts)
         return _with_halo(state.graph, kept), kept, counts
 
     def _edges(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
-        """The same where edges are drawn: halo nodes without an edge are not wanted."""
+        """Sample edges: as `_nodes`; halo nodes without a remaining edge are dropped."""
         graph, share = state.graph, self.p
         if self.sampling == "dropedge":
             share = state.keep
@@ -164,7 +165,7 @@ class BNSGCN(EdgeCut):
         return _with_halo(graph, kept), kept, counts
 
     def _draw(self, rank: Rank, available: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        """Kept halo rows, ascending int64, and how many of each owner, int64 [P]."""
+        """Kept halo rows, ascending int64, and their number by owner, int64 [P]."""
         if rank.shapes_only or self.sampling == "fixed":
             counts = np.floor(self.p * available + (0.5 if self.sampling == "bernoulli" else 0)).astype(np.int64)
             if rank.shapes_only:

@@ -1,4 +1,4 @@
-"""CDFGNN: a vertex cut whose partial sums and gradients are cached where they hardly change, and sent in few bits."""
+"""CDFGNN: a vertex cut whose partial sums and gradients are cached while they change little, and sent in few bits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.tape import Tape
 
 @dataclass(frozen=True, eq=False)
 class CachedState(VertexState):
-    """With how the flags of sent rows travel."""
+    """The state of a vertex cut, with the wire format of the flags of sent rows."""
 
     wires: Wires
 
@@ -88,17 +88,17 @@ class CDFGNN(VertexCut):
     )  # fmt: skip
 
     def promises(self) -> Facts:
-        """Only a cache needs epochs to fill; with few bits, more of them."""
+        """A cache needs epochs to fill, more of them with few bits."""
         settles = {1: 14, 2: 7}.get(self.bits, self.facts.settles) if self.quantise else self.facts.settles
         return replace(super().promises(), settles=settles if self.cache else 0)
 
     def error_bound(self, num_ranks: int) -> float:
-        """Half a level of the codes or the threshold for every partial row of a sum, and once more for the sum."""
+        """Half a code interval or the threshold, once for every partial row of a sum and once for the sum."""
         level = 1.0 / (2**self.bits - 1) if self.quantise else 0.0
         return (num_ranks + 1) * max(level, self.eps0 if self.cache else 0.0)
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes:
-        """The formula of the class; with a cache, of the rows that were found to have moved."""
+        """The formula of the class; with a cache, for the rows that were observed to be sent."""
         found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, len(ranks))}}
         if self._adapts and len(ranks) > 1:
             found["other"] = {-1: 2 * (len(ranks) - 1) * 24}

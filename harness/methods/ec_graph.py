@@ -101,7 +101,7 @@ class ECGraph(EdgeCut):
     )  # fmt: skip
 
     def promises(self) -> Facts:
-        """Compensated is what has residuals backwards and trends (or everything) forwards; the rest is bounded."""
+        """Compensated with residuals backwards and trends or exact rows forwards; bounded otherwise."""
         facts = super().promises()
         compensated = self.bp == "residual" and self.fp != "compressed"
         return replace(
@@ -112,19 +112,19 @@ class ECGraph(EdgeCut):
         )
 
     def error_bound(self, num_ranks: int) -> float:
-        """Half an interval of the buckets, whose range is at most twice the largest absolute value."""
+        """Half a bucket; the range of the buckets is at most twice the largest absolute value."""
         coded = [self.bits] * (self.fp == "compressed") + [self.backward_bits] * (self.bp != "exact")
         return max((1.0 / (2 if bits == 1 else 2**bits - 2) for bits in coded), default=0.0)
 
     def plans(self, seen: Seen, l: int) -> tuple[HaloPlan, HaloPlan]:
-        """Who reads whose rows in layer l, forwards and backwards."""
+        """The halo plans of layer l, forwards and backwards."""
         return seen.part.plan, seen.part.plan
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
-        """The formulas of the class; predicted rows are those that the readers found predicted."""
+        """The formulas of the class, with the numbers of predicted rows that the readers observed."""
         size, renewed = len(ranks), epoch == 0 or (epoch + 1) % self.period == 0
         if self.fp == "trend" and self.select == "element" and not renewed:
-            return None  # codes of a row's elements are rounded up row by row, which counts do not tell
+            return None  # codes of elements are rounded up per row, which the observed counts do not determine
         found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, size)}}
         if self._tunes and not renewed:
             found["other"] = {-1: sum(int((r.part.plan.recv_counts > 0).sum()) for r in ranks)}
@@ -178,7 +178,7 @@ class ECGraph(EdgeCut):
             raise InputError(f"{self.name}: {self.servers} servers on {num_parts} ranks; servers are ranks")
 
     def input_layer(self, model: GNN) -> str:
-        """`layer0`, where auto is cache: EC-Graph keeps the features of first-hop remote neighbours (Sec. III-A)."""
+        """`layer0`; auto means cache: EC-Graph keeps the features of first-hop remote neighbours (Sec. III-A)."""
         return "cache" if self.layer0 == "auto" else super().input_layer(model)
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> ECState:
@@ -186,12 +186,12 @@ class ECGraph(EdgeCut):
         return ECState(**vars(state), boundary=Boundary.of(part.plan, state.graph.num_own))
 
     def remember(self, rank: Rank, part: Part, model: GNN, state: Any) -> Memory:
-        """Trends (from the first epoch on), residuals (likewise) and, with tune, this rank's bits."""
+        """Trends and residuals, both filled from the first epoch on, and with tune this rank's bits."""
         memory: Memory = {"trend": {}, "residual": {}}
         return {**memory, "bits": torch.tensor(self.bits)} if self._tunes else memory
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> ECEpoch:
-        """Tell the owners how many bits this rank asks for, in epochs that need them."""
+        """Send the number of bits that this rank requests to the owners, in epochs that use them."""
         exact = not memory.get("trend") or (rank.epoch + 1) % self.period == 0
         same = np.full(rank.size, self.bits, np.int64)
         if not self._tunes or exact:
@@ -211,7 +211,7 @@ class ECGraph(EdgeCut):
         return self.tune and self.fp == "trend"
 
     def _current(self, rank: Rank, memory: Memory) -> int:
-        """The forward bits of this rank now; in a shapes-only run those nearest to what a recorded run observed."""
+        """The current forward bits of this rank; in a shapes-only run those nearest to a recorded run's mean."""
         if not self._tunes or "bits" not in memory:
             return self.bits
         if rank.shapes_only:
@@ -246,7 +246,7 @@ class ECGraph(EdgeCut):
         return Compressed(boundary, l, "backward", Bucket(self.backward_bits, self.range), residuals)
 
     def optimizer(self, rank: Rank, model: GNN, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-        """Adam; on parameter servers over this rank's own share."""
+        """Adam over all parameters; with parameter servers over this rank's share."""
         if self.servers:
             return ParameterServers(self.servers).optimizer(rank, model, lr, weight_decay)
         return super().optimizer(rank, model, lr, weight_decay)

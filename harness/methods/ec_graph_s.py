@@ -1,4 +1,4 @@
-"""EC-Graph-S: EC-Graph on neighbours that were sampled once, before training."""
+"""EC-Graph-S: EC-Graph on neighbours that are sampled once, before training."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from harness.tape import Exchange, Tape
 
 @dataclass(frozen=True, eq=False)
 class ECSampledState(ECState):
-    """EC-Graph's state on the whole graph, which evaluation uses, and what training needs of it.
+    """EC-Graph's state on the whole graph, for evaluation, and on the sample, for training.
 
     Attributes:
-        whole, part: the rank's part, and what the sample leaves of it.
+        whole, part: the rank's part, and its sampled subset.
         read_x: [part's halo nodes, F], their features.
     """
 
@@ -38,14 +38,14 @@ class ECSampledState(ECState):
 class ECGraphS(ECGraph):
     """EC-Graph in sampling mode (Sec. III-C and V, Table IV).
 
-    The paper says no more than that fan-outs are per layer and that sampling is part of the preprocessing, and the
-    authors' code keeps one fixed set of neighbours per vertex and trains on all training vertices at once. So: each
-    layer keeps, once for the whole run, at most a fan-out of every vertex's neighbours, uniformly without replacement,
-    for the vertices that the training vertices need there; an epoch is one step over all training vertices. Degrees in
-    aggregation are the sampled ones. The sample does not depend on the partition. Own nodes that no layer needs take no
-    part in an epoch. Evaluation sees the whole graph, whose features are kept beside those of the sample.
+    The paper states only that fan-outs are per layer and that sampling is part of the preprocessing; the authors' code
+    keeps one fixed set of neighbours per vertex and trains on all training vertices at once. Accordingly, each layer
+    keeps, once for the whole run, at most a fan-out of every vertex's neighbours, uniformly without replacement, for
+    the vertices that the training vertices need there; an epoch is one step over all training vertices. Degrees in
+    aggregation are those of the sample. The sample does not depend on the partition. Own nodes that no layer needs are
+    not computed. Evaluation uses the whole graph, whose features are kept in addition to those of the sample.
 
-    Kept edges are not symmetric, so gradients travel against them: to the owners of the nodes that were read. Bytes:
+    Kept edges are not symmetric, so gradients are sent against them, to the owners of the nodes that were read. Bytes:
     the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards. The sample costs a
     byte per edge between ranks, before training. Features of all halo nodes are cached.
     A shapes-only run takes the sampled shares of edges and rows from a recorded run.
@@ -65,7 +65,7 @@ class ECGraphS(ECGraph):
     )  # fmt: skip
 
     def lossless(self) -> ECGraphS:
-        """The same sample, with everything sent as it is."""
+        """The same sample with uncompressed messages."""
         return replace(self, fp="exact", bp="exact")
 
     def plans(self, seen: Seen, l: int) -> tuple[HaloPlan, HaloPlan]:
@@ -85,7 +85,7 @@ class ECGraphS(ECGraph):
             raise InputError(f"{self.name}: fanouts={self.fanouts} has {len(self._hops())} hops; the model has {depth}")
 
     def _hops(self) -> list[int]:
-        """Fan-outs from the training vertices on."""
+        """Fan-outs by hop, beginning at the training vertices."""
         words = self.fanouts.split("/")
         if not all(w == "full" or (w.isdecimal() and int(w) > 0) for w in words):
             raise InputError(f"{self.name}: fanouts are positive numbers or full, such as 10/5, not {self.fanouts!r}")

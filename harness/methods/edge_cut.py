@@ -1,6 +1,6 @@
-"""The forward pass that all full-graph edge-cut methods share; what they exchange, and how, is theirs.
+"""The forward pass that all full-graph edge-cut methods share; subclasses define their exchanges.
 
-It also settles the input layer: `precompute` aggregates the input features once with all boundary nodes, `cache` keeps
+It also handles the input layer: `precompute` aggregates the input features once with all boundary nodes, `cache` keeps
 the halo nodes' features, `exchange` fetches them every epoch.
 """
 
@@ -26,7 +26,7 @@ from harness.tape import Exchange, Tape
 
 @dataclass(frozen=True, eq=False)
 class EdgeCutState:
-    """What `setup` prepares: the graph as the model wants it, the route of the halo, and the input layer."""
+    """The result of `setup`: the graph in the model's form, the route of the halo, and the input layer."""
 
     graph: LocalGraph
     route: Route
@@ -36,7 +36,7 @@ class EdgeCutState:
 
 
 def exchanged_layers(model: GNN, layer0: str) -> list[tuple[int, Direction]]:
-    """The layers whose rows travel every epoch, and in which directions; raw input has no gradient."""
+    """The (layer, direction) pairs that exchange rows in every epoch; raw input has no gradient."""
     found: list[tuple[int, Direction]] = []
     for l in range(model.depth):
         if model.exchanges(l) and (l > 0 or layer0 == "exchange"):
@@ -47,7 +47,7 @@ def exchanged_layers(model: GNN, layer0: str) -> list[tuple[int, Direction]]:
 
 
 def message_width(model: GNN, l: int) -> int:
-    """Values of one row that layer l sends: the layer's input, or its output where the linear map comes first."""
+    """Values per row that layer l sends: the width of its input, or of its output if the linear map comes first."""
     layer = model.layers[l]
     if not model.linear_first(l):
         return model.widths[l]
@@ -65,14 +65,14 @@ class EdgeCut(Method):
     layer0: Literal["auto", "precompute", "cache", "exchange"] = "auto"
 
     def input_layer(self, model: GNN) -> str:
-        """The resolved `layer0`. Raises InputError for precompute with a layer that cannot."""
+        """The resolved `layer0`. Raises InputError for precompute with a layer that does not support it."""
         possible = model.aggregation(0) is not None
         if self.layer0 == "precompute" and not possible:
             raise InputError("layer0=precompute needs a first layer with linear aggregation (gcn, sage); use cache")
         return ("precompute" if possible else "cache") if self.layer0 == "auto" else self.layer0
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> EdgeCutState:
-        """Fetch the halo features once where the input layer wants them."""
+        """Fetch the halo features once if the input layer needs them."""
         self.validate()
         self.check(model, part.totals, part.num_parts)
         graph = part.graph
@@ -93,11 +93,11 @@ class EdgeCut(Method):
         return EdgeCutState(graph, route, layer0, halo_x, z0)
 
     def row_bytes(self, model: GNN, l: int, direction: Direction) -> int | None:
-        """Bytes of one row that layer l sends, side information included; None where no formula is stated."""
+        """Bytes of one row that layer l sends, with side information; None if no formula is stated."""
         return None
 
     def rows_sent(self, ranks: Sequence[Seen]) -> int:
-        """Rows that all ranks together send in one layer and direction of an epoch."""
+        """Rows sent in one layer and direction of an epoch, summed over ranks."""
         return sum(int(seen.part.plan.recv_counts.sum()) for seen in ranks)
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
@@ -126,9 +126,9 @@ class EdgeCut(Method):
         return {"eq4_bytes": total}
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Any:
-        """What is decided anew every epoch (a sample, say); handed to `view` and `exchange`.
+        """Per-epoch data, such as a sample, which is passed to `view` and `exchange`.
 
-        A method whose exchanges remember puts the memory into it.
+        A method whose exchanges keep state between epochs includes the memory in it.
         """
         return None
 
@@ -143,7 +143,7 @@ class EdgeCut(Method):
 
     @abstractmethod
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
-        """The exchange in front of layer l, or None when no boundary row is wanted this epoch."""
+        """The exchange before layer l, or None if no boundary row is needed in this epoch."""
 
     async def forward(
         self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, memory: Memory, tape: Tape

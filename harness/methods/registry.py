@@ -30,3 +30,8 @@ def parse_method(text: str, **defaults: Any) -> Method:
         InputError: as `harness.registry.parse_named`.
     """
     return registry.parse_named(METHODS, text, **defaults)
+
+
+def cut_of(text: str) -> str:
+    """`facts.cut` of the method that a text names, whatever its options. InputError for an unknown name."""
+    return METHODS.find(text.partition(":")[0]).facts.cut

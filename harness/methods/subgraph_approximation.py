@@ -1,4 +1,4 @@
-"""Subgraph approximation: parts that overlap a little, ranks that train alone, parameters averaged once an epoch."""
+"""Subgraph approximation: overlapping parts, local training, parameters averaged once per epoch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MASTER = 0
 
 @dataclass(frozen=True, eq=False)
 class SubgraphState(EdgeCutState):
-    """The part's subgraph as the model wants it, and what draws mini-batches from it."""
+    """The part's subgraph in the model's form, and the sampler of its mini-batches."""
 
     sampler: NeighbourSampler | None
 
@@ -118,7 +118,7 @@ class SubgraphApproximation(EdgeCut):
             raise InputError(
                 "subgraph-approximation: rank 0 holds nodes in a graph known by counts only; use master=worker"
             )
-        method = replace(self, layer0="cache") if self.batch else self  # samples have nothing to precompute
+        method = replace(self, layer0="cache") if self.batch else self  # mini-batches cannot precompute an input layer
         state = await super(SubgraphApproximation, method).setup(rank, part, model)
         sampler = NeighbourSampler.of(part, model, self._fanouts()) if self.batch else None
         return SubgraphState(state.graph, state.route, state.layer0, state.halo_x, state.z0, sampler)
@@ -149,7 +149,7 @@ class SubgraphApproximation(EdgeCut):
 
 
 async def _step(rank: Rank, model: GNN, optimizer: torch.optim.Optimizer, logits: Tensor, part: Part) -> Tensor:
-    """One local step on the mean loss over the part's training rows; answers the summed loss, detached."""
+    """One local step on the mean loss over the part's training rows; returns the summed loss, detached."""
     optimizer.zero_grad(set_to_none=True)
     count = part.train.shape[0]
     mean = await Tape(rank, model.parameters()).backward(training_loss(logits, part) / count)
@@ -158,7 +158,7 @@ async def _step(rank: Rank, model: GNN, optimizer: torch.optim.Optimizer, logits
 
 
 async def _average(rank: Rank, model: GNN, loss: Tensor, apart: bool) -> Tensor:
-    """Replace all ranks' parameters by the workers' mean, through the master; answers the loss summed over ranks.
+    """Replace all ranks' parameters by the workers' mean, through rank 0; returns the loss summed over ranks.
 
     `apart`: the master is no worker.
     """

@@ -1,4 +1,4 @@
-"""Sylvie: boundary rows and their gradients in a few bits, used at once (Sylvie-S) or one epoch late (Sylvie-A)."""
+"""Sylvie: boundary rows and their gradients in few bits, used in the same (Sylvie-S) or the next epoch (Sylvie-A)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.tape import Exchange
 
 @dataclass(frozen=True, kw_only=True)
 class Sylvie(EdgeCut):
-    """What both variants share: the quantiser, and on which side of it dropout is."""
+    """Base of both variants: the quantiser, and the side of it on which dropout is."""
 
     bits: int = 1
     side: Literal["fp32", "fp16"] = "fp32"
@@ -40,7 +40,7 @@ class Sylvie(EdgeCut):
         return self.dropout == "after"
 
     def lossless(self) -> Sylvie:
-        """16 bits: what is left of the loss is one part in 65,535 of a row's range."""
+        """16 bits: the interval of codes is 1 / 65,535 of a row's range."""
         return replace(self, bits=16, side="fp32")
 
     def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
@@ -81,10 +81,10 @@ class SylvieS(Sylvie):
 
 @dataclass(frozen=True, kw_only=True)
 class SylvieA(Sylvie):
-    """Pipelined Sylvie (Sec. 3.3): an epoch computes with the halo rows and halo gradients that the last one sent.
+    """Pipelined Sylvie (Sec. 3.3): an epoch computes with the halo rows and halo gradients sent in the epoch before.
 
-    What travels behind the compute is quantised; it is used exactly one epoch late. The first epoch uses zeros, as the
-    authors' code does. Bytes are those of sylvie-s in every epoch.
+    Messages are quantised and overlap with compute. The first epoch uses zeros, as the authors' code does. Bytes are
+    those of sylvie-s in every epoch.
 
     Options:
         bits: 1, 2, 4, 8 or 16 bits per element.
@@ -129,7 +129,7 @@ class SylvieA(Sylvie):
 
 @dataclass(frozen=True, eq=False)
 class QuantisedPush:
-    """A push in which own rows pass through the quantiser too, with the codes that their readers get."""
+    """A push in which own rows are quantised too, with the same codes that their readers receive."""
 
     route: Route
     layer: int

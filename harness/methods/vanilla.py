@@ -46,7 +46,7 @@ class Vanilla(EdgeCut):
     )
 
     def promises(self) -> Facts:
-        """With 16 bits on the wire: lossy, every value rounded to nearest."""
+        """Lossy with a 16-bit type, to which every value is rounded to nearest."""
         half = self.dtype != "fp32"
         return replace(super().promises(), lossy=half, bounded=half)
 

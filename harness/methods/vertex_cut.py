@@ -1,7 +1,7 @@
-"""What vertex-cut methods share: local partial sums, totals over replicas in every layer, and dense layers in between.
+"""The base of vertex-cut methods: local partial sums, totals over replicas in every layer, dense layers in between.
 
-A method decides how partial sums become totals (its `sync`). Everything after a total (the node's own term, bias, norm,
-activation) runs on every replica alike: gradients of replicas are partial sums too, so nothing is counted twice.
+A method defines how partial sums become totals (its `sync`). Everything after a total (the node's own term, bias, norm,
+activation) is computed on every replica: gradients of replicas are partial sums too, so nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.tape import Tape
 
 @dataclass(frozen=True, eq=False)
 class VertexState:
-    """What `setup` prepares: the rank's edges, who shares rows with whom, and the aggregated input."""
+    """The result of `setup`: the rank's edges, the replicas of its rows, and the aggregated input."""
 
     block: Block
     replicas: Replicas
@@ -40,7 +40,7 @@ class VertexCut(Method):
     Options:
         layer0: exchange sums the input layer over replicas every epoch (auto); precompute sums the raw input once.
         last: full sums the last layer for all replicas in both directions; half gathers forwards and scatters
-            backwards only, which is all that a loss on masters needs.
+            backwards only, which is sufficient for a loss on masters.
         loop: after adds a node's self loop (GCN, attention) to the sum, on every replica; edge makes it an edge of the
             master's rank, so that it is part of the master's partial row.
     """
@@ -63,7 +63,7 @@ class VertexCut(Method):
         return model.aggregation(0) is not None and not model.linear_first(0)
 
     async def setup(self, rank: Rank, part: Any, model: GNN) -> VertexState:
-        """Sum the raw input once where the input layer wants it."""
+        """Sum the raw input once if the input layer needs it."""
         self.validate()
         self.check(model, part.totals, part.num_parts)
         assert isinstance(part, VertexPart) and part.x is not None
@@ -81,7 +81,7 @@ class VertexCut(Method):
 
     @abstractmethod
     def sync(self, rank: Rank, state: VertexState, memory: Memory) -> ReplicaSync:
-        """How partial sums become totals in this epoch."""
+        """The synchronisation of replicas in this epoch."""
 
     async def forward(
         self, rank: Rank, part: Any, model: GNN, state: VertexState, memory: Memory, tape: Tape
@@ -144,9 +144,9 @@ class VertexCut(Method):
         tape: Tape,
         h: Tensor,
     ) -> Tensor:
-        """Attention: the softmax's maximum and denominator are exact sums over replicas, then come the rows.
+        """Attention: maximum and denominator of the softmax are combined exactly over replicas, before the rows.
 
-        The rows are weighted by the final attention, so they sum over replicas as any other layer's do.
+        Rows are weighted by the final attention, so they sum over replicas as in any other layer.
         """
         layer, block, n = model.layers[l], state.block, part.num_local
         assert isinstance(layer, GATConv)

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from harness.errors import ProgramError
 from harness.kernels.threads import num_ranges, run_ranges
+from harness.kernels.work import NeighbourSum, declare_work
 
 if TYPE_CHECKING:
     from harness.graphs import Block
@@ -36,6 +37,9 @@ def gather_sum(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
 @gather_sum.register_fake
 def _(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
     return x.new_empty((indptr.shape[0] - 1, *x.shape[1:]))
+
+
+declare_work("haloscope::gather_sum", NeighbourSum(columns=1, rows=2))
 
 
 @torch.library.custom_op(
@@ -59,6 +63,9 @@ def gather_weighted_sum(indptr: Tensor, indices: Tensor, weights: Tensor, x: Ten
 @gather_weighted_sum.register_fake
 def _(indptr: Tensor, indices: Tensor, weights: Tensor, x: Tensor) -> Tensor:
     return x.new_empty((indptr.shape[0] - 1, *x.shape[1:]))
+
+
+declare_work("haloscope::gather_weighted_sum", NeighbourSum(columns=1, rows=3))
 
 
 def _bag(indptr: Tensor, indices: Tensor, x: Tensor, weights: Tensor | None) -> Tensor:
@@ -125,6 +132,9 @@ def edge_dot_torch(indptr: Tensor, indices: Tensor, g: Tensor, x: Tensor) -> Ten
 @edge_dot.register_fake
 def _(indptr: Tensor, indices: Tensor, g: Tensor, x: Tensor) -> Tensor:
     return g.new_empty((indices.shape[0], *g.shape[1:-1]))
+
+
+declare_work("haloscope::edge_dot", NeighbourSum(columns=1, rows=3))
 
 
 class _Aggregate(torch.autograd.Function):

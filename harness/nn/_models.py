@@ -1,4 +1,4 @@
-"""Stacks of graph convolutions: what happens around a layer (dropout, norm, activation) and the order inside it.
+"""Stacks of graph convolutions: dropout, norm and activation around a layer, and the order of operations inside it.
 
 The stack never communicates; methods call it layer by layer and put their exchanges in between. Order of one layer
 (BNS-GCN's): dropout, exchange, convolution, norm, ReLU; the last layer has neither norm nor ReLU.
@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from harness.config import RunConfig
+from harness.config import ModelConfig
 from harness.errors import InputError
 from harness.graphs import LocalGraph
 from harness.kernels.dropout import keyed_dropout
@@ -31,7 +31,7 @@ class GNN(nn.Module):
         widths: input width, then the output width of every layer.
         dropout: probability; masks are keyed by global node, so they do not depend on the partition.
         norm: LayerNorm after all but the last layer.
-        order: which of linear map and aggregation comes first, where a layer allows both.
+        order: which of linear map and aggregation is first, if a layer allows both.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GNN(nn.Module):
 
     @property
     def self_loops(self) -> bool:
-        """Whether a layer wants i -> i in the graph's own block."""
+        """Whether a layer needs i -> i in the graph's own block."""
         return any(getattr(layer, "self_loops", False) for layer in self.layers)
 
     def exchanges(self, l: int) -> bool:
@@ -83,7 +83,7 @@ class GNN(nn.Module):
         return keyed_dropout(rows, nodes, self.dropout, key) if self.training and self.dropout else rows
 
     def message(self, l: int, rows: Tensor) -> Tensor:
-        """What neighbours of `rows` need for layer l: the rows, or their linear map."""
+        """The messages of `rows` to their neighbours in layer l: the rows, or their linear map."""
         layer = self.layers[l]
         return layer.transform(rows) if self.linear_first(l) else rows  # type: ignore[operator,no-any-return]
 
@@ -111,14 +111,14 @@ class GNN(nn.Module):
         return self.norms[l](out).relu_() if len(self.norms) else out.relu()
 
 
-Factory = Callable[[RunConfig, int, int], nn.Module]
+Factory = Callable[[ModelConfig, int, int], nn.Module]
 """(config, input width, classes) -> a `GNN`."""
 
-Convolution = Callable[[RunConfig, int, int, bool], tuple[nn.Module, int]]
+Convolution = Callable[[ModelConfig, int, int, bool], tuple[nn.Module, int]]
 """(config, input width, width asked for, whether it is the last layer) -> one layer and its output width."""
 
 
-def _stack(convolution: Convolution, config: RunConfig, inputs: int, classes: int) -> GNN:
+def _stack(convolution: Convolution, config: ModelConfig, inputs: int, classes: int) -> GNN:
     """The model of one kind of convolution, with dense layers at its end where the config asks for them."""
     layers: list[nn.Module] = []
     widths = [inputs]
@@ -134,19 +134,19 @@ def _stack(convolution: Convolution, config: RunConfig, inputs: int, classes: in
     return GNN(layers, widths, dropout=config.dropout, norm=config.norm, order=config.order)
 
 
-def _gcn(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+def _gcn(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return GCNConv(inputs, outputs), outputs
 
 
-def _gcn_no_loop(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+def _gcn_no_loop(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return GCNConv(inputs, outputs, self_loop=False), outputs
 
 
-def _sage(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+def _sage(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return SAGEConv(inputs, outputs), outputs
 
 
-def _gat(config: RunConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+def _gat(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return GATConv(inputs, outputs, config.heads, mean_heads=last), outputs if last else outputs * config.heads
 
 
@@ -162,18 +162,18 @@ MODELS: Registry[Factory] = Registry(
 )
 
 
-def build_model(config: RunConfig, inputs: int, classes: int) -> GNN:
-    """The configured model, initialised from the seed alone, so that every rank builds the same one.
+def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GNN:
+    """The configured model, initialised from `seed` only, so that every rank builds the same one.
 
     Other packages add models through the entry-point group `haloscope.models`: a `Factory`.
 
     Raises:
         InputError: unknown model, or one that is no `GNN`.
     """
-    factory = MODELS.find(config.model)
+    factory = MODELS.find(config.name)
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(config.seed)  # torch.manual_seed seeds GPUs too, of which this is no part
+        torch.default_generator.manual_seed(seed)  # unlike torch.manual_seed, does not seed GPUs
         model = factory(config, inputs, classes)
     if not isinstance(model, GNN):
-        raise InputError(f"model {config.model!r} is a {type(model).__name__}, not a harness.nn.GNN")
+        raise InputError(f"model {config.name!r} is a {type(model).__name__}, not a harness.nn.GNN")
     return model

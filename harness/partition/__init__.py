@@ -1,4 +1,4 @@
-"""Cutting a graph into parts, and building what each rank holds; parts are cached under a key of their content.
+"""Partitions a graph and builds the part of each rank; parts are cached under a key of their content.
 
 `partitioners` has the algorithms by name. `edge` gives every node to a rank, `overlap` adds copies of foreign nodes
 to such parts, `vertex` gives every edge to a rank; each owns its measures of quality and its store. `cutting` chooses

@@ -1,4 +1,4 @@
-"""How a config wants its graph cut: which kind of parts, by which partitioner, from which builder.
+"""Selects the kind of parts, the partitioner and the builder for a config.
 
 Three kinds: an edge cut (every node has one owner), overlapping parts (an edge cut with copies of foreign nodes), and a
 vertex cut (every edge has one owner).
@@ -22,7 +22,7 @@ DEFAULTS: dict[Kind, str] = {"edge": "metis-cut", "overlap": "metis-cut", "verte
 
 
 class CutQuality(Protocol):
-    """What a kind of cut says of its quality."""
+    """The quality of a cut of any kind."""
 
     def summary(self) -> dict[str, int | float]:
         """The totals by name."""
@@ -50,11 +50,11 @@ class Folder(Protocol):
 
     @property
     def seconds(self) -> float:
-        """What the partitioner took when it ran."""
+        """Seconds that the partitioner took."""
         ...
 
     def part(self, rank: int) -> Any:
-        """What `rank` holds."""
+        """The part of `rank`."""
         ...
 
     def export(self, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Folder(Protocol):
 
 @dataclass(frozen=True)
 class Cutting:
-    """A kind of parts, the partitioner's text, and the settings of the method that change parts."""
+    """A kind of parts, the partitioner's text, and the method's settings that affect parts."""
 
     kind: Kind
     partitioner: str
@@ -79,18 +79,18 @@ class Cutting:
         return partitioned(graph, self.partitioner, num_parts, seed, renumber)
 
     def open(self, path: Path) -> Folder | None:
-        """The parts cached in `path`, or None where something is missing."""
+        """The parts cached in `path`, or None if anything is missing."""
         if self.kind == "vertex":
             return open_vertex_partition(path)
         return open_partition(path)
 
     def exact(self) -> Cutting:
-        """The cut on which the whole graph is evaluated: overlapping parts would count copies twice."""
+        """The cut for evaluation on the whole graph: with overlapping parts, copies would count twice."""
         return Cutting("edge", self.partitioner) if self.kind == "overlap" else self
 
 
 def cutting(partitioner: str, cut: str, settings: dict[str, Any]) -> Cutting:
-    """How to cut for a method with this `facts.cut`; a vertex partitioner asked for by name wins.
+    """The `Cutting` for a method with this `facts.cut`; with the name of a vertex partitioner, a vertex cut.
 
     Raises:
         InputError: an unknown partitioner or option, or an edge-cut partitioner for a method that cuts vertices.

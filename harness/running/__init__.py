@@ -1,46 +1,40 @@
-"""Config -> result: data prepared, the rank program that every driver runs, evaluation, checkpoints, result files.
+"""Runs a config: prepares data, the rank program that every driver runs, evaluation, checkpoints, result files.
 
-Owns the life of a run. `run` is the door. Open rooms beside it: `results` (the result file), `summary` (a row per run),
-`sweep` and `submitted` (grids of runs), `validation` (predicted beside measured), `trace` (timelines), `stopping`.
-Only drivers, reports and commands come in.
+Owns the life of a run. `open_run` looks up what a config names, once; `run_opened` carries it out. Open rooms are
+`results` (the result file), `summary` (a row per run), `sweep` and `submitted` (grids of runs), `validation` (predicted
+beside measured), `trace` (timelines), `stopping`. Only drivers, reports and commands come in.
 """
 
 from harness.running._checkpoint import last_epochs, started_anew
 from harness.running._evaluation import Judge, whole_graph
-from harness.running._job import Checkpoints, Job, Progress
+from harness.running._job import Checkpoints, Execution, Job, Progress
+from harness.running._opened import Driver, OpenedRun, Plan, data_inputs, open_run, plan_of
 from harness.running._prepare import Prepared, prepare
-from harness.running._runner import (
-    Execution,
-    check_driver,
-    check_job,
-    cpu_threads,
-    data_inputs,
-    finish,
-    inputs,
-    make_job,
-    run,
-    threads_per_rank,
-)
+from harness.running._runner import finish, make_job, run, run_opened
+from harness.running._threads import cpu_threads, threads_per_rank
 from harness.running._training import program
 
 __all__ = [
     "Checkpoints",
+    "Driver",
     "Execution",
     "Job",
     "Judge",
+    "OpenedRun",
+    "Plan",
     "Prepared",
     "Progress",
-    "check_driver",
-    "check_job",
     "cpu_threads",
     "data_inputs",
     "finish",
-    "inputs",
     "last_epochs",
     "make_job",
+    "open_run",
+    "plan_of",
     "prepare",
     "program",
     "run",
+    "run_opened",
     "started_anew",
     "threads_per_rank",
     "whole_graph",

@@ -1,14 +1,14 @@
-"""Checkpoints of a run in training: every so many epochs, when the run is asked to stop, and at the end.
+"""Checkpoints of a run: every N epochs, when the run is requested to stop, and at the end.
 
-A checkpoint is what `train` carries from epoch to epoch: model, optimizer, the method's memory once it has settled,
-and the records so far; what `Method.setup` prepares is prepared again. All of it is off the clock. While checkpoints
-are on, every epoch ends with an all-reduce of one number, by which the ranks agree whether to stop.
+A checkpoint contains the state that `train` keeps between epochs: model, optimizer, the method's settled memory, and
+the records so far; the result of `Method.setup` is computed again. Checkpoints are written off the clock. With
+checkpoints, every epoch ends with an all-reduce of one number, by which the ranks agree whether to stop.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -26,17 +26,17 @@ from harness.running.results import RankEpoch
 
 
 class History(msgspec.Struct):
-    """What became of a run's checkpoints so far; survives in them."""
+    """The history of a run's checkpoints, which is saved in them."""
 
     written: int = 0
     seconds: float = 0.0  # the slowest rank's, off the clock
     bytes: int = 0  # of the newest one, all ranks
-    resumed: list[int] = []  # epochs that were done whenever the run went on
+    resumed: list[int] = []  # epochs done at each resumption
 
 
 @dataclass
 class Carried:
-    """What one rank carries from epoch to epoch."""
+    """The state that one rank keeps between epochs."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -46,7 +46,7 @@ class Carried:
 
 @dataclass(frozen=True)
 class Saved:
-    """What one rank reads back, on its device."""
+    """The state that one rank loads, on its device."""
 
     model: dict[str, Tensor]
     optimizer: dict[str, Any]
@@ -68,10 +68,10 @@ class Saver:
         self.history = History()
 
     async def load(self) -> Saved | None:
-        """What the newest complete checkpoint holds; None where there is none, or none is wanted.
+        """Load the newest complete checkpoint; None if there is none, or if the run should start anew.
 
         Raises:
-            InputError: it is damaged or not of this run, or its folder cannot be written to.
+            InputError: it is damaged or of another run, or its folder cannot be written to.
         """
         rank, epochs = self.rank, 0
         if rank.index == 0:
@@ -85,10 +85,10 @@ class Saver:
         if not epochs:
             return None
         marker = files.read_marker(self.home, epochs, self.identity)
-        if epochs > self.config.epochs:
+        if epochs > self.config.training.epochs:
             raise InputError(
                 f"{files.folder_of(self.home, epochs)} has {epochs} epochs behind it, more than --epochs "
-                f"{self.config.epochs}; ask for more, or give --no-resume"
+                f"{self.config.training.epochs}; ask for more, or give --no-resume"
             )
         content = files.read_rank(self.home, marker, rank.index, rank.device)
         kind: Any = tuple[list[RankEpoch], History]
@@ -97,14 +97,14 @@ class Saver:
         return Saved(content["model"], content["optimizer"], content["memory"], records)
 
     async def stopping(self) -> bool:
-        """Whether any rank has been asked to stop."""
+        """Whether any rank was requested to stop."""
         asked = torch.tensor([float(self.options.stop())], device=self.rank.device)
         return bool(await self.rank.all_reduce(asked, label="asked to stop", direction="other") > 0)
 
     def due(self, epochs: int) -> bool:
-        """Whether a checkpoint is to be written after so many epochs."""
+        """Whether a checkpoint is to be written after `epochs` epochs."""
         every = self.options.every
-        return epochs == self.config.epochs or (every > 0 and epochs % every == 0)
+        return epochs == self.config.training.epochs or (every > 0 and epochs % every == 0)
 
     async def save(self, carried: Carried) -> None:
         """Write this rank's file; rank 0 declares the checkpoint complete once all have theirs.
@@ -116,25 +116,25 @@ class Saver:
         """
         rank, begun, epochs = self.rank, time.perf_counter(), len(carried.records)
         folder = files.folder_of(self.home, epochs)
-        self.history.written += 1  # and it holds itself
+        self.history.written += 1  # counts the checkpoint that contains it
         written = files.write_rank(folder, rank.index, _content(carried, self.history))
         rows = await self._gather(written)
         if rank.index == 0:
-            config = asdict(self.config)
+            config = self.config.flat()
             files.write_marker(folder, files.Marker(files.CHECKPOINT_FORMAT, epochs, self.identity, rows, config))
             files.prune(self.home, epochs, self.options.keep)
-        # Nobody trains on before the marker stands: its time would be booked to the next epoch.
+        # All ranks wait for the marker: otherwise its time would be booked to the next epoch.
         size = torch.tensor([written.bytes], device=rank.device)
         total = int(await rank.all_reduce(size, label="checkpoint complete", direction="other"))
         self.history.seconds += time.perf_counter() - begun
         self.history.bytes = total
 
     def facts(self) -> dict[str, Any]:
-        """For the result: count, seconds in all, bytes of one, and where the run went on."""
+        """For the result: count, total seconds, bytes of one, and the epochs of resumption."""
         return {"checkpoint": msgspec.to_builtins(self.history)}
 
     async def _gather(self, written: files.RankFile) -> list[files.RankFile]:
-        """Every rank's file at rank 0; nothing elsewhere."""
+        """Every rank's file at rank 0; empty on other ranks."""
         rank = self.rank
         row = np.frombuffer(written.bytes.to_bytes(8, "little") + bytes.fromhex(written.sha256), np.uint8)
         data = torch.from_numpy(row.copy()).reshape(1, -1).to(rank.device)
@@ -146,19 +146,19 @@ class Saver:
 
 
 def saver_of(rank: Rank, job: Job) -> Saver | None:
-    """The saver of a rank; None where the job keeps no checkpoints."""
+    """The saver of a rank; None if the job writes no checkpoints."""
     return None if job.checkpoints is None else Saver(rank, job, job.checkpoints)
 
 
 def last_epochs(job: Job) -> int:
-    """Epochs done at the newest complete checkpoint of a job; 0 where there is none."""
+    """Epochs done at the newest complete checkpoint of a job; 0 if there is none."""
     return (
         0 if job.checkpoints is None else files.newest(files.home_of(job.checkpoints.folder, job.config.training_id()))
     )
 
 
 def started_anew(job: Job) -> Job:
-    """The job with the run's earlier checkpoints removed where none is wanted; every attempt may then go on."""
+    """The job, after earlier checkpoints are removed if it should start anew; later attempts resume."""
     options = job.checkpoints
     if options is None or options.resume:
         return job
@@ -177,7 +177,7 @@ def _content(carried: Carried, history: History) -> dict[str, Any]:
 
 
 def _compact(tree: dict[str, Any]) -> dict[str, Any]:
-    """The tree with copies of tensors that are pieces of larger ones: a file would hold the whole of those."""
+    """The tree with copies of tensors that are views of larger ones, which would be saved as a whole."""
     out: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):

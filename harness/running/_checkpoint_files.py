@@ -2,8 +2,8 @@
 
     DIR/<training id>/epoch-000120/rank-0.pt, rank-1.pt, ..., complete.json
 
-Every file is written under another name, synced, renamed, and its folder synced. A folder without the marker is no
-checkpoint, whatever else lies in it. The marker names the run, its graph, and size and hash of every rank's file.
+Every file is written under another name, synced, renamed, and its folder synced. A folder without the marker is not a
+checkpoint. The marker names the run, its graph, and size and hash of every rank's file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHECKPOINT_FORMAT = 1
 MARKER = "complete.json"
 
 SEEN_S = 30.0
-"""How long a file that another host has written may take to be seen here: NFS remembers what was missing."""
+"""Seconds until a file written by another host must be visible: NFS caches the absence of files."""
 
 _NAME = re.compile(r"epoch-(\d{6,})")
 
@@ -39,12 +39,12 @@ class RankFile(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a checkpoint must share with the run that goes on from it.
+    """The properties that a checkpoint must share with the run that resumes from it.
 
     Attributes:
-        training_id: SHA-256 of the config without what only says how long and what is noted.
+        training_id: SHA-256 of the config without settings of duration and output.
         data: key of the graph and its partition.
-        torch, haloscope: versions; with others, sums may differ in the last bit.
+        torch, haloscope: versions; other versions may change the last bit of sums.
     """
 
     training_id: str
@@ -55,7 +55,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, training_id: str, data: str, ranks: int) -> Identity:
-        """With the versions that run here."""
+        """The identity with the installed versions."""
         try:
             ours = version("haloscope")
         except PackageNotFoundError:
@@ -63,7 +63,7 @@ class Identity(msgspec.Struct, frozen=True):
         return cls(training_id, data, ranks, str(torch.__version__), ours)
 
     def refuse(self, found: Identity) -> str:
-        """Why a checkpoint of `found` is none of this run; empty where it is one."""
+        """The reason why a checkpoint of `found` does not belong to this run; empty if it does."""
         reasons = {
             "training_id": f"it belongs to run {found.training_id[:12]}, not {self.training_id[:12]}",
             "data": "the graph or its partition is another one now",
@@ -75,30 +75,30 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """`complete.json`: the checkpoint is whole."""
+    """`complete.json`, which marks a complete checkpoint."""
 
     format: int
-    epochs: int  # how many are done
+    epochs: int  # number of completed epochs
     identity: Identity
     files: list[RankFile]  # in rank order
     config: dict[str, Any]  # for the reader
 
 
 def home_of(folder: Path, training_id: str) -> Path:
-    """Where the checkpoints of one run lie."""
+    """The folder of the checkpoints of one run."""
     return folder / training_id
 
 
 def folder_of(home: Path, epochs: int) -> Path:
-    """Where the checkpoint after so many epochs lies."""
+    """The folder of the checkpoint after `epochs` epochs."""
     return home / f"epoch-{epochs:06d}"
 
 
 def make_home(home: Path) -> None:
-    """Make the folder of a run's checkpoints, so that a bad place is known before hours of training.
+    """Make the folder of a run's checkpoints, so that errors occur before hours of training.
 
     Raises:
-        InputError: it cannot be made, or not be written to.
+        InputError: it cannot be made or written to.
     """
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -109,12 +109,12 @@ def make_home(home: Path) -> None:
 
 
 def newest(home: Path) -> int:
-    """Epochs done at the newest complete checkpoint; 0 where there is none."""
+    """Epochs done at the newest complete checkpoint; 0 if there is none."""
     return max(_complete(home), default=0)
 
 
 def write_rank(folder: Path, rank: int, content: dict[str, Any]) -> RankFile:
-    """Write one rank's plain tensors and numbers.
+    """Write one rank's tensors and numbers.
 
     Raises:
         InputError: the folder cannot be written to, or is full.
@@ -124,7 +124,7 @@ def write_rank(folder: Path, rank: int, content: dict[str, Any]) -> RankFile:
             folder.mkdir(parents=True, exist_ok=True)
             _sync(folder.parent)
         return _publish(folder / _rank_name(rank), content)
-    except (OSError, RuntimeError) as error:  # torch wraps what its stream raises
+    except (OSError, RuntimeError) as error:  # torch wraps exceptions of its stream
         raise InputError(f"cannot write checkpoint {folder}: {_reason(error)}") from None
 
 
@@ -132,7 +132,7 @@ def write_marker(folder: Path, marker: Marker) -> None:
     """Declare the checkpoint complete.
 
     Raises:
-        InputError: a rank's file is not seen here (the folder is not shared by all hosts), or the marker cannot be
+        InputError: a rank's file is not visible here (the folder is not shared by all hosts), or the marker cannot be
             written.
     """
     deadline = time.monotonic() + SEEN_S
@@ -151,7 +151,7 @@ def write_marker(folder: Path, marker: Marker) -> None:
 
 
 def read_marker(home: Path, epochs: int, identity: Identity) -> Marker:
-    """The marker of a checkpoint that this run may go on from.
+    """The marker of a checkpoint from which this run may resume.
 
     Raises:
         InputError: it is damaged, of another format or run, or a rank's file is missing or truncated.
@@ -176,7 +176,7 @@ def read_marker(home: Path, epochs: int, identity: Identity) -> Marker:
 
 
 def read_rank(home: Path, marker: Marker, rank: int, device: torch.device) -> dict[str, Any]:
-    """What one rank wrote, on `device`.
+    """Load one rank's file, to `device`.
 
     Raises:
         InputError: the file is not the one that the marker names.
@@ -194,7 +194,7 @@ def read_rank(home: Path, marker: Marker, rank: int, device: torch.device) -> di
 
 
 def prune(home: Path, epochs: int, keep: int) -> None:
-    """After the checkpoint of `epochs` is complete: remove all but the newest `keep`, and what was never completed.
+    """After the checkpoint of `epochs` is complete: remove all but the newest `keep`, and all incomplete ones.
 
     Raises:
         InputError: one cannot be removed.
@@ -206,7 +206,7 @@ def prune(home: Path, epochs: int, keep: int) -> None:
 
 
 def clear(home: Path) -> None:
-    """Remove every checkpoint of a run. Raises InputError where one cannot be removed."""
+    """Remove every checkpoint of a run. Raises InputError if one cannot be removed."""
     for epochs in _folders(home):
         _remove(folder_of(home, epochs))
 
@@ -219,25 +219,25 @@ def checkpoint_error(folder: Path, why: str) -> InputError:
 
 
 class _Hashing:
-    """A stream that hashes and counts what is written to it."""
+    """A stream that hashes and counts written bytes."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream, self.hash, self.size = stream, hashlib.sha256(), 0
 
     def write(self, data: Any) -> int:
-        """Pass on; answers the bytes written."""
+        """Write to the underlying stream; returns the number of bytes."""
         count = self.stream.write(data)
         self.hash.update(data)
         self.size += count
         return count
 
     def flush(self) -> None:
-        """Pass on."""
+        """Flush the underlying stream."""
         self.stream.flush()
 
 
 def _publish(path: Path, content: dict[str, Any] | bytes) -> RankFile:
-    """Write beside its place, sync, rename, and sync the folder; readers see all of it or none, also after a crash."""
+    """Write to a temporary file, sync, rename, and sync the folder; readers see a complete file or none."""
     scratch = path.with_name(f".{path.name}.part")
     with scratch.open("wb") as stream:
         hashing = _Hashing(stream)
@@ -253,7 +253,7 @@ def _publish(path: Path, content: dict[str, Any] | bytes) -> RankFile:
 
 
 def _sync(folder: Path) -> None:
-    """Make renames in a folder last."""
+    """Sync a folder, so that renames in it survive a crash."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -262,7 +262,7 @@ def _sync(folder: Path) -> None:
 
 
 class _Lacking(NamedTuple):
-    """A rank's file that is not as the marker says."""
+    """A rank's file that is missing or differs from the marker."""
 
     rank: int
     name: str
@@ -285,7 +285,7 @@ def _lacking(folder: Path, marker: Marker) -> list[_Lacking]:
 
 
 def _folders(home: Path) -> list[int]:
-    """Epochs of everything that looks like a checkpoint, complete or not, ascending."""
+    """Epochs of all checkpoint folders, complete or not, ascending."""
     try:
         names = [_NAME.fullmatch(path.name) for path in home.iterdir()] if home.is_dir() else []
     except OSError as error:
@@ -298,7 +298,7 @@ def _complete(home: Path) -> list[int]:
 
 
 def _remove(folder: Path) -> None:
-    """The marker first: what is half removed must not be taken for a checkpoint."""
+    """Remove a checkpoint, the marker first, so that a partly removed folder is not a checkpoint."""
     try:
         (folder / MARKER).unlink(missing_ok=True)
     except OSError as error:

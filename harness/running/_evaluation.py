@@ -1,13 +1,13 @@
-"""Evaluation off the clock: every boundary row exact and dropout off, whatever the method trains with.
+"""Evaluation off the clock, with exact boundary rows and without dropout for every method.
 
-Either the ranks evaluate together (`Judge`), in the precision they train in, while training waits; or a spare process
-does, on the whole graph, while training goes on (`SpareJudge`). Neither is part of an epoch's time.
+Either the ranks evaluate together (`Judge`), in the precision of training, while training waits; or a spare process
+evaluates on the whole graph while training continues (`SpareJudge`). Neither is part of an epoch's time.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,34 +24,34 @@ from harness.running.results import RankEpoch
 from harness.tape import Tape
 
 PATIENCE_S = 1.0
-"""Seconds that rank 0 waits for the spare process before it tells the other ranks that it still does."""
+"""Seconds that rank 0 waits for the spare process between synchronisations with the other ranks."""
 
 
 def due(epoch: int, config: RunConfig) -> bool:
     """Whether a run evaluates after this epoch: every `eval_every` epochs, and after the last one."""
-    last = epoch == config.epochs - 1
-    return last or (config.eval_every > 0 and (epoch + 1) % config.eval_every == 0)
+    last = epoch == config.training.epochs - 1
+    return last or (config.run.eval_every > 0 and (epoch + 1) % config.run.eval_every == 0)
 
 
 def whole_graph(config: RunConfig) -> RunConfig:
-    """The config of one process that holds the graph which `config` evaluates on."""
-    return replace(
-        config, method="single", layer0="auto", parts=1, hosts=1, partitioner="auto", protocol="transductive",
+    """The config of one process with the whole graph on which `config` evaluates."""
+    return config.changed(
+        method="single", layer0="auto", parts=1, hosts=1, partitioner="auto", protocol="transductive",
         mode="loopback", device="cpu", backend="auto", evaluate="ranks",
     )  # fmt: skip
 
 
 async def make_judge(rank: Rank, job: Job, part: Part, model: GNN, state: Any) -> Judge | SpareJudge | None:
-    """One rank's judge; None where nothing is evaluated (`eval_every` < 0, or shapes only).
+    """One rank's judge; None without evaluation (`eval_every` < 0, or shapes only).
 
-    Overlapping parts are not evaluated on: their copies of nodes would count twice.
+    Overlapping parts are not used for evaluation, because copies of nodes would count twice.
     """
-    if rank.shapes_only or job.config.eval_every < 0:
+    if rank.shapes_only or job.config.run.eval_every < 0:
         return None
-    if job.config.evaluate == "spare":
+    if job.config.run.evaluate == "spare":
         return SpareJudge(job.spare, job.config)
     method = job.method.exact() or Vanilla(layer0="auto")
-    if job.config.protocol == "transductive" and job.method.facts.cut != "overlap":
+    if job.config.data.protocol == "transductive" and job.method.facts.cut != "overlap":
         if isinstance(state, EdgeCutState) and (state.z0 is not None or state.halo_x is not None):
             return Judge(part, method, state)
         return Judge(part, method, await method.setup(rank, part, model))
@@ -61,12 +61,12 @@ async def make_judge(rank: Rank, job: Job, part: Part, model: GNN, state: Any) -
 
 @dataclass(frozen=True)
 class Judge:
-    """What one rank evaluates with.
+    """Evaluates on one rank.
 
     Attributes:
-        part: the part evaluated on.
+        part: the part for evaluation.
         method: an exact method for this kind of part.
-        state: what its `setup` answered.
+        state: the result of its `setup`.
     """
 
     part: Part
@@ -83,31 +83,31 @@ class Judge:
         return [[float(v) for v in row] for row in table]
 
     async def settle(self, rank: Rank, records: list[RankEpoch]) -> None:
-        """Nothing is under way."""
+        """Do nothing: no evaluation is pending."""
 
 
 @dataclass(frozen=True)
 class SpareJudge:
-    """Hands evaluations to the spare process; ranks other than 0 have none and only wait with it.
+    """Submits evaluations to the spare process of rank 0; the other ranks only synchronise with rank 0.
 
     Attributes:
-        asked: epochs that were handed over and whose counts no record holds yet.
+        submitted: epochs whose counts are in no record yet.
     """
 
     spare: Spare | None
     config: RunConfig
-    asked: list[int] = field(default_factory=list)
+    submitted: list[int] = field(default_factory=list)
 
     async def judge(self, rank: Rank, model: GNN) -> None:
-        """Hand the model over; its counts come with `settle`."""
+        """Submit the model; its counts are recorded by `settle`."""
         if self.spare is not None:
             self.spare.submit(rank.epoch, model.state_dict())
-            self.asked.append(rank.epoch)
+            self.submitted.append(rank.epoch)
 
     async def settle(self, rank: Rank, records: list[RankEpoch]) -> None:
-        """Wait until all that was asked stands in rank 0's records of these epochs.
+        """Wait until all submitted evaluations are in rank 0's records of these epochs.
 
-        The ranks meet about once a second meanwhile, so that a long evaluation is not taken for a lost rank.
+        The ranks synchronise about once a second, so that a long evaluation is not mistaken for a lost rank.
 
         Raises:
             HaloscopeError: the process ended, or one evaluation takes longer than `startup_timeout`.
@@ -115,9 +115,9 @@ class SpareJudge:
         by_epoch, begun = {record.epoch: record for record in records}, time.monotonic()
         under_way = True
         while under_way:
-            if self.asked and self.spare is not None:
-                found = self.spare.counts(self.asked[0], PATIENCE_S, begun + self.config.startup_timeout)
+            if self.submitted and self.spare is not None:
+                found = self.spare.counts(self.submitted[0], PATIENCE_S, begun + self.config.run.startup_timeout)
                 if found is not None:
-                    by_epoch[self.asked.pop(0)].counts, begun = found, time.monotonic()
-            left = torch.tensor([len(self.asked)], dtype=torch.float32, device=rank.device)
+                    by_epoch[self.submitted.pop(0)].counts, begun = found, time.monotonic()
+            left = torch.tensor([len(self.submitted)], dtype=torch.float32, device=rank.device)
             under_way = bool(await rank.all_reduce(left, label="evaluations under way", direction="other") > 0)

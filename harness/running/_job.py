@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from harness.graphs import Totals
 from harness.methods.base import Method
 from harness.rank import Rank
 from harness.running._rates import Rates
-from harness.running.results import RankEpoch
+from harness.running.results import RankEpoch, RankResult
 
 Progress = Callable[[RankEpoch], None]
 
@@ -104,3 +104,14 @@ class Job:
     spare: Spare | None = None  # rank 0's process that evaluates, where the config asks for one
     checkpoints: Checkpoints | None = None  # where to keep them, if they are kept
     data: str = ""  # key of graph and partition, by which a checkpoint knows its own
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a driver returns: the ranks' records, and between which ranks bytes cross which tier."""
+
+    ranks: list[RankResult]
+    tiers: list[str]
+    tier_of: list[list[int]]  # [from][to] -> index into tiers
+    facts: dict[str, Any] = field(default_factory=dict)
+    out_of_memory: str = ""  # which ranks would not have fitted their device, and by how much

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from harness import datasets
-from harness.config import RunConfig
+from harness.config import CutConfig, RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph, Totals
 from harness.machine import cache_root
+from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.partition import Cutting, Folder, cutting
 from harness.partition.edge import Renumber, partition_version
 from harness.running.results import write_atomically
 from harness.workloads import is_workload, load_workload
 
-DATA_FIELDS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
+DATA_KEYS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
 INDEX_FORMAT = 3
 
 
@@ -49,25 +50,32 @@ class Prepared:
         return {**self.graph, "partition": {**self.train.settings, **self.train.quality.summary()}}
 
 
-def prepare(config: RunConfig) -> Prepared:
+def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     """Partitioned data for a config, from the cache or made now.
+
+    Args:
+        cut: how the config cuts, where that is known already.
 
     Raises:
         InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
     """
-    cut = cutting_of(config)
-    if is_workload(config.dataset):
-        workload = load_workload(config.dataset, config.parts, cut=cut.kind, seed=config.seed)
+    if cut is None:
+        training = config.training
+        cut = cutting_of(config.cut, parse_method(training.method, layer0=training.layer0))
+    if is_workload(config.data.dataset):
+        workload = load_workload(config.data.dataset, config.cut.parts, cut=cut.kind, seed=config.training.seed)
         return Prepared(workload, workload, workload.graph, workload.totals)
     index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
     known = _from_index(index, cut)
     if known is not None:
         return known
-    graph = datasets.load(config.dataset, split=config.split, seed=config.seed, features=config.features)
+    graph = datasets.load(
+        config.data.dataset, split=config.data.split, seed=config.training.seed, features=config.data.features
+    )
     datasets.require_trainable(graph)
-    trained = datasets.training_graph(graph)[0] if config.protocol == "inductive" else graph
-    renumber: Renumber = "auto" if config.renumber == "auto" else int(config.renumber)
-    settings = (config.parts, config.seed, renumber, config.hosts)
+    trained = datasets.training_graph(graph)[0] if config.data.protocol == "inductive" else graph
+    renumber: Renumber = "auto" if config.cut.renumber == "auto" else int(config.cut.renumber)
+    settings = (config.cut.parts, config.training.seed, renumber, config.cut.hosts)
     train = cut.parts(trained, *settings)
     evaluate = train if trained is graph and cut.exact() == cut else cut.exact().parts(graph, *settings)
     described = _describe(graph)
@@ -83,9 +91,8 @@ def prepare(config: RunConfig) -> Prepared:
     return Prepared(train, evaluate, described, totals)
 
 
-def cutting_of(config: RunConfig) -> Cutting:
-    """How the config's method and partitioner cut the graph."""
-    method = parse_method(config.method, layer0=config.layer0)
+def cutting_of(config: CutConfig, method: Method) -> Cutting:
+    """How a partitioner cuts the graph for a method."""
     return cutting(config.partitioner, method.facts.cut, method.part_settings())
 
 
@@ -102,9 +109,9 @@ def _from_index(index: Path, cut: Cutting) -> Prepared | None:
 
 def _index_key(config: RunConfig, cut: Cutting) -> str:
     """Hash of the settings that decide the data, and of the state of the file it comes from."""
-    settings = {name: getattr(config, name) for name in DATA_FIELDS} | asdict(cut)
+    settings = {key: config.flat()[key] for key in DATA_KEYS} | asdict(cut)
     text = json.dumps(
-        [INDEX_FORMAT, partition_version(), settings, datasets.source_state(config.dataset)], sort_keys=True
+        [INDEX_FORMAT, partition_version(), settings, datasets.source_state(config.data.dataset)], sort_keys=True
     )
     return hashlib.sha256(text.encode()).hexdigest()
 

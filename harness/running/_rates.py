@@ -1,4 +1,4 @@
-"""What a run with numbers observed of its data (shares of rows sent, bits chosen), for runs that follow shapes only."""
+"""Ratios that a run on real tensors observed (shares of rows sent, bits chosen), as input of shapes-only runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Rates:
     run: Mapping[str, Any]
 
     def facts(self) -> dict[str, Any]:
-        """What the result of a run that used them says."""
+        """The facts in the result of a run that used these rates."""
         return {"rates": {**self.run, "values": dict(self.values)}}
 
 
 def load_rates(path: Path, method: str) -> Rates:
-    """The ratios of a result file: means over its epochs after the first, which every method spends on set-up.
+    """The ratios of a result file: means over its epochs after the first, which includes set-up.
 
-    `method` is the text of the run that wants them.
+    `method` is the method text of the run that uses them.
 
     Raises:
         InputError: no result file, another method, or a run that observed nothing.

@@ -30,7 +30,7 @@ def program(job: Job) -> Callable[[Rank], Any]:
 
 
 async def train(rank: Rank, job: Job) -> RankResult:
-    """Train on one rank, from a checkpoint where there is one; answers what it recorded."""
+    """Train on one rank, from a checkpoint if there is one; returns its records."""
     config, method = job.config, job.method
     rank.epoch = -1
     if job.rates is not None:
@@ -39,7 +39,7 @@ async def train(rank: Rank, job: Job) -> RankResult:
         run = await _set_up(rank, job)
     carried, part, stopped = run.carried, run.part, False
     records, model = carried.records, run.model
-    for epoch in range(len(records), config.epochs):
+    for epoch in range(len(records), config.training.epochs):
         rank.epoch = epoch
         rank.traffic.take()
         rank.clock.begin_epoch()
@@ -70,12 +70,12 @@ async def train(rank: Rank, job: Job) -> RankResult:
         **(run.saver.facts() if run.saver else {}),
     }
     measures = method.measures(part, model, run.state)
-    return RankResult(rank.index, records, facts, measures, stopped and len(records) < config.epochs)
+    return RankResult(rank.index, records, facts, measures, stopped and len(records) < config.training.epochs)
 
 
 @dataclass
 class _Run:
-    """What one rank trains with; only `carried` lives on in a checkpoint."""
+    """The objects of one rank's training; only `carried` is saved in checkpoints."""
 
     part: Any
     model: GNN
@@ -86,18 +86,19 @@ class _Run:
 
 
 async def _set_up(rank: Rank, job: Job) -> _Run:
-    """Part, model and method, as they are before the first epoch or were at the checkpoint gone on from."""
+    """Part, model and method, before the first epoch or as restored from a checkpoint."""
     config, method = job.config, job.method
     part = job.parts.training(rank.index)
     part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
-    model = build_model(config, part.totals.num_features, part.totals.num_classes).to(rank.device)
+    totals, seed = part.totals, config.training.seed
+    model = build_model(config.model, totals.num_features, totals.num_classes, seed).to(rank.device)
     saver = saver_of(rank, job)
     saved = await saver.load() if saver is not None else None
     if saved is not None:
         model.load_state_dict(saved.model)
     state = await method.setup(rank, part, model)
     memory = method.remember(rank, part, model, state)
-    optimizer = method.optimizer(rank, model, config.lr, config.weight_decay)
+    optimizer = method.optimizer(rank, model, config.training.lr, config.training.weight_decay)
     if saved is not None:
         memory = saved.memory
         optimizer.load_state_dict(saved.optimizer)
@@ -107,7 +108,7 @@ async def _set_up(rank: Rank, job: Job) -> _Run:
 
 
 async def _keep(rank: Rank, method: Method, run: _Run, saver: Saver) -> bool:
-    """Write a checkpoint where one is due or the run was asked to stop; answers whether it was."""
+    """Write a checkpoint if one is due or a stop was requested; returns whether a stop was requested."""
     stopped = await saver.stopping()
     if stopped or saver.due(len(run.carried.records)):
         await _settle(rank, method, run)
@@ -116,7 +117,7 @@ async def _keep(rank: Rank, method: Method, run: _Run, saver: Saver) -> bool:
 
 
 async def _settle(rank: Rank, method: Method, run: _Run) -> None:
-    """Wait for what is in flight: messages of the method, evaluations beside the ranks."""
+    """Wait for pending messages of the method and pending evaluations."""
     await method.settle(rank, run.carried.memory)
     if run.judge is not None:
         await run.judge.settle(rank, run.carried.records)

@@ -1,6 +1,6 @@
 """The result of a run: one JSON file per run, keyed by the hash of its config, written once and renamed into place.
 
-Also merges what the ranks recorded into one record per epoch. Nothing is ever parsed out of a file name or a log.
+Also merges the records of all ranks into one record per epoch. File names and logs are never parsed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,11 @@ PACKAGES = ("haloscope", "torch", "numpy", "numba", "pymetis", "simpy")
 
 
 class RankEpoch(msgspec.Struct):
-    """What one rank knows of one epoch."""
+    """One rank's record of one epoch."""
 
     epoch: int
-    loss: float | None  # global loss per training node; None when only shapes were followed
-    seconds: dict[str, float]  # components, hidden, epoch; empty when time means nothing
+    loss: float | None  # global loss per training node; None with shapes only
+    seconds: dict[str, float]  # components, hidden, epoch; empty without a clock
     layers: dict[str, dict[int, int]]  # direction -> layer -> bytes sent
     to: list[int]  # bytes sent to every rank
     counts: list[list[float]] | None  # true positives, false positives, false negatives of train, val, test
@@ -42,13 +42,13 @@ class RankEpoch(msgspec.Struct):
 
 
 class RankResult(msgspec.Struct):
-    """What one rank recorded."""
+    """One rank's records."""
 
     rank: int
     epochs: list[RankEpoch]
     facts: dict[str, Any] = {}
     measures: dict[str, float] = {}  # `Method.measures`
-    interrupted: bool = False  # asked to stop before its last epoch, and left a checkpoint
+    interrupted: bool = False  # stopped on request before its last epoch, with a checkpoint
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Result:
     graph: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     message: str = ""
-    inputs: dict[str, str] = field(default_factory=dict)  # what it read beside config and graph (`runner.inputs`)
+    inputs: dict[str, str] = field(default_factory=dict)  # hashes of inputs beside config and graph (`runner.inputs`)
 
     @property
     def run_id(self) -> str:
@@ -92,7 +92,7 @@ class Result:
             "run_id": self.run_id,
             "state": self.state,
             "message": self.message,
-            "config": asdict(self.config),
+            "config": self.config.flat(),
             "environment": {**environment(), "inputs": self.inputs},
             "graph": self.graph,
             "facts": self.facts,
@@ -101,7 +101,7 @@ class Result:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write `<folder>/<run id>.json` atomically; answers the path."""
+        """Write `<folder>/<run id>.json` atomically; returns the path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.run_id}.json"
         write_atomically(path, msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=1))
@@ -109,10 +109,10 @@ class Result:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file beside its place and rename it: readers see all of it or none.
+    """Write a temporary file and rename it: readers see the complete file or none.
 
     Raises:
-        InputError: the place cannot be written to.
+        InputError: the folder cannot be written to.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -140,7 +140,7 @@ def environment() -> dict[str, Any]:
 
 
 def _median_epoch(epochs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The epoch of median length; the shorter of the middle two where their number is even."""
+    """The epoch of median duration; the shorter of the middle two if their number is even."""
     return sorted(epochs, key=lambda e: float(e["seconds"]["epoch"]))[(len(epochs) - 1) // 2]
 
 
@@ -150,7 +150,7 @@ def _best(epochs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean_bytes(epochs: list[dict[str, Any]]) -> float | None:
-    """Mean over the epochs after the first: caches and trends send much in one epoch and little in the next."""
+    """Mean over the epochs after the first, because the traffic of caches and trends differs between epochs."""
     steady = epochs[1:] or epochs
     return statistics.fmean(_total_bytes(epoch) for epoch in steady) if steady else None
 
@@ -161,16 +161,16 @@ def _total_bytes(epoch: dict[str, Any]) -> int:
 
 
 def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: list[list[int]]) -> list[dict[str, Any]]:
-    """One record per epoch from what every rank recorded.
+    """One record per epoch from the records of all ranks.
 
-    Seconds are means over ranks; the epoch is the slowest rank's, and what the others idle goes to `wait`, so that
-    the components sum to the epoch. Bytes are sums over ranks. `tier_of[from][to]` indexes `tiers`.
+    Seconds are means over ranks; the epoch is that of the slowest rank, and the idle time of the others counts as
+    `wait`, so that the components sum to the epoch. Bytes are sums over ranks. `tier_of[from][to]` indexes `tiers`.
     """
     return [_merge_epoch([r.epochs[at] for r in ranks], depth, tiers, tier_of) for at in range(len(ranks[0].epochs))]
 
 
 def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: list[list[int]]) -> dict[str, Any]:
-    from harness.nn import micro_f1  # torch is loaded by then; reading results should not need it
+    from harness.nn import micro_f1  # imports torch, which reading results does not need
 
     scores: list[float | None] = [None, None, None]
     counts = parts[0].counts
@@ -200,7 +200,7 @@ def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: 
 
 
 def _merge_observed(parts: list[RankEpoch]) -> dict[str, float]:
-    """Every observed ratio over all ranks; what no rank had a whole of is left out."""
+    """Every observed ratio over all ranks, without ratios whose whole is zero."""
     names = sorted({name for p in parts for name in p.observed})
     sums = {name: [sum(p.observed.get(name, [0.0, 0.0])[at] for p in parts) for at in (0, 1)] for name in names}
     return {name: part / whole for name, (part, whole) in sums.items() if whole}
@@ -217,7 +217,7 @@ def _merge_seconds(parts: list[RankEpoch]) -> dict[str, float]:
 
 
 def load_result(path: Path) -> dict[str, Any]:
-    """A result file as a dict. Raises InputError when it is not one."""
+    """A result file as a dict. Raises InputError if it is not one."""
     try:
         record = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
@@ -230,7 +230,7 @@ def load_result(path: Path) -> dict[str, Any]:
 
 def collect(folder: Path) -> pd.DataFrame:
     """All results of a folder as one frame: a row per epoch, with the config beside it."""
-    import pandas as pd  # here, for it is a sixth of what a rank imports before it can begin
+    import pandas as pd  # here, because it takes a sixth of a rank's import time
 
     frames = []
     for path in sorted(folder.glob("*.json")):

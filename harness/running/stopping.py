@@ -1,6 +1,6 @@
-"""Being asked to stop: SIGTERM or Ctrl-C as a question that a run answers at the end of an epoch.
+"""Requests to stop: SIGTERM and Ctrl-C, which a run with checkpoints handles at the end of an epoch.
 
-Used only where there are checkpoints to stop at; without them both signals keep their usual effect.
+Without checkpoints both signals have their usual effect.
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 EXIT_CODE = 3
-"""What a command ends with that was asked to stop and left a checkpoint to go on from."""
+"""Exit code of a command that stopped on request with a checkpoint."""
 
 TWICE_S = 1.0
-"""A Ctrl-C this much after the first signal is a second one; sooner, a launcher may have passed on the same."""
+"""Seconds after the first signal from which on a Ctrl-C is a second one; earlier, a launcher may have forwarded it."""
 
-ANSWER = "haloscope: stopping after this epoch, with a checkpoint to go on from; Ctrl-C again ends the run at once"
+MESSAGE = "haloscope: stopping after this epoch, with a checkpoint to go on from; Ctrl-C again ends the run at once"
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def asked(answer: str = "") -> Iterator[Callable[[], bool]]:
-    """Inside, SIGTERM and SIGINT are noted; yields what tells whether one came. A later Ctrl-C interrupts.
+def stop_requests(message: str = "") -> Iterator[Callable[[], bool]]:
+    """Context that records SIGTERM and SIGINT; yields a function that returns whether one arrived.
 
-    The first one is answered with a line on stderr, where there is a text for it.
-
-    Outside the main thread signals cannot be had, and the answer is always no.
+    The first one prints `message` on stderr, if there is one; a later Ctrl-C interrupts. Outside the main thread
+    signals cannot be handled, and the function always returns False.
     """
-    found: list[float] = []  # when they came
+    found: list[float] = []  # times of arrival
 
     def note(number: int, frame: FrameType | None) -> None:
         found.append(time.monotonic())
-        if len(found) == 1 and answer:
-            with suppress(OSError):  # past every buffer: the signal may have come in the middle of another line
-                os.write(2, (os.isatty(2) * "\n" + answer + "\n").encode())
+        if len(found) == 1 and message:
+            with suppress(OSError):  # unbuffered: the signal may have arrived while a line was being written
+                os.write(2, (os.isatty(2) * "\n" + message + "\n").encode())
         if number == signal.SIGINT and found[-1] - found[0] > TWICE_S:
             raise KeyboardInterrupt
 
@@ -47,7 +46,7 @@ def asked(answer: str = "") -> Iterator[Callable[[], bool]]:
         return
     before = {number: signal.signal(number, note) for number in _SIGNALS}
     for number in _SIGNALS:
-        signal.siginterrupt(number, False)  # a wait inside a library goes on
+        signal.siginterrupt(number, False)  # system calls of libraries are restarted
     try:
         yield lambda: bool(found)
     finally:

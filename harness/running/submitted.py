@@ -1,6 +1,6 @@
-"""Runs calls as jobs of a scheduler through submitit (the extra `slurm`): what `harness.machine` does on one machine.
+"""Runs calls as jobs of a scheduler through submitit (the extra `slurm`), as `harness.machine` does on one machine.
 
-submitit hands calls and answers over in pickled files of its own, in a folder that only this user should write to.
+submitit passes calls and results in its own pickle files, in a folder that only this user should be able to write to.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 SCHEDULERS = ("slurm", "local")
-"""local: processes of this machine, to try a file out."""
+"""local: processes of this machine, for tests of a sweep file."""
 
 LOOK_S = {"slurm": 5.0, "local": 0.2}
-"""How often the scheduler is asked what has ended."""
+"""Seconds between queries of the scheduler for ended jobs."""
 
 COUNTS = ("timeout_min", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
 
 
 def options_of(text: str) -> dict[str, Any]:
-    """submitit's parameters from "timeout_min=60,slurm_partition=gpu". Raises InputError for what is not KEY=VALUE."""
+    """submitit's parameters from "timeout_min=60,slurm_partition=gpu". Raises InputError unless all are KEY=VALUE."""
     found: dict[str, Any] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         key, equals, value = word.partition("=")
@@ -45,10 +45,10 @@ def options_of(text: str) -> dict[str, Any]:
 
 
 def executor(scheduler: str, folder: Path, options: dict[str, Any]) -> Any:
-    """A submitit executor whose jobs keep scripts, logs and answers in `folder`.
+    """A submitit executor whose jobs keep scripts, logs and results in `folder`.
 
     Raises:
-        InputError: submitit is not installed, there is no such scheduler here, or an option is not one of its.
+        InputError: submitit is not installed, the scheduler is not available here, or an option is unknown.
     """
     try:
         submitit = import_module("submitit")
@@ -67,7 +67,7 @@ def map_on_jobs(
 ) -> Iterator[tuple[A, R | Died]]:
     """`call(a)` for every argument as a job of `submitter`, `jobs` at a time; as `harness.machine.map_on_processes`.
 
-    Jobs that are under way when the caller stops are cancelled.
+    Running jobs are cancelled when the caller stops.
     """
     waiting, running = list(arguments), dict[Any, A]()
     try:
@@ -79,7 +79,7 @@ def map_on_jobs(
                         running[submitter.submit(call, argument)] = argument
             ended = [job for job in running if job.done()]
             for job in ended:
-                yield running.pop(job), _answer(job)
+                yield running.pop(job), _result(job)
             if running and not ended:
                 time.sleep(look_s)
     finally:
@@ -89,9 +89,9 @@ def map_on_jobs(
 
 @contextmanager
 def _hearing_interrupts() -> Iterator[None]:
-    """What is started inside hears SIGINT, which ends submitit's local jobs.
+    """Context in which started processes handle SIGINT, which ends submitit's local jobs.
 
-    A shell's background job ignores it, and would hand that down.
+    Background jobs of a shell ignore SIGINT, and their children would inherit that.
     """
     deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread()
     if deaf:
@@ -103,8 +103,8 @@ def _hearing_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _answer(job: Any) -> Any:
-    """What a job that has ended answered; Died where it left nothing or failed outside of the call."""
+def _result(job: Any) -> Any:
+    """The result of a job that has ended; Died if it left none or failed outside of the call."""
     failed = import_module("submitit.core.utils")
     try:
         return job.result()

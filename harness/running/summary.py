@@ -1,4 +1,4 @@
-"""One flat row per run: the numbers that tables, CSV files and data frames show, under the same names everywhere."""
+"""One flat row per run: the numbers of tables, CSV files and data frames, with the same names in all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = ("epoch", *COMPONENTS, "hidden")
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
     """A result record in one row: seconds and bytes per epoch, accuracies in [0, 1], peak bytes of the fullest rank.
 
-    Keys are always the same; what a run could not know is None (seconds in loopback, accuracy of shapes).
+    Keys are always the same; values that a run does not have are None (seconds in loopback, accuracy of shapes).
     """
     config, summary = record["config"], record["summary"]
     seconds = {f"{name}_seconds": summary["seconds"].get(name) for name in SECONDS}
@@ -45,7 +45,7 @@ def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def notes_of(record: dict[str, Any]) -> list[str]:
-    """What a reader of the numbers must know: stand-ins, the input layer, what was assumed or not measured."""
+    """Notes on the numbers: stand-ins, the input layer, assumptions, and quantities that were not measured."""
     config, facts = record["config"], record["facts"]
     notes = [str(note) for note in record["graph"].get("notes", ())]
     if facts.get("layer0"):

@@ -4,8 +4,8 @@
     [grid]                     # axes: fields of RunConfig, or options of the methods (bits, p); [[grid]] for several
     [cluster]                  # changes to the cluster's file; a list is an axis: links.nic.bandwidth = ["1 Gb/s", ...]
 
-A finished cell is its result file and nothing else: a sweep killed at any instant loses none and reruns none. Nothing
-is run here.
+The result file alone marks a finished cell: a sweep that is killed at any time loses none and reruns none. Cells are
+run elsewhere.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness.config import RunConfig, from_mapping, laid_over
+from harness.config import RUN_SETTINGS, RunConfig, from_mapping, laid_over
 from harness.errors import InputError, unknown
-from harness.methods.registry import parse_method
+from harness.methods.registry import cut_of, parse_method
 
 TABLES = ("run", "grid", "cluster")
-FIELDS = frozenset(f.name for f in fields(RunConfig))
 SPENT = "seconds.jsonl"  # beside the results: one line per cell that was run
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep, and where it lies on the axes."""
+    """One run of a sweep, and its values on the axes."""
 
     config: RunConfig
     axes: dict[str, Any] = field(hash=False)
@@ -41,11 +40,11 @@ class Cell:
     def title(self) -> str:
         """The cell's values on the axes, in one line."""
         others = (f"{key.removeprefix('cluster.')}={value}" for key, value in self.axes.items() if key != "method")
-        return ", ".join([str(self.axes.get("method", self.config.method)), *others])
+        return ", ".join([str(self.axes.get("method", self.config.training.method)), *others])
 
 
 def read_sweep(path: Path) -> list[Cell]:
-    """Every cell of a sweep file, methods outermost; configs that come out equal are one cell.
+    """Every cell of a sweep file, methods outermost; equal configs are one cell.
 
     Raises:
         InputError: unreadable file, unknown table, axis or option (the nearest one is named), a bad value.
@@ -87,31 +86,31 @@ def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) ->
     if not isinstance(grid, Mapping):
         raise InputError(f"sweep file {name}: grid must be a table, [grid]")
     axes = {key.replace("-", "_"): _values(value, f"{name}: grid.{key}") for key, value in grid.items()}
-    axes = {"method": axes.pop("method", [base.method]), **axes}  # methods outermost
+    axes = {"method": axes.pop("method", [base.training.method]), **axes}  # methods outermost
     changes = {f"cluster.{key}": _values(value, f"{name}: cluster.{key}") for key, value in cluster.items()}
     known = {str(method): _options(str(method)) for method in axes["method"]}
-    options = {option for found in known.values() for option in found} - FIELDS
+    options = {option for found in known.values() for option in found} - RUN_SETTINGS.keys()
     for key in axes:
-        if key not in FIELDS | options:
-            raise unknown(f"axis in {name}", key, FIELDS | options)
+        if key not in RUN_SETTINGS.keys() | options:
+            raise unknown(f"axis in {name}", key, RUN_SETTINGS.keys() | options)
     shown = [key for key, values in {**axes, **changes}.items() if len(values) > 1]
     for point in product(*axes.values(), *changes.values()):
         values = dict(zip((*axes, *changes), point, strict=True))
         method = str(values["method"])
         mine = {key: values[key] for key in axes if key in options and key in known[method]}
-        given = {key: values[key] for key in axes if key in FIELDS}
+        given = {key: values[key] for key in axes if key in RUN_SETTINGS}
         given["method"] = ":".join([method, *(f"{key}={_text(value)}" for key, value in mine.items())])
         config = _placed(from_mapping(given, base, source=name), {key: values[key] for key in changes})
         yield Cell(config, {key: values[key] for key in shown if key not in options or key in mine})
 
 
 def _placed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """The config with changes to its cluster where it is simulated, and on one part where the method wants one."""
-    if config.mode == "sim":
+    """The config with changes to its cluster if it is simulated, and on one part if the method requires that."""
+    if config.run.mode == "sim":
         texts = (f"{key.removeprefix('cluster.')}={_text(value)}" for key, value in changes.items())
-        config = replace(config, cluster=":".join([config.cluster, *texts]))
-    whole = parse_method(config.method, layer0=config.layer0).facts.cut == "none"
-    return replace(config, parts=1) if whole else config
+        config = config.changed(cluster=":".join([config.cluster.name, *texts]))
+    whole = cut_of(config.training.method) == "none"
+    return config.changed(parts=1) if whole else config
 
 
 def _values(value: Any, where: str) -> list[Any]:
@@ -125,7 +124,7 @@ def _values(value: Any, where: str) -> list[Any]:
 
 
 def _options(method: str) -> frozenset[str]:
-    """Options of a method that its text does not fix already."""
+    """Options of a method that its text does not set."""
     fixed = {pair.partition("=")[0] for pair in method.split(":")[1:]}
     return frozenset(f.name for f in fields(parse_method(method))) - fixed
 
@@ -147,7 +146,7 @@ def seconds_of(text: str) -> float:
 
 
 class Spent(msgspec.Struct):
-    """What one cell took; `epochs` of it were trained."""
+    """Seconds of one cell, in which `epochs` epochs were trained."""
 
     run_id: str
     key: list[Any]
@@ -156,9 +155,9 @@ class Spent(msgspec.Struct):
 
 
 class Stopwatch:
-    """Seconds of cells that were run, kept beside the results, and what they say of those that were not.
+    """Seconds of cells that were run, stored beside the results, and estimates for the others.
 
-    A lost or damaged line costs an estimate, never a result.
+    A lost or damaged line affects estimates only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -175,31 +174,39 @@ class Stopwatch:
                 continue  # the line was being written when the sweep was killed
 
     def add(self, config: RunConfig, seconds: float, *, keep: bool = True) -> None:
-        """Note what a cell took; a probe is not kept."""
-        spent = Spent(config.run_id(), _key(config), config.epochs, seconds)
+        """Record the seconds of a cell; a probe is not stored."""
+        spent = Spent(config.run_id(), _key(config), config.training.epochs, seconds)
         self.known.append(spent)
         if keep:
             with self.file.open("ab") as stream:
                 stream.write(b"\n" + msgspec.json.encode(spent) + b"\n")
 
     def expect(self, config: RunConfig) -> float | None:
-        """Seconds that a cell may take: the median of those most like it, by epochs; None when nothing was run."""
+        """Estimated seconds of a cell: the median of the most similar ones, scaled by epochs; None without any."""
         key = _key(config)
         for depth in range(len(key), -1, -1):
             alike = [s.seconds / s.epochs for s in self.known if s.key[:depth] == key[:depth]]
             if alike:
-                return statistics.median(alike) * config.epochs
+                return statistics.median(alike) * config.training.epochs
         return None
 
 
 def _key(config: RunConfig) -> list[Any]:
-    """What decides how long a cell takes, the weightiest first."""
-    name = config.method.partition(":")[0]
-    return [config.mode, config.dataset, config.shapes_only, config.model, config.hidden, config.parts, name]
+    """The settings that affect the duration of a cell, the most important first."""
+    name = config.training.method.partition(":")[0]
+    return [
+        config.run.mode,
+        config.data.dataset,
+        config.cluster.shapes_only,
+        config.model.name,
+        config.model.hidden,
+        config.cut.parts,
+        name,
+    ]
 
 
 def time_left(cells: Sequence[Cell], expect: Callable[[RunConfig], float | None], jobs: int) -> float | None:
-    """Seconds until all cells are done on `jobs` workers, dealt in order to whoever is free; None when unknown."""
+    """Seconds until all cells are done on `jobs` workers, assigned in order to free workers; None if unknown."""
     free = [0.0] * max(1, jobs)
     for cell in cells:
         seconds = expect(cell.config)

@@ -1,7 +1,8 @@
-"""A run's timeline: what every rank did when, in memory and as a file for Perfetto (ui.perfetto.dev) or chrome://tracing.
+"""The timeline of a run: spans of every rank, in memory and as a file for Perfetto (ui.perfetto.dev) or
+chrome://tracing.
 
-Drivers fill a `Trace`; nothing here runs or draws. Times are seconds here, microseconds in the file. A process of the
-file is a host, its threads are the streams of its ranks; a stream has more lanes where exchanges overlap.
+Drivers fill a `Trace`. Times are seconds here, microseconds in the file. A process of the file is a host, its threads
+are the streams of its ranks; a stream has several lanes if exchanges overlap.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from harness.running.results import write_atomically
 
 Stream = Literal["compute", "communication", "copy"]
 STREAMS: tuple[Stream, ...] = ("compute", "communication", "copy")
-MOST_ARROWS = 5_000  # messages drawn as arrows; more make a viewer crawl
+MOST_ARROWS = 5_000  # messages drawn as arrows; more make viewers slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,9 @@ class Span:
 
     Attributes:
         component: the component of time that it belongs to (`harness.rank.COMPONENTS`).
-        name: what to call it: the exchange's label, or the component.
+        name: the exchange's label, or the component.
         nbytes: bytes this rank sends in it.
-        details: what else is known of it (epoch, layer, direction).
+        details: further properties (epoch, layer, direction).
     """
 
     rank: int
@@ -66,7 +67,7 @@ class Trace:
     Attributes:
         hosts: host of every rank.
         links: directed link -> share of its capacity in use; simulated runs only.
-        facts: what a reader must know (method, cluster, whether times were measured).
+        facts: description of the run (method, cluster, whether times were measured).
     """
 
     hosts: list[int]
@@ -77,11 +78,11 @@ class Trace:
 
     @property
     def end_s(self) -> float:
-        """When the last span ends."""
+        """End of the last span."""
         return max((span.end_s for span in self.spans), default=0.0)
 
     def save(self, path: Path) -> None:
-        """Write the trace as Chrome trace events. Raises InputError where it cannot be written."""
+        """Write the trace as Chrome trace events. Raises InputError if it cannot be written."""
         content = {"traceEvents": list(self.events()), "displayTimeUnit": "ms", "otherData": self.facts}
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, msgspec.json.encode(content))
@@ -100,7 +101,7 @@ class Trace:
             yield self._complete(span, threads[span.rank, span.stream, lane])
         yield from self._arrows(lanes, threads)
         for link, steps in self.links.items():
-            shares = {_us(time): share for time, share in zip(*steps, strict=True)}  # the last of what rounds alike
+            shares = {_us(time): share for time, share in zip(*steps, strict=True)}  # the last of equal rounded times
             for stamp, share in shares.items():
                 counter = _event("C", f"{link} %", _owner(link, self.hosts), 0)
                 yield {**counter, "ts": stamp, "args": {"%": round(100 * share, 2)}}
@@ -114,7 +115,7 @@ class Trace:
     def _arrows(
         self, lanes: Sequence[tuple[Span, int]], threads: dict[tuple[int, Stream, int], int]
     ) -> Iterator[dict[str, Any]]:
-        """An arrow per message, between the exchanges it belongs to; of too many the largest."""
+        """An arrow per message, between the exchanges it belongs to; at most MOST_ARROWS, the largest messages."""
         flights: dict[int, list[tuple[Span, int]]] = defaultdict(list)
         for span, lane in lanes:
             if span.stream == "communication":
@@ -133,7 +134,7 @@ class Trace:
 
 
 def lanes_of(spans: Iterable[Span]) -> list[tuple[Span, int]]:
-    """Every span with its lane, so that in one lane spans follow or contain each other."""
+    """Every span with its lane, such that spans of a lane are disjoint or nested."""
     open_spans: dict[tuple[int, Stream], list[list[Span]]] = defaultdict(list)
     placed = []
     for span in sorted(spans, key=lambda s: (s.start_s, -s.end_s)):
@@ -165,7 +166,7 @@ def _around(flights: list[tuple[Span, int]], message: Message) -> int | None:
 
 
 def _owner(link: str, hosts: Sequence[int]) -> int:
-    """The process that a link's counter is shown in: its host where its name begins with one, else the first."""
+    """The process that shows a link's counter: the host in its name, if any, else the first."""
     name = link.partition(".")[0]
     if name.startswith("rank") and name[4:].isdigit():
         return hosts[int(name[4:])]

@@ -1,7 +1,7 @@
-"""Predictions held against measurements: which cells, one record per cell, and what the records say together.
+"""Comparison of predictions with measurements: the cells, one record per cell, and the verdict on all records.
 
-A cell is one method on one graph, cluster and number of ranks, run really and simulated on the same partition. Nothing
-here runs anything; `harness.commands.validate` does.
+A cell is one method on one graph, cluster and number of ranks, run for real and simulated on the same partition. Cells
+are run by `harness.commands.validate`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import resource
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,16 @@ import numpy as np
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import core_count
-from harness.methods.registry import parse_method
+from harness.methods.registry import cut_of
 
 VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
-"""What a record compares; an epoch also holds what is small on CPUs (sample, swap, wait)."""
+"""The components that a record compares; an epoch also includes small ones on CPUs (sample, swap, wait)."""
 
 WARM_UP = 5
-"""First epochs of a cell, which are not looked at: memory, connections and caches settle."""
+"""First epochs of a cell, which are excluded: memory, connections and caches warm up."""
 
 FOREIGN = 0.15
-"""Share of the machine's cores that others may keep busy before a cell is disturbed, and left out of the verdict."""
+"""Share of the machine's cores used by other programs above which a cell is excluded from the verdict."""
 
 VALIDATED_METHODS = (
     "vanilla,bns-gcn:p=0.1,sylvie-s,sylvie-a,ec-graph,ec-graph-s:fanouts=10/5/5,subgraph-approximation,cdfgnn"
@@ -47,7 +47,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         "model": "sage", "layers": 3, "hidden": 128, "partitioner": "metis-cut",
     },
 }  # fmt: skip
-"""Graphs to validate on: with the worst cut, so that communication shows, and with a good one and dense rows."""
+"""Graphs to validate on: one with a large cut, so that communication shows, one with a small cut and dense rows."""
 
 
 def cells(
@@ -58,7 +58,7 @@ def cells(
     `parts` 0 takes as many ranks as a lab has, two elsewhere. Methods that cut vertices choose their own partitioner.
 
     Raises:
-        InputError: a method, or a lab, that cannot be read.
+        InputError: a method or a lab that cannot be parsed.
     """
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
@@ -66,14 +66,12 @@ def cells(
     found = []
     for cluster in clusters:
         ranks = parts or (parse_lab(cluster).ranks if is_lab(cluster) else 2)
-        threads = base.threads or max(1, core_count() // ranks)
+        threads = base.run.threads or max(1, core_count() // ranks)
         for values in workloads.values():
             for name in names:
-                config = replace(
-                    base, **values, cluster=cluster, method=name, parts=ranks, mode="real", threads=threads
-                )
-                if parse_method(name, layer0=base.layer0).facts.cut == "vertex":
-                    config = replace(config, partitioner="auto")
+                config = base.changed(**values, cluster=cluster, method=name, parts=ranks, mode="real", threads=threads)
+                if cut_of(name) == "vertex":
+                    config = config.changed(partitioner="auto")
                 found.append(config)
     return found
 
@@ -87,7 +85,7 @@ def typical(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def traffic(epochs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What every epoch sent: bytes by direction and layer, and by tier where any crossed it."""
+    """Bytes of every epoch by direction and layer, and by tier if any crossed it."""
     return [
         {**epoch["bytes"], "tiers": {tier: count for tier, count in epoch["bytes"]["tiers"].items() if count}}
         for epoch in epochs
@@ -97,19 +95,19 @@ def traffic(epochs: Sequence[Mapping[str, Any]]) -> list[Any]:
 def validation_record(
     config: RunConfig, measured: Mapping[str, Any], predicted: Mapping[str, float], same: bool
 ) -> dict[str, Any]:
-    """One cell as the JSON file holds it; `measured` has the components, `spread` and `foreign_load`."""
+    """The record of one cell in the JSON file; `measured` has the components, `spread` and `foreign_load`."""
     seconds = {name: measured[name] for name in (*VALIDATED_COMPONENTS, "spread")}
     return {
-        "method": config.method,
-        "dataset": config.dataset,
-        "model": config.model,
-        "parts": config.parts,
-        "cluster": config.cluster,
+        "method": config.training.method,
+        "dataset": config.data.dataset,
+        "model": config.model.name,
+        "parts": config.cut.parts,
+        "cluster": config.cluster.name,
         "predicted": {name: predicted[name] for name in VALIDATED_COMPONENTS},
         "measured": seconds,
         "bytes_equal": same,
-        "epochs": config.epochs - WARM_UP,
-        "partitioner": config.partitioner,
+        "epochs": config.training.epochs - WARM_UP,
+        "partitioner": config.cut.partitioner,
         "foreign_load": measured["foreign_load"],
         "disturbed": measured["foreign_load"] > FOREIGN,
         "error": predicted["epoch"] / measured["epoch"] - 1,
@@ -118,15 +116,15 @@ def validation_record(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all cells say together. Times of cells that others disturbed say nothing; their bytes still count.
+    """The verdict on all cells. Times of disturbed cells are excluded; their bytes count.
 
     Attributes:
-        cells: how many there are.
-        disturbed: how many of them were measured while others used the machine, and are left out of what follows.
-        median, p90: of the absolute relative errors of epoch times; NaN where no cell is left.
-        tau: Kendall's, of the order of methods on the same graph and cluster; mean over those, NaN without pairs.
-        tau_apart: the same of pairs whose measured epochs differ by more than their spread, the mean of the two.
-        bytes_equal: in every cell.
+        cells: number of cells.
+        disturbed: cells that were measured while other programs used the machine; excluded from the values below.
+        median, p90: of the absolute relative errors of epoch times; NaN without cells.
+        tau: Kendall's tau of the order of methods, mean over graphs and clusters; NaN without pairs.
+        tau_apart: the same for pairs whose measured epochs differ by more than the mean of their spreads.
+        bytes_equal: whether bytes are equal in every cell.
     """
 
     cells: int
@@ -175,7 +173,7 @@ def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
 def kendall(records: Sequence[Mapping[str, Any]], apart: bool = False) -> float | None:
     """Kendall's tau of predicted and measured epoch times; pairs with equal times count as half; None without pairs.
 
-    `apart`: of pairs only whose measured times differ by more than the mean of their spreads.
+    `apart`: only for pairs whose measured times differ by more than the mean of their spreads.
     """
     agree = total = 0
     for a, b in combinations(records, 2):
@@ -190,14 +188,14 @@ def kendall(records: Sequence[Mapping[str, Any]], apart: bool = False) -> float 
 
 @dataclass
 class Load:
-    """How busy others kept the machine: mean share of its cores; 0 where the kernel does not tell."""
+    """Mean share of the machine's cores that other programs used; 0 if the kernel does not report it."""
 
     foreign: float = 0.0
 
 
 @contextmanager
 def watching() -> Iterator[Load]:
-    """Measures the load of others while it is open; what this process and its ended children use is ours."""
+    """Context that measures the load of other programs, without this process and its ended children."""
     load, busy, ours = Load(), *_busy()
     yield load
     busy_now, ours_now = _busy()
@@ -207,7 +205,7 @@ def watching() -> Iterator[Load]:
 
 
 def _busy() -> tuple[tuple[float, float] | None, float]:
-    """Core seconds that the machine was busy, and in all, since it started; and core seconds of ours."""
+    """Busy and total core seconds of the machine since its start, and core seconds of this process."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     ours = sum(usage.ru_utime + usage.ru_stime for usage in used)
     try:

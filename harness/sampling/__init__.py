@@ -1,4 +1,4 @@
-"""Neighbour sampling: the sampler, the mini-batches made of it, and EC-Graph-S's fixed sample of edges."""
+"""Neighbour sampling: the sampler, its mini-batches, and EC-Graph-S's fixed sample of edges."""
 
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches

@@ -1,8 +1,8 @@
 """Neighbour samples drawn once, layer by layer, over a partitioned graph, and the halo plans that they need.
 
-Which neighbours a node keeps depends on (key, node, neighbour) alone, by global ids: not on the partition. Ranks send
-each other which of the edges between them were kept; each computes everything else itself. Own nodes that no layer
-needs are left out: the others are renumbered (`Sample.nodes`). Methods decide about fan-outs and exchanges.
+Which neighbours a node keeps depends on (key, node, neighbour) only, by global ids, and not on the partition. Ranks
+send each other flags of the kept edges between them; all else is computed locally. Own nodes that no layer needs are
+removed and the others renumbered (`Sample.nodes`). Methods choose fan-outs and exchanges.
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ class _Sampler:
         self.by_owner = np.argsort(self.owner[self.halo[1]], kind="stable")
 
     def draw(self, needed: np.ndarray, fanout: int, key: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which entries of the own and of the halo block are kept, bool."""
+        """Draw the entries to keep of the own and of the halo block: two bool arrays."""
         own, halo = np.zeros(len(self.own[1]), np.bool_), np.zeros(len(self.halo[1]), np.bool_)
         _draw(*self.own, *self.halo, self.nodes, self.halo_nodes, needed, fanout, stream_of(key), own, halo)
         return own, halo
 
     async def exchange_kept(self, rank: Rank, halo: np.ndarray) -> np.ndarray:
-        """Which entries of the halo block's transpose their readers kept, bool."""
+        """Entries of the halo block's transpose that their readers kept, bool."""
         send = self._count(self.owner[self.halo[1]])
         recv = self._count(np.repeat(self.owner, np.diff(self.readers[0])))
         bits = torch.from_numpy(halo[self.by_owner].astype(np.uint8)).to(rank.device)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harness.graphs import Block, LocalGraph, Part
 from harness.kernels.csr import transpose
+from harness.kernels.work import Gather, declare_work
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling._neighbours import sample_neighbours
@@ -168,6 +169,9 @@ def _(
     own, halo, new = expected
     sizes = (count + 1, own, count + 1, own, count + 1, halo, new + 1, halo)
     return (*(indices.new_empty(size) for size in sizes), rows.new_empty(new))
+
+
+declare_work("haloscope::sample_block", Gather())
 
 
 def _ordered(indptr: np.ndarray, indices: np.ndarray, num_cols: int) -> tuple[np.ndarray, ...]:

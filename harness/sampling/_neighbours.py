@@ -1,6 +1,6 @@
 """Uniform neighbour samples without replacement: the compiled sampler behind mini-batches.
 
-What a node draws depends on (key, node) alone: not on threads, batches or the order of the seeds. Layers, blocks and
+The sample of a node depends on (key, node) only, not on threads, batches or the order of the seeds. Layers, blocks and
 features are handled in `_minibatch`.
 """
 
@@ -19,7 +19,7 @@ _LINE = 64  # bytes of memory that one random access moves
 def sample_neighbours(
     indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, fanout: int, key: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`fanout` neighbours of every seed, drawn uniformly without replacement; all of them where there are no more.
+    """`fanout` neighbours of every seed, drawn uniformly without replacement, or all if there are no more.
 
     `indptr` [N+1] and `indices` are CSR, `seeds` int [n]; returns CSR of n rows in the same types, entries of a row in
     no order. A repeated entry (a multi-edge) counts as several neighbours. O(n x fanout + largest degree).

@@ -1,15 +1,16 @@
-"""Partitioned graphs of which only counts are known: descriptions in TOML, closed forms, and what is built from them.
+"""Workloads: partitioned graphs of which only counts are known, from TOML descriptions and closed forms.
 
-Owns `--dataset workload:NAME`. Runs on workloads follow shapes only; see `docs/workloads.md`.
+Implements `--dataset workload:NAME`. Runs on workloads use shapes only; see `docs/workloads.md`.
 """
 
 from harness.workloads._build import load_workload
 from harness.workloads._closed_form import Degrees, hash_boundary
-from harness.workloads._description import is_workload, read_description, shipped
+from harness.workloads._description import Description, is_workload, read_description, shipped
 from harness.workloads._workload import Workload
 
 __all__ = [
     "Degrees",
+    "Description",
     "Workload",
     "hash_boundary",
     "is_workload",

@@ -1,4 +1,4 @@
-"""Builds workloads from their descriptions: fills in what is not said, marks it as assumed, and checks the counts."""
+"""Builds workloads from descriptions: fills in missing values, marked as assumed, and checks the counts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def load_workload(dataset: str, num_parts: int, *, cut: str = "edge", seed: int 
 
 
 class _Builder:
-    """One description on its way to counts."""
+    """Computes the counts of one description."""
 
     def __init__(self, path: Path, description: Description, sources: Sources, num_parts: int, seed: int) -> None:
         self.path, self.graph, self.parts, self.sources = path, description.graph, description.parts, sources
@@ -91,7 +91,7 @@ class _Builder:
         return inner, boundary, np.round(boundary * each).astype(np.int64)
 
     def _matrix(self) -> np.ndarray:
-        """int64 [P, P], the matrix that parts.pairs is: row i what rank i has from every other."""
+        """int64 [P, P], parts.pairs as a matrix: row i has the rows that rank i receives from every other."""
         given, size = self.parts.pairs, self.size
         if not isinstance(given, list) or len(given) != size or any(len(row) != size for row in given):
             raise InputError(f"parts.pairs must be {size} rows of {size} numbers")
@@ -101,10 +101,10 @@ class _Builder:
         return matrix
 
     def _pairs(self, totals: np.ndarray, owned: np.ndarray) -> np.ndarray:
-        """int64 [P, P] with row sums `totals`: the matrix that is given, or every row spread over the others.
+        """int64 [P, P] with row sums `totals`: the given matrix, or every row spread over the others.
 
         Args:
-            owned: nodes of every rank, of which nobody can have more from it.
+            owned: nodes of every rank, an upper bound of the rows that another rank can receive from it.
         """
         if not isinstance(self.parts.pairs, list):
             weights = owned if self.parts.pairs == "proportional" else np.ones(self.size)
@@ -119,7 +119,7 @@ class _Builder:
         return matrix
 
     def _inner(self) -> np.ndarray:
-        """Own nodes per rank, with the graph's number of nodes as their sum."""
+        """Own nodes per rank, which sum to the graph's number of nodes."""
         if self.parts.inner is None:
             self._assume("parts.inner", "equal")
             return round_robin_counts(self.graph.nodes, self.size)
@@ -130,14 +130,14 @@ class _Builder:
         return found
 
     def _hash(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same in expectation for a hash partition."""
+        """Expected counts of a hash partition."""
         inner = round_robin_counts(self.graph.nodes, self.size)
         expected = round(hash_boundary(self.graph.nodes, self._degrees(), self.size))
         edges = self.graph.edges / self.size * (1 - 1 / self.size)
         return inner, np.full(self.size, expected, np.int64), np.full(self.size, round(edges), np.int64)
 
     def _degrees(self) -> Degrees:
-        """The degree distribution; regular, and marked as assumed, where none is given."""
+        """The degree distribution; if none is given, regular and marked as assumed."""
         given, mean = self.parts.degrees, self.graph.edges / max(self.graph.nodes, 1)
         if isinstance(given, list):
             return Degrees([degree for degree, _ in given], [count for _, count in given])
@@ -147,7 +147,8 @@ class _Builder:
         return Degrees(mean=mean if given.mean is None else given.mean, spread=given.spread or 0.0)
 
     def _from_partition(self) -> Workload:
-        """Counts of an exported partition; who sends how much to whom is fitted to both sums of every rank."""
+        """Counts of an exported partition; rows per pair of ranks are fitted to the rows each rank sends and
+        receives."""
         path = self.path.parent / self.parts.partition
         rows = read(path).get("parts")
         names = ("inner", "halo", "sent", "edges", "cut")
@@ -169,7 +170,7 @@ class _Builder:
         return Workload(self._provenance(), self._totals(), inner, received, edges - cut, cut)
 
     def _from_dataset(self) -> Workload:
-        """A real topology with its real partition, and features, labels and split of assumed sizes."""
+        """A real graph with its real partition, and features, labels and split of assumed sizes."""
         graph = datasets.load(self.graph.dataset)
         folder = partitioned(graph, self.parts.partitioner or "metis-cut", self.size, self.seed, 0)
         parts = [folder.part(rank).shapes_only() for rank in range(self.size)]
@@ -187,13 +188,13 @@ class _Builder:
         masters = round_robin_counts(self.graph.nodes, self.size)
         matrix = self._pairs(self._mirrors(masters), masters)
         each = self._default("mirrors_per_shared_master", parts.mirrors_per_shared_master, MIRRORS_PER_SHARED_MASTER)
-        most = matrix.max(0)  # no rank holds two mirrors of one master
+        most = matrix.max(0)  # a rank has at most one mirror of a master
         shared = np.minimum(np.maximum(np.ceil(matrix.sum(0) / each).astype(np.int64), most), masters)
         edges = round_robin_counts(self.graph.edges // 2, self.size)
         return VertexWorkload(self._provenance(), self._totals(), masters, shared, matrix, edges)
 
     def _mirrors(self, masters: np.ndarray) -> np.ndarray:
-        """Mirrors per rank: as given, from the pair matrix, or from the replication factor."""
+        """Mirrors per rank: given, from the pair matrix, or from the replication factor."""
         parts = self.parts
         factor, matrix = parts.replication, isinstance(parts.pairs, list)
         if factor is None and parts.cut == "random":

@@ -1,9 +1,9 @@
-"""What partitions of graphs too large to hold look like in expectation, from the degree distribution alone.
+"""Expected counts of partitions of graphs that do not fit in memory, from the degree distribution only.
 
-A hash partition puts every node into one of P parts without looking at edges. A node u with d edges to others is halo
-of a part that does not own it when at least one of the d ends lies there: with probability 1 - (1 - 1/P)^d. Summed over
-nodes that is one value of the generating function G(z) = E[z^degree], at z = 1 - 1/P. Dealing edges instead of nodes
-(a random vertex cut) needs G at the same place. Multi-edges and self loops are not in the model.
+A hash partition assigns every node to one of P parts independently of edges. A node u with d edges to others is in the
+halo of a part that does not own it if at least one of the d ends is there: with probability 1 - (1 - 1/P)^d. Summed
+over nodes this is one value of the generating function G(z) = E[z^degree], at z = 1 - 1/P. A random vertex cut, which
+assigns edges instead of nodes, needs the same value of G. Multi-edges and self loops are not modelled.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Degrees:
     Args:
         degrees, counts: a histogram; or
         mean, spread: a negative binomial distribution of this mean and coefficient of variation. Its limits are Poisson
-            (spread = mean ** -0.5) and geometric (spread just above 1); spread = 0 stands for a regular graph, whose
-            boundary is the largest that any distribution of the same mean has.
+            (spread = mean ** -0.5) and geometric (spread just above 1); spread = 0 is a regular graph, whose boundary
+            is the largest of all distributions with the same mean.
     """
 
     degrees: Sequence[int] = ()
@@ -67,7 +67,7 @@ class Degrees:
 
 
 def round_robin_counts(total: int, num_parts: int) -> np.ndarray:
-    """`total` dealt to parts one after the other, int64 [P]: what node id modulo P gives."""
+    """Sizes of parts when `total` items are assigned round-robin (id modulo P), int64 [P]."""
     parts = np.arange(num_parts)
     dealt: np.ndarray = total // num_parts + (parts < total % num_parts)
     return dealt.astype(np.int64)
@@ -76,7 +76,7 @@ def round_robin_counts(total: int, num_parts: int) -> np.ndarray:
 def hash_boundary(num_nodes: int, degrees: Degrees, num_parts: int) -> float:
     """Expected halo nodes of one part of a hash partition: N (1 - 1/P) (1 - G(1 - 1/P)).
 
-    `degrees`: out-degrees, because a node is halo where its edges lead.
+    `degrees`: out-degrees, because a node is in the halo of the parts that its edges lead to.
     """
     outside = 1 - 1 / num_parts
     return num_nodes * outside * (1 - degrees.generating(outside))

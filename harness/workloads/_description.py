@@ -51,7 +51,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphCounts:
-    """`[graph]`: as a whole."""
+    """The graph as a whole."""
 
     features: int = key("columns of the nodes' features")
     classes: int = key("classes")
@@ -71,7 +71,7 @@ class GraphCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class PartCounts:
-    """`[parts]`: counts (`boundary` or `ratio`), a partition file, a closed form, or a replication factor."""
+    """One of: counts (`boundary` or `ratio`), a partition file, a closed form (`cut`), a replication factor."""
 
     count: int = key("number of parts", default=0, shown="what `--parts` says")
     inner: Numbers = key("nodes that a part owns", default=None, unit="nodes", shown="equal shares")

@@ -1,7 +1,7 @@
-"""Who receives how many rows from whom, where only totals per rank are known: integer matrices with given margins.
+"""Rows per pair of ranks when only totals per rank are known: integer matrices with given margins.
 
-Entry [i, j] is what rank i receives from rank j; the diagonal is zero. Row sums are exact always, column sums where
-they are given.
+Entry [i, j] is the number of rows that rank i receives from rank j; the diagonal is zero. Row sums are always exact,
+column sums if they are given.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import numpy as np
 
 from harness.errors import InputError
 
-ROUNDS = 60  # of proportional fitting; margins that are not met by then are met in rounding
+ROUNDS = 60  # of proportional fitting; rounding then meets the margins exactly
 
 
 def spread_rows(received: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """int64 [P, P] with row sums `received`, every row in proportion to the others' `weights`, O(P^2).
 
-    What rounding leaves over goes to the largest remainders, among equal ones to the next ranks in turn, so that
-    columns stay as even as rows.
+    Rounding assigns the rest to the largest remainders, among equal ones to the next ranks in turn, so that columns
+    stay as even as rows.
     """
     size = len(received)
     matrix = np.zeros((size, size), np.int64)
@@ -61,7 +61,7 @@ def fit_margins(received: np.ndarray, sent: np.ndarray) -> np.ndarray:
 
 
 def _top_up(matrix: np.ndarray, received: np.ndarray, sent: np.ndarray) -> None:
-    """Change entries by as little as it takes to meet both margins, in place."""
+    """Change entries in place by as little as necessary to meet both margins."""
     rows, columns = received - matrix.sum(1), sent - matrix.sum(0)
     for rank in np.flatnonzero(rows < 0):
         _take(matrix[rank], columns, -int(rows[rank]))
@@ -85,7 +85,7 @@ def _top_up(matrix: np.ndarray, received: np.ndarray, sent: np.ndarray) -> None:
 
 
 def _take(entries: np.ndarray, other_margin: np.ndarray, count: int) -> None:
-    """Lower `entries` by `count` in all, largest first; `other_margin` gets what the entries lose."""
+    """Lower `entries` by `count` in all, largest first; `other_margin` is increased by the same amounts."""
     for at in np.argsort(-entries, kind="stable"):
         step = min(count, int(entries[at]))
         entries[at] -= step
@@ -96,7 +96,7 @@ def _take(entries: np.ndarray, other_margin: np.ndarray, count: int) -> None:
 
 
 def _swap(matrix: np.ndarray, rank: int, count: int) -> None:
-    """Rank `rank` lacks `count` in its row and in its column: reroute that much of what others exchange through it."""
+    """Rank `rank` lacks `count` in its row and in its column: reroute that many rows between others through it."""
     for k, l in zip(*np.nonzero(matrix), strict=True):
         if rank in (k, l):
             continue

@@ -1,7 +1,7 @@
-"""Partitioned graphs of which only counts are known: what shapes-only runs train on when the graph cannot be held.
+"""Partitioned graphs of which only counts are known, for shapes-only runs on graphs that do not fit in memory.
 
-A workload stands where a folder of cached parts stands (`harness.partition.Folder`). It says of every number
-where it comes from; that is recorded with the result. `_build` makes them from descriptions.
+A workload replaces a folder of cached parts (`harness.partition.Folder`). The source of every number is recorded with
+the result. `_build` makes workloads from descriptions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.partition.vertex import VertexQuality
 
 @dataclass(frozen=True)
 class Provenance:
-    """Whence the numbers of a workload: `sources` maps a number's name to {"value", "from", "note"}."""
+    """The sources of the numbers of a workload: `sources` maps a number's name to {"value", "from", "note"}."""
 
     path: Path
     name: str
@@ -34,7 +34,7 @@ class Provenance:
     notes: tuple[str, ...] = ()
 
     def record(self, totals: Totals, counts: Sequence[np.ndarray]) -> dict[str, Any]:
-        """What the result file keeps of the graph: its counts, their sources, a fingerprint of all numbers used."""
+        """The graph in the result file: its counts, their sources, and a fingerprint of all numbers used."""
         digest = hashlib.sha256(json.dumps(asdict(totals), sort_keys=True).encode())
         for array in counts:
             digest.update(np.ascontiguousarray(array).data)
@@ -58,7 +58,7 @@ class Provenance:
 
 @dataclass(frozen=True, eq=False)
 class _Described:
-    """What both kinds share of a folder of parts."""
+    """The interface of a folder of parts that both kinds share."""
 
     provenance: Provenance
     totals: Totals
@@ -67,17 +67,17 @@ class _Described:
 
     @property
     def path(self) -> Path:
-        """The description."""
+        """Path of the description."""
         return self.provenance.path
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a partitioner's settings would be."""
+        """The settings, in place of a partitioner's."""
         return {"partitioner": "described"}
 
 
 def _export(settings: dict[str, Any], quality: Quality | VertexQuality, folder: Path) -> None:
-    """Write `partition.json` as real partitions do; there is no assignment to write."""
+    """Write `partition.json` as for real partitions, without an assignment."""
     listing = {"settings": settings, "quality": quality.summary(), "parts": quality.rows()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,12 +116,12 @@ class Workload(_Described):
 
     @cached_property
     def graph(self) -> dict[str, Any]:
-        """The graph as the result file records it."""
+        """The graph in the result file."""
         return self.provenance.record(self.totals, (self.inner, self.received, self.own_edges, self.halo_edges))
 
     @cached_property
     def quality(self) -> Quality:
-        """The partition's counts in the words of every other edge cut."""
+        """The partition's counts as for any edge cut."""
         edges = self.own_edges + self.halo_edges
         columns = self.inner, self.received.sum(1), self.received.sum(0), edges, self.halo_edges
         return Quality(*(tuple(column.tolist()) for column in columns))
@@ -158,12 +158,12 @@ class VertexWorkload(_Described):
 
     @cached_property
     def graph(self) -> dict[str, Any]:
-        """The graph as the result file records it."""
+        """The graph in the result file."""
         return self.provenance.record(self.totals, (self.masters, self.shared, self.mirrors, self.edges))
 
     @cached_property
     def quality(self) -> VertexQuality:
-        """The partition's counts in the words of every other vertex cut, as if all parts shared one host."""
+        """The partition's counts as for any vertex cut, with all parts on one host."""
         held, elsewhere = self.mirrors.sum(1), self.mirrors.sum(0)
         columns = self.masters + held, self.edges, self.masters, held + elsewhere, np.zeros_like(held)
         return VertexQuality(*(tuple(column.tolist()) for column in columns))

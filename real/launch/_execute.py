@@ -1,6 +1,6 @@
 """Runs a job for real: connects `harness.running` with the ranks' processes.
 
-The runner calls `execute` in the launching process: it starts one process per part and reads their records.
+The runner calls `LocalRanks.execute` in the launching process: it starts one process per part and reads their records.
 `run_rank` is what each of those processes runs, also under torchrun. Ranks read their own part of the
 prepared graph from the cache; records are sent as msgpack, which unlike JSON has nan, and never as pickles.
 """
@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from harness.running import (
     Prepared,
     cpu_threads,
     make_job,
+    plan_of,
     program,
     started_anew,
     threads_per_rank,
@@ -62,20 +63,35 @@ class LaunchOutcome(msgspec.Struct):
         return Execution(self.ranks, tiers, tier_of, {"backend": self.backend, "device": self.device})
 
 
-def check(config: RunConfig) -> None:
-    """Raise InputError for a device that this machine does not have."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
-    if is_lab(config.cluster):
-        lab.check_lab(parse_lab(config.cluster), config.parts, config.device, config.backend)
+@dataclass(frozen=True, eq=False)
+class LocalRanks:
+    """The driver of real ranks, each in a process of its own on this machine or in a lab on it."""
+
+    config: RunConfig
+
+    def check(self) -> None:
+        """Raise InputError for a device that this machine does not have, or a lab that cannot be built."""
+        run, cluster = self.config.run, self.config.cluster.name
+        if run.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
+        if is_lab(cluster):
+            lab.check_lab(parse_lab(cluster), self.config.cut.parts, run.device, run.backend)
+
+    def reads(self) -> dict[str, str]:
+        """Nothing: a lab is fully described by its name, and other clusters are those that the ranks run on."""
+        return {}
+
+    def execute(self, job: Job) -> Execution:
+        """As `execute_locally`."""
+        return execute_locally(job)
 
 
-def reads(config: RunConfig) -> dict[str, str]:
-    """Nothing: a lab is fully described by its name, and other clusters are those that the ranks run on."""
-    return {}
+def open_driver(config: RunConfig) -> LocalRanks:
+    """The driver of one run."""
+    return LocalRanks(config)
 
 
-def execute(job: Job) -> Execution:
+def execute_locally(job: Job) -> Execution:
     """Run every rank of the job in a process of its own on this machine.
 
     Raises:
@@ -87,7 +103,7 @@ def execute(job: Job) -> Execution:
     config = job.config
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         config_file, outcome, epochs = (Path(folder, name) for name in ("config.json", "outcome", "epochs"))
-        config_file.write_bytes(msgspec.json.encode(asdict(config)))
+        config_file.write_bytes(msgspec.json.encode(config.flat()))
         epochs.touch()
         arguments = ["-m", "real", "--config", str(config_file), "--result", str(outcome), "--progress", str(epochs)]
         more, relay = _pass_on(job.checkpoints, Path(folder))
@@ -100,7 +116,7 @@ def execute(job: Job) -> Execution:
         def attempt() -> None:
             threads, env = threads_per_rank(config), _allocation(job)
             with _site(config) as site:
-                launch([*arguments, *more], config.parts, threads=threads, env=env, poll=beat, site=site)
+                launch([*arguments, *more], config.cut.parts, threads=threads, env=env, poll=beat, site=site)
 
         try:
             failures = supervise(attempt, job)
@@ -112,7 +128,7 @@ def execute(job: Job) -> Execution:
         return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
 
 
-class Asked(msgspec.Struct):
+class CheckpointSettings(msgspec.Struct):
     """Settings of checkpoints that the launcher passes to its ranks in a file."""
 
     folder: str
@@ -135,7 +151,7 @@ def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Call
         return [], lambda: None
     stop, settings = folder / "stop", folder / "checkpoints.json"
     settings.write_bytes(
-        msgspec.json.encode(Asked(str(options.folder.absolute()), options.every, options.keep, str(stop)))
+        msgspec.json.encode(CheckpointSettings(str(options.folder.absolute()), options.every, options.keep, str(stop)))
     )
 
     def relay() -> None:
@@ -148,18 +164,18 @@ def _pass_on(options: Checkpoints | None, folder: Path) -> tuple[list[str], Call
 @contextmanager
 def _site(config: RunConfig) -> Iterator[HostSetup]:
     """The hosts that the launcher's ranks run on: this machine, or the lab that the config names."""
-    if not is_lab(config.cluster):
+    if not is_lab(config.cluster.name):
         yield ThisMachine()
         return
-    with lab.built(parse_lab(config.cluster)) as hosts:
+    with lab.built(parse_lab(config.cluster.name)) as hosts:
         yield hosts
 
 
 def _allocation(job: Job) -> dict[str, str]:
     """Environment of the ranks' allocator."""
     totals, config = job.parts.totals, job.config
-    row_bytes = 4 * max(totals.num_features, config.hidden)
-    return machine.huge_pages(totals.num_nodes // config.parts * row_bytes)
+    row_bytes = 4 * max(totals.num_features, config.model.hidden)
+    return machine.huge_pages(totals.num_nodes // config.cut.parts * row_bytes)
 
 
 def run_rank(
@@ -170,32 +186,33 @@ def run_rank(
     """Run this process's rank; rank 0 returns the outcome and the data it was computed on, other ranks None.
 
     Raises:
-        InputError: the run has another number of ranks than parts, or whatever `make_job` and `connect` refuse.
+        InputError: the run has another number of ranks than parts, or whatever `plan_of`, `make_job` and `connect`
+            refuse.
         HaloscopeError: see `real.rank.run_program`.
     """
     with connection.connect(
-        device=config.device,
-        backend=config.backend,
-        timeout_s=config.timeout,
-        startup_s=config.startup_timeout,
-        prepare_s=config.prepare_timeout,
+        device=config.run.device,
+        backend=config.run.backend,
+        timeout_s=config.run.timeout,
+        startup_s=config.run.startup_timeout,
+        prepare_s=config.run.prepare_timeout,
     ) as connected:
-        if connected.size != config.parts:
+        if connected.size != config.cut.parts:
             raise InputError(
-                f"{config.parts} parts need {config.parts} ranks, but this run has {connected.size}: "
-                f"use torchrun --nproc-per-node {config.parts}, or haloscope run --mode real"
+                f"{config.cut.parts} parts need {config.cut.parts} ranks, but this run has {connected.size}: "
+                f"use torchrun --nproc-per-node {config.cut.parts}, or haloscope run --mode real"
             )
         with connected.host_by_host():
-            job, prepared = make_job(config, progress, checkpoints)
+            job, prepared = make_job(plan_of(config), progress, checkpoints)
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
-        alone = is_lab(config.cluster)  # its hosts share the cores of this machine
-        neighbours = config.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.parts))
+        alone = is_lab(config.cluster.name)  # its hosts share the cores of this machine
+        neighbours = config.cut.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.cut.parts))
         with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
             gathered = run_program(
                 _gathered(program(replace(job, spare=spare)), connected.host),
                 connected,
-                seed=config.seed,
-                deterministic=config.deterministic,
+                seed=config.training.seed,
+                deterministic=config.run.deterministic,
                 debug=debug,
             )
     if gathered is None:
@@ -207,7 +224,7 @@ def run_rank(
 @contextmanager
 def _spare(config: RunConfig, rank: int) -> Iterator[SpareProcess | None]:
     """Rank 0's process that evaluates, where the config asks for one."""
-    if config.evaluate == "ranks" or config.eval_every < 0 or rank != 0:
+    if config.run.evaluate == "ranks" or config.run.eval_every < 0 or rank != 0:
         yield None
         return
     spare = SpareProcess(config)
@@ -223,9 +240,9 @@ def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfi
     Raises:
         InputError: it names a lab, which only haloscope's own launcher builds.
     """
-    if is_lab(config.cluster):
-        raise InputError(f"--cluster {config.cluster}: haloscope run --mode real builds labs, torchrun does not")
-    return replace(config, mode="real", parts=config.parts if parts_given else size)
+    if is_lab(config.cluster.name):
+        raise InputError(f"--cluster {config.cluster.name}: haloscope run --mode real builds labs, torchrun does not")
+    return config.changed(mode="real", parts=config.cut.parts if parts_given else size)
 
 
 def _gathered(inner: Program, host: int) -> Program:

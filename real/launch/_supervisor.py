@@ -33,6 +33,6 @@ def supervise(attempt: Callable[[], None], job: Job) -> list[str]:
         except RankFailed as failure:
             if options is None or len(failures) == options.restarts or failure.kind in HOPELESS or options.stop():
                 raise
-            failures.append(f"{failure}; went on after {last_epochs(job)} epochs")
+            failures.append(f"{failure}; resumed after {last_epochs(job)} epochs")
             left = options.restarts - len(failures)
             show([f"haloscope: {failures[-1]} ({left} restart{'' if left == 1 else 's'} left)"], stderr())

@@ -9,26 +9,25 @@ from pathlib import Path
 
 import msgspec
 
-from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running import Progress, make_job
+from harness.running import Plan, Progress, make_job
 from harness.running.trace import Trace
-from real.launch._execute import execute
+from real.launch._execute import execute_locally
 from real.rank.spans import TRACE_VARIABLE, RankSpans
 
 
-def measured_timeline(config: RunConfig, progress: Progress | None = None) -> Trace:
-    """Run a config on this machine and return the spans of its ranks; time 0 is the start of the first span.
+def measured_timeline(plan: Plan, progress: Progress | None = None) -> Trace:
+    """Carry out a plan on this machine and return the spans of its ranks; time 0 is the start of the first span.
 
     Raises:
         InputError, HaloscopeError: as `harness.running.run`.
     """
-    job, _ = make_job(config, progress)
+    job, _ = make_job(plan, progress)
     before = os.environ.get(TRACE_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="haloscope-trace-") as folder:
         os.environ[TRACE_VARIABLE] = folder
         try:
-            execute(job)
+            execute_locally(job)
         finally:
             if before is None:
                 del os.environ[TRACE_VARIABLE]

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,7 +38,7 @@ CLOSE_S = 3.0
 _FRAME = struct.Struct("<qq")  # epoch, bytes of parameters that follow
 
 
-class Answer(msgspec.Struct):
+class EvaluationCounts(msgspec.Struct):
     """One line of the process's output."""
 
     epoch: int
@@ -56,7 +55,7 @@ class SpareProcess:
     def __init__(self, config: RunConfig) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="haloscope-")
         config_file, self._log = Path(self._folder.name, "config.json"), Path(self._folder.name, "log")
-        config_file.write_bytes(msgspec.json.encode(asdict(config)))
+        config_file.write_bytes(msgspec.json.encode(config.flat()))
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "real.launch.spare", str(config_file)],
@@ -122,9 +121,9 @@ class SpareProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            answer = msgspec.json.decode(line, type=Answer)
+            result = msgspec.json.decode(line, type=EvaluationCounts)
             with self._news:
-                self._found[answer.epoch] = answer.counts
+                self._found[result.epoch] = result.counts
                 self._news.notify_all()
         with self._news:
             self._ended = True
@@ -150,10 +149,10 @@ def _unpack(model: nn.Module, data: bytes) -> None:
         raise ValueError(f"{len(data)} bytes for a model of {at}")
 
 
-def _serve(config: RunConfig, requests: BinaryIO, answers: BinaryIO) -> None:
+def _serve(config: RunConfig, requests: BinaryIO, responses: BinaryIO) -> None:
     """Evaluate the parameters of each request until the pipe closes."""
-    job, prepared = make_job(running.whole_graph(config))
-    model = build_model(config, prepared.totals.num_features, prepared.totals.num_classes)
+    job, prepared = make_job(running.plan_of(running.whole_graph(config)))
+    model = build_model(config.model, prepared.totals.num_features, prepared.totals.num_classes, config.training.seed)
 
     async def begin(rank: Rank) -> running.Judge:
         part = job.parts.training(0)
@@ -165,8 +164,8 @@ def _serve(config: RunConfig, requests: BinaryIO, answers: BinaryIO) -> None:
         epoch, size = _FRAME.unpack(head)
         _unpack(model, requests.read(size))
         counts = loopback.run_ranks(lambda rank: judge.judge(rank, model), 1)[0]
-        answers.write(msgspec.json.encode(Answer(epoch, counts)) + b"\n")
-        answers.flush()
+        responses.write(msgspec.json.encode(EvaluationCounts(epoch, counts)) + b"\n")
+        responses.flush()
 
 
 def _main(config_file: str) -> None:

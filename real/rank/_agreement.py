@@ -22,7 +22,7 @@ from harness.rank import Rank
 from real.rank._exchanges import start_exchange
 from real.rank._headers import RETURNED, Header, agree, shortened
 from real.rank._journal import CollectiveJournal, CollectiveStep, known_counts, unbalanced
-from real.rank._messages import NOTE_BYTES, Note, Ways, compare
+from real.rank._messages import NOTE_BYTES, MessageStreams, Note, compare
 from real.rank._receives import Receives
 from real.rank._transport import Endpoint, Pending, Silence
 
@@ -56,7 +56,7 @@ class Agreement:
     def __init__(self, endpoint: Endpoint, rank: Rank) -> None:
         self.endpoint, self.rank = endpoint, rank
         self.journal = CollectiveJournal(endpoint.rank, endpoint.size)
-        self.messages, self.receives = Ways.none(), Receives()
+        self.messages, self.receives = MessageStreams.none(), Receives()
         self.epoch: int | None = None  # the last epoch with a header
         self.patience_s, self.startup_s = endpoint.patience_s, endpoint.startup_s
         self._since = time.monotonic()  # when the program reached its current effect

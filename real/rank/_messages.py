@@ -39,7 +39,7 @@ class Note(NamedTuple):
         return cls(Header.unpack(row[:HEADER_BYTES]), _unpacked(row[HEADER_BYTES:]))
 
 
-class Way:
+class MessageStream:
     """One direction between two ranks, as recorded at one end.
 
     Attributes:
@@ -68,26 +68,26 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Ways:
+class MessageStreams:
     """All messages of one rank, by the other rank."""
 
-    sent: defaultdict[int, Way]
-    received: defaultdict[int, Way]
+    sent: defaultdict[int, MessageStream]
+    received: defaultdict[int, MessageStream]
 
     @classmethod
-    def none(cls) -> Ways:
+    def none(cls) -> MessageStreams:
         """Before the first message."""
-        return cls(defaultdict(Way), defaultdict(Way))
+        return cls(defaultdict(MessageStream), defaultdict(MessageStream))
 
     def sent_table(self, size: int) -> Tensor:
         """Hash and text of the messages to every rank, int64 [size, k], as `complaint` of that rank reads them."""
-        rows = [_row(self.sent.get(peer, Way())) for peer in range(size)]
+        rows = [_row(self.sent.get(peer, MessageStream())) for peer in range(size)]
         return torch.from_numpy(np.stack(rows))
 
     def complaint(self, rank: int, table: Tensor) -> str:
         """What is wrong with the rows for this rank in all ranks' `sent_table`; empty where nothing is."""
         for peer, row in enumerate(table):
-            mine, theirs = self.received.get(peer, Way()), row.numpy()
+            mine, theirs = self.received.get(peer, MessageStream()), row.numpy()
             if theirs[:1].tobytes() != mine.path:
                 return differ(peer, _unpacked(torch.from_numpy(theirs[1:].copy()).view(torch.uint8)), rank, mine.trail)
         return ""
@@ -105,7 +105,7 @@ def compare(source: int, theirs: Note, rank: int, mine: Note) -> None:
     agree(source, theirs.header, rank, mine.header)
 
 
-def _row(way: Way) -> np.ndarray:
+def _row(way: MessageStream) -> np.ndarray:
     return np.concatenate([np.frombuffer(way.path, np.int64), _packed(way.trail).numpy().view(np.int64)])
 
 

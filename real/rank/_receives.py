@@ -24,7 +24,7 @@ class Receives:
         """Run `check`, then `begin` and its wait, in a thread, once the earlier receives from `source` have begun."""
         receive = _Receive(self._latest.get(source), check, begin, patience_s)
         self._latest[source] = receive
-        return Pending(receive.answer, receive.join)
+        return Pending(receive.received, receive.join)
 
     def under_way(self, source: int) -> bool:
         """Whether a started receive from `source` has not begun yet, so that the next one must queue behind it."""
@@ -74,7 +74,7 @@ class _Receive:
         if self._thread.is_alive():
             raise Silence(f"had no answer within {3 * self.patience_s:g} s")
 
-    def answer(self) -> Any:
+    def received(self) -> Any:
         """What was received; raises the error of the thread if there was one."""
         if self._error is not None:
             raise self._error

@@ -125,7 +125,7 @@ class LastWords:
         said = [f"rank {self.rank} {reason}", *(str(heard[r]) for r in sorted(heard))]
         if self.deaf:
             keeper = f"rank {self.host}, which keeps it" if self.host is not None else "the process that keeps it"
-            return RankLost("; ".join([*said, f"the key-value store does not answer: {keeper}, is dead or frozen"]))
+            return RankLost("; ".join([*said, f"the key-value store does not respond: {keeper}, is dead or frozen"]))
         missing = [str(r) for r in range(self.size) if r != self.rank and r not in heard]
         if missing:
             verb = "rank {} is" if len(missing) == 1 else "ranks {} are"
@@ -137,11 +137,11 @@ class LastWords:
         store = self._store
         if store is None:
             return None
-        answers: list[T] = []
+        responses: list[T] = []
 
         def ask() -> None:
             try:
-                answers.append(question(store))
+                responses.append(question(store))
             except (RuntimeError, msgspec.DecodeError):
                 self._store, self.deaf = None, True
 
@@ -150,7 +150,7 @@ class LastWords:
         thread.join(LISTEN_S)
         if thread.is_alive():
             self._store, self.deaf = None, True
-        return answers[0] if answers else None
+        return responses[0] if responses else None
 
 
 def leave_words(store: Store, words: Words) -> None:

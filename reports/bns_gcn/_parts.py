@@ -64,7 +64,7 @@ def stand_in_config(context: Context, parts: int) -> tuple[dict[str, object], st
 
 def part_counts(config: dict[str, object]) -> list[tuple[int, int]]:
     """Inner and boundary nodes of every part."""
-    prepared, count = prepare(from_mapping(config)), from_mapping(config).parts
+    prepared, count = prepare(from_mapping(config)), from_mapping(config).cut.parts
     parts = [prepared.training(rank) for rank in range(count)]
     return [(len(part.nodes), len(part.halo_nodes)) for part in parts]
 

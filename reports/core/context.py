@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -84,11 +84,8 @@ class Context:
 
     def text_of(self, config: Mapping[str, Any]) -> str:
         """The `haloscope run` command of a config, with the settings that differ from the defaults."""
-        wanted, default = from_mapping(config), RunConfig()
-        given = {f.name: getattr(wanted, f.name) for f in fields(wanted)}
-        return " ".join(
-            ["haloscope run", *(_flag(k, v) for k, v in given.items() if v != getattr(default, k))]
-        )  # fmt: skip
+        given, default = from_mapping(config).flat(), RunConfig().flat()
+        return " ".join(["haloscope run", *(_flag(k, v) for k, v in given.items() if v != default[k])])
 
     def texts_of(self, configs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
         """`text_of` every config, each command once."""
@@ -139,9 +136,13 @@ def data_state(config: RunConfig) -> str:
     """A hash of the files that the config names, and of the graph behind its dataset's name or description."""
     from harness.datasets import source_state
 
-    named = [config.dataset, config.rates, config.cluster.partition(":")[0]]
+    named = [config.data.dataset, config.cluster.rates, config.cluster.name.partition(":")[0]]
     parts = [hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in named if _is_file(name)]
-    graph = read_description(config.dataset)[1].graph.dataset if is_workload(config.dataset) else config.dataset
+    graph = (
+        read_description(config.data.dataset)[1].graph.dataset
+        if is_workload(config.data.dataset)
+        else config.data.dataset
+    )
     return " ".join([*parts, source_state(graph)] if graph else parts)
 
 
@@ -192,7 +193,7 @@ def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:
         "run_id": config.run_id(),
         "state": "error",
         "message": " ".join(message.split()),
-        "config": asdict(config),
+        "config": config.flat(),
         "graph": {},
         "facts": {},
         "epochs": [],

@@ -246,13 +246,13 @@ def epoch_seconds(case: Mapping[str, Any]) -> float:
 
     config = from_mapping(case)
     facts = prepare(config).graph
-    wide, hidden, layers = facts["num_features"], config.hidden * config.heads, config.layers
-    maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model == "sage" else 1)
+    wide, hidden, layers = facts["num_features"], config.model.hidden * config.model.heads, config.model.layers
+    maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model.name == "sage" else 1)
     sums = 3 * facts["num_edges"] * hidden * layers
-    inputs = facts["num_nodes"] * wide * (config.model == "sage")
-    plain = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS + PER_LAYER_S * layers * config.parts
-    name, _, options = config.method.partition(":")
-    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model == "gat"), BATCHES * ("batch=" in options))
+    inputs = facts["num_nodes"] * wide * (config.model.name == "sage")
+    plain = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS + PER_LAYER_S * layers * config.cut.parts
+    name, _, options = config.training.method.partition(":")
+    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"), BATCHES * ("batch=" in options))
     return float(max(more) * plain)
 
 

@@ -71,7 +71,7 @@ def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Pa
     """Draw `<out_stem>.png` and `.svg`: epoch time by component on the left, test accuracy against time on the right.
 
     Args:
-        records: results as `harness.running.results.load` returns them; runs without a clock (loopback) have no
+        records: results as `harness.running.results.load_result` returns them; runs without a clock (loopback) have no
             bar and no line.
         out_stem: path without suffix; its folder must exist.
     """

@@ -1,6 +1,6 @@
-"""Clusters: hosts, devices, links and transports as TOML files describe them; ranks placed on them; routes.
+"""Clusters: hosts, devices, links and transports from TOML files; placement of ranks; routes.
 
-Owns `presets/*.toml` and what may be changed of them on one line. Computes no time.
+Contains `presets/*.toml` and the syntax of one-line changes to them. Times are computed elsewhere.
 """
 
 from sims.cluster._cluster import Cluster
@@ -8,12 +8,13 @@ from sims.cluster._file import LINKS, ClusterFile
 from sims.cluster._load import known_clusters, load_cluster
 from sims.cluster._overrides import varied
 from sims.cluster._placement import NO_LINK, Placement, place
-from sims.cluster._software import OPERATIONS, TRANSPORTS
+from sims.cluster._software import OPERATIONS, TRANSPORTS, HostMemory
 from sims.cluster._stragglers import Stragglers
 
 __all__ = [
     "Cluster",
     "ClusterFile",
+    "HostMemory",
     "LINKS",
     "NO_LINK",
     "OPERATIONS",

@@ -1,7 +1,7 @@
 """A cluster: hosts, devices, the kinds of links between them, and the transport that uses them. Values only.
 
-`_file` holds the keys of their files, `_load` reads them, `_placement` says which rank sits where and which links a
-transfer crosses. Every value carries its source: published, datasheet, measured or assumed.
+`_file` holds the keys of their files, `_load` reads them, `_placement` assigns ranks to devices and determines the
+links that a transfer crosses. Every value has a source: published, datasheet, measured or assumed.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ class Cluster:
 
     @property
     def device(self) -> str:
-        """Profile of the first device: of every device where all are alike."""
+        """Profile of the first device; of every device if all are equal."""
         return self.profiles[0]
 
     @property
     def capacity(self) -> int:
-        """Ranks that fit."""
+        """Most ranks on the cluster."""
         return self.hosts * self.ranks_per_host
 
     @property
     def racks(self) -> int:
-        """Racks that the hosts fill."""
+        """Number of racks."""
         return -(-self.hosts // self.per_rack) if self.per_rack else 1
 
     def profile(self, host: int, device: int) -> str:
@@ -76,7 +76,7 @@ class Cluster:
         return self.profiles[(host * self.devices + device) % len(self.profiles)]
 
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
-        """Every number of the cluster with its name, for lists of what is assumed."""
+        """Every number of the cluster with its name."""
         for kind, link in self.links.items():
             yield f"links.{kind}.bandwidth", link.bandwidth
             yield f"links.{kind}.latency", link.latency

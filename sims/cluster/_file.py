@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from sims.cluster._software import TransportSpec
 from sims.cluster._stragglers import Stragglers
-from sims.records import FLAG, TEXT, choice, key, quantity, table, whole
+from sims.records import FLAG, TEXT, choice, dimensioned, integer, key, subtable
 from sims.units import Quantity
 
 
@@ -14,35 +14,35 @@ from sims.units import Quantity
 class Hosts:
     """`[hosts]`: all alike. What devices, adapters or ranks share is dealt to them in equal contiguous blocks."""
 
-    count: int = key("hosts of the cluster", whole())
+    count: int = key("hosts of the cluster", integer())
     device: str = key(
         "device profile: a name, or the path of a device file, from this file's folder; `NAME x COUNT, NAME x COUNT` "
         "for the devices of one host, or of all hosts in order",
         TEXT,
     )
-    devices: int = key("devices per host", whole(), default=1)
-    devices_per_switch: int = key("devices that share a PCIe switch; 0: no switches", whole(0), default=0)
-    nics: int = key("network adapters per host", whole(), default=1)
+    devices: int = key("devices per host", integer(), default=1)
+    devices_per_switch: int = key("devices that share a PCIe switch; 0: no switches", integer(0), default=0)
+    nics: int = key("network adapters per host", integer(), default=1)
     nics_on: str = key(
         "what the adapters hang on: the host's root ports (root ports and PCIe switches are crossed on the way), or "
         "the PCIe switches (they are not)",
         choice("root", "switch"),
         default="root",
     )
-    per_rack: int = key("hosts per rack; 0: one rack", whole(0), default=0)
-    ranks_per_host: int | None = key("ranks that a host takes", whole(), default=None, shown="`devices`")
+    per_rack: int = key("hosts per rack; 0: one rack", integer(0), default=0)
+    ranks_per_host: int | None = key("ranks that a host takes", integer(), default=None, shown="`devices`")
     spread: bool = key(
         "ranks are spread evenly over all hosts instead of filling one host after the other", FLAG, default=False
     )
-    cores: int = key("CPU cores per host that CPU ranks share; 0: they do not compete", whole(0), default=0)
+    cores: int = key("CPU cores per host that CPU ranks share; 0: they do not compete", integer(0), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
     """`[links.KIND]`: one kind of link."""
 
-    bandwidth: Quantity = key("of one direction", quantity("bandwidth"))
-    latency: Quantity = key("of one crossing", quantity("time"))
+    bandwidth: Quantity = key("of one direction", dimensioned("bandwidth"))
+    latency: Quantity = key("of one crossing", dimensioned("time"))
     tier: str = key("what its bytes are counted under", TEXT, default="pcie")
 
 
@@ -50,29 +50,31 @@ class Link:
 class Mesh(Link):
     """`[links.mesh]`: a link with one key more."""
 
-    groups: int = key("groups of devices per host that mesh links connect", whole(), default=1)
+    groups: int = key("groups of devices per host that mesh links connect", integer(), default=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
     """`[links]`: those that the cluster has. All but loopback, mesh and spine are two directed links."""
 
-    loopback: Link | None = key("host memory between processes of one host", table(Link, tier="loopback"), default=None)
-    bus: Link | None = key("device to host, per device", table(Link), default=None)
-    switch: Link | None = key("from a PCIe switch to the root, shared by its devices", table(Link), default=None)
+    loopback: Link | None = key(
+        "host memory between processes of one host", subtable(Link, tier="loopback"), default=None
+    )
+    bus: Link | None = key("device to host, per device", subtable(Link), default=None)
+    switch: Link | None = key("from a PCIe switch to the root, shared by its devices", subtable(Link), default=None)
     peer: Link | None = key(
-        "device to device through a switch (NVSwitch), per device", table(Link, tier="nvlink"), default=None
+        "device to device through a switch (NVSwitch), per device", subtable(Link, tier="nvlink"), default=None
     )
     mesh: Mesh | None = key(
         "device to device directly (NVLink boards), one directed link per ordered pair of a group",
-        table(Mesh, tier="nvlink"),
+        subtable(Mesh, tier="nvlink"),
         default=None,
     )
-    root: Link | None = key("shared by the buses of a host", table(Link), default=None)
-    nic: Link | None = key("host to network, per adapter", table(Link, tier="ethernet"), default=None)
-    rack: Link | None = key("from a rack to the others, shared by its hosts", table(Link, tier="rack"), default=None)
+    root: Link | None = key("shared by the buses of a host", subtable(Link), default=None)
+    nic: Link | None = key("host to network, per adapter", subtable(Link, tier="ethernet"), default=None)
+    rack: Link | None = key("from a rack to the others, shared by its hosts", subtable(Link, tier="rack"), default=None)
     spine: Link | None = key(
-        "the core that all traffic between racks shares, one link", table(Link, tier="rack"), default=None
+        "the core that all traffic between racks shares, one link", subtable(Link, tier="rack"), default=None
     )
 
 
@@ -87,9 +89,9 @@ class ClusterFile:
     name: str = key("name of the cluster", TEXT, shown="the file's name")
     summary: str = key("one line about the cluster", TEXT, default="")
     reference: str = key("paper and section that describe it", TEXT, default="")
-    hosts: Hosts = key("hosts and what is in them", table(Hosts))
-    links: Links = key("what joins devices and hosts", table(Links))
-    transport: TransportSpec = key("the communication library and what its software costs", table(TransportSpec))
+    hosts: Hosts = key("hosts and what is in them", subtable(Hosts))
+    links: Links = key("what joins devices and hosts", subtable(Links))
+    transport: TransportSpec = key("the communication library and what its software costs", subtable(TransportSpec))
     stragglers: Stragglers = key(
-        "ranks and hosts that compute slowly, and everyone's jitter", table(Stragglers), default=Stragglers()
+        "ranks and hosts that compute slowly, and everyone's jitter", subtable(Stragglers), default=Stragglers()
     )

@@ -11,7 +11,7 @@ from sims import units
 from sims.cluster import _overrides as overrides
 from sims.cluster._cluster import Cluster, LinkSpec
 from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
-from sims.records import read
+from sims.records import filled
 from sims.units import Quantity
 
 CLUSTERS = Path(__file__).with_name("presets")
@@ -34,7 +34,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     name, changes = overrides.split(str(name_or_path))
     path = units.find(name, "cluster", CLUSTERS)
     top = overrides.changed(units.read_toml(path, "cluster"), changes)
-    file = read(ClusterFile, top, name=path.stem)
+    file = filled(ClusterFile, top, name=path.stem)
     hosts = file.hosts
     cluster = Cluster(
         name=":".join([file.name, *changes]),
@@ -120,7 +120,7 @@ def _check(cluster: Cluster, where: str) -> None:
     """Raise InputError when a pair of ranks would have no path, or counts do not fit each other."""
     links, missing = cluster.links, []
     if not cluster.transport.staged and "bus" not in links:
-        missing.append("bus (nccl moves device memory)")
+        missing.append(f"bus ({cluster.transport.kind} moves device memory)")
     if cluster.transport.staged and cluster.ranks_per_host > 1 and "loopback" not in links:
         missing.append(f"loopback ({cluster.transport.kind} between ranks of one host)")
     if cluster.hosts > 1 and "nic" not in links:

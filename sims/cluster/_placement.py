@@ -1,9 +1,8 @@
 """Ranks on the hosts and devices of a cluster, the directed links there, and the links that each transfer crosses.
 
-Links are numbered from 0 in blocks by kind. A route is two segments: its head, which leaves the sender, and its tail,
-which arrives at the receiver. Which ones depends only on how the two ranks are related (see `_relations`), so that a
-table of a few segments per rank holds all routes. Everything is computed for whole arrays of rank pairs at a time. How
-long a transfer takes is not decided here.
+Links are numbered from 0 in blocks by kind. A route is two segments: its head, on the sender's side, and its tail, on
+the receiver's. They depend only on the relation of the two ranks (see `_relations`), so that a table of a few segments
+per rank holds all routes. All functions work on arrays of rank pairs. Times of transfers are computed elsewhere.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from sims.cluster._relations import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, 
 Ints = np.ndarray  # int32 [n]
 
 NO_LINK = -1
-"""Fills routes shorter than their table is wide."""
+"""Padding of routes that are shorter than the width of their table."""
 
 PAIRS = 1 << 20
-"""Pairs of ranks that are related to each other at a time."""
+"""Pairs of ranks whose relations are computed at a time."""
 
 
 class Placement:
     """`size` ranks on a cluster.
 
     Attributes:
-        host, device: int32 [size], where each rank sits; devices are numbered inside their host.
+        host, device: int32 [size], host and device of each rank; devices are numbered inside their host.
         switch, nic: int32 [size], PCIe switch and network adapter of each rank, numbered inside their host.
         rack: int32 [size].
         profile_of: the device profile of each rank, by name or path.
@@ -37,7 +36,7 @@ class Placement:
         latency_s: float64 [links], seconds for crossing it.
         names: the links' names, such as "host0.nic.tx".
         segments: int32 [segments, width], links of each, padded with NO_LINK; segment 0 is empty. See `segments_of`.
-        staged: messages start and end in host memory, away from the devices.
+        staged: messages start and end in host memory, not in device memory.
         ranks_on_host: int64 [hosts].
     """
 
@@ -46,7 +45,7 @@ class Placement:
         per_host = -(-size // cluster.hosts) if cluster.spread else cluster.ranks_per_host
         ranks = np.arange(size, dtype=np.int32)
         self.host: Ints = ranks // per_host
-        self.slot: Ints = ranks % per_host  # among the ranks of its host
+        self.slot: Ints = ranks % per_host  # index among the ranks of its host
         self.device: Ints = self.slot % cluster.devices
         self.switch: Ints = self.device // (cluster.devices_per_switch or cluster.devices)
         self.nic: Ints = self.device // (cluster.devices // cluster.nics)
@@ -69,7 +68,7 @@ class Placement:
         self._segment_capacity = np.where(self.segments >= 0, self.capacity[self.segments], np.inf).min(axis=1)
 
     def _where(self) -> Places:
-        """What decides how ranks are related; through host memory no link between devices counts."""
+        """The data that relations depend on; transports through host memory use no link between devices."""
         cluster, joined = self.cluster, () if self.staged else self.cluster.links
         mesh = (
             self.device // (cluster.devices // cluster.mesh_groups) if "mesh" in joined else np.full_like(self.host, -1)
@@ -120,14 +119,14 @@ class Placement:
         return self._block(kind, out, of_rank), self._block(kind, back, of_rank)
 
     def _block(self, kind: str, names: list[str], of_rank: Ints) -> Ints:
-        """One directed link per name; returns the number of every rank's, or NO_LINK where the cluster has none."""
+        """One directed link per name; returns the link number of every rank, or NO_LINK if the cluster has none."""
         link = self.cluster.links.get(kind)
         if link is None:
             return np.full(self.size, NO_LINK, np.int32)
         return self._lay(names, link.bandwidth.value, link.latency.value, of_rank)
 
     def _processes(self, end: str) -> Ints:
-        """One link per rank for what its process can move."""
+        """One link per rank for the bandwidth ceiling of its process."""
         ceiling = self.cluster.transport.process
         if ceiling is None:
             return np.full(self.size, NO_LINK, np.int32)
@@ -142,7 +141,8 @@ class Placement:
         return (of_rank + first).astype(np.int32)
 
     def _lay_segments(self) -> np.ndarray:
-        """The empty one; per relation every sender's head, then every receiver's tail; then a head per mesh pair."""
+        """Segments: the empty one; per relation the heads of all senders, then the tails of all receivers; a head per
+        mesh pair."""
         (process_out, process_in), (bus_up, bus_down) = self._process, self._bus
         out, back = [self._nic[0]], [self._nic[1]]
         if not self.staged:
@@ -167,7 +167,7 @@ class Placement:
         return _padded(rows)
 
     def relations(self, src: Ints, dst: Ints) -> np.ndarray:
-        """How src[i] and dst[i] are related: int8 [n], indices into `_relations.RELATIONS`."""
+        """Relations of src[i] and dst[i]: int8 [n], indices into `_relations.RELATIONS`."""
         found: np.ndarray = relations(self._places, src, dst)
         return found
 
@@ -193,7 +193,7 @@ class Placement:
         return np.stack([column[ranks] for column in (crossed if to_host else crossed[::-1])], axis=1)
 
     def latencies(self, routes: np.ndarray) -> np.ndarray:
-        """Seconds before the first byte of every route arrives: the sum over its links, float64 [n]."""
+        """Latency of every route, in seconds: the sum over its links, float64 [n]."""
         total: np.ndarray = np.where(routes >= 0, self.latency_s[np.maximum(routes, 0)], 0.0).sum(axis=1)
         return total
 
@@ -237,7 +237,7 @@ class Placement:
         return names, code
 
     def _tier_of(self) -> dict[int, str]:
-        """Relation -> tier, for the relations that the cluster knows; a crossing of racks has a tier of its own."""
+        """Relation -> tier, for the relations in the cluster; transfers between racks have a separate tier."""
         links = self.cluster.links
         kinds = {HOST: "loopback"} if self.staged else {MESH: "mesh", PEER: "peer"}
         if not self.staged and "peer" not in links and ("mesh" not in links or self.cluster.mesh_groups > 1):
@@ -250,7 +250,7 @@ class Placement:
 
 
 def _padded(rows: list[Sequence[Ints]]) -> np.ndarray:
-    """Blocks of rows, each given by its columns, as one table; columns that are empty in a block close up."""
+    """Blocks of rows, each given by its columns, as one padded table without the empty columns of each block."""
     kept = [[c for c in columns if (c != NO_LINK).any()] or [columns[0]] for columns in rows]
     width = max(map(len, kept))
     table = np.full((sum(len(columns[0]) for columns in kept), width), NO_LINK, np.int32)
@@ -266,7 +266,7 @@ def place(cluster: Cluster, size: int) -> Placement:
     """Ranks 0..size-1 on the hosts and devices of a cluster, hosts in order.
 
     Raises:
-        InputError: they do not fit.
+        InputError: the cluster has too few places.
     """
     if size > cluster.capacity:
         raise InputError(

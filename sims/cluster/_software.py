@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
+from typing import ClassVar
 
-from sims.records import choice, key, named, numbered, quantity
+from harness.registry import Registry
+from sims.records import choice, dimensioned, key, named, numbered
 from sims.units import Quantity
 
-TRANSPORTS = ("gloo", "nccl", "grpc")
+
+class HostMemory:
+    """A library whose messages start and end in host memory, as clusters know it."""
+
+    staged: ClassVar[bool] = True
+
+
+class DeviceMemory(HostMemory):
+    """A library that moves device memory."""
+
+    staged = False
+
+
+TRANSPORTS: Registry[type[HostMemory]] = Registry(
+    "transport", "haloscope.transports", {"gloo": HostMemory, "nccl": DeviceMemory, "grpc": HostMemory}
+)
+"""Libraries as clusters know them; `sims.transport.LIBRARIES`, of the same entry-point group, has what they do."""
 
 OPERATIONS = {
     "all_to_all": "an all-to-all whose rows every rank knows beforehand",
@@ -31,15 +49,15 @@ class TransportSpec:
     kind: str = key(
         "library; gloo and grpc move host memory over sockets (device tensors are copied whole before and after), nccl "
         "moves device memory",
-        choice(*TRANSPORTS),
+        choice(*TRANSPORTS.names()),
     )
-    operation: Quantity = key("software that a rank pays once per collective", quantity("time"), default=NONE)
+    operation: Quantity = key("software that a rank pays once per collective", dimensioned("time"), default=NONE)
     message: Quantity = key(
-        "software that a rank pays for every message it sends, one after the other", quantity("time"), default=NONE
+        "software that a rank pays for every message it sends, one after the other", dimensioned("time"), default=NONE
     )
     process: Quantity | None = key(
         "bytes/s that one process can move in each direction; without it there is no such ceiling",
-        quantity("bandwidth"),
+        dimensioned("bandwidth"),
         default=None,
     )
     measured: dict[str, dict[int, Quantity]] = key(
@@ -63,4 +81,4 @@ class TransportSpec:
     @property
     def staged(self) -> bool:
         """Messages start and end in host memory, away from the devices."""
-        return self.kind != "nccl"
+        return TRANSPORTS.find(self.kind).staged

@@ -1,7 +1,7 @@
-"""Ranks and hosts whose compute is slow, and the jitter of everyone's: what a cluster is like on a bad day.
+"""Ranks and hosts with slow compute, and jitter of the compute of all ranks.
 
-Factors multiply compute only; what a slow rank costs the others comes out of the simulation. Jitter is drawn from a
-stream of its own per rank, so that a seed always gives the same times.
+Factors multiply compute only; the effect of a slow rank on the others follows from the simulation. Jitter is drawn from
+a separate stream per rank, so that equal seeds give equal times.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import InputError
-from sims.records import Kind, factor, key
+from sims.records import Content, factor, key
 from sims.units import Table
 
 
@@ -26,8 +26,8 @@ def _factors(inside: Table, key: str) -> dict[int, float]:
     return {int(number): found.quantity(number, "number").value for number in found.values}
 
 
-FACTORS = Kind("table: NUMBER = number", _factors, each=factor())
-SPREAD = Kind("number from 0", lambda table, key: table.quantity(key, "number", zero=True).value)
+FACTORS = Content("table: NUMBER = number", _factors, each=factor())
+SPREAD = Content("number from 0", lambda table, key: table.quantity(key, "number", zero=True).value)
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Stragglers:
     )
 
     def check(self, ranks: int, hosts: int) -> None:
-        """Raise InputError for factors of ranks or hosts that are not there: they would change nothing."""
+        """Raise InputError for factors of ranks or hosts that do not exist."""
         for what, factors, size in (("rank", self.ranks, ranks), ("host", self.hosts, hosts)):
             for number in factors:
                 if not 0 <= number < size:
                     raise InputError(f"stragglers: there is no {what} {number}; {size} are used, from 0")
 
     def pace(self, rank: int, host: int, key: int) -> Callable[[], float] | None:
-        """A function that returns the factor of the rank's next stretch of compute; None where it is always 1.
+        """A function that returns the factor of the rank's next stretch of compute; None if it is always 1.
 
-        `key`: of the rank's own random stream.
+        `key`: key of the rank's random stream.
         """
         fixed = self.ranks.get(rank, 1.0) * self.hosts.get(host, 1.0)
         if not self.jitter:

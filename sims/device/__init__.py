@@ -1,14 +1,14 @@
-"""Devices: what an operator costs from its shapes, and how much memory a rank needs.
+"""Devices: the cost of an operator from its shapes, and the memory that a rank needs.
 
-Owns `presets/*.toml`, the roofline per class of operator, fits of measured operators, and live memory.
+Contains `presets/*.toml`, the roofline per class of operator, fits of measured operators, and live memory.
 """
 
+from harness.kernels.work import UNKNOWN, Work
 from sims.device._costs import OperatorCost, fit_cost
 from sims.device._memory import Fullest, LiveMemory, fullest
 from sims.device._operators import Operator
 from sims.device._profile import CLASSES, STRENGTH, DeviceProfile, load_device, save_device
 from sims.device._shapes import Call, ShapeMemory, tensors_of
-from sims.device._work import UNKNOWN, Work
 
 __all__ = [
     "CLASSES",

@@ -1,7 +1,7 @@
-"""What one operator costs on a machine where it was timed: seconds of a call, of its bytes and of its work.
+"""The cost of one operator on a machine where it was timed: seconds per call, per byte and per unit of work.
 
-`fit_cost` finds the costs from timed calls, `OperatorCost` prices further ones. The class rooflines of `_profile` serve
-the operators that nobody timed.
+`fit_cost` fits the costs to timed calls, `OperatorCost` predicts further ones. Operators that were not timed use the
+rooflines by class in `_profile`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from sims.device._work import Work
-from sims.records import factor, key, numbered, quantity
+from harness.kernels.work import Work
+from sims.records import dimensioned, factor, key, numbered
 from sims.units import Quantity
 
 STEPS = (1, 1 << 18, 1 << 22)
-"""Bytes from which on each further byte may cost more: those that fit the nearest cache, the next, and memory."""
+"""Steps in bytes above which each further byte may have another cost: cache sizes, up to memory."""
 
 WIDTHS = (8, 32, 128, 512)
-"""Columns at which the cost of an entry (or, of products, a multiplication) is known; between them in log(width)."""
+"""Widths at which the cost of an entry (or of a flop of a product) is fitted; interpolated in log(width)."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class OperatorCost:
     The fields are the keys of `[operators.NAME]` in a device file.
     """
 
-    call: Quantity = key("seconds of a call without work", quantity("time"))
+    call: Quantity = key("seconds of a call without work", dimensioned("time"))
     bytes: dict[int, Quantity] = key(
         "seconds of each byte from there on, above what the steps before it cost", numbered("time", "BYTES")
     )
@@ -54,14 +54,14 @@ class OperatorCost:
 
 
 def amount(work: Work) -> int:
-    """What grows with the work of a product or neighbour sum: flops, or entries x columns."""
+    """The amount of work of a product or neighbour sum: flops, or entries x columns."""
     return work.flops or work.entries
 
 
 def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
-    """The costs of one operator from its timed calls: least squares of the relative error, no cost below zero.
+    """Fit the costs of one operator to its timed calls: non-negative least squares of the relative error.
 
-    The median of equal calls counts once. What no sample tells apart (a step that none reached) costs nothing.
+    The median of equal calls counts once. Costs that no sample determines (a step that none reached) are zero.
     """
     works = list(samples)
     seconds = np.asarray([np.median(samples[work]) for work in works])
@@ -87,7 +87,7 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
 
 
 def _widths(works: Sequence[Work]) -> tuple[int, ...]:
-    """Nodes of WIDTHS that the samples tell apart: all those beside a width that was timed."""
+    """Nodes of WIDTHS that the samples determine: those next to a timed width."""
     seen = sorted({work.width for work in works if amount(work)})
     if not seen:
         return ()
@@ -98,7 +98,8 @@ def _widths(works: Sequence[Work]) -> tuple[int, ...]:
 
 
 def _hats(width: int, nodes: tuple[int, ...]) -> list[float]:
-    """Shares of the nodes that stand for a width: two neighbours by log(width), or the nearest at the ends."""
+    """Interpolation weights of the nodes for a width: of two neighbours by log(width), or of the nearest at the
+    ends."""
     at = bisect.bisect_left(nodes, width)
     shares = [0.0] * len(nodes)
     if at == 0 or at == len(nodes):

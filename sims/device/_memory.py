@@ -1,7 +1,8 @@
-"""Live bytes of one rank, from the storages that its operators make and touch; the numbers in them do not matter.
+"""Live bytes of one rank, from the storages that its operators allocate and access, independent of their values.
 
-A storage counts from the first operator that makes or reads it until it is freed, on real and on meta tensors alike. A
-rank's own copies of shared inputs count as its own. What an allocator wastes and what libraries hide is not seen.
+A storage counts from the first operator that allocates or reads it until it is freed, for real and for meta tensors. A
+rank's own copies of shared inputs count as its own. Fragmentation of allocators and internal memory of libraries are
+not included.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ CONTRIBUTORS = {
     "payloads": "rows that are being sent, and their codes",
     "carried": "what a method kept from the epoch before: caches, stale rows, error feedback",
 }
-"""What bytes are counted under."""
+"""Categories of bytes, with descriptions."""
 
-LARGEST = 4  # contributors that a message names
+LARGEST = 4  # contributors named in a message
 
-_OF_EPOCH = ("activations", "gradients", "halo", "payloads")  # what of these outlives its epoch is carried
+_OF_EPOCH = ("activations", "gradients", "halo", "payloads")  # tensors of these that outlive their epoch are "carried"
 
 _in_backward = torch._C._current_graph_task_id  # -1 outside autograd's engine
 
 
 class _Watch(weakref.ref["torch.UntypedStorage"]):
-    """A counted storage; its callback learns from it what to take off."""
+    """A weak reference to a counted storage, with the data that its callback needs to subtract it."""
 
     __slots__ = ("key", "label", "nbytes")
     key: int
@@ -52,20 +53,20 @@ class LiveMemory:
         peak: most bytes so far.
         at_peak: contributor -> bytes when the peak was reached.
         setup_peak: most bytes before the first epoch.
-        played: what the rank does is played from a recording, without tensors: no peak is looked for.
+        played: the rank is replayed from a recording, without tensors; peaks are not computed.
     """
 
     def __init__(self) -> None:
         self.live = self.peak = self.setup_peak = 0
         self.at_peak = dict.fromkeys(CONTRIBUTORS, 0)
         self.played = False
-        self._phase = "features"  # what floating-point tensors that are made now count under
+        self._phase = "features"  # category of new floating-point tensors
         self._by_label = dict.fromkeys(CONTRIBUTORS, 0)
         self._known: dict[int, _Watch] = {}
         self._freed = _forget(weakref.ref(self))
 
     def begin_epoch(self) -> None:
-        """An epoch begins: what the last one left behind is carried, and a forward pass follows."""
+        """Begin an epoch: tensors left by the last one become "carried", and a forward pass begins."""
         if self._phase == "features":
             self.setup_peak = self.peak
         self._phase = "activations"
@@ -74,7 +75,7 @@ class LiveMemory:
                 self._relabel(watch, "carried")
 
     def touch(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], codec: bool = False) -> None:
-        """Count what an operator (of a codec) reads and makes, where it is not counted yet."""
+        """Count inputs and outputs of an operator (of a codec) that are not counted yet."""
         known, of_state = self._known, True
         for tensor in inputs:
             if tensor.layout is not torch.strided:
@@ -93,11 +94,11 @@ class LiveMemory:
                     self._watch(storage, self._made(tensor, codec, of_state and bool(inputs)), storage.nbytes())
 
     def received(self, tensors: Iterable[Tensor]) -> None:
-        """Count what an exchange answers."""
+        """Count tensors received in an exchange."""
         self._mark(tensors, "halo")
 
     def sending(self, tensors: Iterable[Tensor]) -> None:
-        """Count what an exchange sends as payload; tensors that are part of a larger storage stay what they are."""
+        """Count tensors sent in an exchange as payload; views of larger storages keep their category."""
         self._mark((t for t in tensors if t.numel() * t.element_size() == t.untyped_storage().nbytes()), "payloads")
 
     def contents(self) -> dict[str, int]:
@@ -109,7 +110,7 @@ class LiveMemory:
         self._watch(tensor.untyped_storage(), "halo", 0)
 
     def hold(self, nbytes: int) -> None:
-        """Count bytes that no tensor stands for yet: a receive buffer in flight."""
+        """Count bytes that have no tensor yet: a receive buffer of a pending exchange."""
         self._add("halo", nbytes)
 
     def release(self, nbytes: int) -> None:
@@ -117,11 +118,11 @@ class LiveMemory:
         self._add("halo", -nbytes)
 
     def _resident(self, tensor: Tensor, storage: torch.UntypedStorage) -> _Watch:
-        """A tensor that no operator of this rank made."""
+        """Count a tensor that no operator of this rank allocated."""
         return self._watch(storage, "features" if tensor.is_floating_point() else "graph", storage.nbytes())
 
     def _made(self, tensor: Tensor, codec: bool, of_state: bool) -> str:
-        """What a new tensor counts under; `of_state`: it was made of parameters and optimizer state alone."""
+        """Category of a new tensor; `of_state`: its inputs are only parameters and optimizer state."""
         if self._phase == "features":
             return "features" if tensor.is_floating_point() else "graph"
         inside = _in_backward() != -1
@@ -178,12 +179,12 @@ def _forget(owner: weakref.ref[LiveMemory]) -> Any:
 
 @dataclass(frozen=True)
 class Fullest:
-    """The rank that fills its device most.
+    """The rank with the highest share of its device's memory.
 
     Attributes:
-        peak, capacity: its most bytes, and what its device holds.
-        setup: the peak was reached before the first epoch.
-        contributors: what the peak is made of (see CONTRIBUTORS), bytes, largest first.
+        peak, capacity: its peak bytes, and the bytes of its device.
+        setup: whether the peak was reached before the first epoch.
+        contributors: the peak by category (see CONTRIBUTORS), bytes, largest first.
     """
 
     rank: int

@@ -1,7 +1,8 @@
-"""What kind of work each tensor operator is, and how much, from names and shapes alone.
+"""The class and amount of work of each tensor operator, from names and shapes.
 
-One table of operator names per class of `_profile`; views and empty tensors are free. An operator in no table is
-charged by its bytes as elementwise, and reported. Times are not known here.
+Operators of this project and of other packages declare their work beside their kernels (`harness.kernels.work`). For
+torch's own there is one table of names per class of `_profile`; views and empty tensors are free. Any other operator is
+charged by its bytes as elementwise, and reported. Times are computed elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, strided
 from torch._ops import OpOverload
 
-from sims.device._work import FREE, UNKNOWN, Work
+from harness.kernels.work import FREE, UNKNOWN, Gather, NeighbourSum, Streamed, Work, bytes_of, declared_work
 
 
 def _names(text: str) -> frozenset[str]:
@@ -28,25 +29,10 @@ MATRICES = {
 """Products -> positions of their two factors."""
 
 NEIGHBOUR_SUMS = {
-    "haloscope::gather_sum": (1, 2),
-    "haloscope::gather_weighted_sum": (1, 3),
-    "haloscope::edge_dot": (1, 3),
-    "_embedding_bag": (1, 0),
-    "_embedding_bag_forward_only": (1, 0),
+    "_embedding_bag": NeighbourSum(columns=1, rows=0),
+    "_embedding_bag_forward_only": NeighbourSum(columns=1, rows=0),
 }
-"""Sums over stored entries -> positions of the entries' columns and of the dense rows."""
-
-CODECS = {
-    "haloscope::quantize_rows": 0,
-    "haloscope::quantize_linear": 0,
-    "haloscope::dequantize_rows": None,
-    "haloscope::bucket_encode": 0,
-    "haloscope::bucket_decode": None,
-    "haloscope::trend_score": 0,
-    "haloscope::trend_choose": 0,
-    "haloscope::trend_restore": None,
-}
-"""Row codecs -> position of the uncoded rows, None for the output."""
+"""Torch's own sums over stored entries."""
 
 FREE_NAMES = _names(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted _local_scalar_dense item lift_fresh "
@@ -54,7 +40,6 @@ FREE_NAMES = _names(
     "is_pinned _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride is_nonzero"
 )
 GATHERS = _names(
-    "haloscope::select_columns haloscope::drop_edges haloscope::sample_block "
     "index_select index gather embedding take masked_select repeat_interleave nonzero flip roll searchsorted bucketize"
 )
 SCATTERS = _names(
@@ -63,7 +48,6 @@ SCATTERS = _names(
 )
 SORTS = _names("sort argsort msort unique _unique _unique2 unique_dim unique_consecutive kthvalue median topk")
 REDUCTIONS = _names(
-    "haloscope::changed_rows "
     "sum nansum mean amax amin aminmax max min argmax argmin any all prod norm linalg_vector_norm var std var_mean "
     "std_mean logsumexp cumsum cumprod logcumsumexp bincount histc count_nonzero equal trace "
     "native_layer_norm native_layer_norm_backward native_batch_norm native_batch_norm_backward "
@@ -72,7 +56,7 @@ REDUCTIONS = _names(
 )
 COPIES = _names("cat stack clone _to_copy copy copy_ contiguous repeat constant_pad_nd _pin_memory expand_copy")
 RANDOMS = _names(
-    "haloscope::dropout_rows native_dropout native_dropout_backward bernoulli rand randn rand_like randn_like randint "
+    "native_dropout native_dropout_backward bernoulli rand randn rand_like randn_like randint "
     "randint_like randperm uniform normal random exponential multinomial log_normal geometric cauchy"
 )
 ARITHMETIC = _names(
@@ -88,7 +72,7 @@ WRITES = _names(
 
 
 class Operator:
-    """One operator overload: which class it is in, and how to size a call.
+    """One operator overload: its class, and the size of its calls.
 
     Attributes:
         name: without namespace aten, without the underscore of in-place forms.
@@ -109,15 +93,18 @@ class Operator:
         self._makes = [r.alias_info is None for r in schema.returns]
         self._list_returned = len(schema.returns) == 1 and "[]" in str(schema.returns[0].type)
         arguments = [a.name for a in schema.arguments]
-        self._bits = arguments.index("bits") if "bits" in arguments and self.name in CODECS else None
+        self._formula = declared_work(schema.name) or NEIGHBOUR_SUMS.get(self.name)
         self.kind = self._kind(func, "foreach" in schema.name)
+        self._bits = arguments.index("bits") if "bits" in arguments and self.kind == "codec" else None
         self.known = self.kind != UNKNOWN
 
     def _kind(self, func: OpOverload, foreach: bool) -> str:
+        if self._formula is not None:
+            return self._formula.kind
         tables = (
-            (MATRICES, "gemm"), (NEIGHBOUR_SUMS, "spmm"), (CODECS, "codec"), (GATHERS, "gather"), (SCATTERS, "scatter"),
-            (SORTS, "sort"), (REDUCTIONS, "reduction"), (COPIES, "copy"), (RANDOMS, "dropout"),
-            (WRITES, "write"), (ARITHMETIC, "elementwise"),
+            (MATRICES, "gemm"), (GATHERS, "gather"), (SCATTERS, "scatter"), (SORTS, "sort"),
+            (REDUCTIONS, "reduction"), (COPIES, "copy"), (RANDOMS, "dropout"), (WRITES, "write"),
+            (ARITHMETIC, "elementwise"),
         )  # fmt: skip
         for table, kind in tables:
             if self.name in table:
@@ -125,60 +112,48 @@ class Operator:
         return "elementwise" if foreach or torch.Tag.pointwise in func.tags else UNKNOWN
 
     def bits(self, args: Any) -> int:
-        """Bits per element of a codec call, 0 for everything else."""
+        """Bits per element of a codec call; 0 for other operators."""
         return int(args[self._bits]) if self._bits is not None else 0
 
     def work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         """The work of one call."""
         if self.free:
             return FREE
-        work = self._work(args, inputs, outputs)
-        return replace(work, name=f"{self.name}:{work.bits}" if work.bits else self.name)
+        work = self._work(args, inputs, outputs) if self._formula is None else self._formula(args, inputs, outputs)
+        bits = self.bits(args)
+        name = f"{self.name}:{bits}" if bits else self.name
+        return replace(work, fresh=self._fresh(outputs), bits=bits, name=name)
 
     def _work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
-        read, wrote, fresh = _nbytes(inputs), _nbytes(outputs), self._fresh(outputs)
+        read, wrote = bytes_of(inputs), bytes_of(outputs)
         match self.kind:
             case "gemm":
-                return self._product(args, read + wrote, wrote, fresh)
-            case "spmm":
-                columns, rows = (args[position] for position in NEIGHBOUR_SUMS[self.name])
-                entries = columns.numel() * (rows.numel() // max(rows.shape[0], 1))
-                return Work("spmm", wrote, entries=entries, width=rows.shape[-1], fresh=fresh)
-            case "codec":
-                position = CODECS[self.name]
-                rows = _nbytes(outputs if position is None else [args[position]])
-                return Work("codec", rows, bits=self.bits(args), fresh=fresh)
+                return self._product(args, read + wrote, wrote)
             case "gather":
-                return Work(
-                    "gather", 2 * wrote + _nbytes([t for t in inputs[1:] if not t.is_floating_point()]), fresh=fresh
-                )
+                return Gather()(args, inputs, outputs)
             case "scatter":
-                # The rows that are written are read first; the target is copied when the operator is not in place.
-                return Work("gather", 3 * _nbytes(inputs[1:]) + 2 * fresh, fresh=fresh)
+                # Written rows are read first; if the operator is not in place, the target is copied.
+                return Work("gather", 3 * bytes_of(inputs[1:]) + 2 * self._fresh(outputs))
             case "sort":
                 levels = max(1, math.ceil(math.log2(max((t.numel() for t in inputs), default=1) + 1)))
-                return Work("reduction", read * levels + wrote, fresh=fresh)
+                return Work("reduction", read * levels + wrote)
             case "write":
-                return Work("elementwise", wrote, fresh=fresh)
+                return Work("elementwise", wrote)
             case kind:
-                return Work(kind, read + wrote, fresh=fresh)
+                return Streamed(kind)(args, inputs, outputs)
 
-    def _product(self, args: Any, nbytes: int, wrote: int, fresh: int) -> Work:
-        """A dense product, or a sparse one when its first factor is."""
+    def _product(self, args: Any, nbytes: int, wrote: int) -> Work:
+        """A dense product, or a sparse one if its first factor is sparse."""
         left, right = (args[position] for position in MATRICES[self.name])
         columns = 1 if right.ndim < 2 else right.shape[0 if self.name == "linear" else -1]
         if left.layout is not strided:
-            return Work("spmm", wrote, entries=left._nnz() * columns, width=columns, fresh=fresh)
+            return Work("spmm", wrote, entries=left._nnz() * columns, width=columns)
         shortest = min(columns, left.shape[-1], left.numel() // max(left.shape[-1], 1))
-        return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest, fresh=fresh)
+        return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest)
 
     def _fresh(self, outputs: list[Tensor]) -> int:
-        """Bytes of the outputs that are new storages; the largest alone, because allocators look at each."""
+        """Bytes of the largest output with new storage: allocators handle each allocation separately."""
         if self._list_returned:
-            return _nbytes(outputs) if self._makes[0] else 0
+            return bytes_of(outputs) if self._makes[0] else 0
         makes = self._makes if len(self._makes) == len(outputs) else [True] * len(outputs)
         return max((t.numel() * t.element_size() for t, new in zip(outputs, makes, strict=True) if new), default=0)
-
-
-def _nbytes(tensors: list[Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors if t.layout is strided)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.kernels.work import FREE as FREE
+from harness.kernels.work import UNKNOWN, Work
 from sims import records, units
 from sims.device._costs import OperatorCost
-from sims.device._work import FREE as FREE
-from sims.device._work import UNKNOWN, Work
-from sims.records import TEXT, choice, factor, key, listed, named, numbered, quantity, read, table, whole
+from sims.records import TEXT, choice, dimensioned, factor, filled, integer, key, listed, named, numbered, subtable
 from sims.units import Quantity, quoted
 
 DEVICES = Path(__file__).with_name("presets")
@@ -54,23 +54,23 @@ class DeviceProfile:
     kind: str = key(
         "cpu: tensors live in host memory; gpu: they must be copied to reach the host", choice("cpu", "gpu")
     )
-    cores: int = key("cores that one rank keeps busy (cpu)", whole(), default=1)
-    memory: Quantity = key("bytes that fit", quantity("size"))
+    cores: int = key("cores that one rank keeps busy (cpu)", integer(), default=1)
+    memory: Quantity = key("bytes that fit", dimensioned("size"))
     launch: Quantity = key(
-        "host work for every operator: before it on a CPU, beside the operators before it on a GPU", quantity("time")
+        "host work for every operator: before it on a CPU, beside the operators before it on a GPU", dimensioned("time")
     )
-    gemm_peak: Quantity = key("flop/s of the largest matrix products", quantity("rate"), at="gemm.peak")
+    gemm_peak: Quantity = key("flop/s of the largest matrix products", dimensioned("rate"), at="gemm.peak")
     gemm_efficiency: Quantity = key(
         "share of the peak that ordinary products reach", factor(most=1.0), at="gemm.efficiency"
     )
-    gemm_bandwidth: Quantity = key("bytes/s that bound narrow products", quantity("bandwidth"), at="gemm.bandwidth")
+    gemm_bandwidth: Quantity = key("bytes/s that bound narrow products", dimensioned("bandwidth"), at="gemm.bandwidth")
     spmm: dict[int, Quantity] = key(
         "neighbour sums: seconds per stored entry and column; between two widths interpolated in log(width)",
         numbered("time", "COLUMNS"),
     )
     bandwidth: dict[str, Quantity] = key(
         "bytes/s of the classes of operators that stream through memory",
-        named(STREAMS, quantity("bandwidth"), all_needed=True),
+        named(STREAMS, dimensioned("bandwidth"), all_needed=True),
     )
     codec: dict[int, Quantity] = key(
         "bits per element: bytes/s of uncoded rows, coded or decoded; other bits take the nearest entry below",
@@ -78,20 +78,20 @@ class DeviceProfile:
     )
     fresh: Quantity | None = key(
         "bytes/s at which the system hands out new memory; without it an allocator recycles memory of any size",
-        quantity("bandwidth"), default=None, at="fresh.bandwidth", together=True,
+        dimensioned("bandwidth"), default=None, at="fresh.bandwidth", together=True,
     )  # fmt: skip
     fresh_above: Quantity = key(
-        "only tensors of more bytes pay for new memory", quantity("size", zero=True), default=NONE, at="fresh.above",
+        "only tensors of more bytes pay for new memory", dimensioned("size", zero=True), default=NONE, at="fresh.above",
         together=True,
     )  # fmt: skip
     release: Quantity | None = key(
         "bytes/s at which memory of new tensors of any size goes back to the system and comes again",
-        quantity("bandwidth"), default=None, at="fresh.release",
+        dimensioned("bandwidth"), default=None, at="fresh.release",
     )  # fmt: skip
     effect: Quantity = key(
         "seconds of a rank's program around every effect (the tape, segments of autograd; of the host on a GPU), and "
         "what a CPU rank that has waited computes longer, because other data went through its caches",
-        quantity("time"),
+        dimensioned("time"),
         default=NONE,
     )
     crowding: Quantity = key(
@@ -105,7 +105,7 @@ class DeviceProfile:
     )
     operators: dict[str, OperatorCost] = key(
         "operator by its name in torch: what it costs where it was timed; the others are priced by their class",
-        listed(table(OperatorCost, bytes={}, work={})),
+        listed(subtable(OperatorCost, bytes={}, work={})),
         default={},
     )
 
@@ -172,7 +172,7 @@ class DeviceProfile:
 
     def quantities(self) -> list[tuple[str, str, Quantity]]:
         """Every number as (key in the file, dimension, value), in the order of the file."""
-        return records.quantities(self)
+        return records.quantities_of(self)
 
 
 def known_devices() -> list[str]:
@@ -187,7 +187,7 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         InputError: unknown name, unreadable file, unknown or missing key, bad unit.
     """
     path = units.find(name_or_path, "device", DEVICES)
-    return read(DeviceProfile, units.read_toml(path, "device"), name=path.stem)
+    return filled(DeviceProfile, units.read_toml(path, "device"), name=path.stem)
 
 
 def save_device(profile: DeviceProfile, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Remembers what operators on meta tensors return, so that each shape is worked out once.
+"""Caches the results of operators on meta tensors, so that each shape is computed once.
 
-torch computes the shapes of many operators in Python, at up to a millisecond a call; a shapes-only run repeats the same
-calls for every rank and epoch. Only metadata is remembered: nothing here may be used on tensors that hold numbers.
+torch computes the shapes of many operators in Python, at up to a millisecond per call; a shapes-only run repeats the
+same calls for every rank and epoch. Only metadata is cached, so this must not be used on tensors with values.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from torch import Tensor, strided
 from torch._ops import OpOverload
 from torch.nn import Parameter
 
-KEYS_KEPT = 600_000  # about 4,000 ranks that all differ, 1 KB each
+KEYS_KEPT = 600_000  # enough for about 4,000 different ranks, 1 KB each
 
 _IGNORED = ("key", "generator")
-"""Arguments that never change a shape: random keys, which differ on every call."""
+"""Arguments that do not affect shapes: random keys, which differ in every call."""
 
 _PLAIN = frozenset((type(None), int, str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 
-_SIMPLE = _PLAIN | {float, bool, list, tuple}  # quicker to look up than to ask whether a value is a tensor
+_SIMPLE = _PLAIN | {float, bool, list, tuple}  # a lookup is faster than isinstance of Tensor
 
 
 class Call:
-    """A call that is known: the operator, and the types and shapes of its arguments. Compared by identity.
+    """A cached call: the operator, and the types and shapes of its arguments. Compared by identity.
 
     Attributes:
-        make: makes what it returns; None where that is its first argument, written to.
-        prices: what it costs, by whom it was priced.
+        make: makes its result; None if it returns its first argument, modified in place.
+        prices: price list -> price of the call.
     """
 
     __slots__ = ("make", "prices")
@@ -40,7 +40,7 @@ class Call:
 
 
 class ShapeMemory:
-    """Calls operators on meta tensors; a call seen before is answered from memory. Shared by all ranks."""
+    """Calls operators on meta tensors, with cached results for repeated calls. Shared by all ranks."""
 
     def __init__(self) -> None:
         self._functions: dict[int, tuple[str, frozenset[int]]] = {}  # by id: operators live as long as torch
@@ -49,10 +49,10 @@ class ShapeMemory:
     def call(
         self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor]
     ) -> tuple[Any, Call | None]:
-        """What `func(*args, **kwargs)` returns, with equal shapes, strides and types; and the call, if remembered.
+        """The result of `func(*args, **kwargs)`, with equal shapes, strides and types; and the call, if cached.
 
-        `inputs` gets the tensors among the arguments. Raises what the operator raises: a call that failed is not
-        remembered.
+        The tensors among the arguments are appended to `inputs`. Exceptions of the operator are passed on; failed calls
+        are not cached.
         """
         function = self._functions.get(id(func))
         if function is None:
@@ -87,7 +87,7 @@ def tensors_of(values: Any) -> list[Tensor]:
 def _key(
     func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], ignored: frozenset[int], inputs: list[Tensor]
 ) -> Any:
-    """The call as a hashable value, or None where it cannot be remembered: no tensor, or one that is not meta."""
+    """The call as a hashable value, or None if it cannot be cached: without tensors, or with one that is not meta."""
     parts: list[Any] = [id(func)]
     for position, value in enumerate(args):
         kind = type(value)
@@ -113,7 +113,7 @@ def _key(
 
 
 def _part(value: Any) -> Any:
-    """One argument as a hashable value; NotImplemented for what must not be remembered."""
+    """One argument as a hashable value; NotImplemented if it prevents caching."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -130,7 +130,8 @@ def _part(value: Any) -> Any:
 
 
 def _how(func: OpOverload) -> str:
-    """How an operator may be answered: `make` new tensors (or none), return the first argument `inplace`, or `call`."""
+    """How results of an operator are cached: `make` new tensors (or none), return the first argument `inplace`, or
+    `call` it always."""
     schema = func._schema
     plain = [r.alias_info is None for r in schema.returns]
     if not plain and schema.name.startswith(("aten::_foreach_", "aten::_fused_")):

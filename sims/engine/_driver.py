@@ -91,7 +91,25 @@ def simulate(
         ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
         Exception: any exception that a rank raises, with rank and epoch added as a note.
     """
-    placement, slow = place(cluster, size), stragglers or cluster.stragglers
+    return simulate_placed(
+        program, place(cluster, size), seed=seed, deterministic=deterministic, debug=debug, shapes_only=shapes_only,
+        stragglers=stragglers, observers=observers,
+    )  # fmt: skip
+
+
+def simulate_placed(
+    program: Program,
+    placement: Placement,
+    *,
+    seed: int = 0,
+    deterministic: bool = True,
+    debug: bool = True,
+    shapes_only: bool = False,
+    stragglers: Stragglers | None = None,
+    observers: Sequence[Observer] = (),
+) -> Simulation:
+    """As `simulate`, on ranks that have their places already."""
+    size, slow = placement.size, stragglers or placement.cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
     simulator = Simulator(placement, shapes_only=shapes_only, observers=observers)
     device = "meta" if shapes_only else "cpu"

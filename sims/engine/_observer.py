@@ -82,7 +82,7 @@ def listeners_of(
 
 
 class TransferHooks:
-    """Passes a network's transfers on to observers; implements `sims.network.Watch`."""
+    """Passes a network's transfers on to observers; implements the watch of `sims.network.FluidNetwork`."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._began = listeners(observers, Observer.transfers_began)

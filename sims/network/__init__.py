@@ -1,7 +1,7 @@
 """The network: flows that share directed links max-min fairly, on SimPy's clock.
 
-`FluidNetwork` is the door for simulations, `fair_shares` and `schedule` for flows that are known beforehand. How
-bandwidth becomes seconds stands in `docs/network.md`, with the file of each step.
+Simulations use `FluidNetwork`; `fair_shares` and `schedule` are for flows that are known beforehand. `docs/network.md`
+derives times from bandwidths and names the file of each step.
 """
 
 from sims.network._completions import EXACT_FLOWS

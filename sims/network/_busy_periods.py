@@ -1,8 +1,8 @@
-"""Busy periods of a network: what was begun when, and when each group ended. Step 7 of `docs/network.md`.
+"""Busy periods of a network: when flows began and when each group ended. Step 7 of `docs/network.md`.
 
-A busy period goes from the moment the network wakes until it is idle again. Full-graph training moves the same bytes at
-the same offsets in every epoch, so that periods come back: one that begins as one before is followed in memory, for as
-long as the flows that begin are the remembered ones; see `_network`.
+A busy period lasts from the first flow in an idle network until the network is idle again. Full-graph training moves
+the same bytes at the same offsets in every epoch, so periods recur: the end times of an equal earlier period are reused
+for as long as the flows that begin are the same; see `_network`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numba import njit
 from sims.network._in_flight import Batch
 
 SAME_OFFSET = 1e-9
-"""Offsets this close, relative to their size, are the same."""
+"""Relative difference of offsets that count as equal."""
 
 MOST_EVENTS = 2_000_000
-"""Batches and ends that are kept, of all periods; the oldest period goes first."""
+"""Batches and ends that are kept, over all periods; the oldest period is dropped first."""
 
 MOST_FLOWS = 1 << 25
-"""Flows of a period above which it is not remembered: some networks are never idle."""
+"""Flows of a period above which it is not kept: some networks are never idle."""
 
 
 Digest = tuple[np.int64, np.int64]
@@ -30,14 +30,14 @@ Digest = tuple[np.int64, np.int64]
 
 @dataclass
 class Journal:
-    """What happened since the network was last idle; times count from then.
+    """The events since the network was last idle; times are relative to that instant.
 
     Attributes:
         begun: time and digest of every batch.
         batches: the batches themselves.
         ended: time and label of every group that ended; groups are labelled as they appear.
         number_of: label -> number of the group.
-        flows: flows begun; above MOST_FLOWS nothing is noted any more.
+        flows: flows begun; above MOST_FLOWS nothing more is recorded.
     """
 
     begun: list[tuple[float, Digest]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Journal:
     _label: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
 
     def begin(self, time: float, batch: Batch, pending: np.ndarray) -> None:
-        """Note a batch; `pending` [groups] are the flows that each group waits for."""
+        """Record a batch; `pending` [groups] are the flows that each group waits for."""
         if len(self._label) < len(pending):
             more = np.full(len(pending) - len(self._label), -1, np.int32)
             self._label = np.concatenate([self._label, more])
@@ -60,11 +60,11 @@ class Journal:
 
     @property
     def full(self) -> bool:
-        """Too long to be remembered."""
+        """Whether the period has too many flows to be kept."""
         return self.flows > MOST_FLOWS
 
     def end(self, time: float, number: int) -> None:
-        """Note the end of a group."""
+        """Record the end of a group."""
         self.ended.append((time, int(self._label[number])))
 
 
@@ -81,7 +81,7 @@ def digest_batch(
 ) -> tuple[Digest, np.ndarray]:
     """128 bits of a batch, with labels for its groups [n, 2], and the numbers of the groups that are new.
 
-    `label` by number is filled on the way; `pending` [groups] is what each new group waits for.
+    Labels of new groups are written to `label`, by number; `pending` [groups] are the flows that each group waits for.
     """
     new, more = np.empty(label.shape[0], np.int64), 0
     one, two = np.uint64(head.shape[0]), np.uint64(0x9E3779B97F4A7C15)
@@ -121,7 +121,7 @@ def _mix(one: np.uint64, two: np.uint64, more: np.int64) -> tuple[np.uint64, np.
 
 @dataclass(frozen=True)
 class Period:
-    """A remembered busy period, as in `Journal`; the last end has the label -1 and is that of the period itself."""
+    """A completed busy period, as in `Journal`; the last end, with the label -1, is that of the period itself."""
 
     begun: Sequence[tuple[float, Digest]]
     ended: Sequence[tuple[float, int]]
@@ -132,9 +132,9 @@ class Period:
         return len(self.begun) + len(self.ended)
 
     def fits(self, journal: Journal, now: float, slack: float, known: int = 0) -> bool:
-        """Whether all that has begun until `now` is what began here, and nothing that began here is missing.
+        """Whether the batches of `journal` until `now` are exactly those of this period.
 
-        The first `known` batches are known to be.
+        The first `known` batches are taken to be equal.
         """
         here = len(journal.begun)
         if here > len(self.begun) or (here < len(self.begun) and self.begun[here][0] < now - _within(now, slack)):
@@ -146,9 +146,9 @@ class Period:
         return True
 
     def next_time(self, begun: int, ended: int, slack: float) -> float:
-        """When to look next after so many batches and ends: at an end, or just after a batch should have begun.
+        """The next time to check after so many batches and ends: an end, or just after the begin of the next batch.
 
-        inf when all is over.
+        inf after the last one.
         """
         end = self.ended[ended][0] if ended < len(self.ended) else np.inf
         if begun == len(self.begun):
@@ -161,16 +161,16 @@ def _within(time: float, slack: float) -> float:
 
 
 class BusyPeriod:
-    """The one that is going on.
+    """The current busy period.
 
     Args:
-        origin: when it began; times of the journal and of `followed` count from then.
+        origin: when it began; times of the journal and of `followed` are relative to it.
 
     Attributes:
-        journal: what has happened in it.
-        followed: the remembered period that it has been so far, None where its flows are computed.
-        passed: how many ends of `followed` are past.
-        late: groups found to have ended when the period was computed anew, some of whose ends were known.
+        journal: its events so far.
+        followed: the earlier period that it has equalled so far; None while its flows are computed.
+        passed: number of ends of `followed` in the past.
+        late: groups that had ended when the period was recomputed; some of their ends were known.
     """
 
     def __init__(self, origin: float) -> None:
@@ -180,15 +180,15 @@ class BusyPeriod:
         self.late: list[int] = []
 
     def follow(self, period: Period | None) -> None:
-        """Follow a period from its beginning, or none."""
+        """Follow an earlier period from its beginning, or none."""
         self.followed, self.passed = period, 0
 
     def as_followed(self, now: float, slack: float) -> bool:
-        """Whether what has begun until now is what is followed, if anything is; batches before the last are known."""
+        """Whether the batches so far are those of the followed period, if any; only the last one is compared."""
         return self.followed is None or self.followed.fits(self.journal, now, slack, len(self.journal.begun) - 1)
 
     def pass_to(self, now: float, slack: float) -> list[int]:
-        """Groups that have ended since the last call, by the period that is followed."""
+        """Groups that have ended since the last call, according to the followed period."""
         assert self.followed is not None
         ended, found = self.followed.ended, []
         while self.passed < len(ended) and ended[self.passed][0] <= now + slack:
@@ -199,7 +199,7 @@ class BusyPeriod:
 
 
 class PeriodMemory:
-    """Remembered periods by their first batch."""
+    """Completed periods by their first batch."""
 
     def __init__(self) -> None:
         self._periods: dict[Digest, list[Period]] = {}
@@ -207,12 +207,12 @@ class PeriodMemory:
         self._events = 0
 
     def find(self, journal: Journal, now: float, slack: float) -> Period | None:
-        """A period that fits, the latest first."""
+        """The latest period that fits."""
         known = self._periods.get(journal.begun[0][1], [])
         return next((period for period in reversed(known) if period.fits(journal, now, slack)), None)
 
     def keep(self, journal: Journal, now: float) -> None:
-        """Remember a period that is over."""
+        """Keep a completed period."""
         key = journal.begun[0][1]
         period = Period(tuple(journal.begun), (*journal.ended, (now, -1)))
         self._periods.setdefault(key, []).append(period)

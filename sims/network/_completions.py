@@ -1,9 +1,9 @@
-"""Completions: from fair shares to the time at which flows end. Steps 3 to 5 of `docs/network.md`.
+"""Completions: the times at which flows end, from their fair shares. Steps 3 to 5 of `docs/network.md`.
 
-One step of the fluid model ends with the next completion (step 3), or with a coalescing window in which many
-completions are taken together (step 4); completions that no group of flows waits for are followed ahead (step 5).
-Compiled. A flow that has ended keeps its place, with ENDED bytes, until its owner compacts the arrays. Nothing here
-knows clocks of ranks, transports or where routes come from.
+One step of the fluid model ends with the next completion (step 3), or with a coalescing window that combines many
+completions (step 4); completions that no group of flows waits for are computed ahead (step 5). Compiled. A flow that
+has ended keeps its place, with ENDED bytes, until the caller compacts the arrays. Independent of the clocks of ranks,
+of transports and of the origin of routes.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from sims.network._fair_share import RISING, FlowRoutes, fill, refill
 from sims.network._routes import Fabric, Floats, Ints, over_links
 
 EXACT_FLOWS = 2500
-"""Flows in flight up to which every completion is an instant of its own, unless asked otherwise."""
+"""Default number of flows in flight up to which every completion is computed exactly."""
 
 WINDOW = 0.005
-"""Above that, completions within this share of the lower bound are taken together."""
+"""Above that, completions within this share of the lower bound are combined."""
 
 EARLY = 5.0
-"""The window is no wider than this times the share of the time that has passed: early flows keep their times."""
+"""The window is at most this times the share of the time that has passed: completions of early flows stay precise."""
 
 MERGE = 0.25
 """Flows that begin within this share of a window begin together."""
 
 SAME_TIME = 1e-12
-"""Completions this close, relative to the time, happen at once: more than the rounding of a thousand drains."""
+"""Relative difference of completions that count as simultaneous: above the rounding of a thousand drains."""
 
 ENDED = -1.0
 """Bytes that remain of a flow that has ended."""
 
 AHEAD = 32
-"""Completions followed ahead of time; a flow that begins meanwhile makes them worthless."""
+"""Most completions computed ahead; they are discarded if a flow begins in the meantime."""
 
 
 class FlowProgress(NamedTuple):
-    """Where flows are: `remaining` bytes and `rate` in B/s, float64 [flows]."""
+    """Progress of flows: `remaining` bytes and `rate` in B/s, float64 [flows]."""
 
     remaining: Floats
     rate: Floats
 
 
 class GroupCounts(NamedTuple):
-    """Groups that wait for flows.
+    """Counts of the groups that wait for flows.
 
     Attributes:
         group: int32 [flows, 2], the two groups that count a flow, -1 for none.
@@ -58,7 +58,7 @@ class GroupCounts(NamedTuple):
 
 
 class Completions(NamedTuple):
-    """Which flows end, int64 [at least flows], and when, float64."""
+    """Flows that end, int64 [at least flows], and when, float64."""
 
     flow: Ints
     time: Floats
@@ -74,9 +74,9 @@ def count_by_segment(head: Ints, tail: Ints, nbytes: np.ndarray, by_segment: Flo
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, others: Floats) -> float:
-    """Seconds that the most loaded link needs for what remains: no schedule is faster.
+    """Seconds that the most loaded link needs for the remaining bytes: no schedule is faster.
 
-    `others` [at most segments] are bytes by segment of flows that are not among those given.
+    `others` [at most segments] are bytes by segment of further flows.
     """
     by_segment = np.zeros(fabric.segments.shape[0])
     by_segment[: others.shape[0]] = others
@@ -94,11 +94,11 @@ def plan(
     """Rates for the next step.
 
     The step ends with the first completion, exactly. When that comes within `window`, the step is the window: flows
-    that end in it keep their rate until then, and the others share what those leave free on average, so that every link
-    moves at most its capacity x window. Which end in it is told from `rate` when that is `stale`, the average of the
-    window before and 0 for flows that begin, and from fair shares otherwise.
+    that end in it keep their rate until then, and the others share the average capacity that those leave, so that every
+    link moves at most its capacity x window. The flows that end in it are determined by `rate` if that is `stale` (the
+    average of the window before, 0 for flows that begin), and by fair shares otherwise.
 
-    Returns the step's seconds (inf when nothing flows), whether it is a window, and how often rates were computed.
+    Returns the seconds of the step (inf without flows), whether it is a window, and how often rates were computed.
     """
     remaining, rate = progress
     solves = 0
@@ -123,9 +123,9 @@ def plan(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def drain(progress: FlowProgress, seconds: float, slack: float) -> tuple[Ints, Floats]:
-    """Take what `seconds` at `rate` move from the bytes that remain.
+    """Subtract the bytes that `seconds` at `rate` move from those that remain.
 
-    Returns the flows that end, within `slack` seconds after included, and after how many seconds each did.
+    Returns the flows that end, up to `slack` seconds later, and the seconds after which each ended.
     """
     remaining, rate = progress
     ended, found = np.empty(remaining.shape[0], np.int64), 0
@@ -167,12 +167,12 @@ def look_ahead(
     fabric: Fabric, routes: FlowRoutes, now: FlowProgress, counts: GroupCounts, later: FlowProgress,
     completions: Completions, time: float, limit: float, slack: float,
 ) -> tuple[float, float, int, int]:  # fmt: skip
-    """Follow completions, one after the other, that end no group, leave some flow, and come before `limit`; at most
-    AHEAD of them.
+    """Compute up to AHEAD consecutive completions before `limit` that end no group and leave some flow.
 
-    `now` and `counts` stay as they are; where the flows will be is left in `later`, who ends in `completions`.
+    `now` and `counts` are not changed; the resulting progress is written to `later`, the flows that end to
+    `completions`.
 
-    Returns when the last of them will be, when the next completion is, how many there are, and how many flows end.
+    Returns the time of the last of them, the time of the next completion, their number, and how many flows end.
     """
     remaining, rate = later
     remaining[:], rate[:] = now.remaining, now.rate
@@ -198,7 +198,7 @@ def look_ahead(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _span(progress: FlowProgress) -> tuple[float, float, int]:
-    """Seconds to the first and to the last completion at these rates, inf and 0 without flows; how many flows."""
+    """Seconds to the first and to the last completion at these rates (inf and 0 without flows); number of flows."""
     remaining, rate = progress
     first, last, alive = np.inf, 0.0, 0
     for flow in range(remaining.shape[0]):
@@ -211,7 +211,7 @@ def _span(progress: FlowProgress) -> tuple[float, float, int]:
 
 @njit(cache=True, nogil=True)
 def _pass(progress: FlowProgress, seconds: float, ended: Ints) -> float:
-    """Let so many seconds pass, at whose end some flows end; returns the lowest rate of these."""
+    """Advance by `seconds`, after which the flows `ended` end; returns the lowest rate of these."""
     remaining, rate = progress
     slowest = np.inf
     for flow in range(remaining.shape[0]):

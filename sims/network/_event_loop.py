@@ -1,7 +1,7 @@
-"""The event loop of the fluid model, compiled: flows begin, flows end, and the next step is planned.
+"""The compiled event loop of the fluid model: begins and ends flows, and plans the next step.
 
-Its changes are ends of latencies, completions, and ends of coalescing windows. A small network spends more on calls
-than on sums, so everything between two wakes of the simulation is one call. Step 6 of `docs/network.md`.
+Its events are ends of latencies, completions, and ends of coalescing windows. In small networks calls cost more than
+arithmetic, so one call handles everything between two wakes of the simulation. Step 6 of `docs/network.md`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def begin(
     held: FlowHandle, time: float, free: float, slack: float, head: Ints, tail: Ints, nbytes: Floats, latency: Floats,
     group: Ints,
 ) -> float:  # fmt: skip
-    """Begin flows at `time`, which then wait their latency; returns when something changes next, inf for never.
+    """Begin flows at `time`, which first wait for their latency; returns the time of the next event, inf for none.
 
-    `free`, `slack`: see `_pass_latencies`. The flows are loose arrays, as a record costs 2 us more to pass from Python.
+    `free`, `slack`: see `_pass_latencies`. Flows are separate arrays: a record takes 2 us more to pass from Python.
     """
     fabric, flows = held.fabric, held.state
     scalars, latent, count = flows.scalars[0], flows.latent, head.shape[0]
@@ -63,9 +63,9 @@ def begin(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def run_to(held: FlowHandle, time: float, slack: float, free: float) -> tuple[float, int]:
-    """Let time pass, by `slack` seconds more if something happens then, and up to `free` if no group has ended.
+    """Advance to `time`, up to `slack` seconds further for an event then, and up to `free` if no group has ended.
 
-    Returns when something changes next, and how many groups ended, which are in `ended`, some of them again.
+    Returns the time of the next event, and the number of groups in `ended`, which may repeat earlier ones.
     """
     fabric, flows = held.fabric, held.state
     scalars, groups, found = flows.scalars[0], flows.groups, 0
@@ -102,10 +102,10 @@ def close_gaps(flows: FlowState) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _pass_latencies(fabric: Fabric, flows: FlowState, free: float, slack: float) -> None:
-    """Let latencies end before anything else happens, of few flows: the simulation need not wake for them.
+    """End latencies that come before any other event, if flows are few: the simulation need not wake for them.
 
-    Nothing begins before `free`, the time of the simulation's next event. What ends is kept clear of by more than
-    rounding: its group would be told too early.
+    Nothing begins before `free`, the time of the simulation's next event. A margin above rounding is kept before
+    completions, because their groups would end too early.
     """
     scalars = flows.scalars[0]
     while scalars.bound == 0.0 and scalars.wakes + slack < min(free, scalars.until * (1.0 - SAME_TIME)):
@@ -123,9 +123,9 @@ def _next_time(flows: FlowState) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _change(fabric: Fabric, flows: FlowState, now: float, slack: float, found: int) -> int:
-    """End and begin flows, and plan the next step; returns how many groups of `ended` are filled then."""
+    """End and begin flows, and plan the next step; returns the number of groups in `ended`."""
     scalars = flows.scalars[0]
-    if scalars.ahead > 0:  # what was looked ahead is the present
+    if scalars.ahead > 0:  # the completions computed ahead have been reached
         scalars.front, scalars.began = 1 - scalars.front, scalars.ahead_time
         scalars.solves += scalars.ahead
     found = _settle(flows, now, slack, found)
@@ -139,7 +139,7 @@ def _change(fabric: Fabric, flows: FlowState, now: float, slack: float, found: i
 
 @njit(cache=True, nogil=True)
 def _present(flows: FlowState) -> tuple[FlowRoutes, FlowProgress]:
-    """The flows that drain as kernels take them, indexed by segment."""
+    """The draining flows as arguments of kernels, indexed by segment."""
     scalars, draining = flows.scalars[0], flows.draining
     places, front = scalars.places, scalars.front
     routes = FlowRoutes(draining.head[:places], draining.tail[:places], draining.start, draining.member)
@@ -151,7 +151,7 @@ def _present(flows: FlowState) -> tuple[FlowRoutes, FlowProgress]:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
-    """End what is through at `now`. Gaps are closed once they are a quarter of the places."""
+    """End the flows that complete at `now`. Gaps are closed when they are a quarter of the places."""
     scalars, draining = flows.scalars[0], flows.draining
     places, ahead = scalars.places, flows.ahead.flow[: scalars.ahead_flows]
     remaining, rate = draining.remaining[scalars.front], draining.rate[scalars.front]
@@ -182,7 +182,7 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _activate(flows: FlowState, until: float) -> None:
-    """Put the flows of the first batch to wake, those whose latency ends by `until`, behind the ones that drain."""
+    """Append the flows of the first batch whose latency ends by `until` to the draining ones."""
     scalars, latent, draining, first = flows.scalars[0], flows.latent, flows.draining, 0
     batch = latent.batch
     for other in range(1, scalars.batches):
@@ -214,7 +214,7 @@ def _activate(flows: FlowState, until: float) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: float) -> None:
-    """Rates for the step that begins now, and how long it is."""
+    """Compute rates for the step that begins now, and its length."""
     scalars = flows.scalars[0]
     routes, progress = _present(flows)
     if begun:
@@ -235,7 +235,7 @@ def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: floa
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _look_ahead(fabric: Fabric, flows: FlowState, slack: float) -> None:
-    """Follow what drains up to the next change that somebody waits for, or that something else begins at."""
+    """Compute completions ahead, up to the next one that a group waits for or the next begin of a flow."""
     scalars, draining, behind = flows.scalars[0], flows.draining, 1 - flows.scalars[0].front
     routes, progress = _present(flows)
     places = scalars.places
@@ -249,7 +249,7 @@ def _look_ahead(fabric: Fabric, flows: FlowState, slack: float) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _note_ends(flows: FlowState, progress: FlowProgress, step: float, now: float) -> None:
-    """Note the groups whose last flows end before the end of a window, the first one last."""
+    """Record the groups whose last flows end before the end of a window, the earliest one last."""
     remaining, rate = progress
     pending, group = flows.groups.pending, flows.draining.group
     seen, last = np.zeros(pending.shape[0], np.int64), np.zeros(pending.shape[0])

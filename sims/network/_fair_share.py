@@ -1,7 +1,7 @@
 """Fair shares: max-min fair rates of flows that share links, by progressive filling. Step 2 of `docs/network.md`.
 
-All rates rise together; the link that is full first is the bottleneck of its flows and freezes them; the others rise
-on. Compiled; nothing here knows bytes or time.
+All rates rise together; the first link that is saturated is the bottleneck of its flows and freezes their rates; the
+others continue to rise. Compiled; independent of bytes and time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numba import njit
 from sims.network._routes import Fabric, Floats, Ints, RouteTable
 
 RISING = -1.0
-"""The rate of a flow that no link holds back yet."""
+"""The rate of a flow that is not frozen yet."""
 
 _SAME_SHARE = 1.0 + 1e-12  # links that saturate together
-_SAME_RATE = 1.0 - 1e-9  # rates as low as the lowest one of those that ended
+_SAME_RATE = 1.0 - 1e-9  # rates equal to the lowest rate of the flows that ended
 
 
 class FlowRoutes(NamedTuple):
@@ -37,14 +37,14 @@ class FlowRoutes(NamedTuple):
 
 
 class _Filling(NamedTuple):
-    """Where progressive filling has come to.
+    """The state of progressive filling.
 
     Attributes:
-        rate: float64 [flows], B/s; what stands there of flows that rise does not count.
-        rises: bool [flows]: looked up at random, in an eighth of the memory of the rates.
+        rate: float64 [flows], B/s; undefined for flows that still rise.
+        rises: bool [flows]; accessed at random, in an eighth of the memory of the rates.
         rising: int64 [segments], flows that rise, by segment.
-        load: int64 [links], the same by link.
-        left: float64 [links], B/s that no frozen flow takes.
+        load: int64 [links], flows that rise, by link.
+        left: float64 [links], B/s that frozen flows leave.
         taken: int64 [segments], flows frozen in this round; 0 between rounds.
         touched: int64 [segments], the segments of these.
     """
@@ -101,9 +101,9 @@ def index_flows(routes: FlowRoutes) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill(fabric: Fabric, routes: FlowRoutes, rate: Floats, used: Floats) -> None:
-    """Max-min fair rates, B/s, of the flows whose rate is negative; without links it is inf.
+    """Compute max-min fair rates, B/s, of the flows whose rate is negative; inf for routes without links.
 
-    O(flows x 2 + rounds x loaded links). `used` [links] is what other flows take, B/s.
+    O(flows x 2 + rounds x loaded links). `used` [links] is the rate of other flows, B/s.
     """
     segments, width = fabric.segments.shape
     count, load = np.zeros(segments, np.int64), np.zeros(fabric.capacity.shape[0], np.int64)
@@ -121,10 +121,10 @@ def fill(fabric: Fabric, routes: FlowRoutes, rate: Floats, used: Floats) -> None
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def refill(fabric: Fabric, routes: FlowRoutes, rate: Floats, slowest: float) -> None:
-    """`fill` for all flows, some of which have just ended: their rates are 0, those of the others as they were.
+    """`fill` for all flows after some have ended; these have rate 0, the others their previous rates.
 
-    `slowest` is the lowest rate of those that ended. Until the common rate is as high, filling goes as it went with
-    them, so that the flows that are slower keep theirs.
+    `slowest` is the lowest rate of the flows that ended. Filling is unchanged up to this common rate, so that slower
+    flows keep their rates.
     """
     segments, width = fabric.segments.shape
     count, load = np.zeros(segments, np.int64), np.zeros(fabric.capacity.shape[0], np.int64)
@@ -149,14 +149,14 @@ def refill(fabric: Fabric, routes: FlowRoutes, rate: Floats, slowest: float) -> 
 
 @njit(cache=True, nogil=True)
 def _filling(rate: Floats, count: Ints, load: Ints, left: Floats) -> _Filling:
-    """The beginning, in which the flows of negative rate rise."""
+    """The initial state, in which the flows of negative rate rise."""
     segments = count.shape[0]
     return _Filling(rate, rate < 0.0, count, load, left, np.zeros(segments, np.int64), np.empty(segments, np.int64))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _rise(fabric: Fabric, routes: FlowRoutes, filling: _Filling) -> None:
-    """Raise all rates together until every flow is frozen by a link. One without links has all it wants."""
+    """Raise all rates together until every flow is frozen by a link; flows without links get inf."""
     load, left = filling.load, filling.left
     loaded: Ints = np.flatnonzero(load)
     share = np.empty(loaded.shape[0])
@@ -179,8 +179,8 @@ def _rise(fabric: Fabric, routes: FlowRoutes, filling: _Filling) -> None:
 
 @njit(cache=True, nogil=True, inline="always")
 def _freeze(fabric: Fabric, routes: FlowRoutes, filling: _Filling, link: int, share: float, found: int) -> int:
-    """Fix the rate of a bottleneck's flows that still rise, counting them in `taken`; their segments follow the `found`
-    ones in `touched`. Returns how many are found then.
+    """Freeze the rising flows of a bottleneck link and count them in `taken`; their segments are appended to the first
+    `found` of `touched`. Returns the new number of touched segments.
     """
     rises, rate, taken, touched = filling.rises, filling.rate, filling.taken, filling.touched
     start, member = routes.start, routes.member
@@ -207,7 +207,7 @@ def _freeze(fabric: Fabric, routes: FlowRoutes, filling: _Filling, link: int, sh
 
 @njit(cache=True, nogil=True, inline="always")
 def _take(fabric: Fabric, filling: _Filling, share: float, found: int) -> None:
-    """Take the rates of the flows that were frozen from the links of their segments, the first `found` touched."""
+    """Subtract the rates of newly frozen flows from the links of their segments, the first `found` of `touched`."""
     left, load, count, taken = filling.left, filling.load, filling.rising, filling.taken
     for segment in filling.touched[:found]:
         for hop in range(fabric.segments.shape[1]):

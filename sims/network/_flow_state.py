@@ -1,6 +1,6 @@
-"""The state of the flows in flight: records of arrays with room for more, and one pointer to all of them.
+"""The state of the flows in flight: records of arrays with spare capacity, and one handle to all of them.
 
-Compiled code takes these records; Python makes them longer (`with_...`). Step 6 of `docs/network.md`.
+Compiled code works on these records; Python enlarges them (`with_...`). Step 6 of `docs/network.md`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sims.network._completions import Completions
 from sims.network._routes import Fabric, Floats, Ints
 
 ROOM = 256
-"""Places for flows, and for batches of them, from the start."""
+"""Initial capacity, in flows and in batches of flows."""
 
 SCALARS = np.dtype([
     ("places", np.int64), ("alive", np.int64),  # of flows that drain: places taken, and flows there
@@ -35,7 +35,7 @@ SCALARS = np.dtype([
 
 
 class Draining(NamedTuple):
-    """Flows that drain, in the first `places`; one that has ended leaves a gap for a while.
+    """Draining flows, in the first `places`; a flow that has ended leaves a gap until gaps are closed.
 
     Attributes:
         head, tail, ids: int32 [places], segments of the route, and numbers of the flows as they began.
@@ -55,12 +55,12 @@ class Draining(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """Flows whose latency has not ended, batch by batch, each batch by time.
+    """Flows whose latency has not ended, by batch, and in each batch by time.
 
     Attributes:
         time: float64 [pool], when the latency ends.
-        nbytes, head, tail, ids, group: [pool], as of `Draining`.
-        batch: int64 [batches, 2], where each begins and ends in the others.
+        nbytes, head, tail, ids, group: [pool], as in `Draining`.
+        batch: int64 [batches, 2], begin and end of each batch in the other arrays.
         by_segment: float64 [segments], bytes of these flows.
     """
 
@@ -75,12 +75,12 @@ class Latent(NamedTuple):
 
 
 class GroupEnds(NamedTuple):
-    """Groups of flows, and those that end.
+    """Groups of flows and their ends.
 
     Attributes:
         pending: int64 [groups], flows that each group waits for.
         time, group: float64 and int64 [groups], those that end within a window.
-        ended: int64 [2 x groups], what `run_to` returns.
+        ended: int64 [2 x groups], the groups that ended in `run_to`.
     """
 
     pending: Ints
@@ -94,7 +94,7 @@ class FlowState(NamedTuple):
 
     Attributes:
         scalars: SCALARS [1].
-        ahead: [places], flows that end in completions looked ahead, and when.
+        ahead: [places], flows that end in completions computed ahead, and when.
         finish: float64 [flows], when each ended; empty when not recorded.
     """
 
@@ -112,7 +112,7 @@ class _HandleType(types.StructRef):  # type: ignore[misc]
 
 
 class FlowHandle(structref.StructRefProxy):  # type: ignore[misc]
-    """A fabric and the flows over it behind one pointer: to pass their arrays takes longer than many a step."""
+    """A fabric and the flows over it as one argument: passing their arrays takes longer than a typical step."""
 
     fabric: Fabric
     state: FlowState
@@ -124,12 +124,12 @@ structref.define_boxing(_HandleType, FlowHandle)
 
 @njit(cache=True)
 def handle(fabric: Fabric, state: FlowState) -> FlowHandle:
-    """A handle of these arrays; those that replace them need another."""
+    """A handle to these arrays; arrays that replace them need a new one."""
     return FlowHandle(fabric, state)
 
 
 def empty() -> FlowState:
-    """No flows, no groups, room for none."""
+    """A state without flows and groups, of capacity 0."""
     ints, numbers, floats, pairs = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0), np.empty((0, 2), np.int32)
     scalars = np.zeros(1, SCALARS)
     scalars["until"] = scalars["wakes"] = np.inf
@@ -141,7 +141,7 @@ def empty() -> FlowState:
 
 
 def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
-    """With groups counted down in `pending`, which begins as the array before it."""
+    """The state with group counts in `pending`, a longer copy of the previous array."""
     _, time, group, ended = state.groups
     size = len(pending)
     groups = GroupEnds(pending, _longer(time, size), _longer(group, size), _longer(ended, 2 * size))
@@ -149,7 +149,7 @@ def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
 
 
 def with_segments(state: FlowState, segments: int) -> FlowState:
-    """For a table of so many segments, which has grown."""
+    """The state for a table that has grown to `segments` segments."""
     state.scalars["indexed"] = False
     draining = state.draining._replace(start=np.zeros(segments + 1, np.int64))
     latent = state.latent._replace(by_segment=_longer(state.latent.by_segment, segments))
@@ -157,7 +157,7 @@ def with_segments(state: FlowState, segments: int) -> FlowState:
 
 
 def with_draining(state: FlowState, flows: int) -> FlowState:
-    """With places for `flows` that drain, and half as many more."""
+    """The state with capacity for at least 1.5 x `flows` draining flows."""
     if flows <= len(state.draining.head):
         return state
     room, draining = flows + flows // 2 + ROOM, state.draining
@@ -171,26 +171,26 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
 
 
 def with_latent(state: FlowState, flows: int) -> FlowState:
-    """With twice the places for `flows` whose latency has not ended."""
+    """The state with capacity for at least 2 x `flows` flows in latency."""
     names = ("time", "nbytes", "head", "tail", "ids", "group")
     grown = {name: _longer(getattr(state.latent, name), 2 * flows + ROOM) for name in names}
     return state._replace(latent=state.latent._replace(**grown))
 
 
 def with_batches(state: FlowState, batches: int) -> FlowState:
-    """With places for `batches` whose latency has not ended, twice as many when they are full."""
+    """The state with capacity for `batches` in latency; doubled when it is exceeded."""
     if batches <= len(state.latent.batch):
         return state
     return state._replace(latent=state.latent._replace(batch=_longer(state.latent.batch, 2 * batches + ROOM)))
 
 
 def with_finish(state: FlowState, flows: int) -> FlowState:
-    """With room for the times at which `flows` end, and twice as many when that is full; new ones are nan."""
+    """The state with capacity for the end times of `flows`; doubled when it is exceeded, new ones are nan."""
     if flows <= len(state.finish):
         return state
     return state._replace(finish=np.append(state.finish, np.full(2 * flows - len(state.finish), np.nan)))
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:
-    """The array with its first axis lengthened to `size`; what is new is zero."""
+    """The array with its first axis extended to `size` by zeros."""
     return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])

@@ -1,4 +1,5 @@
-"""Groups of flows: each counts its flows down and has the event of the last one's end (step 6 of `docs/network.md`)."""
+"""Groups of flows: each counts its flows down and has an event for the end of the last (step 6 of
+`docs/network.md`)."""
 
 from __future__ import annotations
 
@@ -9,25 +10,25 @@ from sims.network._completions import GroupCounts, count_down
 from sims.network._in_flight import Batch
 
 ROOM = 128
-"""Room for groups from the start; it doubles."""
+"""Initial capacity for groups; it doubles when exceeded."""
 
 
 class Groups:
     """The groups of a network.
 
     Attributes:
-        pending: int64 [groups], flows that each group still waits for. Replaced by a longer array when that is full.
+        pending: int64 [groups], flows that each group still waits for; replaced by a longer array when it is full.
     """
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
         self.pending = np.zeros(ROOM, np.int64)
-        self._at_start = self.pending  # of the busy period; for groups made since then as they were made
+        self._at_start = self.pending  # counts at the start of the busy period, or when a later group was made
         self._events: dict[int, simpy.Event] = {}
         self._free, self._ended = list(range(ROOM - 1, -1, -1)), list[int]()
 
     def make(self, flows: int) -> tuple[int, simpy.Event]:
-        """The number of a new group of so many flows, and the event of its end."""
+        """Make a group of `flows` flows; returns its number and the event of its end."""
         if not self._free:
             size = len(self.pending)
             self.pending = np.concatenate([self.pending, np.zeros(size, np.int64)])
@@ -39,21 +40,21 @@ class Groups:
         return number, event
 
     def end(self, number: int) -> simpy.Event | None:
-        """The event of a group that has ended; None when it has been given out before."""
+        """The event of a group that has ended; None if it was returned before."""
         event = self._events.pop(number, None)
         if event is not None:
             self._ended.append(number)
         return event
 
     def count_ended(self, batch: Batch) -> None:
-        """Count the flows of a batch as ended: a busy period from memory has its groups end without them."""
+        """Count the flows of a batch as ended: the groups of a followed busy period end without computing flows."""
         count_down(GroupCounts(batch.groups, self.pending), np.arange(len(batch.head)))
 
     def rewind(self) -> None:
-        """Take the counts back to the beginning of the busy period, as if none of its flows had ended."""
+        """Reset the counts to the beginning of the busy period, as if none of its flows had ended."""
         self.pending[:] = self._at_start
 
     def start_period(self) -> None:
-        """A busy period begins: numbers of groups that have ended are used anew."""
+        """Begin a busy period: numbers of ended groups are reused."""
         self._free += self._ended
         self._ended, self._at_start = [], self.pending.copy()

@@ -1,11 +1,11 @@
-"""Flows in flight, from the moment the network wakes until it is idle again; time is counted from that moment.
+"""Flows in flight during one busy period of the network; times are relative to its beginning.
 
-A flow first waits its latency, using nothing, then drains at its fair share. Few flows are followed exactly, and ahead
-of time: the simulation does not wake for a completion that nothing waits for. With more than `exact_flows` in flight,
-those that end within a coalescing window are taken together (see `_completions.plan`), each with its own time of
-completion, and flows that begin within a quarter of a window begin together.
+A flow first waits for its latency, without using bandwidth, then drains at its fair share. Few flows are computed
+exactly, and ahead of time: the simulation does not wake for a completion that nothing waits for. With more than
+`exact_flows` in flight, those that end within a coalescing window are combined (see `_completions.plan`), each with its
+own completion time, and flows that begin within a quarter of a window begin together.
 
-The event loop itself is compiled (`_event_loop`); this class keeps room in its arrays (`_flow_state`). Step 6 of
+The event loop itself is compiled (`_event_loop`); this class enlarges its arrays (`_flow_state`). Step 6 of
 `docs/network.md`.
 """
 
@@ -51,15 +51,15 @@ class InFlight:
     """Flows over a table of routes; groups of them are counted down in `pending`, int64 [groups].
 
     Args:
-        window: share of the lower bound within which completions are taken together, 0 for never.
+        window: share of the lower bound within which completions are combined; 0 for exact times.
 
     Attributes:
-        next_time: when something changes next; inf when nothing is in flight.
+        next_time: time of the next event; inf if nothing is in flight.
     """
 
     def __init__(self, table: RouteTable, pending: np.ndarray, window: float, exact_flows: int) -> None:
         self._table, self.next_time = table, np.inf
-        self._fabric: Fabric | None = None  # the one that the state has room for
+        self._fabric: Fabric | None = None  # the one that the state has capacity for
         self._state = with_groups(empty(), pending)
         self._handle: FlowHandle | None = None  # of both, until one is replaced
         self._state.scalars["share"], self._state.scalars["exact_flows"] = window, exact_flows
@@ -67,7 +67,7 @@ class InFlight:
 
     @property
     def solves(self) -> int:
-        """How often rates were computed."""
+        """Number of times that rates were computed."""
         return int(self._state.scalars["solves"][0])
 
     @property
@@ -81,7 +81,7 @@ class InFlight:
         return self._state.finish[: int(self._state.scalars["begun"][0])]
 
     def count_in(self, pending: np.ndarray) -> None:
-        """Count groups down in another array, which begins as the one before."""
+        """Count groups down in another array, a longer copy of the one before."""
         self._replace(with_groups(self._state, pending))
 
     def add(self, time: float, free: float, slack: float, batch: Batch) -> None:
@@ -97,19 +97,18 @@ class InFlight:
         )
 
     def reset(self, *, recording: bool) -> None:
-        """Count time and flows from zero again; nothing is in flight. Recording keeps every flow's time in `finish`."""
+        """Reset time and flows to zero; nothing is in flight. With `recording`, `finish` keeps every flow's end."""
         self._recording, self._spare_flows, self._spare_batches = recording, 0, 0
         for name in ("begun", "began", "merge"):
             self._state.scalars[name] = 0
         if len(self._state.finish):
             self._replace(self._state._replace(finish=np.empty(0)))
-        self._state.latent.by_segment[:] = 0.0  # but for rounding they are
+        self._state.latent.by_segment[:] = 0.0  # removes rounding errors
 
     def run_to(self, time: float, slack: float, free: float) -> list[int]:
-        """Let time pass, by `slack` seconds more if something happens then; returns the groups that ended, in order.
+        """Advance to `time`, up to `slack` seconds further for an event then; returns the groups that ended, in order.
 
-        If none has, time passes on through latencies that end before anything else happens, up to `free`: before that
-        nothing begins.
+        If none has, latencies that end before any other event are ended too, up to `free`, before which nothing begins.
         """
         if self.next_time > time + slack or self._fabric is None:
             return []
@@ -121,16 +120,16 @@ class InFlight:
         self._state, self._handle = state, None
 
     def _held(self, fabric: Fabric) -> FlowHandle:
-        """What the compiled event loop takes."""
+        """The argument of the compiled event loop."""
         if self._handle is None:
             self._handle = handle(fabric, self._state)
         return self._handle
 
     def _reserve(self, flows: int) -> None:
-        """Room for so many more flows; grows geometrically."""
+        """Ensure capacity for `flows` more flows; grows geometrically."""
         self._spare_flows, self._spare_batches = self._spare_flows - flows, self._spare_batches - 1
         if self._spare_flows >= 0 and self._spare_batches >= 0:
-            return  # to look costs more than to begin a few
+            return  # the checks below cost more than beginning a few flows
         scalars = self._state.scalars[0]
         draining, begun = int(scalars["places"] + scalars["asleep"]) + flows, int(scalars["begun"]) + flows
         state = with_draining(self._state, draining)

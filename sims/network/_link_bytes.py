@@ -1,4 +1,4 @@
-"""Bytes that cross each link: those of all flows whose routes have it. Step 1 of `docs/network.md`."""
+"""Bytes that cross each link, summed over the flows whose routes contain it. Step 1 of `docs/network.md`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sims.network._completions import count_by_segment
 from sims.network._routes import Fabric, Ints, RouteTable, over_links
 
 COUNT_AT = 1 << 16
-"""Flows whose bytes are counted at a time: a call for each batch would take longer than many a batch."""
+"""Flows whose bytes are counted in one call: a call per batch would take longer than the batch."""
 
 
 class LinkBytes:
@@ -18,7 +18,7 @@ class LinkBytes:
     def __init__(self, table: RouteTable, links: int) -> None:
         self._table = table
         self._counted = np.zeros(links, np.int64)
-        self._waiting: list[tuple[np.ndarray, ...]] = []  # heads, tails and bytes that are not in it yet
+        self._waiting: list[tuple[np.ndarray, ...]] = []  # heads, tails and bytes that are not counted yet
         self._waiting_flows = 0
 
     def add(self, head: np.ndarray, tail: np.ndarray, nbytes: np.ndarray) -> None:
@@ -29,7 +29,7 @@ class LinkBytes:
             self.total()
 
     def add_link(self, link: int, nbytes: int) -> None:
-        """Count bytes of one link."""
+        """Add bytes to one link."""
         self._counted[link] += nbytes
 
     def total(self) -> np.ndarray:

@@ -1,9 +1,9 @@
 """A fluid network on SimPy's clock: flows share directed links max-min fairly.
 
-One network object holds all flows in arrays and keeps one pending SimPy event, its next change; there is no process and
-no event per flow. How flows share is the business of `_in_flight`; the network knows links and segments of routes by
-number only (see `sims.cluster`). What it adds are groups of flows, whose ends the simulation waits for, and the memory
-of busy periods. Steps 6 and 7 of `docs/network.md`.
+One network object holds all flows in arrays and one pending SimPy event, its next change; there is no process and no
+event per flow. `_in_flight` computes how flows share; links and segments of routes are numbers (see `sims.cluster`).
+The network adds groups of flows, whose ends the simulation waits for, and the reuse of busy periods. Steps 6 and 7 of
+`docs/network.md`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LATE = EventPriority(2)  # SimPy's own are 0 and 1
 
 
 class _LateCall(simpy.Event):
-    """A `simpy.Timeout` of a lower priority than any of SimPy's: triggered from the start, as every timeout is."""
+    """A `simpy.Timeout` of a lower priority than SimPy's own; like every timeout it is triggered from the start."""
 
     def __init__(self, env: simpy.Environment, call: Callable[[simpy.Event], None], delay: float) -> None:
         super().__init__(env)
@@ -36,26 +36,26 @@ class _LateCall(simpy.Event):
 
 
 def call_late(env: simpy.Environment, call: Callable[[simpy.Event], None], delay: float = 0.0) -> simpy.Event:
-    """Call in `delay` seconds, behind everything else of that instant, so that all of its changes meet.
+    """Schedule a call in `delay` seconds, after all other events of that instant, so that it sees all of its changes.
 
-    Returns the event that `call` will be given.
+    Returns the event that is passed to `call`.
     """
     return _LateCall(env, call, delay)
 
 
 class Watch(Protocol):
-    """Whoever wants to know of every transfer (`sims.replay`)."""
+    """Interface of an object that is notified of every transfer (`sims.replay`)."""
 
     def begun(self, now: float, routes: np.ndarray, nbytes: np.ndarray, latency: np.ndarray) -> None:
         """Transfers begin: links int32 [flows, width] padded with -1, bytes and seconds [flows]."""
         ...
 
     def ended(self, finish: np.ndarray) -> None:
-        """All transfers begun since the last call have ended, at these times [flows]."""
+        """All transfers begun since the last call have ended, at `finish` seconds [flows]."""
         ...
 
     def copied(self, start: float, finish: float, link: int, nbytes: int, latency: float) -> None:
-        """A copy has crossed a link that carries copies alone, without the network's help (`sims.transport`)."""
+        """A copy has crossed a link that carries copies only and is timed by `sims.transport`."""
         ...
 
 
@@ -68,7 +68,7 @@ class FluidNetwork:
 
     Attributes:
         capacity: float64 [links], B/s.
-        watch: is told of every flow; None where nobody looks.
+        watch: notified of every flow; None for nobody.
     """
 
     def __init__(
@@ -86,20 +86,20 @@ class FluidNetwork:
         self._groups = Groups(env)
         self._flight = InFlight(self._table, self._groups.pending, window, exact_flows)
         self._memory, self._period = PeriodMemory(), BusyPeriod(env.now)
-        self._alarm: tuple[float, simpy.Event | None] = np.inf, None  # the wake that counts, and when it is
+        self._alarm: tuple[float, simpy.Event | None] = np.inf, None  # time and event of the valid wake
 
     @property
     def solves(self) -> int:
-        """How often rates were computed."""
+        """Number of times that rates were computed."""
         return self._flight.solves
 
     @property
     def link_bytes(self) -> np.ndarray:
-        """Bytes that crossed each link or are on their way, int64 [links]; fractions are rounded."""
+        """Bytes that crossed each link or are in flight, int64 [links]; fractions are rounded."""
         return self._bytes.total()
 
     def group(self, flows: int) -> tuple[int, simpy.Event]:
-        """A counter of `flows` flows, to be named in `add`, and the event of its last one's end."""
+        """Make a group of `flows` flows; returns its number, for `add`, and the event of the last one's end."""
         before = self._groups.pending
         made = self._groups.make(flows)
         if self._groups.pending is not before:
@@ -119,7 +119,8 @@ class FluidNetwork:
         self.add_by_segments(head, np.zeros(len(head), np.int32), nbytes, latency, groups)
 
     def segment(self, routes: np.ndarray) -> np.ndarray:
-        """Numbers of whole routes int32 [flows, width], padded with -1, as heads for `add_by_segments`: int32."""
+        """Segment numbers, int32, of whole routes int32 [flows, width] padded with -1, as heads for
+        `add_by_segments`."""
         return self._table.intern(routes)
 
     def add_by_segments(
@@ -132,9 +133,9 @@ class FluidNetwork:
         *,
         last: bool = False,
     ) -> None:
-        """`add` for routes given by two segments each, int32 [flows], the empty one being 0.
+        """`add` for routes given by two segments each, int32 [flows]; 0 is the empty segment.
 
-        `last`: whatever else happens now is on the simulation's list of events.
+        `last`: all other changes of this instant are scheduled as events of the simulation.
         """
         if not len(head):
             return
@@ -155,28 +156,28 @@ class FluidNetwork:
         self._bytes.add(head, np.zeros(len(head), np.int32), np.broadcast_to(nbytes, len(head)))
 
     def count(self, link: int, nbytes: int) -> None:
-        """Count bytes of a link that are moved by others (`sims.transport`)."""
+        """Count bytes of a link whose transfers `sims.transport` times."""
         self._bytes.add_link(link, nbytes)
 
     def report(self) -> None:
-        """Tell the watch when the flows that it saw begin have ended, if all have."""
+        """Notify the watch of the ends of the flows that it saw begin, if all have ended."""
         if self.watch is not None and self._next_time() == np.inf:
             self.watch.ended(self._period.origin + self._flight.finish)
 
     def facts(self) -> dict[str, float]:
-        """How exact the times are: the longest window in which completions were taken together, and its bound."""
+        """Accuracy of the times: the longest window in which completions were combined, and its bound."""
         window, bound = self._flight.widest
         return {"network_window_s": window, "network_bound_s": bound, "network_solves": float(self.solves)}
 
     def _start_period(self) -> None:
-        """Begin to count time anew: nothing is in flight."""
+        """Begin a busy period; nothing is in flight."""
         self.report()
         self._groups.start_period()
         self._period = BusyPeriod(self.env.now)
         self._flight.reset(recording=self.watch is not None)
 
     def _begin(self, now: float, batch: Batch, free: float) -> None:
-        """Begin flows, as remembered or in fact."""
+        """Begin flows: follow an earlier period, or compute them."""
         period, slack = self._period, self._slack()
         if self.watch is not None or (period.journal.full and period.followed is None):
             period.journal.batches.clear()
@@ -195,9 +196,9 @@ class FluidNetwork:
             self._flight.add(now, free, slack, batch)
 
     def _compute_anew(self, now: float) -> None:
-        """The period is not the one that it followed: follow another that fits, or compute it from its beginning.
+        """The period deviates from the one it followed: follow another that fits, or recompute it from its beginning.
 
-        Groups that have ended by then have done so in every period that fitted; their events are not given out again.
+        Groups that have ended so far ended in every period that fitted; their events are not triggered again.
         """
         period, slack = self._period, self._slack()
         self._groups.rewind()
@@ -219,17 +220,17 @@ class FluidNetwork:
         return self.env.now * SAME_TIME
 
     def _free_until(self) -> float:
-        """Nothing begins before, while this event is the last thing that happens now."""
+        """The time before which nothing begins, if the current event is the last of its instant."""
         return self.env.peek() - self._period.origin
 
     def _schedule_wake(self) -> None:
-        """Wake at the next change unless that is planned already."""
+        """Schedule a wake at the next change, unless there is one."""
         time = self._period.origin + self._next_time()
         if time != self._alarm[0] and time != np.inf:
             self._alarm = time, call_late(self.env, self._wake, max(time - self.env.now, 0.0))
 
     def _wake(self, alarm: simpy.Event) -> None:
-        """Bring the flows to the present, and give out the events of the groups that have ended."""
+        """Advance the flows to the current time, and trigger the events of the groups that have ended."""
         if alarm is not self._alarm[1]:
             return
         period, now = self._period, self.env.now - self._period.origin
@@ -248,7 +249,7 @@ class FluidNetwork:
         self._schedule_wake()
 
     def _run_to(self, now: float) -> list[int]:
-        """Let time pass; returns groups that have ended, some of them again."""
+        """Advance to `now`; returns groups that have ended, which may repeat earlier ones."""
         period = self._period
         late, period.late = period.late, []
         if period.followed is not None:

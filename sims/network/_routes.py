@@ -1,9 +1,9 @@
 """Routes: the links that flows cross, in a table of segments. Step 1 of `docs/network.md`.
 
-A route is two *segments*, its head and its tail, each a short list of links: the head is what leaves the sender, the
-tail what arrives at the receiver, so that the routes of all pairs of P ranks need a few segments per rank (see
-`sims.cluster`). Segment 0 is empty; a route that is given whole is one segment, and its tail is 0. Equal segments are
-found by hashing and kept once.
+A route is two *segments*, its head and its tail, each a short list of links: the head are the links on the sender's
+side, the tail those on the receiver's, so that the routes of all pairs of P ranks need a few segments per rank (see
+`sims.cluster`). Segment 0 is empty; a route that is given as a whole is one segment, with tail 0. Equal segments are
+found by hashing and stored once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = np.ndarray  # int32 or int64
 
 
 class Fabric(NamedTuple):
-    """Links and the segments that cross them, as compiled code takes them.
+    """Links and the segments that cross them, as arrays for compiled code.
 
     Attributes:
         capacity: float64 [links], B/s.
@@ -34,12 +34,12 @@ class Fabric(NamedTuple):
 
 
 class RouteTable:
-    """A growing table of segments over links; equal segments that are added are kept once.
+    """A growing table of segments over links; equal segments are stored once.
 
     Args:
         capacity: [links], B/s.
-        segments: int32 [segments, width], the first ones, padded with -1; segment 0 must be empty. None for the empty
-            one alone.
+        segments: int32 [segments, width], the initial ones, padded with -1; segment 0 must be empty. None for only the
+            empty one.
     """
 
     def __init__(self, capacity: np.ndarray, segments: np.ndarray | None = None) -> None:
@@ -50,14 +50,14 @@ class RouteTable:
         self._fabric: Fabric | None = None
 
     def fabric(self) -> Fabric:
-        """The table as compiled code takes it."""
+        """The table as arrays for compiled code."""
         if self._fabric is None:
             segments = self._table[: self._used]
             self._fabric = Fabric(self._capacity, segments, *_segments_by_link(segments, len(self._capacity)))
         return self._fabric
 
     def intern(self, routes: np.ndarray) -> np.ndarray:
-        """Numbers of the segments that equal `routes` int32 [n, width], int32 [n]; new ones are added."""
+        """Segment numbers, int32 [n], of `routes` int32 [n, width]; new ones are added."""
         if not len(routes):
             return np.empty(0, np.int32)
         links = np.ascontiguousarray(routes, np.int32).reshape(len(routes), -1)
@@ -69,7 +69,7 @@ class RouteTable:
         return numbers
 
     def _reserve(self, more: int, width: int) -> None:
-        """Room for so many new segments; the hash table stays at most half full."""
+        """Ensure capacity for `more` new segments; the hash table stays at most half full."""
         have, wide = self._table.shape
         if self._used + more <= have and width <= wide and 2 * (self._used + more) <= len(self._slot):
             return
@@ -91,7 +91,7 @@ def route_table(routes: Sequence[Sequence[int]]) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def over_links(fabric: Fabric, by_segment: Floats) -> Floats:
-    """Sums by segment as sums by link, float64 [links]."""
+    """Sums by link, float64 [links], from sums by segment."""
     total = np.zeros(fabric.capacity.shape[0])
     for segment in range(1, by_segment.shape[0]):
         if by_segment[segment] != 0.0:
@@ -123,7 +123,7 @@ def _segments_by_link(segments: Ints, links: int) -> tuple[Ints, Ints]:
 
 @njit(cache=True, nogil=True)
 def _intern(table: Ints, used: int, slot: Ints, routes: Ints, numbers: Ints) -> int:
-    """Look every route up in the hash table, appending what is not there to `table`; returns the segments used then."""
+    """Look every route up in the hash table and append new ones to `table`; returns the number of segments used."""
     line, mask = np.empty(table.shape[1], np.int32), slot.shape[0] - 1
     for at in range(routes.shape[0]):
         line[:] = -1

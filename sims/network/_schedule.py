@@ -1,4 +1,4 @@
-"""Flows that are known beforehand, each of which may follow others: the event loop without SimPy's clock.
+"""Times of flows that are known beforehand and may follow others: the event loop without SimPy's clock.
 
 Step 6 of `docs/network.md`.
 """
@@ -19,13 +19,13 @@ from sims.network._routes import RouteTable
 
 @dataclass(frozen=True)
 class Schedule:
-    """When flows end.
+    """End times of flows.
 
     Attributes:
         finish_s: float64 [flows].
-        solves: how often rates were computed.
-        window_s: the longest window in which completions were taken together; 0 when every time is exact.
-        bound_s: no schedule of the same bytes is faster, starts, latencies and order left aside.
+        solves: number of times that rates were computed.
+        window_s: the longest window in which completions were combined; 0 if every time is exact.
+        bound_s: lower bound for the same bytes, without starts, latencies and order.
     """
 
     finish_s: np.ndarray
@@ -44,15 +44,15 @@ def schedule(
     window: float = 0.0,
     exact_flows: int = EXACT_FLOWS,
 ) -> Schedule:
-    """When flows over shared links end.
+    """Compute when flows over shared links end.
 
     Args:
         capacity: [links], B/s.
         routes: int32 [flows, width], links, padded with -1 (see `route_table`).
         nbytes, start_s, latency_s: [flows], or one number for all.
         after: for every flow the flows that must end before it begins.
-        window: while more than `exact_flows` are in flight, completions within this share of the lower bound are taken
-            together; 0 for exact times.
+        window: while more than `exact_flows` are in flight, completions within this share of the lower bound are
+            combined; 0 for exact times.
 
     Raises:
         InputError: a flow waits for itself through others.
@@ -102,7 +102,7 @@ def schedule_by_segments(
 
 
 class _Pending:
-    """Flows that have not begun, in the order in which they may.
+    """Flows that have not begun, in the order of their starts.
 
     Attributes:
         followed: the flows that others follow.
@@ -124,11 +124,11 @@ class _Pending:
 
     @property
     def next_time(self) -> float:
-        """When the next flow begins; inf for none."""
+        """Time at which the next flow begins; inf for none."""
         return self._ready[0][0] if self._ready else np.inf
 
     def end(self, flow: int, now: float) -> None:
-        """A flow ends: those that followed it alone may begin. It may end again, which changes nothing."""
+        """End a flow: flows that waited only for it may begin. A repeated call changes nothing."""
         for follower in self._followers.pop(flow, []):
             self._waits[follower] -= 1
             if self._waits[follower] == 0:
@@ -136,7 +136,7 @@ class _Pending:
                 heapq.heappush(self._ready, (begin, len(self._start) + follower, np.asarray([follower])))
 
     def take(self, until: float) -> np.ndarray:
-        """The flows that begin by then, int64 [n]."""
+        """Remove and return the flows that begin by `until`, int64 [n]."""
         found = [np.empty(0, np.int64)]
         while self.next_time <= until:
             found.append(heapq.heappop(self._ready)[2])

@@ -1,8 +1,8 @@
-"""What ranks did, without the numbers: recorded, played again on other clusters, repeated, drawn as a timeline."""
+"""Recordings of what ranks did, without tensor values: replayed on other clusters, repeated, drawn as a timeline."""
 
 from sims.replay._recording import RECORDING_FORMAT, Recorder, Recording, load_recording
 from sims.replay._repeats import Repeats
-from sims.replay._replay import Replay, record, refusal
+from sims.replay._replay import Replay, record, record_placed, refusal
 from sims.replay._timeline import traced
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Replay",
     "load_recording",
     "record",
+    "record_placed",
     "refusal",
     "traced",
 ]

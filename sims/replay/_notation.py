@@ -1,7 +1,7 @@
-"""The one notation for what a rank did, without the numbers: operators by their work, effects by their shapes.
+"""The notation of what a rank did, without tensor values: operators by their work, effects by their shapes.
 
-It knows no device, no link and no time. A rank's deeds are a list of actions about numbered values; all ranks share the
-tables of those. Recordings are files of it, `_player` plays it, and two epochs are the same when their actions are.
+It holds no device, link or time. A rank's track is a list of actions that refer to numbered values, whose tables all
+ranks share. Recordings are files of it, `_player` replays it, and two epochs are equal if their actions are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMPUTE, BEGIN, END, DO, START, WAIT = range(6)
 n-th effect that was started."""
 
 Action = tuple[int, int, bool]
-"""A code, the number of what it is about, and whether the rank is off the clock."""
+"""A code, the number of the value that it refers to, and whether the rank is off the clock."""
 
 _TYPES = {
     str(each).removeprefix("torch."): each
@@ -60,7 +60,7 @@ class RowsShape(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         row: shape of one row.
         dtype: of its elements, such as "float32".
-        send, recv: numbers of its counts; `recv` is -1 where only senders know.
+        send, recv: numbers of its counts; `recv` is -1 if only senders know them.
     """
 
     row: tuple[int, ...]
@@ -70,11 +70,11 @@ class RowsShape(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EffectShape(msgspec.Struct, frozen=True, array_like=True):
-    """One effect of one rank without its numbers and its epoch, which the place among the actions tells.
+    """One effect of one rank without its values and its epoch, which follows from its position among the actions.
 
     Attributes:
         kind: name of the effect's class.
-        rows: of an all-to-all; any other effect has a tensor of `shape` and `dtype`.
+        rows: those of an all-to-all; any other effect has a tensor of `shape` and `dtype`.
         peer: root, destination or source.
         flag: deterministic (AllReduce), to the host (HostCopy).
     """
@@ -90,7 +90,7 @@ class EffectShape(msgspec.Struct, frozen=True, array_like=True):
     flag: bool = False
 
     def effect(self, counts: Sequence[np.ndarray], epoch: int = 0) -> Effect:
-        """The effect on tensors of the meta device. Raises InputError for a kind or type that is not known."""
+        """The effect on tensors of the meta device. Raises InputError for an unknown kind or type."""
         tag = Tag(self.label, self.direction, self.layer, epoch)
         if self.kind == "AllToAll":
             return AllToAll(tag=tag, parts=tuple(_rows(rows, counts) for rows in self.rows))
@@ -117,7 +117,7 @@ class Numbered(Generic[T]):
         self._numbers: dict[T, int] = {}
 
     def number(self, value: T) -> int:
-        """The value's place in `values`, where it is added if it is new."""
+        """The value's position in `values`, where it is added if it is new."""
         number = self._numbers.get(value)
         if number is None:
             number = self._numbers[value] = len(self.values)
@@ -126,7 +126,7 @@ class Numbered(Generic[T]):
 
 
 class Tables:
-    """What actions are about, shared by all ranks.
+    """The values that actions refer to, shared by all ranks.
 
     Attributes:
         works: distinct operators.
@@ -142,7 +142,7 @@ class Tables:
         self.effects: Numbered[EffectShape] = Numbered()
 
     def shape(self, effect: Effect) -> EffectShape:
-        """An effect that goes over the wire, without its numbers."""
+        """An effect that is sent over the wire, without its values."""
         named = (effect.kind, effect.tag.label, effect.tag.direction, effect.tag.layer)
         if isinstance(effect, AllToAll):
             return EffectShape(*named, rows=tuple(self._rows(part) for part in effect.parts))
@@ -166,7 +166,7 @@ class Tables:
 
 
 class Track:
-    """What one rank does, in order. It keeps no tensor alive."""
+    """What one rank does, in order. Keeps no tensor alive."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -203,7 +203,7 @@ class Track:
         self._add(START if isinstance(effect, Start) else DO, number, paused)
 
     def close(self) -> list[Action]:
-        """Everything so far, compute after the last effect included."""
+        """All actions so far, including compute after the last effect."""
         self._pass()
         return self._actions
 
@@ -218,7 +218,7 @@ class Track:
 
 
 def in_epoch(effect: Effect, epoch: int) -> Effect:
-    """The same effect in another epoch."""
+    """A copy of an effect for another epoch."""
     return replace(effect, tag=effect.tag._replace(epoch=epoch))
 
 

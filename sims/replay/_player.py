@@ -1,4 +1,4 @@
-"""Plays what a rank did on its clock: whole runs for `_replay`, single epochs for `_repeats`."""
+"""Replays what a rank did on its clock: whole runs for `_replay`, single epochs for `_repeats`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sims.engine import SimClock
 from sims.replay._notation import BEGIN, COMPUTE, END, START, WAIT, Action
 
 Stretch = list[tuple[str, float, int]]
-"""Component, device seconds, operators; in order of first charge."""
+"""A stretch of compute: (component, device seconds, operators), in order of first charge."""
 
 Playback = Generator[Effect, Any, list[dict[str, float]]]
-"""Yields effects, is sent their results, and returns the seconds of the epochs."""
+"""Yields effects, receives their results, and returns the seconds of the epochs."""
 
 
 def play(
@@ -27,12 +27,12 @@ def play(
     clock: SimClock,
     pause: Callable[[bool], None],
 ) -> Playback:
-    """Do again what a rank did.
+    """Replay the actions of a rank.
 
     Args:
-        effect_of: returns the effect of a number.
-        charge: charges the stretch of compute of a number.
-        pause: takes the rank off the clock, and back on it.
+        effect_of: returns the effect with a number.
+        charge: charges the stretch of compute with a number.
+        pause: takes the rank off the clock, and back onto it.
     """
     handles: list[Handle] = []
     epochs: list[dict[str, float]] = []
@@ -60,7 +60,7 @@ def play(
 
 
 def folded(stretch: bytes, seconds: np.ndarray) -> Stretch:
-    """A stretch's sums by component, added one after the other as a clock adds them.
+    """A stretch's sums by component, added in the order in which a clock adds them.
 
     Args:
         seconds: float64 [works].
@@ -68,31 +68,31 @@ def folded(stretch: bytes, seconds: np.ndarray) -> Stretch:
     found = []
     components, works = np.frombuffer(stretch, np.int32).reshape(-1, 2).T
     for component in dict.fromkeys(components.tolist()):
-        mine = seconds[works[components == component]]
-        found.append((COMPONENTS[component], float(np.cumsum(mine)[-1]), len(mine)))
+        charged = seconds[works[components == component]]
+        found.append((COMPONENTS[component], float(np.cumsum(charged)[-1]), len(charged)))
     return found
 
 
 def charge(clock: SimClock, stretch: Stretch) -> None:
-    """Charge a stretch as its operators would be, one by one."""
+    """Charge a stretch to a clock, as its operators were."""
     for clock.kind, seconds, operators in stretch:
         clock.charge(seconds, operators)
     clock.kind = "compute"
 
 
 class Player:
-    """A playback in place of a rank's program; implements what `sims.engine.Simulator` steps."""
+    """A playback in place of a rank's program; implements the interface that `sims.engine.Simulator` steps."""
 
     def __init__(self, playback: Playback) -> None:
         self._playback = playback
 
     def step(self, result: Any = None) -> Effect | Finished:
-        """Go on to the next effect, or to the end."""
+        """Resume with the result of the last effect; returns the next effect, or the end."""
         try:
             return self._playback.send(result)
         except StopIteration as stop:
             return Finished(stop.value)
 
     def close(self) -> None:
-        """Stop here."""
+        """End the playback."""
         self._playback.close()

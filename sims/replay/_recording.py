@@ -1,7 +1,7 @@
-"""Recordings: what the ranks of one run did, collected while it is simulated, and kept as a file.
+"""Recordings: what the ranks of one run did, collected while it is simulated, and saved as a file.
 
-A recording knows no device, no link and no time, so that `_replay` can time it on any cluster. The file is
-compressed msgpack of exactly the fields below; it holds no code and no pickle.
+A recording holds no device, link or time, so that `_replay` can time it on any cluster. The file is compressed msgpack
+of exactly the fields below; it holds no code and no pickle.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RECORDING_FORMAT = 3
 
 
 class PeakMemory(msgspec.Struct, frozen=True):
-    """What the ranks needed, whatever their devices hold.
+    """Memory that the ranks needed, independent of the capacity of their devices.
 
     Attributes:
-        peaks: most bytes of every rank.
-        rank: the one that filled its device most where it was recorded; `setup` and `contributors` are about it (see
-            `sims.device.Fullest`).
+        peaks: peak bytes of every rank.
+        rank: the rank with the highest share of its device's memory when it was recorded; `setup` and `contributors`
+            describe it (see `sims.device.Fullest`).
     """
 
     peaks: list[int]
@@ -41,13 +41,13 @@ class Recording(msgspec.Struct):
     """A run of `size` ranks.
 
     Attributes:
-        config: of the run that was recorded; its cluster did not matter.
-        graph: as the result file describes it.
-        facts: of the ranks (layer0).
-        works, stretches, counts, effects: what actions are about, by number (see `_notation.Tables`).
-        actions: per rank what it did, in order.
-        memory: of the ranks.
-        timed: it depended on when messages arrived (`Facts.timed`).
+        config: the config of the recorded run; actions do not depend on its cluster unless `timed`.
+        graph: the description of the graph in the result file.
+        facts: facts of the ranks (layer0).
+        works, stretches, counts, effects: the values that actions refer to, by number (see `_notation.Tables`).
+        actions: the actions of every rank, in order.
+        memory: the memory that the ranks needed.
+        timed: whether actions depended on when messages arrived (`Facts.timed`).
     """
 
     size: int
@@ -64,24 +64,24 @@ class Recording(msgspec.Struct):
     format: int = RECORDING_FORMAT
 
     def save(self, path: Path) -> None:
-        """Write the recording. Raises InputError where it cannot be written."""
+        """Write the recording. Raises InputError if it cannot be written."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, zlib.compress(msgspec.msgpack.encode(self), 6))
 
     def on_meta(self) -> list[Effect]:
-        """Every distinct effect on tensors of the meta device. Raises InputError for one that is not known."""
+        """Every distinct effect on tensors of the meta device. Raises InputError for an unknown one."""
         counts = counts_of(self.counts)
         return [shape.effect(counts) for shape in self.effects]
 
 
 class _Header(msgspec.Struct):
-    """What every format has."""
+    """The field that every format has."""
 
     format: int = 0
 
 
 def load_recording(path: Path) -> Recording:
-    """A recording from its file. Raises InputError when it is not one, or one of another format."""
+    """Load a recording. Raises InputError if the file is not a recording of this format."""
     try:
         content = zlib.decompress(path.read_bytes())
         found = msgspec.msgpack.decode(content, type=_Header).format
@@ -123,7 +123,7 @@ class Recorder(Observer):
         memory: PeakMemory,
         timed: bool = False,
     ) -> Recording:
-        """What was recorded."""
+        """The recording of the run, after its end."""
         tables, actions = self.tables, [track.close() for track in self.tracks]
         return Recording(
             size=len(self.tracks),

@@ -1,9 +1,8 @@
-"""Epochs that repeat: with shapes only, a synchronous method does in every epoch what it did in the one before.
+"""Repeated epochs: with shapes only, every epoch of a synchronous method performs the same actions as the one before.
 
-What a rank does in one epoch is recorded, and played in later ones instead of computed anew, on the same clocks,
-transport and network. Methods say of themselves that their epochs repeat (`Facts.repeats`), and are checked: a rank
-plays only epochs that begin with the same memory, and the first rank computes one epoch more than the others and
-compares.
+One epoch of each rank is recorded, and replayed in later epochs instead of computed, on the same clocks, transport and
+network. A method declares that its epochs repeat (`Facts.repeats`), which is checked: a rank replays only epochs that
+begin with the same memory, and the first rank computes one more epoch than the others and compares the two.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ Compute = Callable[[], Coroutine[Any, Any, Tensor]]
 
 
 class Repeats(Observer):
-    """Runs the epochs of a method that repeats itself; implements `harness.running.Epochs`.
+    """Runs the epochs of a method whose epochs repeat; implements `harness.running.Epochs`.
 
-    It must be among the simulation's observers, for it records what it plays.
+    It must be one of the simulation's observers, because it records the epoch that it replays.
     """
 
     def __init__(self) -> None:
@@ -41,14 +40,14 @@ class Repeats(Observer):
 
     @property
     def played(self) -> list[list[int]]:
-        """Per rank the epochs that were played."""
+        """The epochs that were replayed, per rank."""
         return [rank.played for rank in self._ranks]
 
     async def epoch(self, rank: Rank, compute: Compute) -> Tensor:
-        """The loss of one epoch, which `compute` runs unless it is played.
+        """The loss of one epoch, which `compute` runs unless it is replayed.
 
         Raises:
-            ProgramError: the epoch does not repeat the one before, or waits for an effect of another epoch.
+            ProgramError: the epoch differs from the one before, or waits for an effect of another epoch.
         """
         return await self._ranks[rank.index].epoch(rank, compute)
 
@@ -75,14 +74,14 @@ class Repeats(Observer):
 
 @dataclass(frozen=True)
 class _Epoch:
-    """What a rank did in one epoch, the ratios that it observed, and its loss, which holds no memory."""
+    """A rank's actions of one epoch, the ratios that it observed, and its loss as a meta tensor."""
 
     actions: list[Action]
     observed: dict[str, list[float]]
     loss: Tensor
 
     def same(self, other: _Epoch) -> bool:
-        """Whether another epoch, recorded with the same tables, was the same."""
+        """Whether another epoch, recorded with the same tables, is equal."""
         return self.actions == other.actions and self.observed == other.observed
 
 
@@ -90,11 +89,11 @@ class _RankEpochs:
     """One rank's epochs.
 
     Args:
-        checks: whether to compute one epoch more and compare.
+        checks: whether to compute one more epoch and compare.
 
     Attributes:
-        track: records the epoch that is computed now.
-        played: epochs that were played.
+        track: records the epoch that is being computed.
+        played: epochs that were replayed.
     """
 
     def __init__(self, clock: SimClock, ledger: Ledger, table: _EffectTable, checks: bool) -> None:
@@ -106,7 +105,7 @@ class _RankEpochs:
         self._start: dict[str, int] = {}  # memory at its beginning
 
     async def epoch(self, rank: Rank, compute: Compute) -> Tensor:
-        """An epoch: computed, or played once one begins as the one before did."""
+        """Run an epoch: compute it, or replay it once an epoch begins with the same memory as the one before."""
         if rank.epoch == 0:
             return await compute()
         start, last = self.memory.contents(), self._last
@@ -117,7 +116,7 @@ class _RankEpochs:
             self._checks = False
             if not epoch.same(last):
                 raise ProgramError(
-                    f"rank {rank.index}: epoch {rank.epoch} does not repeat the one before, as its method promises"
+                    f"rank {rank.index}: epoch {rank.epoch} does not repeat the one before, as its method declares"
                 )
         self._last, self._start = epoch, start
         return epoch.loss
@@ -136,9 +135,9 @@ class _RankEpochs:
 
     @coroutine
     def _play(self, epoch: _Epoch, rank: Rank) -> Generator[Effect, Any, Tensor]:
-        """Do what the recorded epoch did; returns its loss."""
+        """Replay the recorded epoch; returns its loss."""
         clock, table = self.clock, self.table
-        self.memory.played = True  # what is freed from now on has no successor
+        self.memory.played = True  # memory freed from now on is not allocated again
         self.played.append(rank.epoch)
         for name, (part, whole) in epoch.observed.items():
             rank.observe(name, part, whole)
@@ -161,9 +160,9 @@ class _RankEpochs:
 
 
 class _EffectTable:
-    """What the ranks play, by number: effects on the meta device, and stretches of compute as each device takes them.
+    """Replayed values by number: effects on the meta device, and stretches of compute with their seconds per device.
 
-    Worked out when first asked for, and shared by all ranks.
+    Computed on first use, and shared by all ranks.
     """
 
     def __init__(self) -> None:
@@ -172,7 +171,7 @@ class _EffectTable:
         self._stretches: dict[tuple[Prices, int], tuple[list[tuple[str, Work, float]], Stretch]] = {}
 
     def effect(self, number: int) -> Effect:
-        """An effect whose tensors are on no rank's memory."""
+        """An effect whose tensors count in no rank's memory."""
         if number not in self._effects:
             with no_dispatch():
                 shape = self.tables.effects.values[number]
@@ -194,6 +193,6 @@ class _EffectTable:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    """A tensor of the same shape and type that is on no rank's memory."""
+    """A meta tensor of the same shape and type, which counts in no rank's memory."""
     with no_dispatch():
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")

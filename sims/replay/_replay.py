@@ -1,13 +1,13 @@
 """Times a recorded run anew on any cluster, without tensors, exactly as the full simulation would.
 
-The ranks' recorded actions take the place of their programs in `sims.engine.Simulator`; clocks, transport and network
-are the same. Operators are priced once per device and stretch of compute, so a further point costs the network alone.
+The ranks' recorded actions replace their programs in `sims.engine.Simulator`; clocks, transport and network are the
+same. Operators are priced once per device and stretch of compute, so every further cluster costs only the network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean
 from typing import Any
@@ -19,12 +19,12 @@ from harness.effects import Effect
 from harness.errors import InputError
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
-from harness.running import Progress, cpu_threads, make_job, program, threads_per_rank
+from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, program, threads_per_rank
 from harness.running.results import RankEpoch, RankResult, Result, merge
 from harness.traffic import Traffic
-from sims.cluster import Cluster, load_cluster, place
+from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import DeviceProfile, Fullest, load_device
-from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate
+from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate_placed
 from sims.replay._notation import BEGIN, DO, END, START, Action
 from sims.replay._player import Playback, Player, Stretch, charge, folded, play
 from sims.replay._recording import PeakMemory, Recorder, Recording
@@ -32,13 +32,13 @@ from sims.replay._recording import PeakMemory, Recorder, Recording
 
 @dataclass
 class Timed:
-    """A recorded run, timed. `epochs` are records of the result file, without numbers that only tensors have."""
+    """A recorded run, timed. `epochs` are records of the result file, without values that need tensors."""
 
     simulation: Simulation
     epochs: list[dict[str, Any]]
 
     def typical(self, config: RunConfig, mean: bool) -> tuple[dict[str, float], int]:
-        """Seconds of an epoch after the first, by component, and its bytes: of the median epoch, or means of all."""
+        """Seconds by component and bytes of an epoch after the first: of the median epoch, or with `mean` the means."""
         runs = [[epoch] for epoch in self.epochs[1:] or self.epochs] if mean else [self.epochs]
         found = [Result(config, "done", run).summary() for run in runs]
         seconds = {name: fmean(each["seconds"][name] for each in found) for name in found[0]["seconds"]}
@@ -46,14 +46,14 @@ class Timed:
 
     @property
     def too_large(self) -> str:
-        """How many ranks do not fit their devices, and by how much the fullest; empty where all fit."""
+        """Message on the ranks whose memory exceeds their devices' and the fullest of them; empty if there are none."""
         ranks = self.simulation.out_of_memory
         return f"{len(ranks)} ranks do not fit: {self.simulation.fullest}" if ranks else ""
 
 
 @dataclass(eq=False)
 class Replay:
-    """A recording, ready to be timed again and again."""
+    """A recording, prepared to be timed on any number of clusters."""
 
     recording: Recording
     _priced: list[tuple[DeviceProfile, list[Stretch]]] = field(default_factory=list)
@@ -65,11 +65,11 @@ class Replay:
                        for rank, actions in enumerate(self.recording.actions)]  # fmt: skip
 
     def time(self, cluster: Cluster) -> Timed:
-        """The run on a cluster; its memory is that of the recording, on the cluster's devices.
+        """Time the run on a cluster; its memory is that of the recording, on the cluster's devices.
 
         Raises:
-            InputError: the cluster has too few devices, or a bad device profile; the method decides by when messages
-                arrive.
+            InputError: the cluster has too few devices, or a bad device profile; the method's decisions depend on when
+                messages arrive.
         """
         if self.recording.timed:
             raise refusal(self.recording.config["method"])
@@ -84,7 +84,7 @@ class Replay:
         return Timed(simulation, merge(ranks, depth, list(tiers), tier_of.tolist()))
 
     def simulator(self, cluster: Cluster, observers: Sequence[Observer] = ()) -> Simulator:
-        """The simulation, set up and not begun; of a method that `timed` marks, true on its own cluster only."""
+        """The simulation, ready to run; for a method with `Facts.timed` it is valid on the recorded cluster only."""
         size, seed = self.recording.size, int(self.recording.config["seed"])
         placement = place(cluster, size)
         cluster.stragglers.check(size, len(placement.ranks_on_host))
@@ -108,17 +108,17 @@ class Replay:
         )
 
     def _with_memory(self, simulation: Simulation) -> Simulation:
-        """With what the ranks needed when they had tensors."""
+        """The simulation's result with the memory of the recording."""
         known, capacity = self.recording.memory, simulation.memory
         rank = max(range(len(capacity)), key=lambda r: (known.peaks[r] / capacity[r], r == known.rank))
-        # of other ranks, which are fuller where devices differ, nothing but the peak is known
+        # of another rank, which may be fuller if devices differ, only the peak is known
         contributors = known.contributors if rank == known.rank else {"in all": known.peaks[rank]}
         setup = known.setup and rank == known.rank
         fullest = Fullest(rank, known.peaks[rank], capacity[rank], setup, contributors)
         return replace(simulation, peak_memory=list(known.peaks), fullest=fullest)
 
     def _stretches(self, prices: Prices) -> list[Stretch]:
-        """Every stretch of compute on a device."""
+        """The seconds of every stretch of compute on a device."""
         for profile, stretches in self._priced:
             if profile == prices.profile:
                 return stretches
@@ -134,38 +134,45 @@ class Replay:
 
 
 def refusal(method: str) -> InputError:
-    """Why a method with `Facts.timed` cannot be timed anew."""
+    """The error for a method with `Facts.timed`, which cannot be timed on another cluster."""
     return InputError(
-        f"method {method} decides by when messages arrive, so what it did on one cluster says nothing of another; "
-        "simulate each point in full (haloscope sweep)"
+        f"the decisions of method {method} depend on when messages arrive, so a recording is valid on its own cluster "
+        "only; simulate each point in full (haloscope sweep)"
     )
 
 
 def record(config: RunConfig, progress: Progress | None = None) -> Recording:
-    """Simulate a config once and keep what its ranks do.
+    """Simulate a config once and record what its ranks do.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.open_run` and `make_job`.
     """
-    job, prepared = make_job(config, progress)
-    recorder = Recorder(config.parts)
+    placement = place(load_cluster(config.cluster.name), config.cut.parts)
+    return record_placed(plan_of(config), placement, progress)
+
+
+def record_placed(plan: Plan, placement: Placement, progress: Progress | None = None) -> Recording:
+    """As `record`, on ranks that have their places already."""
+    config = plan.config
+    job, prepared = make_job(plan, progress)
+    recorder = Recorder(config.cut.parts)
     with cpu_threads(threads_per_rank(config)):
-        simulation = simulate(
-            program(job), config.parts, cluster=load_cluster(config.cluster), seed=config.seed,
-            deterministic=config.deterministic, shapes_only=config.shapes_only, observers=[recorder],
+        simulation = simulate_placed(
+            program(job), placement, seed=config.training.seed, deterministic=config.run.deterministic,
+            shapes_only=config.cluster.shapes_only, observers=[recorder],
         )  # fmt: skip
     facts, memory = simulation.results[0].facts, needed(simulation)
-    return recorder.recording(asdict(config), prepared.describe(), facts, memory, timed=job.method.facts.timed)
+    return recorder.recording(config.flat(), prepared.describe(), facts, memory, timed=job.method.facts.timed)
 
 
 def needed(simulation: Simulation) -> PeakMemory:
-    """What the ranks of a run needed."""
+    """The memory that the ranks of a run needed."""
     fullest = simulation.fullest
     return PeakMemory(simulation.peak_memory, fullest.rank, fullest.setup, fullest.contributors)
 
 
 def _bytes_by_epoch(effects: list[Effect], actions: list[Action], rank: int, size: int) -> list[Traffic]:
-    """What a rank sends in every epoch."""
+    """The bytes that a rank sends, by epoch."""
     traffic, found = Traffic(size), []
     for code, about, paused in actions:
         if code == BEGIN:

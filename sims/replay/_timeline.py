@@ -1,4 +1,4 @@
-"""A recorded run as a timeline: spans of every rank, transfers between ranks, and how busy every link was."""
+"""A recorded run as a timeline: spans of every rank, transfers between ranks, and the utilisation of every link."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sims.cluster import Cluster, Placement
 from sims.engine import Observer
 from sims.replay._replay import Replay
 
-MOST_RANKS = 128  # with more, transfers are not told apart: their number grows with the square
+MOST_RANKS = 128  # with more, single transfers are left out: their number grows with the square of the ranks
 
 
 def traced(replay: Replay, cluster: Cluster) -> Trace:
-    """Time the run on a cluster and keep what happened when. Raises InputError as `Replay.time`."""
+    """Time the run on a cluster and collect its timeline. Raises InputError as `Replay.time`."""
     timeline = Timeline()
     simulator = replay.simulator(cluster, observers=[timeline])
     simulator.run()
@@ -34,7 +34,7 @@ class Timeline(Observer):
     """Spans of compute and of effects, rank by rank, and every transfer of the network.
 
     Attributes:
-        spans: in the order in which they ended; those that took no time are left out.
+        spans: in order of their ends, without those of zero duration.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Timeline(Observer):
         self._finish.append(finish.copy())
 
     def messages(self, placement: Placement) -> list[Message]:
-        """Transfers from rank to rank; those whose links do not tell the ranks, and copies, are left out."""
+        """Transfers from rank to rank, without copies and transfers whose links do not identify the ranks."""
         if placement.size > MOST_RANKS:
             return []
         pairs = _pairs(placement)
@@ -97,7 +97,7 @@ class Timeline(Observer):
         return found
 
     def links(self, placement: Placement) -> dict[str, Steps]:
-        """Share of capacity in use over time, by link: every transfer's bytes spread evenly over its draining."""
+        """Share of capacity in use over time, by link: every transfer's bytes spread evenly over its duration."""
         changes: dict[int, list[tuple[float, float]]] = defaultdict(list)
         finish, begin = np.concatenate(self._finish), np.concatenate(self._start) + np.concatenate(self._latency)
         rate = np.concatenate(self._nbytes) / np.maximum(finish - begin, 1e-12)

@@ -1,60 +1,74 @@
-"""Runs a job on the modelled cluster that its config names: the glue between `harness.running` and `sims.engine`."""
+"""Runs a job on the modelled cluster that its config names: connects `harness.running` with `sims.engine`."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import msgspec
 
 from harness.config import RunConfig
 from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
-from sims.cluster import load_cluster, place
+from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import load_device
-from sims.engine import Simulation, simulate
+from sims.engine import Simulation, simulate_placed
 from sims.replay import Repeats
 from sims.study import _remarks as remarks
-from sims.transport import load_tuning
+from sims.transport import LIBRARIES
 
 
-def check(config: RunConfig) -> None:
-    """Raise InputError for an unknown cluster, a bad file, or more ranks than it has devices."""
-    place(load_cluster(config.cluster), config.parts)
+@dataclass(frozen=True, eq=False)
+class SimulatedCluster:
+    """The driver of a modelled cluster, loaded and with its ranks placed."""
+
+    placement: Placement
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the ranks are placed on."""
+        return self.placement.cluster
+
+    def check(self) -> None:
+        """A cluster that was loaded, with all ranks placed, can be simulated."""
+
+    def reads(self) -> dict[str, str]:
+        """A hash of all that is known of the cluster: with what the config changes, its devices, and its library."""
+        cluster = self.cluster
+        names = list(dict.fromkeys(cluster.profiles))
+        devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
+        library = LIBRARIES.find(cluster.transport.kind).tuning()
+        known = [replace(cluster, profiles=()), devices, order, library]  # by content: wherever the device files lie
+        return {"cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest()}
+
+    def execute(self, job: Job) -> Execution:
+        """Run all ranks in this process, on modelled clocks."""
+        return _execute(job, self.placement)
 
 
-def reads(config: RunConfig) -> dict[str, str]:
-    """A hash of all that is known of the cluster: with what the config changes, its devices, and its library."""
-    cluster = load_cluster(config.cluster)
-    names = list(dict.fromkeys(cluster.profiles))
-    devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
-    library = load_tuning() if cluster.transport.kind == "nccl" else None
-    known = [replace(cluster, profiles=()), devices, order, library]  # by content: wherever the device files lie
-    return {"cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest()}
-
-
-def execute(job: Job) -> Execution:
-    """All ranks in this process, on modelled clocks.
+def open_driver(config: RunConfig) -> SimulatedCluster:
+    """The cluster that a config names, with its ranks.
 
     Raises:
-        InputError: unknown cluster, or more ranks than it has devices.
+        InputError: an unknown cluster, a bad file, or more ranks than it has devices.
     """
-    config = job.config
-    cluster = load_cluster(config.cluster)
-    placement = place(cluster, config.parts)
-    repeats = Repeats() if config.shapes_only and job.method.facts.repeats else None
+    return SimulatedCluster(place(load_cluster(config.cluster.name), config.cut.parts))
+
+
+def _execute(job: Job, placement: Placement) -> Execution:
+    config, cluster = job.config, placement.cluster
+    repeats = Repeats() if config.cluster.shapes_only and job.method.facts.repeats else None
     with cpu_threads(threads_per_rank(config)):
-        simulation = simulate(
+        simulation = simulate_placed(
             program(replace(job, epochs=repeats)),
-            config.parts,
-            cluster=cluster,
-            seed=config.seed,
-            deterministic=config.deterministic,
-            shapes_only=config.shapes_only,
+            placement,
+            seed=config.training.seed,
+            deterministic=config.run.deterministic,
+            shapes_only=config.cluster.shapes_only,
             observers=[] if repeats is None else [repeats],
         )
     tiers, tier_of = placement.tier_matrix()
     notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)
-    if config.deterministic and config.parts > 1:
+    if config.run.deterministic and config.cut.parts > 1:
         notes.append("all-reduce in rank order, as --mode real has it too; --no-deterministic: as the library does it")
     facts = {
         "cluster": cluster.name,

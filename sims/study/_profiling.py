@@ -1,8 +1,8 @@
-"""Times the operators of real training on this machine: what the ledger prices, measured where it happens.
+"""Times the operators of real training on this machine, for the costs that the ledger charges.
 
-Small training runs in one process (no network) are stepped with and without a stopwatch around every operator. From
-the stopped times come the costs by operator, from the difference what Python takes around them. Tensors are allocated,
-freed and found in caches as training does it, which a loop over one operator does not show.
+Small training runs in one process (no network) are stepped with and without a timer around every operator. The timed
+run gives the costs by operator, the difference the overhead of Python around them. Tensors are allocated, freed and
+cached as in training, unlike in a loop over one operator.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from harness.running import program
 from sims.device import Operator, OperatorCost, Work, fit_cost, tensors_of
 
 SKIPPED_EPOCHS = 2
-"""First epochs, in which operators are loaded, compiled and given their memory."""
+"""First epochs, in which operators are loaded and compiled and memory is allocated."""
 
 FEWEST = 3
 """Calls of an operator below which it is not fitted."""
 
 SCALES = np.asarray([1e-5, 1e-4, 1e-10])
-"""What an operator, an effect and a byte take beside the operators, roughly: keeps the fit well scaled."""
+"""Rough overhead of an operator, an effect and a byte, in seconds: scales the columns of the fit."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,20 @@ class Epoch:
 
 @dataclass(eq=False)
 class Observed:
-    """What runs showed: operator -> distinct work -> seconds of its calls, and the typical epoch of every run."""
+    """Measurements: operator -> distinct work -> seconds of its calls, and the typical epoch of every run."""
 
     samples: dict[str, dict[Work, list[float]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     epochs: list[Epoch] = field(default_factory=list)
 
     def costs(self) -> dict[str, OperatorCost]:
-        """Every operator that was called often enough."""
+        """The costs of every operator that was called often enough."""
         often = {name: calls for name, calls in self.samples.items() if sum(map(len, calls.values())) >= FEWEST}
         return {name: fit_cost(calls) for name, calls in sorted(often.items())}
 
     def overheads(self) -> tuple[float, float, float]:
-        """What an epoch takes beside its operators: seconds per operator, per effect, and per byte of new tensors.
+        """Overhead of an epoch beside its operators: seconds per operator, per effect, and per byte of new tensors.
 
-        That is Python, autograd and the program between operators, and memory that goes back to the system.
+        These are Python, autograd and the program between operators, and memory that is returned to the system.
         """
         design = np.asarray([[e.operators, e.effects, e.fresh] for e in self.epochs], np.float64)
         outside = np.asarray([max(0.0, e.seconds - e.inside) for e in self.epochs])
@@ -75,15 +75,15 @@ class Observed:
 
 
 def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Observed:
-    """Step every config in this process twice: as it is, and under the stopwatch.
+    """Step every config in this process twice: without and with timers around operators.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.plan_of` and `make_job`.
     """
     found = found or Observed()
     for config in configs:
         plain, watched = _Meter(), _Meter()
-        with running.cpu_threads(max(1, config.threads)):
+        with running.cpu_threads(max(1, config.run.threads)):
             _step(config, plain, nullcontext())
             watch = _Stopwatch(watched, found)
             _step(config, watched, watch)
@@ -95,19 +95,19 @@ def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Obse
 
 
 def observe_blocks(config: RunConfig, found: Observed | None = None, repeats: int = 5) -> Observed:
-    """Time neighbour sums on the very blocks that the ranks of a config hold, forwards and transposed.
+    """Time neighbour sums on the blocks that the ranks of a config hold, forwards and transposed.
 
-    Their cost depends on degrees and on which rows are near each other, which sizes do not tell.
+    Their cost depends on degrees and on the locality of rows, not on sizes alone.
 
     Raises:
-        InputError: as `harness.running.make_job`.
+        InputError: as `harness.running.plan_of` and `make_job`.
     """
     found = found or Observed()
-    job, prepared = running.make_job(config)
-    widths = {config.hidden, prepared.totals.num_classes}
+    job, prepared = running.make_job(running.plan_of(config))
+    widths = {config.model.hidden, prepared.totals.num_classes}
     meter = _Meter()
-    with running.cpu_threads(max(1, config.threads)), _Stopwatch(meter, found):
-        for rank in range(config.parts):
+    with running.cpu_threads(max(1, config.run.threads)), _Stopwatch(meter, found):
+        for rank in range(config.cut.parts):
             blocks = [block for block in _blocks(job.parts.training(rank)) if block.nnz]
             rows = {(b, w): torch.ones(blocks[b].num_cols, w) for b in range(len(blocks)) for w in widths}
             grads = {(b, w): torch.ones(blocks[b].num_rows, w) for b in range(len(blocks)) for w in widths}
@@ -129,8 +129,8 @@ def _blocks(part: Any) -> list[Block]:
 
 
 def _step(config: RunConfig, meter: _Meter, watch: AbstractContextManager[Any]) -> None:
-    """All ranks of a config, in turn, in this process."""
-    job, _ = running.make_job(config)
+    """Run all ranks of a config in this process."""
+    job, _ = running.make_job(running.plan_of(config))
     inner = program(job)
 
     def timed(rank: Rank) -> Awaitable[Any]:
@@ -138,22 +138,29 @@ def _step(config: RunConfig, meter: _Meter, watch: AbstractContextManager[Any]) 
 
     def make_rank(index: int) -> Rank:
         clock = _EpochClock(meter, index)
-        return Rank(index, config.parts, seed=config.seed, clock=clock, deterministic=config.deterministic, debug=False)
+        return Rank(
+            index,
+            config.cut.parts,
+            seed=config.training.seed,
+            clock=clock,
+            deterministic=config.run.deterministic,
+            debug=False,
+        )
 
     async def run(rank: Rank) -> Any:
         return await timed(rank)
 
     with watch:
-        loopback.run_ranks(run, config.parts, make_rank=make_rank)
+        loopback.run_ranks(run, config.cut.parts, make_rank=make_rank)
 
 
 @dataclass(eq=False)
 class _Meter:
-    """Seconds that ranks spent in epochs that count, without what happened between their effects.
+    """Seconds that ranks spent in counted epochs, without the time that the driver spent on effects.
 
     Attributes:
         spent: (rank, epoch) -> seconds.
-        at: the rank and epoch that run now; None where nothing is counted.
+        at: the rank and epoch that run now; None if nothing is counted.
     """
 
     spent: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
@@ -162,7 +169,7 @@ class _Meter:
     since: float = 0.0
 
     def switch(self, at: tuple[int, int] | None) -> None:
-        """Another rank or epoch runs from now on, or none that counts."""
+        """Count for another rank and epoch from now on, or for none."""
         moment = time.perf_counter()
         if self.at is not None:
             self.spent[self.at] += moment - self.since
@@ -170,7 +177,7 @@ class _Meter:
 
 
 class _EpochClock(NoClock):
-    """Tells the meter which of a rank's epochs count."""
+    """A rank's clock, which switches the meter to the epochs that are counted."""
 
     def __init__(self, meter: _Meter, rank: int) -> None:
         self.meter, self.rank, self.seen = meter, rank, 0
@@ -181,13 +188,13 @@ class _EpochClock(NoClock):
         self.meter.switch((self.rank, self.seen) if self.seen > SKIPPED_EPOCHS else None)
 
     def end_epoch(self) -> dict[str, float]:
-        """Close the epoch; no seconds, as in every run of this driver."""
+        """Close the epoch; returns no seconds, as in every loopback run."""
         self.meter.switch(None)
         return {}
 
 
 class _Timed:
-    """A rank's program that stops the meter whenever it hands an effect to the driver."""
+    """A rank's program that stops the meter whenever it yields an effect to the driver."""
 
     def __init__(self, program: Awaitable[Any], meter: _Meter) -> None:
         self.program, self.meter = program, meter

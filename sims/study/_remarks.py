@@ -1,4 +1,4 @@
-"""What a result must say of its model: how much of it was assumed, what it could not price, what changed nothing."""
+"""Notes on a simulated result: how many inputs are assumed, what could not be priced, which links carried nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Protocol
 
 from sims.cluster import LINKS, Cluster
 from sims.device import STRENGTH, load_device
-from sims.transport import load_tuning
+from sims.transport import LIBRARIES
 from sims.units import Quantity
 
 
 class Run(Protocol):
-    """What is asked of a simulation."""
+    """The fields of a simulation that notes need."""
 
     @property
     def link_bytes(self) -> Mapping[str, int]:
@@ -21,15 +21,16 @@ class Run(Protocol):
 
 
 def quantities(cluster: Cluster) -> list[Quantity]:
-    """Every number that a prediction on this cluster rests on: links, transport, library, devices."""
+    """Every number that a prediction on this cluster uses: links, transport, library, devices."""
     found = [quantity for _, quantity in cluster.quantities()]
     for name in dict.fromkeys(cluster.profiles):
         found += [quantity for _, _, quantity in load_device(name).quantities()]
-    return found + (load_tuning().quantities() if cluster.transport.kind == "nccl" else [])
+    tuning = LIBRARIES.find(cluster.transport.kind).tuning()
+    return found + (tuning.quantities() if tuning is not None else [])
 
 
 def source_shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Source -> share of the compute seconds that rest on it, the strongest first; none without compute."""
+    """Source -> share of the compute seconds with costs from it, the most reliable first; empty without compute."""
     total = sum(seconds.values())
     return {source: seconds[source] / total for source in reversed(STRENGTH) if seconds.get(source)}
 
@@ -41,7 +42,7 @@ def link_kind(name: str) -> str:
 
 
 def idle_links(run: Run) -> list[str]:
-    """Kinds of links that no byte crossed: their bandwidth and latency are knobs that change nothing."""
+    """Kinds of links that no byte crossed: their bandwidth and latency do not affect the result."""
     crossed: dict[str, int] = {}
     for name, nbytes in run.link_bytes.items():
         kind = link_kind(name)
@@ -50,7 +51,7 @@ def idle_links(run: Run) -> list[str]:
 
 
 def notes(cluster: Cluster, run: Run, source_seconds: Mapping[str, float], unknown_ops: Mapping[str, int]) -> list[str]:
-    """One line each, for every table of the result."""
+    """The notes, one line each, that every table of the result shows."""
     known, name = quantities(cluster), cluster.name
     assumed = sum(quantity.source == "assumed" for quantity in known)
     found = []

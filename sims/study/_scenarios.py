@@ -1,8 +1,8 @@
 """Scenario files of raw flows: read, checked, and run through the fluid network.
 
-Format `flow-reference/1`, JSON. `scenarios` list named links and every flow with its route, start, latency and what
-it follows; `big_scenarios` are all-to-alls of GPUs in hosts with one adapter each, whose sizes are a formula of source
-`s` and destination `d`. Keys that say what a file expects or who made it are left alone; others are refused.
+Format `flow-reference/1`, JSON. `scenarios` list named links and every flow with its route, start, latency and the
+flows that it follows; `big_scenarios` are all-to-alls of GPUs in hosts with one adapter each, whose sizes are a formula
+of source `s` and destination `d`. Keys for expected values and provenance are ignored; unknown keys are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KEYS = {
         "n_flows", "makespan_s", "mean_finish_s", "quantiles_s", "sample_finish_s", *_MADE,
     ),
 }  # fmt: skip
-"""Kind of object -> keys it may have: those that are read, and those that only say something."""
+"""Kind of object -> allowed keys: those that are read, and those that are ignored."""
 
 _SIZES = re.compile(r"bytes\s*(?:\(\s*s\s*->\s*d\s*\))?\s*=(.*?)(?:for every ordered pair.*)?", re.DOTALL)
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?)|(mod\b|[sd]\b|[-+*()%]))")
@@ -44,7 +44,7 @@ _DEEPEST = 50
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """What a scenario comes to; `ids` name the flows of the schedule."""
+    """The schedule of a scenario; `ids` names its flows."""
 
     name: str
     ids: list[str]
@@ -52,15 +52,15 @@ class ScenarioResult:
 
     @property
     def makespan_s(self) -> float:
-        """When the last flow ends."""
+        """Time at which the last flow ends."""
         return float(self.schedule.finish_s.max(initial=0.0))
 
 
 def run_file(path: Path, window: float = 0.0, exact_flows: int = EXACT_FLOWS) -> Iterator[ScenarioResult]:
-    """The scenarios of a file, one after the other; `window` and `exact_flows` are those of `sims.network.schedule`.
+    """Run the scenarios of a file in order; `window` and `exact_flows` as for `sims.network.schedule`.
 
     Raises:
-        InputError: the file cannot be read, is not JSON of this format, or names what is not there; one line.
+        InputError: the file cannot be read, is not JSON of this format, or names unknown links or flows.
     """
     try:
         content = json.loads(path.read_text())
@@ -80,9 +80,9 @@ def run_file(path: Path, window: float = 0.0, exact_flows: int = EXACT_FLOWS) ->
 
 
 class _Object:
-    """A JSON object whose members are checked as they are read; `where` begins every message.
+    """A JSON object whose members are checked as they are read; messages begin with `where`.
 
-    `kind` is one of _KEYS; without it the keys are names.
+    `kind` is one of _KEYS; without it any key is allowed.
     """
 
     def __init__(self, values: object, where: str, kind: str = "") -> None:
@@ -159,7 +159,7 @@ def _found(number: Mapping[str, int], name: object, what: str) -> int:
 
 
 def _run_big(scenario: _Object, window: float, exact_flows: int) -> ScenarioResult:
-    """GPUs on a bus each way, hosts with one adapter each way; a flow inside a host crosses the buses only."""
+    """GPUs with a bus and hosts with an adapter, both per direction; a flow inside a host crosses the buses only."""
     nodes, each = scenario.count("nodes"), scenario.count("gpus_per_node")
     size = nodes * each
     if size > MOST_RANKS:
@@ -169,7 +169,7 @@ def _run_big(scenario: _Object, window: float, exact_flows: int) -> ScenarioResu
     bus, nic = (scenario.number(key, positive=True) for key in ("pcie_Bps", "nic_Bps"))
     gpu = np.arange(size)
     none = np.full(size, -1)
-    # Segments: none; out of a GPU within its host, and to others; into a GPU from its host, and from others.
+    # Segments: empty; out of a GPU to its own host, and to other hosts; into a GPU from its own host, and from others.
     out, back = [gpu, 2 * size + gpu // each], [2 * size + nodes + gpu // each, size + gpu]
     columns = ([gpu, none], out, [size + gpu, none], back)
     segments = np.concatenate([np.full((1, 2), -1), *(np.stack(pair, axis=1) for pair in columns)])
@@ -186,8 +186,8 @@ def _run_big(scenario: _Object, window: float, exact_flows: int) -> ScenarioResu
 def sizes(formula: str, src: np.ndarray, dst: np.ndarray, where: str) -> np.ndarray:
     """Bytes of every flow, float64 [n], by a formula such as "bytes(s->d) = (1 + (7*s mod 17)) * 20000".
 
-    Whole numbers and decimals, `s`, `d`, `+`, `-`, `*`, `mod` (or `%`) and brackets; words after the formula that
-    begin with "for every ordered pair" are left out. Raises InputError for anything else, and for sizes below 0.
+    Allowed are integers and decimals, `s`, `d`, `+`, `-`, `*`, `mod` (or `%`) and brackets; text from "for every
+    ordered pair" on is ignored. Raises InputError for anything else, and for sizes below 0.
     """
     match = _SIZES.fullmatch(formula.strip())
     if match is None:
@@ -201,7 +201,7 @@ def sizes(formula: str, src: np.ndarray, dst: np.ndarray, where: str) -> np.ndar
 
 
 class _Formula:
-    """Reads and computes at once: sum = product (+|- product)*, product = term ((*|mod) term)*."""
+    """Parser and evaluator of: sum = product (+|- product)*, product = term ((*|mod) term)*."""
 
     def __init__(self, text: str, names: Mapping[str, np.ndarray], where: str) -> None:
         self._where, self._names = where, names
@@ -216,10 +216,10 @@ class _Formula:
         self._deep = 0
 
     def value(self) -> np.ndarray | float:
-        """The whole formula's."""
+        """The value of the whole formula."""
         found = self._sum()
         if self._tokens:
-            raise InputError(f"{self._where}: {self._tokens[0]!r} is one too many")
+            raise InputError(f"{self._where}: unexpected {self._tokens[0]!r} after the formula")
         return found
 
     def _sum(self) -> np.ndarray | float:

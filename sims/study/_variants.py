@@ -1,32 +1,30 @@
 """The same cluster with other devices, or with another communication library over its links.
 
-What a library costs in software, and a host's memory between processes, belong to no cluster that was built without
-them: they are those of a shipped cluster, which is named.
+A cluster lacks the software costs of libraries that it was not defined with, and may lack the link between processes of
+a host: these are taken from a shipped cluster, which the notes name.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.errors import InputError, unknown
-from sims.cluster import TRANSPORTS, Cluster, load_cluster
+from harness.errors import InputError
+from sims.cluster import Cluster, load_cluster
 from sims.device import DeviceProfile, load_device
-
-SOFTWARE = {"gloo": "ethernet-10g", "nccl": "h100-8", "grpc": "ec-graph"}
-"""Library -> the shipped cluster whose software costs it gets."""
+from sims.transport import LIBRARIES
 
 HOST_MEMORY = "sylvie-2x8"
-"""The shipped cluster whose loopback link hosts of several ranks get."""
+"""The shipped cluster whose loopback link is used for hosts of several ranks."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A cluster beside the one that was asked for.
+    """A variant of the requested cluster.
 
     Attributes:
-        label: what is different, such as "on l4" or "over gloo"; empty for the cluster itself.
+        label: the difference, such as "on l4" or "over gloo"; empty for the cluster itself.
         device: profile of its first device.
-        notes: what was taken from elsewhere, a line each.
+        notes: values taken from other clusters, one line each.
     """
 
     label: str
@@ -36,14 +34,13 @@ class Variant:
 
 
 def variants(cluster: Cluster, devices: list[str], transports: list[str]) -> list[Variant]:
-    """The cluster itself, first, then every combination of its own and the named devices and libraries that works.
+    """The cluster itself, then every valid combination of its own and the named devices and libraries.
 
     Raises:
         InputError: unknown device or library, or one for which the cluster lacks a link or a device.
     """
     for kind in transports:
-        if kind not in TRANSPORTS:
-            raise unknown("transport", kind, TRANSPORTS)
+        LIBRARIES.find(kind)
     found, refused = [Variant("", cluster, cluster.device)], list[InputError]()
     for kind in dict.fromkeys([cluster.transport.kind, *transports]):
         for device in dict.fromkeys([cluster.device, *devices]):
@@ -58,7 +55,7 @@ def variants(cluster: Cluster, devices: list[str], transports: list[str]) -> lis
 
 
 def _variant(cluster: Cluster, device: str, kind: str) -> list[Variant]:
-    """The cluster with another device, library or both; nothing where these are its own."""
+    """The cluster with another device, library or both; empty if these are its own."""
     other, label, notes = cluster, [], list[str]()
     if device != cluster.device:
         label.append(f"on {device}")
@@ -72,9 +69,10 @@ def _variant(cluster: Cluster, device: str, kind: str) -> list[Variant]:
 
 
 def _over(cluster: Cluster, kind: str) -> tuple[Cluster, list[str]]:
-    """The cluster with another library, and what had to be taken from elsewhere."""
-    spec, links = load_cluster(SOFTWARE[kind]).transport, cluster.links
-    notes = [f"{kind}: software costs are those of cluster {SOFTWARE[kind]}"]
+    """The cluster with another library, and notes on the values taken from other clusters."""
+    lender = LIBRARIES.find(kind).software
+    spec, links = replace(load_cluster(lender).transport, kind=kind), cluster.links
+    notes = [f"{kind}: software costs are those of cluster {lender}"]
     if spec.staged and cluster.ranks_per_host > 1 and "loopback" not in links:
         links = {**links, "loopback": load_cluster(HOST_MEMORY).links["loopback"]}
         notes.append(f"{kind}: links.loopback, which {cluster.name} lacks, is that of cluster {HOST_MEMORY}")
@@ -82,7 +80,7 @@ def _over(cluster: Cluster, kind: str) -> tuple[Cluster, list[str]]:
 
 
 def _check(cluster: Cluster) -> None:
-    """Raise InputError where tensors have no way to the library or the host."""
+    """Raise InputError if the cluster lacks a link that tensors must cross to the library or the host."""
     kind, known = cluster.transport.kind, [load_device(name) for name in dict.fromkeys(cluster.profiles)]
     for device in known:
         if device.kind == "cpu" and not cluster.transport.staged:

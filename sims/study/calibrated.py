@@ -1,9 +1,8 @@
-"""Adds to a measured device file what every operator of real training costs there, and neighbour sums on given graphs.
+"""Adds the costs of all operators of real training, and of neighbour sums on given graphs, to a measured device file.
 
-The operators are watched in small training runs of every method (`_profiling`), one process per core at once, so
-that they share caches and memory as the ranks of a run do. How much longer a real run's ranks compute is measured in
-real runs; so is what a GPU's host takes. The graphs are made for this; no run that a prediction is judged on is looked
-at.
+The operators are timed in small training runs of every method (`_profiling`), in one process per core at once, so that
+they share caches and memory as the ranks of a run do. The slowdown of compute in real runs, and the host time of a GPU,
+are measured in real runs. The graphs are made for this purpose; runs that predictions are validated on are not used.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,45 +32,45 @@ from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, obser
 from sims.units import Quantity
 
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
-"""Nodes and columns of the graphs that operators are watched on; none of them is one that `validate` judges."""
+"""Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
 
 LIMIT_S = 900.0
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
-"""What `add_company` runs for real."""
+"""The configs that `add_contention` runs for real."""
 
 STEP_S = 1e-3
-"""Seconds by which it changes an effect, to see how many there are."""
+"""Seconds by which it changes the cost of an effect, to find the number of effects."""
 
 
 class Found(msgspec.Struct):
-    """What one watching process says: operator, its distinct works with their times; typical epochs."""
+    """The measurements of one process: operator, its distinct works with their times; typical epochs."""
 
     samples: dict[str, list[tuple[Work, list[float]]]]
     epochs: list[Epoch]
 
 
 def workloads(threads: int, quick: bool) -> list[RunConfig]:
-    """The training runs that operators are watched in: every method at every size, all codecs and models."""
+    """The training runs in which operators are timed: every method at every size, all codecs and models."""
     methods = [name for name in METHODS.builtin if name != "single"]
     more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
     found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
     found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]
     for model in ("sage", "gat"):
-        found += [replace(_workload("vanilla", *size, threads, quick), model=model) for size in SIZES[:2]]
+        found += [_workload("vanilla", *size, threads, quick).changed(model=model) for size in SIZES[:2]]
     return found
 
 
 def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
-    """Watch every operator and write its costs, and those of Python around it, into the device file.
+    """Time every operator and write its costs, and the overhead of Python around it, into the device file.
 
     Raises:
         InputError: the device file cannot be read or written.
-        HaloscopeError: a watching process failed.
+        HaloscopeError: a measuring process failed.
     """
     profile = load_device(device)
     copies = max(1, core_count() // threads)
-    observed = watched("epochs", workloads(threads, quick), copies)
+    observed = measure_operators("epochs", workloads(threads, quick), copies)
     launch, effect, byte = observed.overheads()
     profile = replace(
         profile,
@@ -83,15 +82,15 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
     _save(profile, device)
 
 
-def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
-    """Run training for real on graphs made for this, simulate the same, and write down what is missing.
+def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
+    """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
 
-    Ranks that exchange compute longer: a little with every effect, and all that goes through memory by some share.
-    Both are fitted to the seconds of compute of the real runs.
+    Ranks that exchange compute longer: by a constant per effect, and memory-bound operators by a share. Both are fitted
+    to the compute seconds of the real runs.
 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
-        hosts: of a lab to run between, with as many ranks as those take; two ranks of this machine otherwise.
+        hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
 
     Raises:
         InputError: a file cannot be read or written, or the lab cannot be built.
@@ -101,9 +100,9 @@ def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> 
     probe = replace(profile, effect=_measured(profile.effect.value + STEP_S, ""))
     rows = []
     for method, size in itertools.product(ACCOMPANIED, SIZES):
-        config = replace(_workload(method, *size, threads, quick=True), parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+        config = _workload(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
         there = "local" if hosts is None else hosts.name
-        measured = _computing(running.run(replace(config, mode="real", cluster=there)))
+        measured = _computing(running.run(config.changed(mode="real", cluster=there)))
         predicted, more = (_simulated(config, folder, hosts, device) for device in (profile, probe))
         rows.append((measured, predicted, (more - predicted) / STEP_S))
     measured, predicted, effects = np.asarray(rows).T
@@ -116,9 +115,9 @@ def add_company(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> 
 
 
 def add_host(folder: Path, *, quick: bool = True) -> None:
-    """Train tiny graphs on one GPU for real, and write down what its host takes per operator and around effects.
+    """Train tiny graphs on one GPU for real, and write its host time per operator and around effects.
 
-    There the host is all that counts. How many operators and effects an epoch has, simulations of the same runs say.
+    These runs are bound by the host. The numbers of operators and effects per epoch come from simulations of them.
 
     Args:
         folder: `device.toml` and `cluster.toml` of a GPU.
@@ -131,9 +130,9 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     launched = replace(profile, launch=_measured(STEP_S, ""), effect=_measured(0.0, ""))
     around = replace(profile, launch=_measured(1e-9, ""), effect=_measured(STEP_S, ""))
     for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
-        config = replace(_workload("single", *SIZES[0], 1, quick), parts=1, model=model, layers=layers)
-        config = replace(config, epochs=SKIPPED_EPOCHS + (20 if quick else 100))
-        measured = _computing(running.run(replace(config, mode="real", device="cuda", cluster="local")))
+        config = _workload("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
+        config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
+        measured = _computing(running.run(config.changed(mode="real", device="cuda", cluster="local")))
         rows.append((measured, *(_simulated(config, folder, None, device) / STEP_S for device in (launched, around))))
     measured, operators, effects = np.asarray(rows).T
     design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
@@ -145,46 +144,48 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
 
 
 def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile) -> float:
-    """What `_computing` says of a simulated run on this device, in the cluster of `folder`."""
+    """`_computing` of a simulated run on this device, in the cluster of `folder`."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as beside:
         save_device(device, Path(beside, "device.toml"))
         cluster = Path(beside, "cluster.toml")
         cluster.write_bytes((folder / "cluster.toml").read_bytes())
         name = str(cluster) if hosts is None else replace(hosts, calibration=beside).name
-        return _computing(running.run(replace(config, mode="sim", cluster=name)))
+        return _computing(running.run(config.changed(mode="sim", cluster=name)))
 
 
 def _computing(result: Result) -> float:
-    """Median seconds that an epoch computes, of those after the first."""
+    """Median compute seconds of the epochs after the first ones."""
     if result.state != "done":
-        raise HaloscopeError(f"watching {result.config.method} compute: {result.state}: {result.message}")
+        raise HaloscopeError(
+            f"measuring the compute of {result.config.training.method}: {result.state}: {result.message}"
+        )
     return float(np.median([epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
 
 
 def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
-    """The device file `device` with neighbour sums as they cost on this config's very blocks, written to `to`.
+    """Write the device file `device` to `to` with the costs of neighbour sums on the blocks of this config.
 
     Raises:
         InputError: as `harness.running.make_job`, or a device file that cannot be read or written.
-        HaloscopeError: a watching process failed.
+        HaloscopeError: a measuring process failed.
     """
     profile = load_device(device)
-    copies = max(1, core_count() // max(1, config.threads))
-    observed = watched("blocks", [config], copies)
+    copies = max(1, core_count() // max(1, config.run.threads))
+    observed = measure_operators("blocks", [config], copies)
     sums = {name: fit_cost(calls) for name, calls in observed.samples.items() if name in SUMS}
     to.write_bytes(device.read_bytes())
     _save(replace(profile, operators={**profile.operators, **sums}), to)
 
 
 SUMS = ("haloscope::gather_sum",)
-"""Operators whose cost the graph decides."""
+"""Operators whose cost depends on the graph."""
 
 
-def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
-    """What `copies` processes see at the same time in these configs; `what` is "epochs" or "blocks"."""
+def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+    """Measurements of `copies` concurrent processes on these configs; `what` is "epochs" or "blocks"."""
     with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
         asked = Path(folder, "configs")
-        asked.write_bytes(msgspec.json.encode([asdict(config) for config in configs]))
+        asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
         answers = [Path(folder, f"found{copy}") for copy in range(copies)]
         command = [sys.executable, "-m", "sims.study.calibrated", what, str(asked)]
         processes: list[subprocess.Popen[str]] = []
@@ -196,7 +197,7 @@ def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
                 _, said = process.communicate(timeout=LIMIT_S)
                 if process.returncode:
                     last = (said.strip().splitlines() or ["no word"])[-1]
-                    raise HaloscopeError(f"watching operators failed: {last}")
+                    raise HaloscopeError(f"measuring operators failed: {last}")
         finally:
             for process in processes:
                 process.kill()
@@ -206,7 +207,7 @@ def watched(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
 
 def _workload(method: str, nodes: int, width: int, threads: int, quick: bool) -> RunConfig:
     degree = 10 if nodes != SIZES[1][0] else 30
-    return RunConfig(
+    return RunConfig.of(
         dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
         hidden=width, method=method, threads=threads, epochs=SKIPPED_EPOCHS + (4 if quick else 16), eval_every=-1,
         lr=0.02, seed=77,
@@ -232,7 +233,7 @@ def _merged(parts: Iterable[Found]) -> Observed:
 
 
 def _save(profile: DeviceProfile, path: Path) -> None:
-    """Write a profile in place of another, keeping the remarks at the top of the file."""
+    """Overwrite a profile, keeping the comments at the top of the file."""
     remarks = [line for line in path.read_text().splitlines() if line.startswith("#")]
     save_device(profile, path)
     path.write_text("\n".join([*remarks, path.read_text()]))

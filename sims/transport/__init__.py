@@ -1,16 +1,21 @@
-"""Communication libraries: how gloo, NCCL and gRPC lower an effect to transfers, and what that costs in software.
+"""Communication libraries: how gloo, NCCL and gRPC lower an effect to transfers, and their software costs.
 
-Owns `presets/*.toml`. `Transport` is the door; a library is one file here.
+Contains `presets/*.toml`. `Transport` is the entry point; each library has its own file, and one line in `LIBRARIES`.
+Other packages use the entry-point group `haloscope.transports`: a subclass of `Library`.
 """
 
-from sims.transport._collectives import Operation
-from sims.transport._transport import Transport, incoming_bytes
-from sims.transport._tuning import TransportFile, load_tuning
+from sims.transport._collectives import Flows, Library, Operation, Waits, Wire
+from sims.transport._transport import LIBRARIES, Transport, incoming_bytes
+from sims.transport._tuning import TransportFile
 
 __all__ = [
+    "Flows",
+    "LIBRARIES",
+    "Library",
     "Operation",
     "Transport",
     "TransportFile",
+    "Waits",
+    "Wire",
     "incoming_bytes",
-    "load_tuning",
 ]

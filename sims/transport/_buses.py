@@ -1,8 +1,8 @@
-"""A way between devices and host memory that is one link, on which nothing but copies move.
+"""A link between a device and host memory that carries copies only.
 
-Where messages start and end in host memory they never cross a device's bus, so that what goes on there concerns no
-other transfer. They stay out of the fluid network: few copies are ever under way together there, and their ends follow
-in closed form (step 5 of `docs/network.md`).
+If messages start and end in host memory they never cross a device's bus, so copies there affect no other transfer.
+These links are not part of the fluid network: few copies overlap there, and their end times have a closed form (step 5
+of `docs/network.md`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sims.network import FluidNetwork
 
 @dataclass(eq=False, slots=True)
 class _Copy:
-    """When its bytes begin to move, and when it ends if no other joins it."""
+    """A copy: when its bytes begin to move, and when it ends if no other copy joins."""
 
     start: float
     finish: float = math.inf
@@ -31,13 +31,13 @@ class Bus:
     def __init__(self, network: FluidNetwork, link: int) -> None:
         self.env, self.network, self.link = network.env, network, link
         self.capacity = float(network.capacity[link])
-        self._left: dict[_Copy, float] = {}  # copy -> bytes left as of the last join
+        self._left: dict[_Copy, float] = {}  # copy -> bytes left at the last join
         self._as_of = 0.0
 
     def copy(self, latency: float, nbytes: int, after: float = 0.0) -> Generator[simpy.Event, Any, None]:
-        """Wait for a copy that begins in `after` seconds and then waits its latency, using nothing.
+        """Wait for a copy that begins in `after` seconds and then waits for its latency, without using bandwidth.
 
-        Others that join it only delay it.
+        Copies that join later only delay it.
         """
         begin, awaited = self.env.now + after, -1.0
         copy = self._join(_Copy(begin + latency), nbytes)
@@ -49,7 +49,7 @@ class Bus:
             self.network.watch.copied(begin, self.env.now, self.link, nbytes, latency)
 
     def _join(self, copy: _Copy, nbytes: int) -> _Copy:
-        """Add a copy, and compute anew when each ends."""
+        """Add a copy, and recompute the end of each."""
         now = self.env.now
         if all(one.finish <= now for one in self._left):
             self._left = {copy: nbytes}
@@ -63,7 +63,7 @@ class Bus:
         return copy
 
     def _drain(self, left: dict[_Copy, float], until: float) -> None:
-        """Let copies move until then; those that end leave `left`."""
+        """Advance copies to `until`; those that end are removed from `left`."""
         time = self._as_of
         while left and time < until:
             moving = [one for one in left if one.start <= time]

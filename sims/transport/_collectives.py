@@ -1,24 +1,25 @@
-"""What every transport is made of: rounds of pairwise transfers, and flows that all ranks begin together.
+"""The elements of every transport: rounds of pairwise transfers, and flows that all ranks begin together.
 
-`Wire` knows the network, the ranks' places and the clock. `Library` lowers collectives to rounds and flows; its
-defaults serve any library, and `_gloo`, `_nccl` and `_grpc` say what theirs does otherwise.
+`Wire` combines the network, the placement of ranks and the clock. `Library` lowers collectives to rounds and flows,
+with defaults for any library; `_gloo`, `_nccl` and `_grpc` override them.
 
-A transfer of a round begins when both its ranks are there; a rank is done when all its transfers are.
+A transfer of a round begins when both its ranks have arrived; a rank is done when all its transfers are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import simpy
 from numba import njit
 
 from harness.effects import AllReduce, Broadcast, chunk_sizes
-from sims.cluster import Placement
+from sims.cluster import HostMemory, Placement
 from sims.network import FluidNetwork, call_late
+from sims.units import Quantity
 
 Bytes = np.ndarray  # int64 [ranks]
 Waits = Generator[simpy.Event, Any, None]
@@ -33,7 +34,7 @@ class Round:
         self._group = np.full(wire.size, -1, np.int64)
 
     def arrive(self, rank: int, transfers: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event:
-        """Rank `rank` is there with bytes for and from every rank, `transfers` in all; returns the end of its part."""
+        """Rank `rank` arrives, with bytes for and from every rank and `transfers` in all; returns its end event."""
         self._group[rank], done = self._wire.network.group(transfers)
         self._wire.begin(transfers, self._here, self._group, rank, outgoing, incoming)
         return done
@@ -41,7 +42,7 @@ class Round:
 
 @njit(cache=True, nogil=True)
 def _transfers(rank: int, outgoing: Bytes, incoming: Bytes) -> tuple[int, int]:
-    """How many transfers a rank sends to others, and how many it receives."""
+    """Number of transfers that a rank sends to others, and that it receives."""
     sends, receives = 0, 0
     for other in range(outgoing.shape[0]):
         if other != rank:
@@ -55,8 +56,8 @@ def _begin(
     pairs: np.ndarray, groups: np.ndarray, taken: int, here: np.ndarray, group: np.ndarray, rank: int,
     outgoing: Bytes, incoming: Bytes,
 ) -> int:  # fmt: skip
-    """Rank `rank` arrives among those `here`: its transfers that begin are written behind those `taken`, sent ones
-    first. Returns how many are taken then.
+    """Rank `rank` joins the ranks `here`: its transfers that begin are appended to the first `taken`, sent ones first.
+    Returns the new number.
     """
     here[rank] = True
     for sends in (True, False):
@@ -71,35 +72,35 @@ def _begin(
 
 
 class Operation:
-    """One collective, or one send with its receive, as its ranks carry it out."""
+    """The state of one collective, or of one send with its receive."""
 
     def __init__(self) -> None:
         self.rounds: dict[tuple[int, ...], Round] = {}
-        self.sends: np.ndarray | None = None  # int64 [from, to]; only where receivers do not know what they get
+        self.sends: np.ndarray | None = None  # int64 [from, to]; only if receivers do not know the sizes
         self._arrived = 0
         self._everyone: simpy.Event | None = None
         self._busy: dict[int, float] = {}
 
     def add_busy(self, rank: int, seconds: float) -> None:
-        """Rank `rank` has its processor busy for so long before its next transfers begin."""
+        """Delay the next transfers of rank `rank` by `seconds` of processor time."""
         self._busy[rank] = self._busy.get(rank, 0.0) + seconds
 
     def take_busy(self, rank: int) -> float:
-        """Seconds added for rank `rank` since the last call, which it spends now."""
+        """Seconds added for rank `rank` since the last call."""
         return self._busy.pop(rank, 0.0)
 
     def announce(self, rank: int, sends: Bytes) -> None:
-        """Rank `rank` says how many bytes it sends to every rank."""
+        """Record the bytes that rank `rank` sends to every rank."""
         if self.sends is None:
             self.sends = np.zeros((len(sends), len(sends)), np.int64)
         self.sends[rank] = sends
 
     def announced(self, rank: int) -> Bytes:
-        """Bytes from every rank to this one, as far as they were announced; none where receivers know them."""
+        """Bytes from every rank to this one, as announced so far; zeros if receivers know the sizes."""
         return np.zeros(0, np.int64) if self.sends is None else self.sends[:, rank].copy()
 
     def gather(self, wire: Wire) -> tuple[simpy.Event, bool]:
-        """The event that all ranks wait for, and whether this rank is the last to arrive, which must succeed it."""
+        """The event that all ranks wait for, and whether this rank is the last to arrive, which must trigger it."""
         if self._everyone is None:
             self._everyone = wire.env.event()
         self._arrived += 1
@@ -108,13 +109,13 @@ class Operation:
 
 @dataclass(frozen=True)
 class Flows:
-    """What a pipelined collective puts on the network at once.
+    """The flows that a pipelined collective begins at once.
 
     Attributes:
         routes: int32 [flows, width].
         payload: [flows], bytes; links count these.
-        latency_s: before the first byte of every flow.
-        share: share of the bytes on the wire that are payload.
+        latency_s: seconds before the first byte of every flow.
+        share: payload per byte on the wire.
     """
 
     routes: np.ndarray
@@ -134,16 +135,16 @@ class Wire:
         self.env, self.network, self.placement, self.message_s = env, network, placement, message_s
         self.size = placement.size
         self.library: Library
-        self._taken = 0  # transfers that begin in this instant, and room for more: src, dst and bytes, and the groups
+        self._taken = 0  # number of transfers that begin in this instant, in arrays of src, dst, bytes and groups
         self._pairs, self._groups = np.empty((3, 0), np.int64), np.empty((0, 2), np.int64)
 
     def begin(
         self, most: int, here: np.ndarray, group: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes
     ) -> None:
-        """Begin a rank's transfers, `most` or fewer, with those that are here; those of one instant go together.
+        """Begin a rank's transfers, at most `most`, with the ranks `here`; those of one instant are one batch.
 
         Args:
-            here: bool [ranks], whom the rank joins.
+            here: bool [ranks], the ranks that have arrived.
             group: int64 [ranks], the groups that count each rank's transfers.
         """
         if self._taken + most > len(self._groups):
@@ -194,26 +195,45 @@ class Wire:
         yield done
 
 
-class Library:
-    """How a communication library carries out collectives; the defaults suit any."""
+class Tuned(Protocol):
+    """Constants of a library that predictions rest on."""
+
+    def quantities(self) -> list[Quantity]:
+        """Every number that has a source."""
+        ...
+
+
+class Library(HostMemory):
+    """How a communication library carries out collectives; the defaults suit any that moves host memory.
+
+    Attributes:
+        software: the shipped cluster whose software costs other clusters get with this library.
+    """
+
+    software: ClassVar[str] = "ethernet-10g"
+
+    @classmethod
+    def tuning(cls) -> Tuned | None:
+        """Constants of its own, None where it has none."""
+        return None
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         wire.library = self
 
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
-        """Seconds before the first byte of each transfer of a round arrives, float64 [n].
+        """Latency of each transfer of a round, in seconds, float64 [n].
 
         `head`, `tail`: segments of their routes (see `Placement.segments_of`).
         """
         return self.wire.placement.route_latencies(head, tail)
 
     def exchange(self, operation: Operation, number: int, rank: int, outgoing: Bytes, incoming: Bytes) -> Waits:
-        """An all-to-all of bytes: here all transfers at once."""
+        """An all-to-all of bytes; by default all transfers at once."""
         yield from self.wire.round(operation, (number,), rank, outgoing, incoming)
 
     def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
-        """In rank order: an all-to-all of chunks to the ranks that add them, then one of their sums to all."""
+        """An all-reduce in rank order: an all-to-all of chunks to the ranks that add them, then one of their sums."""
         size, width = self.wire.size, effect.tensor.element_size()
         chunks = chunk_sizes(effect.tensor.numel(), size) * width
         mine = np.full(size, chunks[rank])
@@ -221,7 +241,7 @@ class Library:
         yield from self.exchange(operation, 1, rank, mine, chunks)
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
-        """A binomial tree: with every round twice as many ranks have the tensor."""
+        """A broadcast by a binomial tree: every round doubles the number of ranks with the tensor."""
         size = self.wire.size
         nbytes = effect.tensor.numel() * effect.tensor.element_size()
         place = (rank - effect.root) % size

@@ -15,7 +15,7 @@ from sims.network import fair_shares
 from sims.transport._collectives import Flows, Library, Operation, Waits
 
 SEGMENT_BYTES = 1 << 20
-"""Most that one segment of a ring holds."""
+"""Largest segment of a ring, bytes."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class Segments:
         return cls(max(math.ceil(math.ceil(nbytes / segment) / size), 2), segment)
 
     def latency(self, size: int, hop_s: float, bandwidth: float) -> float:
-        """Seconds of the ring that no byte moves in, for neighbours that are `hop_s` and `bandwidth` apart.
+        """Latency of the whole ring in seconds, for neighbours with latency `hop_s` and `bandwidth`.
 
         Reduce-scatter and all-gather send (size - 1) x per_rank segments each, two in flight, over one socket: a
-        segment leaves behind the one before it, and after the arrival of the one two before. The hops of all but the
-        first are hidden where a segment takes longer than a hop.
+        segment is sent after the one before it, and after the arrival of the one two before. The hops of all but the
+        first are hidden if a segment takes longer than a hop.
         """
         steps = (size - 1) * self.per_rank
         return 2 * hop_s + (steps - 2) * max(0.0, hop_s - self.nbytes / bandwidth)
 
 
 class Gloo(Library):
-    """Bytes between host memories over sockets."""
+    """gloo: transfers between host memories over sockets."""
 
     def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
-        """In rank order, or the library's own ring; ring neighbours keep step with the slowest."""
+        """In rank order, or by the library's ring, in which all ranks proceed at the pace of the slowest."""
         if effect.deterministic:
             yield from super().all_reduce(operation, rank, effect)
             return

@@ -4,8 +4,8 @@ An all-reduce takes the algorithm and protocol of least time in NCCL's own tunin
 `presets/nccl.toml` (`_tuning`). What it then puts on the network are flows over the links that its rings or trees
 cross, so that other traffic shares them; a protocol's flags and padding travel along, but links count the payload.
 
-Each ring and tree runs once per network adapter of a host, entering and leaving at another device, with an equal share
-of the bytes. Simplified: ranks keep their order in a ring, so that a mesh of NVLinks may serve it worse than NCCL does.
+Each ring and tree exists once per network adapter of a host, entering and leaving at another device, with an equal
+share of the bytes. Simplification: rings keep the order of ranks, so a mesh of NVLinks may be used worse than by NCCL.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from numba import njit
 from harness.effects import AllReduce, Broadcast
 from sims.network import run_flows
 from sims.transport._collectives import Bytes, Flows, Library, Operation, Waits, Wire
-from sims.transport._tuning import PROTOCOLS, load_tuning
+from sims.transport._tuning import PROTOCOLS, Tuning, load_tuning
 
 LL128_ON_ONE_HOST = 7 / 9  # of a tree's bandwidth, instead of 120 / 128
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What one algorithm, a ring, a tree or a broadcast, puts on the network.
+    """The flows of one algorithm: a ring, a tree or a broadcast.
 
     Attributes:
         src, dst: int64 [flows], ranks.
-        shares: float64 [flows], bytes for each byte of payload.
+        shares: float64 [flows], bytes per byte of payload.
         routes: int32 [flows, width].
-        seconds_per_byte: of the payload, with nothing else on the network.
-        hops: kind of hop -> how many follow each other.
+        seconds_per_byte: per byte of payload, on an idle network.
+        hops: kind of hop -> number of consecutive hops.
     """
 
     src: np.ndarray
@@ -45,11 +45,18 @@ class Algorithm:
 
 
 class Nccl(Library):
-    """Bytes between device memories."""
+    """NCCL: transfers between device memories."""
+
+    staged = False
+    software = "h100-8"
+
+    @classmethod
+    def tuning(cls) -> Tuning:
+        return load_tuning()
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self.tuning = load_tuning()
+        self.constants = load_tuning()
         place, cluster = wire.placement, wire.placement.cluster
         self.hosts = len(place.ranks_on_host)
         self._per_host = int(place.ranks_on_host.max())
@@ -60,12 +67,12 @@ class Nccl(Library):
     # -- grouped sends and receives --------------------------------------------------------------------------------
 
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
-        """The hops of the rounds up to the transfer's own, and the first chunk, which fills a buffer before it leaves.
+        """The hops of the rounds up to the transfer's own, and the time to fill the buffer of the first chunk.
 
-        A rank serves as many peers at once as it has channels for, in NCCL's order: by distance of hosts, then of
-        devices. Rounds follow each other without a gap, so that what a round costs is its hop.
+        A rank serves as many peers at once as it has channels, in NCCL's order: by distance of hosts, then of devices.
+        Rounds follow each other without a gap, so that the cost of a round is its hop.
         """
-        place, grouped, ring = self.wire.placement, self.tuning.grouped, self.tuning.seconds["ring"]
+        place, grouped, ring = self.wire.placement, self.constants.grouped, self.constants.seconds["ring"]
         near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
         seconds: np.ndarray = _grouped(
             src, dst, nbytes, place.host, place.slot, place.route_latencies(head, tail),
@@ -78,7 +85,7 @@ class Nccl(Library):
     # -- collectives -----------------------------------------------------------------------------------------------
 
     def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
-        """In rank order, or whichever of NCCL's own ways is fastest."""
+        """In rank order, or by NCCL's fastest algorithm."""
         if effect.deterministic:
             yield from super().all_reduce(operation, rank, effect)
             return
@@ -86,12 +93,12 @@ class Nccl(Library):
         yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, ("ring", "tree")))
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
-        """Along the rings from the root, pipelined."""
+        """Pipelined along the rings from the root."""
         nbytes = effect.tensor.numel() * effect.tensor.element_size()
         yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, (f"from {effect.root}",)))
 
     def fastest(self, nbytes: int, algorithms: tuple[str, ...]) -> Flows:
-        """The flows of the algorithm and protocol that take `nbytes` the least time on an idle network."""
+        """The flows of the algorithm and protocol that are fastest for `nbytes` on an idle network."""
         ways = [(name, protocol) for name in algorithms for protocol in PROTOCOLS if self._offered(protocol)]
         times = [self.seconds(nbytes, *way) for way in ways]
         best = times.index(min(times, key=sum))
@@ -101,11 +108,11 @@ class Nccl(Library):
         return Flows(chosen.routes, chosen.shares * nbytes, latency, share)
 
     def seconds(self, nbytes: int, algorithm: str, protocol: str) -> tuple[float, float]:
-        """Latency, and what the bytes take after it, on an idle network.
+        """Latency, and transfer time after it, in seconds on an idle network.
 
         `algorithm`: "ring", "tree", or "from R", the broadcast of rank R.
         """
-        flows, tuning = self.algorithm(algorithm), self.tuning
+        flows, tuning = self.algorithm(algorithm), self.constants
         kind = "tree" if algorithm == "tree" else "ring"
         constants = tuning.seconds[kind]
         latency = constants["base"][protocol].value + sum(
@@ -128,11 +135,11 @@ class Nccl(Library):
         return latency, moved
 
     def _offered(self, protocol: str) -> bool:
-        """LL128 needs stores of 128 bytes that arrive whole: NVLink."""
+        """Whether a protocol is available: LL128 needs atomic stores of 128 bytes, that is, NVLink."""
         return protocol != "LL128" or self._intra == "nvlink"
 
     def _link_latency(self, hop: str) -> float:
-        """Latency of the links between neighbours, for links that are slower than NCCL's constants allow for."""
+        """Latency of the links between neighbours beyond that in NCCL's constants."""
         place, ring = self.wire.placement, self.algorithm("ring")
         across = place.host[ring.src] != place.host[ring.dst]
         chosen = across if hop == "network" else ~across
@@ -141,7 +148,7 @@ class Nccl(Library):
     # -- who sends to whom -----------------------------------------------------------------------------------------
 
     def algorithm(self, name: str) -> Algorithm:
-        """What the algorithm of that name puts on the network, made once."""
+        """The algorithm with a name, cached."""
         if name not in self._algorithms:
             src, dst, shares = self._tree() if name == "tree" else self._rings(name)
             routes = self.wire.placement.routes(src, dst)
@@ -158,7 +165,7 @@ class Nccl(Library):
         return {self._intra: rounds * (size - 1 - across), "network": rounds * across}
 
     def _orders(self) -> list[np.ndarray]:
-        """The ranks in ring order, once per channel: every host's ranks turned so that another one is the first."""
+        """The ranks in ring order, once per channel: each channel rotates the ranks of every host."""
         first = np.concatenate([[0], np.cumsum(self.wire.placement.ranks_on_host)])
         orders = []
         for channel in range(self._channels):
@@ -211,9 +218,9 @@ def _grouped(
     near_chunk: float,
     far_chunk: float,
 ) -> np.ndarray:
-    """`Nccl.latency` of transfers; chunks count in powers of two.
+    """`Nccl.latency` of transfers; chunks are rounded to powers of two.
 
-    Transfers of many sizes that begin together then stay few events of the network.
+    With that, transfers of many sizes that begin together cause few events of the network.
     """
     seconds = np.empty(src.shape[0])
     for at in range(src.shape[0]):

@@ -15,7 +15,8 @@ import numpy as np
 import simpy
 
 from harness.effects import COUNT_BYTES, AllReduce, AllToAll, Broadcast, Effect, HostCopy, Recv, Send
-from sims.cluster import NO_LINK, OPERATIONS, Placement
+from harness.registry import Registry
+from sims.cluster import NO_LINK, OPERATIONS, TRANSPORTS, Placement
 from sims.device import DeviceProfile, Work
 from sims.network import FluidNetwork
 from sims.transport._buses import Bus
@@ -24,7 +25,9 @@ from sims.transport._gloo import Gloo
 from sims.transport._grpc import Grpc
 from sims.transport._nccl import Nccl
 
-LIBRARIES: dict[str, type[Library]] = {"gloo": Gloo, "nccl": Nccl, "grpc": Grpc}
+LIBRARIES: Registry[type[Library]] = Registry(
+    TRANSPORTS.kind, TRANSPORTS.group, {"gloo": Gloo, "nccl": Nccl, "grpc": Grpc}
+)
 
 _NO_TAIL = np.zeros(1, np.int32)
 
@@ -51,7 +54,7 @@ class Transport:
         self._buses: dict[int, Bus] = {}  # by link
         self._staged = [placement.staged and profile.kind == "gpu" for profile in profiles]
         self.wire = Wire(env, network, placement, spec.message.value)
-        self.library = LIBRARIES[spec.kind](self.wire)
+        self.library = LIBRARIES.find(spec.kind)(self.wire)
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.errors import InputError
 from sims import units
-from sims.records import TEXT, Kind, factor, key, named, quantity, read, table
+from sims.records import TEXT, Content, dimensioned, factor, filled, key, named, subtable
 from sims.units import Quantity, Table
 
 FILE = Path(__file__).with_name("presets") / "nccl.toml"
@@ -31,28 +31,28 @@ def _factors(inside: Table, key: str) -> list[float]:
     return list(given)
 
 
-_PER_PROTOCOL = named(PROTOCOLS, quantity("time"), all_needed=True)
+_PER_PROTOCOL = named(PROTOCOLS, dimensioned("time"), all_needed=True)
 _SECONDS = named(_STEPS, _PER_PROTOCOL, all_needed=True)
 _SHARES = named(_ALGORITHMS, named(PROTOCOLS, factor(), all_needed=True), all_needed=True)
-_CORRECTIONS = named(PROTOCOLS, Kind("list of numbers", _factors), all_needed=True)
+_CORRECTIONS = named(PROTOCOLS, Content("list of numbers", _factors), all_needed=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """`[limits]`: where the model of time = base + hops + bytes / bandwidth bends."""
 
-    LL: Quantity = key("most that LL moves inside a host", quantity("bandwidth"))
-    LL_network: Quantity = key("most that LL moves between hosts", quantity("bandwidth"))
+    LL: Quantity = key("most that LL moves inside a host", dimensioned("bandwidth"))
+    LL_network: Quantity = key("most that LL moves between hosts", dimensioned("bandwidth"))
     plateau: Quantity = key("factor on the latency of a Simple ring between hosts", factor())
-    plateau_from: Quantity = key("bytes of payload per rank from which `plateau` holds", quantity("size"))
+    plateau_from: Quantity = key("bytes of payload per rank from which `plateau` holds", dimensioned("size"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grouped:
     """`[grouped]`: sends and receives that start together, as in an all-to-all."""
 
-    chunk_nvlink: Quantity = key("bytes of a chunk over NVLink", quantity("size"))
-    chunk: Quantity = key("bytes of a chunk over anything else", quantity("size"))
+    chunk_nvlink: Quantity = key("bytes of a chunk over NVLink", dimensioned("size"))
+    chunk: Quantity = key("bytes of a chunk over anything else", dimensioned("size"))
     peers: Quantity = key("peers that a rank serves at once", factor())
 
 
@@ -69,8 +69,8 @@ class TransportFile:
     correction: dict[str, list[float]] = key(
         "factors on a tree's bandwidth by powers of two of the payload, from 64 B up", _CORRECTIONS
     )
-    limits: Limits = key("where the model bends", table(Limits))
-    grouped: Grouped = key("grouped sends and receives", table(Grouped))
+    limits: Limits = key("where the model bends", subtable(Limits))
+    grouped: Grouped = key("grouped sends and receives", subtable(Grouped))
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,6 @@ class Tuning:
 @cache
 def load_tuning(path: Path = FILE) -> Tuning:
     """The constants in a TOML file. Raises InputError for what does not belong or is missing."""
-    file = read(TransportFile, units.read_toml(path, "transport"))
+    file = filled(TransportFile, units.read_toml(path, "transport"))
     seconds = {"ring": file.ring, "tree": file.tree}
     return Tuning(seconds, file.efficiency, file.correction, dict(vars(file.limits)), dict(vars(file.grouped)))

@@ -1,4 +1,4 @@
-"""Every registered method keeps what its facts promise, and a promise that nothing tests fails."""
+"""Every registered method has its declared properties, and a declared fact without a check fails."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_every_fact_but_the_source_has_a_check() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Clairvoyant(Facts):
-    """Facts with a promise of which no check has heard."""
+    """Facts with a field that no check tests."""
 
     clairvoyant: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Good(EdgeCut):
-    """A stranger's method: every row as it is."""
+    """A method of another package that sends rows unchanged."""
 
     name = "good"
     facts = Facts(cut="edge", exact=True, paper="an example")
@@ -66,7 +66,7 @@ class Good(EdgeCut):
 
 @dataclass(frozen=True, kw_only=True)
 class Half(Good):
-    """Another: rows in 16 bits, which states no bound."""
+    """A method with rows in 16 bits that declares no error bound."""
 
     facts = Facts(cut="edge", exact=False, lossy=True)
 
@@ -81,7 +81,7 @@ def claiming(method: type[Method], facts: Facts) -> Method:
 
 
 def unkept(method: type[Method], facts: Facts) -> dict[str, str]:
-    """Check -> message, of all that the method does not keep of these facts."""
+    """Check -> message, of the checks that fail for the method with these facts."""
     outcomes = conform(claiming(method, facts), Ground(quick=True))
     return {outcome.check: outcome.message for outcome in outcomes if not outcome.kept}
 
@@ -129,7 +129,7 @@ def test_a_method_that_lies_is_found_out(method: type[Method], facts: dict[str, 
 
 
 class Odd(Good):
-    """Repeats nothing: another operator in every epoch."""
+    """Runs another operator in every epoch, so that epochs do not repeat."""
 
     async def forward(self, rank: Rank, part: Any, *rest: Any) -> torch.Tensor:
         logits = await super().forward(rank, part, *rest)
@@ -143,14 +143,14 @@ def test_epochs_that_do_not_repeat_are_found_out() -> None:
 
 
 class Miscounted(Good):
-    """States half of what it sends."""
+    """Declares half of the bytes that it sends."""
 
     def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
         return 2 * message_width(model, l)
 
 
 class Hoarding(Good):
-    """Leaves something in its memory that no checkpoint holds, and draws on it."""
+    """Keeps state outside of its memory, which checkpoints do not contain."""
 
     async def epoch(self, rank: Rank, part: Any, model: GNN, state: Any, memory: Any, optimizer: Any) -> torch.Tensor:
         memory["epochs"] = memory.get("epochs", 0) + 1

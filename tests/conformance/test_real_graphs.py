@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 
 import pytest
 
@@ -19,7 +18,7 @@ def test_cora_reaches_the_accuracy_published_for_its_split() -> None:
     path = str(real_data() / "cora.npz")
     scores = []
     for seed in range(3):
-        config = RunConfig(
+        config = RunConfig.of(
             dataset=path, split="counts:1408/300/1000", parts=6, partitioner="hash", seed=seed, epochs=150, threads=1,
             dropout=0.5, weight_decay=5e-4, eval_every=5,
         )  # fmt: skip
@@ -36,11 +35,11 @@ def test_cora_reaches_the_accuracy_published_for_its_split() -> None:
 def test_real_graphs_train_with_every_method_in_both_modes(
     name: str, features: str, epochs: int, lr: float, floor: float, method: str
 ) -> None:
-    config = RunConfig(
+    config = RunConfig.of(
         dataset=str(real_data() / f"{name}.npz"), parts=1 if method == "single" else 2, method=method, mode="sim",
         features=features, epochs=epochs, threads=1, lr=lr, eval_every=0, cluster="ethernet-1g",
     )  # fmt: skip
-    simulated, real = run(config), run(replace(config, mode="real"))
+    simulated, real = run(config), run(config.changed(mode="real"))
     losses = [e["loss"] for e in simulated.epochs]
     assert losses == [e["loss"] for e in real.epochs]
     assert losses[-1] < 0.8 * losses[0]

@@ -1,18 +1,20 @@
-"""Registries: one shape for every kind of thing with a name, things of other packages, one notation of options."""
+"""Registries: a common form for all named components, components of other packages, one notation of options."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from harness import datasets, registry
-from harness.config import RunConfig
+from harness.config import ModelConfig
 from harness.datasets import GRAPH_SOURCES, GraphSource
 from harness.errors import InputError
 from harness.graphs import Graph
@@ -23,16 +25,22 @@ from harness.nn._layers import SAGEConv
 from harness.partition import NodePartitioner, cutting
 from harness.partition.edge import assign
 from harness.partition.partitioners import PARTITIONERS
+from harness.rank import Rank
 from harness.registry import Optioned, Registry, Unbounded, parse_named, syntax, text_of
+from sims.cluster import TRANSPORTS, load_cluster
+from sims.cluster._load import CLUSTERS
+from sims.engine import simulate
+from sims.study import variants
+from sims.transport import LIBRARIES, Library
 from tests.support.graphs import random_graph
 
-ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, GRAPH_SOURCES]
+ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, GRAPH_SOURCES, LIBRARIES]
 GRAPH = random_graph(20, 60)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quiet(Vanilla):
-    """A stranger's method."""
+    """A method of another package."""
 
     name = "quiet"
     loud: bool = False
@@ -40,7 +48,7 @@ class Quiet(Vanilla):
 
 @dataclass(frozen=True)
 class Halves(NodePartitioner):
-    """A stranger's partitioner: the first `at` nodes, and all others."""
+    """A partitioner of another package: the first `at` nodes, and all others."""
 
     name = "halves"
     at: int = 3
@@ -50,7 +58,7 @@ class Halves(NodePartitioner):
 
 
 class Folklore(GraphSource):
-    """A stranger's source of graphs."""
+    """A source of graphs of another package."""
 
     def load(self, dataset: str) -> Graph:
         return GRAPH
@@ -62,8 +70,14 @@ class Folklore(GraphSource):
         return [("folk:tale", "a graph by word of mouth", True)]
 
 
-def wide(config: RunConfig, inputs: int, classes: int) -> nn.Module:
-    """A stranger's model."""
+class Pigeons(Library):
+    """A stranger's communication library: as the plainest, but it moves device memory."""
+
+    staged = False
+
+
+def wide(config: ModelConfig, inputs: int, classes: int) -> nn.Module:
+    """A model of another package."""
     return GNN([SAGEConv(inputs, classes)], [inputs, classes])
 
 
@@ -73,6 +87,7 @@ STRANGERS = {
     "haloscope.models": ("wide", "wide"),
     "haloscope.partitioners": ("halves", "Halves"),
     "haloscope.datasets": ("folk", "FOLKLORE"),
+    "haloscope.transports": ("pigeons", "Pigeons"),
 }
 """Group -> the name in it, and what of this module it means."""
 
@@ -107,6 +122,28 @@ def test_every_kind_has_a_registry_of_one_shape(kind: Registry[Any], strangers: 
         kind.known()
 
 
+def test_a_strangers_transport_carries_the_bytes_of_a_cluster_file(strangers: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "l4.toml"
+    known = load_cluster("l4-4x8")
+    file.write_text((CLUSTERS / "l4-4x8.toml").read_text().replace('"nccl"', '"pigeons"'))
+    flown = load_cluster(file)
+    assert flown.transport.kind == "pigeons" and not flown.transport.staged
+    assert [v.label for v in variants(known, [], ["pigeons"])] == ["", "over pigeons"]
+
+    async def program(rank: Rank) -> float:
+        return float((await rank.all_reduce(torch.ones(1000), label="ones"))[0])
+
+    simulation = simulate(program, 8, cluster=flown, deterministic=False)
+    assert simulation.results == [8.0] * 8 and simulation.makespan_s > 0
+
+
+def test_clusters_and_transports_agree_on_the_libraries() -> None:
+    assert TRANSPORTS.group == LIBRARIES.group and list(TRANSPORTS.builtin) == list(LIBRARIES.builtin)
+    for name, library in LIBRARIES.builtin.items():
+        assert TRANSPORTS.find(name).staged == library.staged
+        assert load_cluster(library.software).transport.kind == name
+
+
 def test_groups_are_the_documented_ones() -> None:
     assert {kind.group for kind in ALL} == set(STRANGERS)
     assert all(kind.known() == kind.builtin for kind in ALL), "no other package is installed here"
@@ -120,7 +157,7 @@ def test_a_strangers_things_work_where_their_kind_is_named(strangers: list[str])
         assign(GRAPH, "halves:a=5", 2)
     assert datasets.load("folk:tale", split="random:0.5/0.2/0.3").num_nodes == GRAPH.num_nodes
     assert datasets.source_state("folk:tale") == "as told: folk:tale"
-    assert build_model(RunConfig(model="wide"), 4, 2).widths == (4, 2)
+    assert build_model(ModelConfig(name="wide"), 4, 2, seed=0).widths == (4, 2)
 
 
 @dataclass(frozen=True)

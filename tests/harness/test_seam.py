@@ -1,4 +1,4 @@
-"""The seam: effects know their bytes, and an author's slips fail at once with rank, file, line, label and epoch."""
+"""The interface of programs and drivers: bytes of effects, and immediate errors with rank, file, line, label, epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on the papers' claims: noise is not agreement, divergence is not absence, tolerances shift the margin."""
+"""Verdicts on the papers' claims: noise, diverged runs, and tolerances."""
 
 from __future__ import annotations
 

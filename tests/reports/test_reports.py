@@ -1,4 +1,4 @@
-"""Figures and frames of made-up results: files are there, valid, repeatable, and say what they must."""
+"""Figures and frames of made-up results: files exist, are valid and repeatable, and contain the required notes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def result(method: str, mode: str = "real", epochs: int = 4, speed: float = 1.0,
             }
         )
     graph = {"name": "toy", "fingerprint": "f", "notes": ["stand-in for <Toy>"]}
-    return Result(RunConfig(method=method, mode=mode), "done", rows, graph, {"layer0": "cache", **facts})  # type: ignore[arg-type]
+    return Result(RunConfig.of(method=method, mode=mode), "done", rows, graph, {"layer0": "cache", **facts})  # type: ignore[arg-type]
 
 
 def record(*args: Any, **options: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""CDFGNN's tables and figures: published values, theory against them, cuts and what the simulation is told of them."""
+"""CDFGNN's tables and figures: published values, theory against them, cuts and their input to the simulation."""
 
 from __future__ import annotations
 

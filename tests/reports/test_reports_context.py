@@ -1,4 +1,4 @@
-"""What tables and figures are given: runs that are never repeated, files named by content, trainings by budget."""
+"""The context of tables and figures: cached runs, files named by content, trainings by budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EC-Graph's tables and figures: published values are those of the files, fits come out, predictions are judged."""
+"""EC-Graph's tables and figures: published values are those of the files, fits converge, predictions are judged."""
 
 from __future__ import annotations
 

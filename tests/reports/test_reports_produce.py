@@ -1,4 +1,4 @@
-"""`haloscope report`: what is made, kept and made again; failures; the page, in a browser where there is one."""
+"""`haloscope report`: made, cached and remade items; failures; the page, in a browser if there is one."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_listing_and_refusals(small: Counted, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_two_processes_make_cheap_tables(tmp_path: Path) -> None:
-    """In a process of its own: loky's resource tracker lives as long as its parent."""
+    """In a separate process, because loky's resource tracker ends with its parent."""
     keys = "subgraph-approximation/table1,cdfgnn/table1"
     argv = [sys.executable, "-m", "harness", "report", "all", "--out", str(tmp_path), "--jobs", "2", "--only", keys]
     done = subprocess.run([*argv, "--json", "-"], capture_output=True, text=True, timeout=300)
@@ -229,7 +229,7 @@ def browser() -> str:
 
 
 def shown(text: str, folder: Path, *flags: str) -> tuple[str, Path]:
-    """What a browser says of a page, and its screenshot."""
+    """The messages of a browser on a page, and its screenshot."""
     chromium, file, picture = browser(), folder / "index.html", folder / "page.png"
     file.write_text(text)
     fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
@@ -240,7 +240,7 @@ def shown(text: str, folder: Path, *flags: str) -> tuple[str, Path]:
 
 
 def test_a_browser_tells_of_errors(tmp_path: Path) -> None:
-    """Without this the silence of the next test would say nothing."""
+    """The next test relies on the browser reporting errors."""
     said, _ = shown("<!doctype html><script>console.error('tripped')</script>", tmp_path)
     assert "CONSOLE" in said and "tripped" in said
 

@@ -1,4 +1,4 @@
-"""Sylvie's report: every printed number is in its table, what was fitted counts nowhere, figures are drawn."""
+"""Sylvie's report: every printed number is in its table, fitted rows do not count, figures are drawn."""
 
 from __future__ import annotations
 

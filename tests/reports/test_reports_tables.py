@@ -1,4 +1,4 @@
-"""Tables of a report: verdicts, orderings, formats, the published frames, and what a whole report comes to."""
+"""Tables of a report: verdicts, orderings, formats, the published frames, and the summary of a report."""
 
 from __future__ import annotations
 

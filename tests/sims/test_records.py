@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from harness.errors import InputError
-from sims.records import TEXT, factor, key, listed, named, numbered, quantities, quantity, read, table, whole
+from sims.records import (
+    TEXT,
+    dimensioned,
+    factor,
+    filled,
+    integer,
+    key,
+    listed,
+    named,
+    numbered,
+    quantities_of,
+    subtable,
+)
 from sims.units import Quantity, Table
 
 ROWS = {"up": "towards the root", "down": "away from it"}
@@ -16,21 +28,23 @@ ROWS = {"up": "towards the root", "down": "away from it"}
 
 @dataclass(frozen=True)
 class Part:
-    weight: Quantity = key("a weight", quantity("size"))
+    weight: Quantity = key("a weight", dimensioned("size"))
     color: str = key("a color", TEXT, default="grey")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thing:
-    count: int = key("how many", whole())
+    count: int = key("how many", integer())
     share: Quantity = key("a share", factor(most=1.0), at="tank.share")
-    level: Quantity = key("a level", quantity("size", zero=True), default=Quantity(0.0), at="pump.level", together=True)
-    rate: Quantity | None = key("a rate", quantity("bandwidth"), default=None, at="pump.rate")
+    level: Quantity = key(
+        "a level", dimensioned("size", zero=True), default=Quantity(0.0), at="pump.level", together=True
+    )
+    rate: Quantity | None = key("a rate", dimensioned("bandwidth"), default=None, at="pump.rate")
     steps: dict[int, Quantity] = key("steps", numbered("time", "WIDTH"), default={})
     ways: dict[str, Quantity] = key("ways", named(ROWS, factor(least=1.0)), default={})
-    part: Part | None = key("a part", table(Part, color="red"), default=None)
-    parts: dict[str, Part] = key("more", listed(table(Part)), default={})
-    delay: Quantity = key("a delay", quantity("time"), default=Quantity(0.0))
+    part: Part | None = key("a part", subtable(Part, color="red"), default=None)
+    parts: dict[str, Part] = key("more", listed(subtable(Part)), default={})
+    delay: Quantity = key("a delay", dimensioned("time"), default=Quantity(0.0))
 
 
 FULL: dict[str, Any] = {
@@ -45,27 +59,27 @@ FULL: dict[str, Any] = {
 }
 
 
-def filled(values: dict[str, Any]) -> Thing:
-    return read(Thing, Table(values, "file x"))
+def thing(values: dict[str, Any]) -> Thing:
+    return filled(Thing, Table(values, "file x"))
 
 
 def test_tables_fill_records() -> None:
-    made = filled(FULL)
+    made = thing(FULL)
     assert (made.count, made.share.value, made.rate) == (2, 0.5, Quantity(1e9))
     assert list(made.steps) == [4, 8] and made.ways == {"down": Quantity(2.0)}
     assert made.part == Part(Quantity(1e3), "red"), "the default of its place"
     assert made.parts == {"a::b": Part(Quantity(2e3), "blue")}
-    least = filled({"count": 1, "tank": {"share": 1.0}})
+    least = thing({"count": 1, "tank": {"share": 1.0}})
     assert (least.rate, least.steps, least.part, least.level) == (None, {}, None, Quantity(0.0))
 
 
 def test_every_quantity_has_its_key_and_those_of_tables_come_last() -> None:
-    assert [(name, dimension) for name, dimension, _ in quantities(filled(FULL))] == [
+    assert [(name, dimension) for name, dimension, _ in quantities_of(thing(FULL))] == [
         ("delay", "time"), ("tank.share", "number"), ("pump.level", "size"), ("pump.rate", "bandwidth"),
         ("steps.4", "time"), ("steps.8", "time"), ("ways.down", "number"), ("part.weight", "size"),
         ('parts."a::b".weight', "size"),
     ]  # fmt: skip
-    assert [name for name, _, _ in quantities(filled({"count": 1, "tank": {"share": 1.0}}))] == ["tank.share"]
+    assert [name for name, _, _ in quantities_of(thing({"count": 1, "tank": {"share": 1.0}}))] == ["tank.share"]
 
 
 @pytest.mark.parametrize(
@@ -85,10 +99,10 @@ def test_every_quantity_has_its_key_and_those_of_tables_come_last() -> None:
 )
 def test_what_does_not_fit_names_its_key(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
-        filled({**FULL, **change})
+        thing({**FULL, **change})
     assert "\n" not in str(error.value)
 
 
 def test_a_needed_table_is_missed_by_name() -> None:
     with pytest.raises(InputError, match=r"file x: tank: the table \[tank\] is missing"):
-        filled({"count": 1})
+        thing({"count": 1})

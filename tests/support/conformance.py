@@ -22,8 +22,8 @@ from harness.tape import Tape
 
 def make_model(kind: str, graph: Graph, *, dtype: torch.dtype = torch.float64, **options: Any) -> GNN:
     """A small model with non-zero biases, so that every parameter has a gradient."""
-    config = RunConfig(model=kind, **{"layers": 3, "hidden": 4, "heads": 2, "norm": "layer", **options})
-    model = build_model(config, graph.num_features, graph.num_classes).to(dtype)
+    config = RunConfig.of(model=kind, **{"layers": 3, "hidden": 4, "heads": 2, "norm": "layer", **options})
+    model = build_model(config.model, graph.num_features, graph.num_classes, config.training.seed).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1
@@ -66,7 +66,7 @@ def step(
 
 
 async def _with_own_gradients(program: Any, model: GNN) -> Any:
-    """Ranks of one process share the model here, so each must see gradients of its own only."""
+    """Gives each rank its own gradients, because ranks of one process share the model here."""
     return await _Swapped(program, model)
 
 

@@ -1,4 +1,4 @@
-"""Graphs for tests of vertex cuts, and the partitioners again in plain Python, edge by edge from their definitions."""
+"""Graphs for tests of vertex cuts, and reference partitioners in plain Python, edge by edge from the definitions."""
 
 from __future__ import annotations
 

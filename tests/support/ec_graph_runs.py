@@ -1,4 +1,4 @@
-"""Short trainings with EC-Graph in process, whose memory, bytes and ratios tests look at; each is run once."""
+"""Short trainings with EC-Graph in process, which record memory, bytes and ratios; each is run once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ABLATIONS = {
 
 @dataclass
 class Run:
-    """What one rank saw: losses, memory after every epoch, bytes by direction and layer, observed ratios."""
+    """Records of one rank: losses, memory after every epoch, bytes by direction and layer, observed ratios."""
 
     losses: list[float]
     memories: list[Memory]
@@ -46,7 +46,7 @@ class Run:
 
 
 def tensors_of(memory: Memory) -> Memory:
-    """A deep copy; fails on anything that a checkpoint could not hold."""
+    """A deep copy; fails for values that a checkpoint cannot contain."""
     copied: Memory = {}
     for key, value in memory.items():
         assert isinstance(key, str) and isinstance(value, dict | Tensor)
@@ -95,7 +95,7 @@ def train(
 
 
 def uncompressed(method: ECGraph) -> ECGraph:
-    """What a method would do if it sent everything as it is."""
+    """The method with uncompressed messages."""
     plain = {"fp": "exact", "bp": "exact"}
     return replace(method, **plain) if isinstance(method, ECGraphS) else ECGraph(**plain)  # type: ignore[arg-type]
 

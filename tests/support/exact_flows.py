@@ -1,4 +1,4 @@
-"""Flows that share links max-min fairly, in rational arithmetic, straight from the definition: the network's oracle."""
+"""Oracle of the network: flows that share links max-min fairly, in rational arithmetic, from the definition."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Two real ranks that are killed again and again, and go on from checkpoints: `-m tests.support.killing WHAT DIR`.
+"""Two real ranks that are killed repeatedly and resume from checkpoints: `-m tests.support.killing WHAT DIR`.
 
-A process of its own, so that ranks can be forked from it once everything is imported: twenty starts of an interpreter
-would take minutes. It runs nothing itself before it forks, and prints one JSON object.
+A separate process, from which ranks are forked after all imports: twenty starts of an interpreter would take minutes.
+It runs no computation before it forks, and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def die() -> None:
 
 
 def arm(point: str, rank: int) -> None:
-    """Let this process die at one point inside the save of AT; the marker is rank 0's."""
+    """Make this process kill itself at one point of the save of epoch AT; only rank 0 writes the marker."""
     replace, fsync, mark, prune = os.replace, os.fsync, checkpoint_files.write_marker, checkpoint_files.prune
     file = f"rank-{rank}.pt"
 
@@ -73,7 +73,7 @@ def arm(point: str, rank: int) -> None:
 
 
 def start(asked: RunConfig, folder: Path, prepare: Callable[[int], None] = lambda rank: None) -> list[int]:
-    """Fork the ranks; answers their process ids. Rank 0 leaves the outcome in `folder`/outcome."""
+    """Fork the ranks; returns their process ids. Rank 0 writes the outcome to `folder`/outcome."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     pids = []
@@ -101,7 +101,7 @@ def _rank(asked: RunConfig, folder: Path) -> int:
 
 
 def finish(pids: list[int], seconds: float = 60.0) -> bool:
-    """Wait for all ranks; whether they ended well."""
+    """Wait for all ranks; returns whether all succeeded."""
     deadline = time.monotonic() + seconds
     codes = []
     for pid in pids:
@@ -122,14 +122,14 @@ def kill(pids: list[int], chance: random.Random) -> None:
 
 
 def outcome(folder: Path, number: int) -> str:
-    """Puts away what rank 0 left; answers the name of the file."""
+    """Rename the outcome of rank 0; returns the name of the file."""
     name = f"outcome-{number}"
     (folder / "outcome").rename(folder / name)
     return name
 
 
 def random_instants(folder: Path, kills: int = 20) -> list[Any]:
-    """Kill until there were so many kills, each of a run that had not ended; then let each run end."""
+    """Kill running ranks `kills` times; then let each run end."""
     chance, done, results = random.Random(5), 0, list[Any]()
     begun = time.monotonic()
     assert finish(start(setting("vanilla", seed=100), folder))

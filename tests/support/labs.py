@@ -1,4 +1,4 @@
-"""What tests of the lab share: a skip where none can be built, and who still has namespaces."""
+"""Helpers of lab tests: a skip if no lab can be built, and the namespaces of a process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _obstacle() -> str:
 
 
 def needs_lab() -> None:
-    """Skip, with the reason, where this machine cannot build a lab."""
+    """Skip the test, with the reason, if this machine cannot build a lab."""
     if _obstacle():
         pytest.skip(f"no lab here: {_obstacle()}")
 
 
 def namespaces_of(pid: int) -> list[str]:
-    """Names of the namespaces that a process made and that are still there."""
+    """Names of the existing namespaces that a process made."""
     folder = namespaces.FOLDER
     return sorted(entry.name for entry in folder.glob(f"hs{pid}-*")) if folder.is_dir() else []

@@ -1,4 +1,4 @@
-"""What a test may leave behind: nothing. The state of this process and its machine, before a test and after it."""
+"""Detects leaks of a test by comparing the state of this process and its machine before and after it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ NAMESPACES = Path("/run/netns")
 CHANGES = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR"}
 """Environment variables that pytest and libraries set by themselves."""
 
+LIBRARIES = ("torchinductor_", "torchelastic_")
+"""How the folders begin that torch's compiler and torchrun make and never remove."""
+
 OPENED = re.compile(r"(socket|pipe):\[|(?!.*(/site-packages/|\.(so|py|pyc|nbi|nbc|ttf)\b))/(?!dev/|proc/|sys/)")
 """Targets of file descriptors that a test opens; libraries keep devices and their own files open."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What there was at one moment.
+    """The state at one moment.
 
     Attributes:
         environment: variables and values.
@@ -43,12 +46,12 @@ class State:
 
 
 def state(folder: Path) -> State:
-    """The state now; `folder` is where temporary files go."""
+    """The current state; `folder` is the folder of temporary files."""
     return State(
         environment=dict(os.environ),
         threads=frozenset(t for t in threading.enumerate() if t.is_alive() and not t.daemon),
         children=frozenset(_children()),
-        files=frozenset(entry.name for entry in folder.iterdir() if not entry.name.startswith("torchinductor_")),
+        files=frozenset(entry.name for entry in folder.iterdir() if not entry.name.startswith(LIBRARIES)),
         descriptors=_descriptors(),
         namespaces=frozenset(_namespaces()),
     )
@@ -63,7 +66,7 @@ def open_what_stays() -> None:
 
 
 def left(before: State, after: State) -> list[str]:
-    """What a test left, a sentence each."""
+    """The leaks of a test, one sentence each."""
     both = before.environment.items() ^ after.environment.items()
     said = {
         "environment variables left changed": {name for name, _ in both} - CHANGES,
@@ -74,7 +77,7 @@ def left(before: State, after: State) -> list[str]:
     }
     opened = after.descriptors.items() - before.descriptors.items()
     if len(after.descriptors) > len(before.descriptors):
-        gc.collect()  # what waits for the collector is not leaked
+        gc.collect()  # garbage is not a leak
         said["file descriptors left open"] = {f"{n} ({what})" for n, what in opened & _descriptors().items()}
     return [f"{what}: {sorted(things)}" for what, things in said.items() if things]
 

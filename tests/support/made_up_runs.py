@@ -1,4 +1,4 @@
-"""Stand-ins for simulated and trained runs: numbers that follow from the method's text, so that reports are quick."""
+"""Replacements for simulated and trained runs in tests of reports: numbers computed from the method's text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sent(method: str) -> float:
 
 
 def seconds(method: str, fit: Fit | None = None, *, total: float = TOTAL, reduce: float = 0.02) -> Seconds:
-    """Communication by the share that is sent, little compute, a fixed all-reduce."""
+    """Communication in proportion to the share that is sent, little compute, a fixed all-reduce."""
     fit = fit or Fit()
     hidden = 0.5 if method.startswith("sylvie-a") else 1.0
     comm, compute = hidden * total * sent(method) / fit.bandwidth, 0.05 * fit.compute
@@ -50,14 +50,14 @@ def trained(
         ]
         records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs}]
     return Trained(
-        scores=scores, records=records, data=f"a toy stands in for {graph}", said="toy", commands=(),
+        scores=scores, records=records, data=f"a toy stands in for {graph}", summary="toy", commands=(),
         where=f"a toy stands in for {graph}, {parts} parts", majority=30.0,
     )  # fmt: skip
 
 
 @contextmanager
 def quick(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Iterator[None]:
-    """Predictions and trainings of the named modules are made up."""
+    """Replace predictions and trainings of the named modules."""
 
     def all_seconds(self: Testbed, wanted: Sequence[Any], what: str = "", *, trial: bool = False) -> list[Seconds]:
         total = TOTAL if self.model["model"] != "gat" else 0.2 * TOTAL

@@ -7,7 +7,7 @@ from sims.engine import Observer
 
 
 class Spans(Observer):
-    """Every stretch of compute and every flight: (rank, component, name, start_s, end_s, bytes sent).
+    """Every stretch of compute and every effect: (rank, component, name, start_s, end_s, bytes sent).
 
     Compute has its component as its name, an effect its label.
     """

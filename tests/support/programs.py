@@ -1,7 +1,7 @@
 """Rank programs for tests that start real processes: `-m tests.support.programs NAME FOLDER TIMEOUT [DEVICE BACKEND]`.
 
-Importable, so that the same program can run on loopback in the test and on gloo in the ranks. Each rank writes what
-it found to `FOLDER/rankR.json` and fails as a rank of `python -m real` does.
+Importable, so that the same program can run on loopback in the test and on gloo in the ranks. Each rank writes its
+results to `FOLDER/rankR.json` and fails as a rank of `python -m real` does.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ async def started(rank: Rank, found: dict[str, Any]) -> None:
 
 
 async def everything(rank: Rank) -> dict[str, Any]:
-    """Every effect in three epochs, timed; answers tensors, seconds and bytes."""
+    """Every effect in three epochs, timed; returns tensors, seconds and bytes."""
     epochs = []
     for epoch in range(3):
         rank.epoch = epoch
@@ -168,7 +168,7 @@ async def everything(rank: Rank) -> dict[str, Any]:
 
 
 async def _slip_in_third_epoch(rank: Rank, slip: Callable[[], None], who: int = 1) -> None:
-    """One rank slips past the epoch in which every collective is checked; the others wait for it."""
+    """One rank makes a mistake after the epoch in which every collective is checked; the others wait for it."""
     for epoch in range(3):
         rank.epoch = epoch
         rank.clock.begin_epoch()
@@ -198,7 +198,7 @@ async def frozen(rank: Rank) -> None:
 
 
 async def parted(rank: Rank) -> None:
-    """Rank 1 takes one collective more in its second epoch: all of them then wait for each other."""
+    """Rank 1 enters one more collective in its second epoch, so that all ranks wait for each other."""
     for epoch in range(2):
         rank.epoch = epoch
         rank.clock.begin_epoch()
@@ -210,7 +210,7 @@ async def parted(rank: Rank) -> None:
 
 
 async def strayed(rank: Rank) -> None:
-    """In its second epoch rank 1 takes the last two messages for each other: as many bytes, and nobody waits."""
+    """In its second epoch rank 1 confuses the last two messages, which have equal sizes, so no rank waits."""
     for epoch in range(4):
         rank.epoch = epoch
         rank.clock.begin_epoch()
@@ -265,13 +265,13 @@ PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
 
 
 def share_gpus(backend: str) -> None:
-    """Let the ranks of this machine share a GPU over NCCL: each passes for a host of its own, on loopback. Slow."""
+    """Let the ranks of this machine share a GPU over NCCL: each has its own host id, on loopback. Slow."""
     if backend == "nccl":
         os.environ |= {SHARING: "1", "NCCL_HOSTID": f"rank{os.environ['RANK']}", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend: str = "auto") -> int:
-    """Run one program on this process's rank, or the tour of all that ends well ("tour")."""
+    """Run one program on this process's rank, or all programs that succeed ("tour")."""
     try:
         share_gpus(backend)
         startup_s = max(timeout_s, 30.0)

@@ -1,7 +1,7 @@
 """One rank of several real runs, one after the other: `python -m tests.support.real_rows FOLDER`.
 
-To start Python anew for every row of the conformance suite takes longer than the rows. Configs are
-`FOLDER/NUMBER.json`; rank 0 leaves the result of each in `FOLDER/NUMBER`.
+Starting Python for every row of the conformance suite would take longer than the rows. Configs are
+`FOLDER/NUMBER.json`; rank 0 writes the result of each to `FOLDER/NUMBER`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -27,19 +26,19 @@ from tests.support.programs import share_gpus
 def run_in_turn(configs: Sequence[RunConfig], folder: Path) -> list[Result]:
     """Results of configs with the same number of parts, from one launch of that many gloo ranks."""
     for number, config in enumerate(configs):
-        (folder / f"{number:03}.json").write_bytes(msgspec.json.encode(asdict(config)))
-    (parts,) = {config.parts for config in configs}
+        (folder / f"{number:03}.json").write_bytes(msgspec.json.encode(config.flat()))
+    (parts,) = {config.cut.parts for config in configs}
     launch(["-m", "tests.support.real_rows", str(folder)], parts, threads=1, env={"PYTHONPATH": str(REPOSITORY)})
     records = [load_result(next((folder / f"{number:03}").glob("*.json"))) for number in range(len(configs))]
     return [Result(config, record["state"], record["epochs"]) for config, record in zip(configs, records, strict=True)]
 
 
 def main(folder: Path) -> None:
-    """This process's rank of every run. Each has keys of its own in the launcher's store, as a restarted run has."""
+    """Run this process's rank of every run. Each uses separate keys in the launcher's store, as a restarted run."""
     for number, file in enumerate(sorted(folder.glob("*.json"))):
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)
         config = from_mapping(msgspec.json.decode(file.read_bytes()))
-        share_gpus(config.backend)
+        share_gpus(config.run.backend)
         found = run_rank(config)
         if found is not None:
             outcome, prepared = found

@@ -1,6 +1,6 @@
 """The configs under which the conformance suite runs every registered method, in loopback, simulated and real.
 
-A method without rows fails the suite. Values are laid over `tests.conformance.test_drivers.config`.
+A method without rows fails the suite. Values override those of `tests.conformance.test_drivers.config`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ BANDWIDTH, LATENCY = 1e6, 1e-3  # of the plain cluster, from host to host
 
 
 def plain(tmp_path: Path, hosts: int = 2, *, transport: str = "", nic: str = "1 MB/s") -> Cluster:
-    """CPU hosts with one rank each and nothing but a NIC."""
+    """CPU hosts with one rank each, connected by NICs."""
     path = tmp_path / "plain.toml"
     path.write_text(
         f'[hosts]\ncount = {hosts}\ndevice = "cpu-epyc-1core"\n[links.nic]\nbandwidth = "{nic}"\nlatency = "500 us"\n'
@@ -40,7 +40,7 @@ def gpus(tmp_path: Path, kind: str) -> Cluster:
 
 
 def work(rank: Rank, seconds: float) -> None:
-    """Compute that takes so long on the modelled clock."""
+    """Compute that takes `seconds` on the modelled clock."""
     rank.clock.charge(seconds)  # type: ignore[attr-defined]
 
 
@@ -53,7 +53,7 @@ def each(size: int, rows: int, own: int = -1) -> np.ndarray:
 
 
 def everyone_sends(rank: Rank, rows: int, *, known: bool = True) -> list[Rows]:
-    """A one-column all-to-all of `rows` rows per pair; nothing stays at home."""
+    """A one-column all-to-all of `rows` rows per pair, without rows to itself."""
     counts = each(rank.size, rows, rank.index)
     return [Rows(torch.empty(int(counts.sum()), 1, device="meta"), counts, counts if known else None)]
 

@@ -1,4 +1,4 @@
-"""How many tests may be skipped, by reason, in a run of the whole suite, so that no check is lost unnoticed."""
+"""Limits of the numbers of skipped tests by reason, in a run of the whole suite."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BUDGET = {
     r"not a git checkout": 1,
     r"this system has no affinity|looks for orphans in /proc|reads Linux's list of processes|no mallopt": 5,
 }
-"""Pattern of a reason -> tests that may be skipped for it. Whoever adds such a test raises the number, knowingly."""
+"""Pattern of a reason -> most tests that may be skipped for it; to be raised with every such test."""
 
 
 def over(reasons: Sequence[str]) -> list[str]:
-    """Reasons that are given more often than their budget allows, or that no budget knows."""
+    """Reasons with more skips than their limit, or without a limit."""
     counts: Counter[str] = Counter()
     for reason in reasons:
         counts[next((pattern for pattern in BUDGET if re.search(pattern, reason)), reason)] += 1
@@ -33,6 +33,6 @@ def over(reasons: Sequence[str]) -> list[str]:
 
 
 def whole(config: pytest.Config) -> bool:
-    """Whether this process reports on all tests: not a worker, and neither files nor names were chosen."""
+    """Whether this process reports on all tests: not a worker, and no files or names selected."""
     chosen = config.option.keyword or any(str(arg) != "tests" for arg in config.args)
     return not hasattr(config, "workerinput") and not chosen

@@ -1,4 +1,4 @@
-"""Rank programs that break the rules in ways that every rank notices at the same place; for `programs`."""
+"""Rank programs with errors that all ranks detect at the same place; for `programs`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def wrong_path(rank: Rank) -> None:
 
 
 async def wrong_late_shape(rank: Rank) -> None:
-    """As many bytes of another shape, in an epoch in which shapes are not compared one by one."""
+    """An equal number of bytes with another shape, in an epoch in which shapes are not compared one by one."""
     for epoch in range(3):
         rank.epoch = epoch
         rank.clock.begin_epoch()
@@ -67,7 +67,7 @@ async def wrong_late_shape(rank: Rank) -> None:
 
 
 async def wrong_late_counts(rank: Rank) -> None:
-    """Rank 1 expects more rows than rank 0 sends, which gloo does not mind, in the last epoch."""
+    """Rank 1 expects more rows than rank 0 sends, which gloo does not detect, in the last epoch."""
     for epoch in range(3):
         rank.epoch = epoch
         rank.clock.begin_epoch()
@@ -79,7 +79,7 @@ async def wrong_late_counts(rank: Rank) -> None:
 
 
 async def wrong_last_message(rank: Rank) -> None:
-    """As many bytes under another name, in the last epoch, after which no message is compared any more."""
+    """An equal number of bytes under another name, in the last epoch, after which no message is compared."""
     for epoch in range(3):
         rank.epoch = epoch
         rank.clock.begin_epoch()
@@ -118,7 +118,7 @@ SLIPS = (
 
 
 def slips(connection: Connection) -> dict[str, str]:
-    """The message of every slip; the process group stays usable in between."""
+    """The error message of every program; the process group stays usable in between."""
     messages = {}
     for program in SLIPS:
         try:

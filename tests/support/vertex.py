@@ -1,4 +1,4 @@
-"""Vertex cuts for tests: edges dealt to ranks at random, and sums over replicas run on all ranks in process."""
+"""Vertex cuts for tests: random assignment of edges, and sums over replicas on all ranks in process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def vertex_parts(
 def totals(
     parts: list[VertexPart], syncs: list[ReplicaSync], rows: list[Tensor], leg: Leg, epoch: int = 0
 ) -> list[Tensor]:
-    """Every rank's answer of `sync.total` for its rows."""
+    """Every rank's result of `sync.total` for its rows."""
 
     async def program(rank: Rank) -> Tensor:
         rank.epoch = epoch
@@ -71,7 +71,7 @@ def totals(
 
 
 def summed(parts: list[VertexPart], rows: list[Tensor]) -> list[Tensor]:
-    """What the totals should be: rows of the same node added over all ranks."""
+    """The expected totals: rows of the same node added over all ranks."""
     whole = torch.zeros(parts[0].totals.num_nodes, rows[0].shape[1], dtype=rows[0].dtype)
     for part, mine in zip(parts, rows, strict=True):
         whole.index_add_(0, part.nodes, mine)
@@ -79,5 +79,5 @@ def summed(parts: list[VertexPart], rows: list[Tensor]) -> list[Tensor]:
 
 
 def replicas_of(parts: list[VertexPart]) -> list[Replicas]:
-    """Who shares rows with whom, per rank."""
+    """The replicas of every rank."""
     return [Replicas.of(part) for part in parts]

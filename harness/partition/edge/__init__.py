@@ -1,7 +1,7 @@
 """Edge cuts: nodes are assigned to ranks (METIS, hash, contiguous); parts, their quality, and their store on disk.
 
-`overlap` and `vertex` build on the layout and the store here; everybody else comes in through `harness.partition`, but
-for reports and tests that look at one assignment.
+`overlap` and `vertex` use the layout and the store of this folder. Other code imports `harness.partition`, except
+reports and tests that need a single assignment.
 """
 
 from harness.partition.edge._assign import assign

@@ -1,7 +1,7 @@
-"""From a layout to what one rank holds: sparse blocks with their transposes, exchange plan, features, labels, split.
+"""Builds the part of one rank from a layout: sparse blocks with transposes, exchange plan, features, labels, split.
 
-A part costs one look at its own edges, whatever the number of parts. Nothing here chooses owners or numberings,
-caches or communicates.
+Building a part reads its own edges once, whatever the number of parts. Owners and numberings are chosen elsewhere;
+nothing is cached or sent here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def build_parts(graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renum
 
 
 def build_part(graph: Graph, layout: Layout, rank: int, with_x: bool = True) -> Part:
-    """What `rank` holds, O(E/P + N); `layout` is that of the same graph. Features come out dense."""
+    """The part of `rank`, O(E/P + N); `layout` is that of the same graph. Features are dense."""
     nodes, low = layout.nodes(rank), int(layout.offsets[rank])
     halo_nodes = layout.order[layout.halos[rank]]
     own, halo = _blocks(graph, layout, rank)
@@ -57,14 +57,14 @@ def _blocks(graph: Graph, layout: Layout, rank: int) -> tuple[Block, Block]:
     where = (graph.indptr, graph.indices, layout.nodes(rank), layout.position, int(layout.offsets[rank]))
     own_ptr, halo_ptr = (ptr.astype(np.int32) if ptr[-1] < 2**31 else ptr for ptr in _count(*where))
     own = _block(own_ptr, *_fill_own(*where, np.empty(own_ptr[-1], own_ptr.dtype)), num_own)
-    slot = np.empty(len(layout.order), halo_ptr.dtype)  # only the halo's entries are ever written or read
+    slot = np.empty(len(layout.order), halo_ptr.dtype)  # only the halo's entries are written and read
     slot[halo] = np.arange(len(halo), dtype=halo_ptr.dtype)
     outer = _block(halo_ptr, *_fill_halo(*where, slot, np.empty(halo_ptr[-1], halo_ptr.dtype)), len(halo))
     return own, outer
 
 
 def _block(indptr: np.ndarray, indices: np.ndarray, ascending: bool, num_cols: int) -> Block:
-    """A block from rows that may be out of order: transposing twice is a counting sort of the columns."""
+    """A block from rows with unsorted columns: transposing twice is a counting sort of the columns."""
     transposed = transpose(indptr, indices, num_cols)
     if not ascending:
         indptr, indices = transpose(*transposed, len(indptr) - 1)
@@ -72,7 +72,7 @@ def _block(indptr: np.ndarray, indices: np.ndarray, ascending: bool, num_cols: i
 
 
 def _plan(layout: Layout, rank: int) -> HaloPlan:
-    """Rows to send are what the other parts' halos say they need from this one; no reverse adjacency is needed."""
+    """The rows to send follow from the halos of the other parts, without a reverse adjacency."""
     ends = layout.bounds[:, rank : rank + 2]
     requested = [halo[a:b] for halo, (a, b) in zip(layout.halos, ends, strict=True)]
     rows = np.concatenate(requested).astype(np.int64) - layout.offsets[rank]
@@ -119,7 +119,7 @@ def _count(
 def _fill_own(
     indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, position: np.ndarray, low: int, out: np.ndarray
 ) -> tuple[np.ndarray, bool]:
-    """Write the own columns row by row to `out`; also whether every row ascends."""
+    """Write the own columns row by row to `out`; also returns whether every row ascends."""
     at, high, ascending = 0, low + len(nodes), True
     for v in nodes:
         last = -1
@@ -143,7 +143,7 @@ def _fill_halo(
     slot: np.ndarray,
     out: np.ndarray,
 ) -> tuple[np.ndarray, bool]:
-    """Write the halo columns row by row to `out`; also whether every row ascends."""
+    """Write the halo columns row by row to `out`; also returns whether every row ascends."""
     at, high, ascending = 0, low + len(nodes), True
     for v in nodes:
         last = -1

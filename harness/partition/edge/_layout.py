@@ -1,8 +1,8 @@
-"""Where every node of a partitioned graph lives, and which nodes each part needs from the others.
+"""The local numbering of a partitioned graph, and the nodes that each part needs from the others.
 
-Everything hangs on one global numbering, the *position*: nodes listed part by part, each part in its local order.
-A rank's own nodes are then a range of positions, and its halo sorted by position is sorted by (owner, owner's row),
-which is the order in which rows arrive. Nothing here chooses owners or builds blocks.
+Both are based on one global numbering, the *position*: nodes listed part by part, each part in its local order. A
+rank's own nodes are then a range of positions, and its halo sorted by position is sorted by (owner, owner's row), which
+is the order in which rows arrive. Owners are chosen and blocks are built elsewhere.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def lay_out(graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber 
 
 
 def check_owner(graph: Graph, owner: np.ndarray, num_parts: int) -> None:
-    """InputError unless `owner` gives every node of `graph` a part in 0..num_parts-1."""
+    """Raise InputError unless `owner` has a part in 0..num_parts-1 for every node of `graph`."""
     if len(owner) != graph.num_nodes:
         raise InputError(f"graph {graph.name}: owner has {len(owner)} entries for {graph.num_nodes} nodes")
     bad = np.flatnonzero((owner < 0) | (owner >= num_parts))
@@ -77,10 +77,10 @@ def check_owner(graph: Graph, owner: np.ndarray, num_parts: int) -> None:
 
 
 def num_clusters(renumber: Renumber, num_own: int, num_edges: int) -> int:
-    """How many clusters renumber a part of `num_own` nodes with `num_edges` edges among them; 0 = none.
+    """Number of clusters that renumber a part of `num_own` nodes with `num_edges` edges among them; 0 = none.
 
-    "auto" clusters where it pays: not below 10,000 nodes (the rows fit in cache anyway) and not beyond 30 M edges
-    (METIS would take longer than it saves). About 1,000 nodes per cluster, 8 to 200 of them.
+    "auto" clusters if that saves time: not below 10,000 nodes (the rows fit in cache) and not above 30 M edges (METIS
+    would take longer than it saves). About 1,000 nodes per cluster, 8 to 200 clusters.
     """
     if renumber == "auto":
         worth_it = num_own >= 10_000 and num_edges <= 30_000_000
@@ -96,7 +96,7 @@ def _clustered(graph: Graph, nodes: np.ndarray, renumber: Renumber, symmetric: b
     clusters = num_clusters(renumber, len(nodes), len(indices))
     if not clusters:
         return nodes
-    # one refinement: half the time of ten, clusters and aggregation as good
+    # one refinement pass: half the time of ten, with equally good clusters
     cluster = metis(*undirected(indptr, indices, symmetric), clusters, _CLUSTER_SEED, "cut", passes=1)
     return np.take(nodes, bucket(cluster, clusters, nodes[:0])[1])
 
@@ -142,7 +142,7 @@ def bucket(key: np.ndarray, num_keys: int, like: np.ndarray) -> tuple[np.ndarray
 def _outside(
     indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, position: np.ndarray, low: int, visited: np.ndarray
 ) -> np.ndarray:
-    """Positions outside the part that have an edge into it, once each, in no order; `seen` is left all False."""
+    """Positions outside the part that have an edge into it, each once, unsorted; `visited` is reset to False."""
     num_edges = 0
     for v in nodes:
         num_edges += indptr[v + 1] - indptr[v]

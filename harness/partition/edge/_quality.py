@@ -1,6 +1,6 @@
-"""How good an assignment of nodes is: halo sizes, cut, balance, replication, rows to send.
+"""Quality of an assignment of nodes: halo sizes, cut, balance, replication, rows to send.
 
-Counts only; what a row costs depends on model and cluster and is priced elsewhere.
+Counts only; the cost of a row depends on model and cluster and is computed elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.partition.edge._layout import bucket, check_owner
 
 @dataclass(frozen=True)
 class Quality:
-    """Per-part counts of a partition into P parts, and what follows from them.
+    """Per-part counts of a partition into P parts, and values derived from them.
 
     inner: own nodes. halo: nodes of other parts with an edge into this one (the boundary set of BNS-GCN, Sec. 3.1),
     which is also the rows received in one exchange. sent: rows sent in one exchange. edges: edges into own nodes.
@@ -36,7 +36,7 @@ class Quality:
 
     @property
     def edge_cut(self) -> int:
-        """Directed edges between parts: on a symmetric graph twice what METIS counts."""
+        """Directed edges between parts: on a symmetric graph twice the edge cut of METIS."""
         return sum(self.cut)
 
     @property
@@ -61,7 +61,7 @@ class Quality:
 
     @property
     def halo_balance(self) -> float:
-        """Largest over mean halo: how much the slowest receiver lags."""
+        """Largest over mean size of a halo."""
         return _peak_to_mean(self.halo)
 
     def summary(self) -> dict[str, int | float]:
@@ -79,7 +79,7 @@ class Quality:
 
 
 def quality(graph: Graph, owner: np.ndarray, num_parts: int) -> Quality:
-    """The quality of an assignment, O(E + N); InputError unless `owner` is int [N] in 0..num_parts-1."""
+    """The quality of an assignment, O(E + N). Raises InputError unless `owner` is int [N] in 0..num_parts-1."""
     check_owner(graph, owner, num_parts)
     inner, order = bucket(owner, num_parts, graph.indptr)
     counts = _tally(graph.indptr, graph.indices, owner, order, num_parts)
@@ -87,7 +87,7 @@ def quality(graph: Graph, owner: np.ndarray, num_parts: int) -> Quality:
 
 
 def quality_of(parts: Sequence[Part]) -> Quality:
-    """The same from finished parts, one of each rank in any order; shapes-only parts will do."""
+    """The quality from all built parts, in any order; they may be shapes-only parts."""
     in_order = sorted(parts, key=lambda part: part.rank)
     own = [part.graph.own.nnz for part in in_order]
     cut = [part.graph.halo.nnz for part in in_order]
@@ -128,7 +128,7 @@ def _tally(indptr: np.ndarray, indices: np.ndarray, owner: np.ndarray, order: np
 class OverlapQuality(Quality):
     """The counts of an edge cut whose parts also hold copies of foreign nodes.
 
-    inner to cut: those of the cut underneath (`halo` is what an exact method would receive in one exchange).
+    inner to cut: those of the underlying edge cut (`halo`: rows that an exact method would receive in one exchange).
     copies: foreign nodes that the part holds. held: edges among all the nodes it holds. lost: edges into own nodes
     whose source it does not hold.
     """
@@ -139,7 +139,7 @@ class OverlapQuality(Quality):
 
     @property
     def replication(self) -> float:
-        """Copies per node, own and foreign: 1 + O of the paper, where the graph has that many to give."""
+        """Copies per node, own and foreign: 1 + O of the paper, if the graph has that many foreign nodes."""
         return 1.0 + sum(self.copies) / max(sum(self.inner), 1)
 
     @property

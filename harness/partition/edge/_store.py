@@ -1,7 +1,7 @@
-"""Partitions kept on disk under a key of their content: the graph, the settings, and the version of METIS.
+"""Partitions cached on disk under a key of their content: the graph, the settings, and the version of METIS.
 
 One folder per partition with one entry for the whole and one per part, so that a rank reads its own arrays only and a
-build that was killed goes on where it stopped. Nothing here evicts, and nothing is sent between machines.
+build that was killed resumes where it stopped. Entries are never evicted or sent between machines.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class PartitionFolder:
     owner: np.ndarray  # int32 [N]
     quality: Quality
     settings: dict[str, Any]  # partitioner, num_parts, seed, renumber
-    seconds: float  # what the partitioner took when it ran
+    seconds: float  # that the partitioner took
 
     @property
     def num_parts(self) -> int:
         return self.quality.num_parts
 
     def part(self, rank: int) -> Part:
-        """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
+        """The part of `rank`; reads only its own arrays. Raises InputError if the entry is missing or damaged."""
         return _part(*read_part(self.path, rank, self.num_parts))
 
     def export(self, folder: Path) -> None:
@@ -55,7 +55,7 @@ class PartitionFolder:
 
 
 def read_part(path: Path, rank: int, num_parts: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Arrays and values of one cached part, large ones mapped. Raises InputError when it is gone or damaged."""
+    """Arrays and values of one cached part, large ones memory-mapped. Raises InputError if missing or damaged."""
     if not 0 <= rank < num_parts:
         raise ValueError(f"rank {rank} is not in 0..{num_parts - 1}")
     folder = path / part_name(rank)
@@ -80,8 +80,8 @@ def export_partition(folder: Path, arrays: dict[str, np.ndarray], listing: dict[
 def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
     """The partition of `graph` by partitioner `name`, from the cache or made now, part by part.
 
-    Safe to call from several processes at once: entries appear whole, and equal keys hold equal content. Beside the
-    graph never more than one part is in memory. Errors are those of `assign` and `lay_out`.
+    Safe to call from several processes at once: entries appear atomically, and equal keys have equal content. At most
+    one part is in memory in addition to the graph. Errors are those of `assign` and `lay_out`.
     """
     made = assigned(graph, name, num_parts, seed, renumber)
     missing = missing_parts(made.path, num_parts)
@@ -93,7 +93,8 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
 
 
 def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
-    """The assignment and its quality alone, from the cache or made now: the folder of `partitioned`, parts or not."""
+    """The assignment and its quality, from the cache or made now; the folder of `partitioned`, possibly without
+    parts."""
     settings = {**node_settings(name, num_parts, seed), "renumber": renumber}
     path = partition_path(graph, settings)
     entry = stored(path)
@@ -108,7 +109,7 @@ def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: R
 
 
 def partition_path(graph: Graph, settings: dict[str, Any]) -> Path:
-    """Where the parts of `graph` by these settings lie."""
+    """Path of the cached parts of `graph` with these settings."""
     key = json.dumps([FORMAT, metis_version(), graph.fingerprint(), settings], sort_keys=True)
     return cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
 
@@ -119,17 +120,17 @@ def missing_parts(path: Path, num_parts: int) -> list[int]:
 
 
 def keep_part(path: Path, part: Part, x: np.ndarray | sp.csr_matrix | None) -> None:
-    """Store a part, built without features, beside its feature rows `x`."""
+    """Store a part that was built without features, and its feature rows `x`."""
     store_arrays(path / part_name(part.rank), *_arrays(part, x))
 
 
 def partition_version() -> str:
-    """What, besides graph and settings, decides a partition: the format on disk and the version of METIS."""
+    """The format on disk and the version of METIS, on which a partition depends besides graph and settings."""
     return f"{FORMAT}/{metis_version()}"
 
 
 def open_partition(path: Path) -> PartitionFolder | None:
-    """The partition cached in `path`, or None where an entry of it is missing."""
+    """The partition cached in `path`, or None if an entry of it is missing."""
     entry = stored(path)
     if entry is None or missing_parts(path, entry[0].num_parts):
         return None
@@ -137,7 +138,7 @@ def open_partition(path: Path) -> PartitionFolder | None:
 
 
 def stored(path: Path) -> tuple[PartitionFolder, dict[str, np.ndarray]] | None:
-    """The entry of the whole and its arrays; None when there is none."""
+    """The entry of the whole and its arrays, or None."""
     entry = load_arrays(path / "whole", mmap=False)
     if entry is None:
         return None
@@ -148,7 +149,7 @@ def stored(path: Path) -> tuple[PartitionFolder, dict[str, np.ndarray]] | None:
 
 
 def keep_whole(made: PartitionFolder, **arrays: np.ndarray) -> None:
-    """Store the entry of the whole, with further arrays beside the assignment."""
+    """Store the entry of the whole: the assignment and further arrays."""
     meta = {"quality": asdict(made.quality), "seconds": made.seconds, "settings": made.settings}
     store_arrays(made.path / "whole", {"owner": made.owner, **arrays}, meta)
 

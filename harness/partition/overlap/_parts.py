@@ -54,12 +54,12 @@ def overlapped(
 ) -> PartitionFolder:
     """The overlapping parts of `graph` by the edge-cut partitioner `name`, from the cache or made now.
 
-    The edge cut underneath is the one that `partitioned` makes. Quality is an `OverlapQuality`, seconds are those of
-    the assignment and of Algorithm 1. Safe to call from several processes at once; a killed build goes on.
+    The underlying edge cut is that of `partitioned`. Quality is an `OverlapQuality`; seconds are those of the
+    assignment and of Algorithm 1. Safe to call from several processes at once; a killed build is resumed.
 
     Args:
         overlap: copies a part may hold, per own node (see `sample_copies`).
-        degrees: what normalises: degrees in the part's subgraph, or in the full graph.
+        degrees: normalise by degrees in the part's subgraph, or in the full graph.
         loss: which training nodes of a part carry loss: its own, or its copies too. Validation and test nodes are
             always own ones.
         master: apart leaves part 0 empty and divides the graph among the others, num_parts - 1 of them.
@@ -92,7 +92,7 @@ def overlapping_parts(
     loss: Loss = "own",
     master: Master = "worker",
 ) -> list[Part]:
-    """The parts of a small graph whose owners are given, with features, in memory; arguments as of `overlapped`.
+    """The parts of a small graph with given owners, with features, in memory; arguments as for `overlapped`.
 
     With a master apart, owners are counted among the other parts, modulo their number.
     """
@@ -109,26 +109,26 @@ def overlapping_parts(
 
 
 def check_overlap(overlap: float) -> None:
-    """InputError unless `overlap` is a finite number from 0 on."""
+    """Raise InputError unless `overlap` is finite and not negative."""
     if not 0.0 <= overlap < float("inf"):
         raise InputError(f"overlap is a share of a part's own nodes, 0 or more, not {overlap}")
 
 
 def copies_per_part(overlap: float, num_own: int, num_parts: int) -> int:
-    """nts of Algorithm 1, line 2: the copies that a part with `num_own` nodes takes from every other part at most."""
+    """nts of Algorithm 1, line 2: most copies that a part with `num_own` nodes takes from every other part."""
     return int(overlap * num_own / (num_parts - 1) + 1e-9) if num_parts > 1 else 0  # 0.29 * 100 is 28.999...96
 
 
 def sample_copies(
     graph: Graph, owner: np.ndarray, num_parts: int, overlap: float, seed: int, workers: int | None = None
 ) -> list[np.ndarray]:
-    """The foreign nodes that every part gets copies of, ascending (Algorithm 1 of subgraph approximation).
+    """The foreign nodes that every part copies, ascending (Algorithm 1 of subgraph approximation).
 
-    Per other part a breadth-first search from the part, along edges against their direction (towards nodes that have a
-    path into it) and inside the other part only: rings are taken whole while they fit the budget
-    `copies_per_part`, of the first that does not fit so many are drawn uniformly. Line 12 is read as "if hop is not
-    empty", and hop itself as the next candidates: read literally, second-hop nodes are never added. O(E) in all, while
-    the budgets are small. `workers` are the parts that may own nodes, by default all.
+    For each other part, a breadth-first search from the part against the direction of edges, inside the other part
+    only: whole rings (nodes at equal distance) are taken while they fit the budget `copies_per_part`; from the first
+    that does not fit, the remaining number is drawn uniformly. Line 12 is read as "if hop is not empty", and hop itself
+    as the next candidates: read literally, second-hop nodes are never added. O(E) in all, while the budgets are small.
+    `workers` are the parts that may own nodes, by default all.
     """
     offsets, order = bucket(owner, num_parts, graph.indices)
     visited = np.full(graph.num_nodes, -1, np.int32)
@@ -150,14 +150,14 @@ def sample_copies(
 
 
 def _choose(ring: np.ndarray, count: int, key: int) -> np.ndarray:
-    """`count` nodes of a ring drawn uniformly, or all where there are no more."""
+    """`count` nodes of a ring drawn uniformly, or all if there are no more."""
     if len(ring) <= count:
         return ring
     return np.random.Generator(np.random.Philox(key)).choice(np.sort(ring), count, replace=False)
 
 
 def _whole(graph: Graph, cut: PartitionFolder, settings: dict[str, Any]) -> tuple[PartitionFolder, list[np.ndarray]]:
-    """The folder of the parts and every part's copies, made where the cache lacks them."""
+    """The folder of the parts and every part's copies, from the cache or made now."""
     path = partition_path(graph, settings)
     entry = stored(path)
     if entry is not None:
@@ -182,7 +182,7 @@ def _is_training(graph: Graph) -> np.ndarray:
 
 
 def _build(graph: Graph, made: PartitionFolder, copies: np.ndarray, rank: int, num_train: int) -> Part:
-    """What `rank` holds, without features: the only part of the subgraph on its nodes, in the numbers of the graph."""
+    """The part of `rank` without features: the subgraph on its nodes, cut into one part, with the graph's node ids."""
     mine = made.owner == rank
     held = mine.copy()
     held[copies] = True
@@ -224,7 +224,7 @@ def _build(graph: Graph, made: PartitionFolder, copies: np.ndarray, rank: int, n
 def _boundary(
     indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, owner: np.ndarray, part: int, visited: np.ndarray
 ) -> np.ndarray:
-    """Foreign nodes with an edge into `nodes`, once each, in no order; they are marked with `part` in `seen`."""
+    """Foreign nodes with an edge into `nodes`, each once, unsorted; they are marked with `part` in `visited`."""
     num_edges = 0
     for v in nodes:
         num_edges += indptr[v + 1] - indptr[v]
@@ -251,10 +251,10 @@ def _rings(
     part: int,
     visited: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rings that fit the budget with room to spare, and the one after them, inside the other part of `size` nodes.
+    """The rings that fit the budget, and the one after them, inside the other part of `size` nodes.
 
-    The queue of the search holds ring after ring, from `begin` to `end` the latest; what was queued is never queued
-    again, because it is marked with `part` in `seen`.
+    The queue of the search holds ring after ring, the latest from `begin` to `end`; queued nodes are marked with `part`
+    in `visited`, so that they are queued once.
     """
     queue = np.empty(size, ring.dtype)
     queue[: len(ring)] = ring

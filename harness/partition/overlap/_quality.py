@@ -1,6 +1,6 @@
-"""What overlapping parts hold beside their own nodes, and what of the edge cut they win back.
+"""Quality of overlapping parts: copies, and the cut edges that they restore.
 
-Counts only; the nodes are chosen in `_parts`.
+Counts only; the copies are chosen in `_parts`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def overlap_quality(graph: Graph, owner: np.ndarray, base: Quality, copies: Sequ
     holder = np.full(graph.num_nodes, -1, np.int32)
     counts = []
     for part, foreign in enumerate(copies):
-        holder[foreign] = part  # a copy of an earlier part is stamped over: parts are counted in turn
+        holder[foreign] = part  # overwrites the mark of an earlier part: parts are counted one after the other
         where = (graph.indptr, graph.indices, owner, holder, part)
         from_own, from_copies, lost = _tally(*where, order[offsets[part] : offsets[part + 1]])
         inside, between, _ = _tally(*where, foreign)

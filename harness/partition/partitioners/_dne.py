@@ -1,7 +1,7 @@
 """DNE, a vertex cut that grows all parts at the same time (Hanai et al., VLDB 2019).
 
-Written from the paper and from the behaviour of masatoshihanai/DistributedNE. The processes of the original take turns
-here, so that a seed gives one result.
+Written from the paper and from the behaviour of masatoshihanai/DistributedNE. The processes of the original run one
+after the other here, so that the result depends only on the seed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DNE(EdgePartitioner):
 
 
 class _State(NamedTuple):
-    """What every part sees. N vertices, M pairs, E entries."""
+    """The state shared by all parts. N vertices, M pairs, E entries."""
 
     indptr: np.ndarray  # int64 [N+1]
     indices: np.ndarray  # [E]
@@ -108,7 +108,7 @@ def _next_start(starts: np.ndarray, start: int, left: np.ndarray) -> int:
 
 @njit(cache=True, nogil=True)
 def _take(s: _State, e: int, x: int, i: int) -> None:
-    """Give the pair of entry e in the row of x to part i."""
+    """Assign the pair of entry e in the row of x to part i."""
     y = s.indices[e]
     s.part[s.ids[e]] = i
     s.load[i] += 1
@@ -119,7 +119,7 @@ def _take(s: _State, e: int, x: int, i: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _expand(s: _State, chosen: np.ndarray, i: int, capacity: int) -> np.ndarray:
-    """Give the unassigned edges of the chosen vertices to part i until it is full; the vertices new to the part."""
+    """Assign the unassigned edges of the chosen vertices to part i until it is full; returns vertices new to it."""
     most = 0
     for x in chosen:
         most += s.left[x]
@@ -139,7 +139,7 @@ def _expand(s: _State, chosen: np.ndarray, i: int, capacity: int) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def _share(s: _State, joined: np.ndarray, capacity: int) -> None:
-    """Give the unassigned edges of `joined` whose ends share parts with room to the least loaded of these."""
+    """Assign each unassigned edge of `joined` to the least loaded part that both ends share and that is not full."""
     for x in joined:
         for e in range(s.indptr[x], s.indptr[x + 1]):
             if s.part[s.ids[e]] < 0:

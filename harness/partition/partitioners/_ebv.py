@@ -66,7 +66,7 @@ def _assign(
     hosts: int,
     weights: tuple[float, float, float],
 ) -> np.ndarray:
-    """`devices` and `near` are the empty sets of devices and hosts that hold a node."""
+    """`devices` and `near`: per node, the sets of devices and hosts with a replica, initially empty."""
     gamma, alpha, beta = weights
     part = np.empty(len(u), np.int32)
     edges, nodes, balance = np.zeros(num_parts), np.zeros(num_parts), np.zeros(num_parts)
@@ -78,7 +78,7 @@ def _assign(
         part[e] = best
         edges[best] += 1
         host = best // (num_parts // hosts)
-        for end in (a, b):  # a self loop finds its second end there
+        for end in (a, b):  # for a self loop, the second end is in the set already
             nodes[best] += put(devices, end, best)
             put(near, end, host)
         balance[best] = alpha * edges[best] / mean_edges + beta * nodes[best] / mean_nodes

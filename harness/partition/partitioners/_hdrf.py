@@ -24,9 +24,9 @@ class HDRF(EdgePartitioner):
     d(a) / (d(a) + d(b)) if a has a replica in i and 0 otherwise, and d counts the edges read so far, this one included.
     A self loop has one end.
 
-    The balance term is below lambda, the gain of one replica at least 1: edges read in an order that follows the graph
-    pile up in one part. So a full part gets no more, which the paper does not have but the public codes do
-    (mayerrn/hybrid_edge_partitioner, lcj2021/split-merge-partitioner, both at the default below).
+    The balance term is below lambda, the gain of one replica at least 1: edges that are read along the graph accumulate
+    in one part. Therefore a full part gets no more edges, unlike in the paper but as in the public codes
+    (mayerrn/hybrid_edge_partitioner, lcj2021/split-merge-partitioner, both with the default below).
 
     Options:
         lambda: weight of edge balance; the default is that of HEP's authors.
@@ -75,10 +75,10 @@ def stream_edges(
     weights: tuple[float, float],
     part: np.ndarray,
 ) -> None:
-    """Assign the pairs `order` one by one; `sets`, `load` and `part` are brought up to date.
+    """Assign the pairs `order` one by one; updates `sets`, `load` and `part`.
 
-    `degree`, int64 [N], counts the edges read so far where `partial`, and stays as given otherwise. A part with
-    `capacity` edges gets no more; one with room must exist.
+    With `partial`, `degree`, int64 [N], counts the edges read so far; otherwise it is not changed. A part with
+    `capacity` edges gets no more; at least one part must have room.
     """
     low, high = load.min(), load.max()
     for e in order:

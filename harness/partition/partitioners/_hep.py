@@ -68,7 +68,7 @@ class HEP(EdgePartitioner):
 
 
 class _Growth(NamedTuple):
-    """Everything the growth reads and writes. N vertices, M pairs, E entries."""
+    """The state of the growth. N vertices, M pairs, E entries."""
 
     indptr: np.ndarray  # int64 [N+1]
     indices: np.ndarray  # [E]
@@ -80,7 +80,7 @@ class _Growth(NamedTuple):
     high: np.ndarray  # bool [N]
     member: np.ndarray  # int32 [N] the latest part with the vertex in its core or boundary
     heap: np.ndarray  # [N] the boundary, a binary heap by (left, id)
-    place: np.ndarray  # int64 [N] where a vertex stands in the heap, or -1
+    place: np.ndarray  # int64 [N] position of a vertex in the heap, or -1
     size: np.ndarray  # int64 [1] of the heap
 
 
@@ -109,9 +109,9 @@ def _grow(s: _Growth, enough: int, capacity: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _join(s: _Growth, x: int, i: int, capacity: int, core: bool) -> None:
-    """Put x into the boundary of part i, or straight into its core, with the edges to what is there already.
+    """Add x to the boundary of part i, or directly to its core, with its edges to members of the part.
 
-    A vertex in the core of an earlier part has no unassigned edges, so only members of this one are looked for.
+    A vertex in the core of an earlier part has no unassigned edges, so only members of this part are considered.
     """
     if s.member[x] == i:
         return

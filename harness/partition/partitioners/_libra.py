@@ -21,8 +21,8 @@ class Libra(EdgePartitioner):
     """Edge by edge to the least loaded of the parts that fit best, one of equals at random.
 
     Those are: all parts when neither end has a replica; the parts of the one end that has; the common parts of both;
-    else the parts of the end of lower degree (of the second at equal degrees), so that the other is replicated. Nothing
-    bounds the balance: a graph read along its edges piles up in few parts.
+    else the parts of the end of lower degree (of the second at equal degrees), so that the other is replicated. Balance
+    is not bounded: edges that are read along the graph accumulate in few parts.
 
     Options:
         order: in which edges are read, as in `EdgeOrder`.
@@ -68,7 +68,7 @@ def _assign(
 
 @njit(cache=True, nogil=True)
 def _candidates(first: np.ndarray, second: np.ndarray, prefer_first: bool, fitting: np.ndarray) -> None:
-    """Write the set of parts that fit best to `fitting`; all bits are set where every part does."""
+    """Write the set of the best parts to `fitting`; all bits are set if every part qualifies."""
     none = np.uint64(0)
     shared = known_first = known_second = none
     for w in range(len(fitting)):
@@ -88,7 +88,7 @@ def _candidates(first: np.ndarray, second: np.ndarray, prefer_first: bool, fitti
 
 @njit(cache=True, nogil=True)
 def _least_loaded(fitting: np.ndarray, load: np.ndarray, random: np.uint64) -> int:
-    """One of the least loaded parts of the set, uniformly (up to 2**-50) by the random word."""
+    """One of the least loaded parts of the set, chosen uniformly (up to 2**-50) by the random word."""
     lowest, equals = load.max(), 0
     for i in range(len(load)):
         if has(fitting, 0, i):

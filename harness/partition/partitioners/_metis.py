@@ -1,4 +1,4 @@
-"""METIS, called on the simple undirected graph that it expects, whatever the graph at hand looks like.
+"""METIS, called on the simple undirected graph that it requires, for any input graph.
 
 Two objectives for parts (communication volume, edge cut) and the clustering that renumbers nodes inside a part.
 Default METIS settings for parts; node counts are balanced, edges and training nodes are not, as in BNS-GCN and PipeGCN
@@ -25,7 +25,7 @@ _OBJECTIVES = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
 
 
 def metis_version() -> str:
-    """The installed pymetis: its assignments are reproducible only within one version."""
+    """The installed version of pymetis: assignments are reproducible only within one version."""
     return version("pymetis")
 
 
@@ -33,7 +33,7 @@ def undirected(indptr: np.ndarray, indices: np.ndarray, symmetric: bool) -> tupl
     """The simple undirected version of a CSR adjacency: int64 offsets and neighbours, ascending in each row.
 
     Every edge in both directions, no self loops, no duplicates: METIS gives undefined results on anything else.
-    `symmetric` says that both directions are already there. O(E).
+    `symmetric`: both directions are present already. O(E).
     """
     xadj, adjncy = unique_pairs(indptr, indices.astype(np.int64))
     if not symmetric:
@@ -46,15 +46,15 @@ def metis(
 ) -> np.ndarray:
     """The part of every node, int32 [N], by k-way METIS on an `undirected` adjacency.
 
-    Volume is the number of (node, other part) pairs, the rows that full-graph training sends per layer. Parts can
-    come out empty on tiny graphs. `passes`: refinements per level (METIS: NITER, 10 by default). Raises InputError
-    when METIS gives up (memory).
+    Volume is the number of (node, other part) pairs, the rows that full-graph training sends per layer. Parts can be
+    empty on tiny graphs. `passes`: refinements per level (METIS: NITER, 10 by default). Raises InputError if METIS
+    fails (memory).
     """
     if num_parts == 1 or len(xadj) == 1:
         return np.zeros(len(xadj) - 1, np.int32)
     options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, niter=passes)
     adjacency = pymetis.CSRAdjacency(xadj, adjncy)
-    try:  # recursive bisection knows the cut only
+    try:  # recursive bisection supports the edge cut only
         assignment = pymetis.part_graph(num_parts, adjacency, options=options, recursive=False)
     except RuntimeError as error:
         raise InputError(

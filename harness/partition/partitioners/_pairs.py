@@ -1,7 +1,7 @@
-"""The undirected edges of a symmetric graph as a list of pairs: what a vertex cut assigns to parts.
+"""The undirected edges of a symmetric graph as a list of pairs, which a vertex cut assigns to parts.
 
-Also the numbering that leads from a neighbour list back to a pair, the orders in which streaming partitioners read the
-list, and replica sets as bit masks. Plain arrays and compiled kernels; nothing here chooses a part.
+Also the map from entries of neighbour lists to pairs, the orders in which streaming partitioners read the list, and
+replica sets as bit masks. Parts are chosen elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ random: a permutation from the seed."""
 def undirected_pairs(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """`(u, v)`: the M undirected edges, ids [M] each, in CSR order: v is the row, u <= v its entry.
 
-    A self loop is one pair, a repeated edge one pair for each repetition. O(E). InputError for a directed graph.
+    A self loop is one pair, a repeated edge one pair for each repetition. O(E). Raises InputError for a directed graph.
     """
     if not graph.is_symmetric():
         raise InputError(f"graph {graph.name} is directed: a vertex cut needs every edge in both directions")
@@ -60,13 +60,13 @@ def replica_sets(u: np.ndarray, v: np.ndarray, part: np.ndarray, num_nodes: int,
 
 @njit(cache=True, nogil=True)
 def has(sets: np.ndarray, node: int, part: int) -> bool:
-    """Whether the set of `node` holds `part`."""
+    """Whether the set of `node` contains `part`."""
     return bool((sets[node, part >> 6] >> np.uint64(part & 63)) & np.uint64(1))
 
 
 @njit(cache=True, nogil=True)
 def put(sets: np.ndarray, node: int, part: int) -> bool:
-    """Add `part` to the set of `node`; whether it was missing."""
+    """Add `part` to the set of `node`; returns whether it was new."""
     bit = np.uint64(1) << np.uint64(part & 63)
     missing = bool(sets[node, part >> 6] & bit == np.uint64(0))
     sets[node, part >> 6] |= bit
@@ -106,7 +106,7 @@ def _fill_lower(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np
 
 @njit(cache=True, nogil=True)
 def _pair_ids(indptr: np.ndarray, indices: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Rows in order meet the mirrored entries of every row in that row's own order: one cursor per node will do."""
+    """Visiting rows in order visits the mirrored entries of every row in ascending order: one cursor per node."""
     cursor = np.empty(len(indptr) - 1, np.int64)  # the next entry above the diagonal
     at = 0
     for row in range(len(indptr) - 1):

@@ -21,9 +21,9 @@ def edge_partitioner(text: str) -> EdgePartitioner:
 
 
 def edge_settings(text: str, num_parts: int, seed: int, hosts: int) -> dict[str, Any]:
-    """What decides an assignment, for cache keys: texts and seeds that mean the same give equal settings.
+    """The settings that an assignment depends on, for cache keys: equivalent texts and seeds give equal settings.
 
-    Keys: partitioner (every option written out), num_parts, seed (None where it changes nothing), hosts.
+    Keys: partitioner (with all options), num_parts, seed (None if it has no effect), hosts.
     """
     chosen = edge_partitioner(text)
     return {

@@ -1,8 +1,8 @@
-"""From a part per edge to what one rank holds of a vertex cut: its block of edges, the plan of its replicas, its rows.
+"""Builds the part of one rank of a vertex cut from a part per edge: its block, the plan of its replicas, its rows.
 
-As in an edge cut everything hangs on one global numbering, the *position*: nodes listed by their master's part, those
-without mirrors first. A rank's masters are then a range of positions, and its mirrors sorted by position are sorted by
-(master's rank, master's row), the order in which rows arrive. Nothing here assigns edges or communicates.
+As in an edge cut, local orders are based on one global numbering, the *position*: nodes listed by their master's part,
+those without mirrors first. A rank's masters are then a range of positions, and its mirrors sorted by position are
+sorted by (master's rank, master's row), the order in which rows arrive. Edges are assigned elsewhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class VertexLayout:
     inner: np.ndarray  # int64 [P] masters without mirrors
     mirrors: tuple[np.ndarray, ...]  # per part: ascending positions of its mirrors
     bounds: np.ndarray  # int64 [P, P+1]: mirrors[i][bounds[i, j]:bounds[i, j+1]] have their masters on part j
-    looped: np.ndarray  # bool [N] nodes with a self loop, wherever it lives
+    looped: np.ndarray  # bool [N] nodes with a self loop, in any part
     splits: tuple[np.ndarray, ...]  # ascending positions of the train, val and test nodes
     totals: Totals
 
@@ -90,7 +90,7 @@ def build_vertex_parts(
 
 
 def build_vertex_part(graph: Graph, layout: VertexLayout, rank: int, with_x: bool = True) -> VertexPart:
-    """What `rank` holds, O(M/P + N); `layout` is that of the same graph. Features come out dense."""
+    """The part of `rank`, O(M/P + N); `layout` is that of the same graph. Features are dense."""
     nodes = layout.nodes(rank)
     low, high = (int(position) for position in layout.offsets[rank : rank + 2])
     x = features(graph, nodes) if with_x else None
@@ -133,16 +133,16 @@ def _edges(layout: VertexLayout, rank: int, nodes: np.ndarray) -> tuple[torch.Te
     """CSR arrays of the rank's edges between its local rows, columns ascending."""
     chosen = layout.edges[layout.edge_offsets[rank] : layout.edge_offsets[rank + 1]]
     u, v = layout.pairs
-    slot = np.empty(len(layout.order), np.int32)  # only the entries of the rank's replicas are ever written or read
+    slot = np.empty(len(layout.order), np.int32)  # only the entries of the rank's replicas are written and read
     slot[nodes] = np.arange(len(nodes), dtype=np.int32)
     dtype = np.int32 if 2 * len(chosen) < 2**31 else np.int64
     indptr, indices = _both_ways(u, v, chosen, slot, len(nodes), np.empty(0, dtype))
-    indptr, indices = transpose(indptr, indices, len(nodes))  # a symmetric matrix: its transpose is itself, sorted
+    indptr, indices = transpose(indptr, indices, len(nodes))  # of a symmetric matrix: the same with sorted columns
     return torch.from_numpy(indptr), torch.from_numpy(indices)
 
 
 def _plan(layout: VertexLayout, rank: int) -> HaloPlan:
-    """Masters and mirrors find each other by position alone."""
+    """The plan of a rank's masters and mirrors, which are matched by position."""
     ends = layout.bounds[:, rank : rank + 2]
     requested = [mirrors[a:b] for mirrors, (a, b) in zip(layout.mirrors, ends, strict=True)]
     rows = np.concatenate(requested).astype(np.int64) - layout.offsets[rank]
@@ -158,7 +158,7 @@ def _masters_among(split: np.ndarray, low: int, high: int) -> torch.Tensor:
 def _mirrors(
     u: np.ndarray, v: np.ndarray, edges: np.ndarray, offsets: np.ndarray, owner: np.ndarray, shared: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets int64 [P+1] and the mirrors of every part, once each; marks the nodes that have any in `shared`."""
+    """Offsets int64 [P+1] and the mirrors of every part, each once; marks nodes with mirrors in `shared`."""
     num_parts = len(offsets) - 1
     starts = np.zeros(num_parts + 1, np.int64)
     last = np.full(len(owner), -1, np.int32)  # the latest part that counted a node
@@ -187,7 +187,7 @@ def _mirrors(
 def _both_ways(
     u: np.ndarray, v: np.ndarray, edges: np.ndarray, slot: np.ndarray, num_rows: int, like: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """CSR of the given edges in both directions (a self loop once), columns in no order; dtype that of `like`."""
+    """CSR of the given edges in both directions (a self loop once), columns unsorted; dtype of `like`."""
     indptr = np.zeros(num_rows + 1, like.dtype)
     for e in edges:
         a, b = slot[u[e]], slot[v[e]]

@@ -1,9 +1,10 @@
-"""Which replica of every node is its master: the rule that parts, plans and quality share.
+"""The choice of the master among the replicas of every node, shared by parts, plans and quality.
 
-CDFGNN (Sec. 3, Fig. 4) makes one replica the master and names no rule. Its Table 3 gives a hint. EBV with gamma = 0
-treats all parts alike, so that of 2 x 2, 2 x 4 and 2 x 8 devices 0.67, 0.57 and 0.53 of all messages would leave a host
-if masters were placed without regard to hosts. Printed are 0.57, 0.48 and 0.45, which masters on the host with most
-replicas of their node give. So the host comes first here, the number of edges second, balance third.
+CDFGNN (Sec. 3, Fig. 4) makes one replica the master without stating a rule. Its Table 3 indicates one: EBV with
+gamma = 0 treats all parts alike, so with 2 x 2, 2 x 4 and 2 x 8 devices shares of 0.67, 0.57 and 0.53 of all messages
+would leave a host if masters were placed without regard to hosts. The printed shares are 0.57, 0.48 and 0.45, which
+result from masters on the host with most replicas of their node. Therefore the criteria here are first the host, then
+the number of edges, then balance.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ def masters(
 ) -> np.ndarray:
     """The part of every node's master, int32 [N], from the pairs and their parts; parts lie on hosts in equal blocks.
 
-    On the hosts with most replicas of the node, the part with most edges of it. Nodes are served in ascending order;
-    ties, among all parts for a node without edges, go to the part with the fewest masters so far, then to the lowest.
+    Among the hosts with most replicas of the node, the part with most of its edges. Nodes are processed in ascending
+    order; ties (for a node without edges, among all parts) go to the part with the fewest masters so far, then to the
+    lowest.
     `hosts` divides `num_parts`. O(M + N P) time, 512 MiB at most.
     """
     block = max(1, min(num_nodes, _COUNTERS // num_parts))

@@ -1,6 +1,6 @@
-"""How good a vertex cut is: replicas, balance, and the messages every device sends inside its host and beyond.
+"""Quality of a vertex cut: replicas, balance, and the messages that every device sends inside its host and beyond.
 
-Counts only; what a message costs depends on model and cluster and is priced elsewhere.
+Counts only; the cost of a message depends on model and cluster and is computed elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.partition.vertex._masters import masters
 
 @dataclass(frozen=True)
 class VertexQuality:
-    """Per-part counts of a vertex cut into P parts, and what follows from them.
+    """Per-part counts of a vertex cut into P parts, and values derived from them.
 
     replicas: vertices with an edge in the part, and those without any edge whose master it is. edges: undirected, a
     self loop is one. masters: see `masters`; they sum to the number of vertices. inner and outer: messages that the
@@ -82,7 +82,8 @@ class VertexQuality:
 def vertex_quality(graph: Graph, part: np.ndarray, num_parts: int, hosts: int = 1) -> VertexQuality:
     """The quality of an assignment of `undirected_pairs(graph)`, O(M + N P); parts lie on hosts in equal blocks.
 
-    InputError unless the graph is symmetric, `part` is int [M] in 0..num_parts-1 and `hosts` divides `num_parts`.
+    Raises InputError unless the graph is symmetric, `part` is int [M] in 0..num_parts-1 and `hosts` divides
+    `num_parts`.
     """
     u, v = undirected_pairs(graph)
     if part.shape != u.shape or part.dtype.kind not in "iu":

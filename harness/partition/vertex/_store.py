@@ -1,7 +1,7 @@
-"""Vertex cuts kept on disk under a key of their content: the graph and the partitioner's settings.
+"""Vertex cuts cached on disk under a key of their content: the graph and the partitioner's settings.
 
-The conventions are those of `store`: one entry for the whole and one per part, so that a rank reads its own arrays only
-and a build that was killed goes on where it stopped.
+The conventions are those of `edge._store`: one entry for the whole and one per part, so that a rank reads its own
+arrays only and a build that was killed resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class VertexFolder:
     owner: np.ndarray  # int32 [N] part of every node's master
     quality: VertexQuality
     settings: dict[str, Any]  # partitioner with its options, num_parts, seed, hosts
-    seconds: float  # what the partitioner took when it ran
+    seconds: float  # that the partitioner took
 
     @property
     def num_parts(self) -> int:
         return self.quality.num_parts
 
     def part(self, rank: int) -> VertexPart:
-        """What `rank` holds; reads only its own arrays. Raises InputError when the entry is gone or damaged."""
+        """The part of `rank`; reads only its own arrays. Raises InputError if the entry is missing or damaged."""
         return _part(*read_part(self.path, rank, self.num_parts))
 
     def export(self, folder: Path) -> None:
@@ -57,8 +57,8 @@ class VertexFolder:
 def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, hosts: int = 1) -> VertexFolder:
     """The vertex cut of `graph` by partitioner `name` (with options), from the cache or made now, part by part.
 
-    Safe to call from several processes at once: entries appear whole, and equal keys hold equal content. Beside graph
-    and assignment never more than one part is in memory. Errors are those of `assign_edges`.
+    Safe to call from several processes at once: entries appear atomically, and equal keys have equal content. At most
+    one part is in memory in addition to graph and assignment. Errors are those of `assign_edges`.
     """
     settings = edge_settings(name, num_parts, seed, hosts)
     key = json.dumps([FORMAT, graph.fingerprint(), settings], sort_keys=True)
@@ -86,13 +86,13 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
 
 
 def open_vertex_partition(path: Path) -> VertexFolder | None:
-    """The vertex cut cached in `path`, or None where an entry of it is missing."""
+    """The vertex cut cached in `path`, or None if an entry of it is missing."""
     entry = _stored(path)
     return None if entry is None or missing_parts(path, entry.num_parts) else entry
 
 
 def _stored(path: Path) -> VertexFolder | None:
-    """The entry of the whole; None when there is none."""
+    """The entry of the whole, or None."""
     entry = load_arrays(path / "whole", mmap=False)
     if entry is None:
         return None
@@ -106,7 +106,7 @@ _TENSORS = ("nodes", "degree", "looped", "train", "val", "test")
 
 
 def _arrays(part: VertexPart, x: np.ndarray | sp.csr_matrix | None) -> tuple[dict[str, np.ndarray], dict[str, object]]:
-    """A part as named arrays and JSON values; of the symmetric block one half, sparse features stay sparse on disk."""
+    """A part as named arrays and JSON values: one half of the symmetric block; sparse features stay sparse."""
     arrays = {name: getattr(part, name).numpy() for name in _TENSORS}
     arrays |= {"indptr": part.block.indptr.numpy(), "indices": part.block.indices.numpy()}
     plan = part.plan

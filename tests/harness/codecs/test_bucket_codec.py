@@ -1,4 +1,4 @@
-"""The bucket codec keeps its promises on every matrix: midpoints, error bound, zeros, signs, bytes, no nan sent."""
+"""Properties of the bucket codec on any matrix: midpoints, error bound, zeros, signs, bytes, refusal of nan."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def matrices(draw: st.DrawFn) -> Tensor:
 
 
 def coded(codec: Bucket, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes, ranges, and what they decode to."""
+    """Codes, ranges, and decoded values."""
     side = codec.measure(x, x)
     codes, _ = codec.encode(x, side)
     return codes, side, codec.decode(codes, side, codec.starts(side, np.array([len(x)])), x.shape[1])
 
 
 def midpoints(low: float, high: float, bits: int) -> list[float]:
-    """All values that codes can decode to, from the words of the definition, in double precision."""
+    """All values that codes can decode to, from the definition, in double precision."""
     if bits == 1:
         return [low + (high - low) / 4, low + (high - low) * 3 / 4]
     crosses = low < 0 < high
@@ -148,7 +148,7 @@ def test_bytes_are_what_the_codec_says(codec: Bucket, width: int) -> None:
 
 @pytest.mark.parametrize("bits", BITS)
 def test_groups_of_rows_have_their_own_ranges(bits: int) -> None:
-    """What a reader gets from several owners, some of whom send nothing."""
+    """The rows that a reader receives from several owners, some of which send none."""
     codec, generator = Bucket(bits), torch.Generator().manual_seed(bits)
     parts = [torch.randn(n, 11, generator=generator) * scale for n, scale in ((3, 1.0), (0, 1.0), (1, 50.0), (4, 1e-9))]
     each = [coded(codec, part) for part in parts]

@@ -1,4 +1,4 @@
-"""Codecs keep their promises on every row: exact bytes, error bound, no bias, stated variance, no nan on the wire."""
+"""Properties of codecs on any row: exact bytes, error bound, no bias, stated variance, refusal of nan."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rows(draw: st.DrawFn, amplitudes: tuple[float, ...]) -> Tensor:
 
 
 def error_bound(x: Tensor, scale: Tensor) -> Tensor:
-    """One scale, plus what float32 itself rounds in 2**16 levels and at the size of the row's values."""
+    """One scale, plus float32's rounding in 2**16 levels and at the magnitude of the row's values."""
     largest = x.abs().amax(1, keepdim=True) if x.numel() else torch.zeros(x.shape[0], 1)
     return scale[:, None].double() * (1 + 2.0**-6) + largest.double() * SPACING + SMALLEST
 
@@ -119,7 +119,7 @@ def test_layout_is_planes_of_columns() -> None:
 
 
 def bernstein(variance: Tensor, width: Tensor, draws: int, tests: int) -> Tensor:
-    """What the mean of `draws` values within `width` may be off, in all `tests` at once, but once in a million."""
+    """Bound of the error of a mean of `draws` values within `width`, exceeded in any of `tests` once in a million."""
     t = math.log(2 * tests * 1e6)
     return (2 * t * variance / draws).sqrt() + 2 * t * width / (3 * draws)
 
@@ -161,7 +161,7 @@ def test_nan_and_inf_are_refused_with_their_row(value: float, bits: int, two_thr
 
 @pytest.mark.parametrize("codec", EVERY, ids=lambda c: c.name)
 def test_the_largest_and_smallest_numbers_pass(codec: StochasticRows) -> None:
-    """Rows wider than float32 or fp16 can say are clipped, never turned into nan or inf."""
+    """Rows whose range exceeds float32 or fp16 are clipped, not turned into nan or inf."""
     x = torch.tensor([[LARGEST, -LARGEST, 0.0], [LARGEST, LARGEST, LARGEST], [SMALLEST, 0.0, -0.0], [-7e4, 7e4, 1.0]])
     decoded = codec.decode(codec.encode(x, 2), 3, torch.float32)
     assert decoded.isfinite().all()

@@ -1,4 +1,4 @@
-"""`haloscope check-method` on methods of a stranger's package, found through the entry-point group."""
+"""`haloscope check-method` on methods of another package, found through the entry-point group."""
 
 from __future__ import annotations
 

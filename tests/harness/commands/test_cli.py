@@ -1,18 +1,17 @@
-"""The command as a user meets it: bad input in one line with exit code 2, and good input from flags to files."""
+"""The command line: bad input gives one line and exit code 2, valid input gives result files."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness import cli, running
+from harness import cli
 from harness.commands.arguments import config_of, parse_arguments
 from harness.config import RunConfig
 from harness.errors import ProgramError
@@ -27,7 +26,7 @@ Npz = Callable[..., Path]
 def haloscope(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Haloscope]:
-    """Runs the command in an empty folder; answers exit code, stdout and stderr."""
+    """Runs the command in an empty folder; returns exit code, stdout and stderr."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
@@ -41,7 +40,7 @@ def haloscope(
 
 @pytest.fixture
 def npz(tmp_path: Path) -> Npz:
-    """Writes a ring of 8 nodes with whatever is broken about it."""
+    """Writes the file of a ring of 8 nodes, with a given defect."""
 
     def write(**broken: Any) -> Path:
         nodes = np.arange(8)
@@ -65,7 +64,7 @@ def npz(tmp_path: Path) -> Npz:
 
 
 def complaint(outcome: tuple[int, str, str], code: int = 2) -> str:
-    """The one line on stderr, after checking that it is one and that nothing was written."""
+    """The line on stderr, after checking that it is the only one and that no file was written."""
     assert outcome[0] == code, outcome
     assert outcome[1] == ""
     assert outcome[2].startswith("haloscope: error: ") and outcome[2].count("\n") == 1 and outcome[2].endswith("\n")
@@ -109,7 +108,7 @@ def complaint(outcome: tuple[int, str, str], code: int = 2) -> str:
         ),
         (["methods", "vanila"], "did you mean 'vanilla'?"),
         (["partitioners", "metis-cot"], "did you mean 'metis-cut'?"),
-        (["clusters", "show"], "which cluster?"),
+        (["clusters", "show"], "name a cluster"),
         (["clusters", "show", "no-such-cluster"], "no-such-cluster"),
         (["collect", "nowhere", "--to", "x.csv"], "nowhere: no such folder"),
         (["collect", "/", "--to", "x.xls"], "write to a .parquet or a .csv file"),
@@ -175,7 +174,7 @@ def test_other_failures_are_one_line_too(haloscope: Haloscope, monkeypatch: pyte
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(running, "run", fail)
+        monkeypatch.setattr("harness.commands.cells.run_opened", fail)
         return haloscope("run", *QUICK, "--quiet")
 
     assert "rank 1: deadlock in layer 2" in complaint(fail_with(ProgramError("rank 1: deadlock\n  in layer 2")), 1)
@@ -193,19 +192,18 @@ def test_every_field_is_a_flag_and_a_flag_wins_over_the_file(tmp_path: Path) -> 
     config = config_of(
         parse_arguments(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
     )
-    assert config == RunConfig(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
-    for field in fields(RunConfig):
-        flag = f"--{field.name.replace('_', '-')}"
-        value = [] if isinstance(field.default, bool) else [str(field.default)]
-        parsed = parse_arguments(["run", flag, *value])
-        assert getattr(parsed, field.name) == (True if isinstance(field.default, bool) else field.default)
+    assert config == RunConfig.of(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
+    for key, default in RunConfig().flat().items():
+        value = [] if isinstance(default, bool) else [str(default)]
+        parsed = parse_arguments(["run", f"--{key.replace('_', '-')}", *value])
+        assert getattr(parsed, key) == (True if isinstance(default, bool) else default)
 
 
 def test_help_lists_every_flag_with_its_default(haloscope: Haloscope) -> None:
     code, out, _ = haloscope("run", "--help")
     said = " ".join(out.split())
     assert code == 0 and "--eval-every N epochs between evaluations" in said
-    assert not [field.name for field in fields(RunConfig) if f"(default: {field.default})" not in said]
+    assert not [key for key, default in RunConfig().flat().items() if f"(default: {default})" not in said]
     assert haloscope("--version")[1].startswith("haloscope ")
     assert haloscope("--help")[0] == 0
     assert haloscope()[0] == 2

@@ -1,4 +1,4 @@
-"""The command as a process of its own: what it loads, how it ends, what its numbers look like."""
+"""The command as a separate process: loaded modules, exit codes, formats of numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)
 
 
 def test_installed_as_a_module_and_quick_to_help(tmp_path: Path) -> None:
-    """A process of its own: `--help` loads no torch, a mistake ends it with code 2 and one line."""
+    """`--help` does not load torch; an error gives exit code 2 and one line."""
     probe = "import sys; from harness.cli import main; main(['run', '--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], env=ENVIRONMENT, stdout=subprocess.DEVNULL).returncode == 0
     wrong = [sys.executable, "-m", "harness", "run", "--method", "vanila"]

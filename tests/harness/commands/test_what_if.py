@@ -1,4 +1,4 @@
-"""What-if: crossovers of known curves, sentences that say them, and the command from flags to figure."""
+"""What-if: crossovers of known curves, their sentences, and the whole command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,13 @@ FLAGS = ["--dataset", GRAPH, "--layers", "3", "--hidden", "64", "--partitioner",
 
 
 def cost(fixed: float, payload: float) -> Callable[[float], float]:
-    """Seconds of an epoch with so much compute, and so much payload over a bandwidth."""
+    """Seconds of an epoch with given compute and payload as a function of the bandwidth."""
     return lambda x: fixed + payload / x
 
 
 @given(fixed=st.floats(0.01, 5), extra=st.floats(0.01, 5), payload=st.floats(1, 100), share=st.floats(0.01, 0.9))
 def test_a_constructed_crossover_is_found(fixed: float, extra: float, payload: float, share: float) -> None:
-    """Fewer bytes for more compute: pays below payload (1 - share) / extra, and nowhere else."""
+    """Fewer bytes for more compute: faster below payload (1 - share) / extra only."""
     dear, cheap = cost(fixed, payload), cost(fixed + extra, payload * share)
     where = payload * (1 - share) / extra
     found = crossings(cheap, dear, XS)
@@ -109,7 +108,7 @@ def test_levels_of_all_or_of_some() -> None:
 
 @pytest.fixture
 def what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any], str]]:
-    """Runs the command; answers exit code, JSON and stderr."""
+    """Runs the command; returns exit code, JSON and stderr."""
 
     def command(*argv: str) -> tuple[int, dict[str, Any], str]:
         capsys.readouterr()
@@ -166,7 +165,7 @@ def test_a_point_is_what_a_run_would_say(what_if: Command) -> None:
         "nic=1Gb/s..9Gb/s",
     ]
     _, found, _ = what_if(*argv)
-    config = RunConfig(
+    config = RunConfig.of(
         dataset=GRAPH, layers=3, hidden=64, partitioner="hash", parts=4, mode="sim", epochs=2, eval_every=-1,
         cluster="ethernet-1g:links.nic.bandwidth=9Gb/s",
     )  # fmt: skip
@@ -213,18 +212,18 @@ def test_methods_that_settle_late(what_if: Command) -> None:
     assert "vanilla: 1 epochs" not in err and "sylvie-a: 3" not in err
     assert all(row["bytes_per_epoch"] > 0 and row["fits"] == "yes" for row in found["rows"])
     (later,) = {row["bytes_per_epoch"] for row in found["rows"] if row["method"] == "cdfgnn"}
-    first = run(RunConfig(dataset=GRAPH, parts=4, method="cdfgnn", mode="sim", cluster="ethernet-1g", epochs=1))
+    first = run(RunConfig.of(dataset=GRAPH, parts=4, method="cdfgnn", mode="sim", cluster="ethernet-1g", epochs=1))
     assert later < first.summary()["bytes_per_epoch"]
 
 
 def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command) -> None:
-    """With as many epochs as were recorded; of methods whose epochs come round, the mean of the same epochs."""
+    """Equal to a run with as many epochs as were recorded; for periodic methods, the mean of the same epochs."""
     epochs = {"vanilla": 2, "bns-gcn:p=0.5": 2, "sylvie-a": 3, "cdfgnn": 3, "sylvie-a:staleness=2": 3}
     argv = ["--methods", ",".join(epochs), "--dataset", "synthetic:nodes=500", "--cluster", "bns-10x2080ti"]
     _, found, _ = what_if(*argv, "--points", "2", "--bandwidth", "bus=1GB/s..12GB/s")
     for row in (row for row in found["rows"] if row["value"] == found["nominal"]):
         method = row["method"]
-        config = RunConfig(
+        config = RunConfig.of(
             dataset="synthetic:nodes=500", method=method, mode="sim", cluster="bns-10x2080ti", epochs=epochs[method],
             eval_every=-1,
         )  # fmt: skip
@@ -233,12 +232,12 @@ def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command)
         expected = mean if "staleness=2" in method else ran.summary()["epoch_seconds"]
         assert row["epoch_seconds"] == pytest.approx(expected, rel=1e-12), method
         if method == "vanilla":  # all epochs after the first are alike, so it is what any longer run says too
-            longer = run(replace(config, epochs=5)).summary()["epoch_seconds"]
+            longer = run(config.changed(epochs=5)).summary()["epoch_seconds"]
             assert row["epoch_seconds"] == pytest.approx(longer, rel=1e-9)
 
 
 def test_synchronous_epochs_weigh_as_often_as_they_come(what_if: Command) -> None:
-    """Of five epochs one waits for its rows; the median epoch would never see it."""
+    """One of five epochs waits for its rows, which the median epoch would not show."""
     methods = "sylvie-a,sylvie-s,sylvie-a:staleness=2,sylvie-a:staleness=5"
     argv = ["--methods", methods, *FLAGS, "--cluster", "ethernet-1g", "--points", "2"]
     _, found, err = what_if(*argv, "--bandwidth", "nic=100Mb/s..1Gb/s")

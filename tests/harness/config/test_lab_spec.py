@@ -1,4 +1,4 @@
-"""What a lab's name means."""
+"""Names of labs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names to graphs: splits, feature scaling, what training needs, and what is said about a name nobody knows."""
+"""Names of graphs: splits, feature scaling, requirements of training, and messages for unknown names."""
 
 from __future__ import annotations
 

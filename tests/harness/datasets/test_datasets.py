@@ -1,4 +1,4 @@
-"""Graph files, splits, the catalog and the cache: what is written comes back, what is damaged is named in one line."""
+"""Graph files, splits, the catalog and the cache: round trips, and one-line messages for damaged files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY: dict[str, Any] = {
 
 
 def refusal(path: Path) -> str:
-    """The one line that `read_graph` says about a bad file; it begins with the file."""
+    """The one-line message of `read_graph` for a bad file, which begins with the file."""
     with pytest.raises(InputError) as caught:
         npz.read_graph(path)
     message = str(caught.value)
@@ -131,7 +131,7 @@ def test_bad_content_is_named(change: dict[str, np.ndarray | None], words: list[
 
 
 class Trap:
-    """An object whose unpickling would be seen."""
+    """An object whose unpickling is detected."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, ("unpickled",)

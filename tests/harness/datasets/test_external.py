@@ -1,6 +1,6 @@
-"""Public collections: raw files in their published layouts are read, missing ones are asked for by name and place.
+"""Public collections: raw files in their published layouts are read; messages name missing files and folders.
 
-No test reaches a network: downloads are answered by a stand-in for `urlopen`.
+No test uses the network: `urlopen` is replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.raw_files import PATH, X, write_ogb, write_papers, write_redd
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder, and a network that fails the test when it is touched."""
+    """An empty data folder; any use of the network fails the test."""
 
     def refuse(url: str, timeout: float) -> None:
         pytest.fail(f"touched the network: {url}")
@@ -95,7 +95,7 @@ def test_papers_keeps_unlabelled_nodes_outside_the_split(data: Path) -> None:
 
 
 def test_planetoid_prefers_our_file_and_else_asks_pyg(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyG's reader of the raw pickles is replaced: what is tested is what becomes of its answer."""
+    """PyG's reader of the raw pickles is replaced: the test is about the conversion of its result."""
     raw = data / "Cora" / "raw"
     raw.mkdir(parents=True)
     for file in external.GRAPHS["pyg:Cora"].files:
@@ -189,7 +189,7 @@ def test_damaged_tables_are_named(file: str, content: bytes, words: str, data: P
 
 
 class Answer(io.BytesIO):
-    """What `urlopen` gives back: content with headers."""
+    """A response of `urlopen`: content with headers."""
 
     def __init__(self, content: bytes, kind: str) -> None:
         super().__init__(content)

@@ -1,4 +1,4 @@
-"""Synthetic graphs: the statistics asked for, the same graph everywhere, and a note in every one of them."""
+"""Synthetic graphs: requested statistics, equal graphs in every process, and a note in each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def same_label(graph: Graph) -> float:
 
 
 def assert_simple(graph: Graph) -> None:
-    """Symmetric, no self loop, no edge twice, and all that a graph promises."""
+    """Symmetric, without self loops and repeated edges, and a valid graph."""
     validate(graph)
     assert graph.is_symmetric()
     to = destinations(graph)
@@ -78,7 +78,7 @@ def test_homophily_is_the_share_of_edges_inside_communities(homophily: float, co
 
 
 def test_degrees_follow_a_power_law_with_the_exponent_asked_for() -> None:
-    """Hill's estimate over the largest expected degrees, and real degrees that scatter around the expected ones."""
+    """Hill's estimator on the largest expected degrees, and the scatter of actual degrees around them."""
     rng = np.random.default_rng(0)
     for exponent in (2.5, 3.5):
         weight = sbm.weights(200_000, 20.0, exponent, rng)
@@ -151,7 +151,7 @@ def test_extra_labels_are_correlated_with_the_main_one() -> None:
 
 def test_the_same_string_gives_the_same_graph_in_another_process_with_more_threads() -> None:
     text = "synthetic:nodes=3000,degree=8,multilabel=1,label_noise=0.1,seed=5"
-    program = f"from harness.datasets import synthetic; print(synthetic.load({text!r}).fingerprint())"
+    program = f"from harness.datasets._synthetic import load_synthetic; print(load_synthetic({text!r}).fingerprint())"
     environment = {"NUMBA_NUM_THREADS": "4", "OMP_NUM_THREADS": "4", "PATH": ""}
     root = Path(__file__).resolve().parents[3]
     answer = subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, capture_output=True, text=True)

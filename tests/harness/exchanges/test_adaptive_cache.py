@@ -1,4 +1,4 @@
-"""The exchange of a vertex cut on its own: one total for all replicas, and caches whose two sides never drift apart."""
+"""The exchange of a vertex cut: equal totals on all replicas, and caches that stay equal on both sides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORWARD = Leg("z", 0, "forward")
 def walk(
     parts: list[VertexPart], syncs: list[CachedSync], epochs: int
 ) -> tuple[list[Tensor], list[Tensor], list[Memory]]:
-    """Rows that drift for so many epochs; answers the last rows, their totals, and the caches."""
+    """Rows that drift for some epochs; returns the last rows, their totals, and the caches."""
     rng = np.random.default_rng(1)
     rows = [torch.from_numpy(rng.normal(size=(part.num_local, 6))).float() for part in parts]
     for epoch in range(epochs):
@@ -56,7 +56,7 @@ def by_node(parts: list[VertexPart], name: str, caches: list[Memory]) -> list[li
 @pytest.mark.parametrize("codec", [None, LinearRows(8), LinearRows(2)], ids=["exact", "8-bit", "2-bit"])
 @pytest.mark.parametrize("threshold", [0.0, 0.1])
 def test_both_sides_of_a_cache_stay_equal_bit_by_bit(codec: LinearRows | None, threshold: float) -> None:
-    """No drift after 200 epochs: a master's copies are its mirrors' cached rows, all replicas hold one total."""
+    """After 200 epochs a master's copies equal its mirrors' cached rows, and totals are equal on all replicas."""
     parts = vertex_parts(random_graph(30, 90, seed=3), 4, dtype=torch.float32)
     syncs = cached_syncs(parts, codec, threshold)
     rows, found, caches = walk(parts, syncs, 200)
@@ -82,7 +82,7 @@ def test_both_sides_of_a_cache_stay_equal_bit_by_bit(codec: LinearRows | None, t
 
 @pytest.mark.parametrize("codec", [LinearRows(8), LinearRows(2)], ids=lambda c: c.name)
 def test_what_quantisation_loses_is_sent_later(codec: LinearRows) -> None:
-    """Rows that stand still come closer every epoch: the error goes with the next difference."""
+    """Constant rows converge: the error is sent with the next difference."""
     parts = vertex_parts(random_graph(30, 90, seed=3), 4, dtype=torch.float32)
     syncs, rng = cached_syncs(parts, codec, 0.0), np.random.default_rng(2)
     rows = [torch.from_numpy(rng.normal(size=(part.num_local, 6))).float() for part in parts]
@@ -95,7 +95,7 @@ def test_what_quantisation_loses_is_sent_later(codec: LinearRows) -> None:
 
 
 def rows_sent(parts: list[VertexPart], syncs: list[CachedSync], rows: list[Tensor], epoch: int) -> float:
-    """One epoch; answers how many rows all ranks sent."""
+    """One epoch; returns the number of rows sent by all ranks."""
 
     async def program(rank: Rank) -> float:
         rank.epoch = epoch
@@ -108,7 +108,7 @@ def rows_sent(parts: list[VertexPart], syncs: list[CachedSync], rows: list[Tenso
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("threshold", [0.3, 0.1, 0.01])
 def test_rows_that_stand_still_end_inside_the_threshold_and_are_sent_no_more(bits: int, threshold: float) -> None:
-    """Parts and totals alike: what the codes of the last total lost counts as a change too."""
+    """For parts and totals: the coding error of the last total counts as a change too."""
     parts = vertex_parts(random_graph(30, 90, seed=3), 4, dtype=torch.float32)
     syncs, rng = cached_syncs(parts, LinearRows(bits), threshold), np.random.default_rng(4)
     rows = [torch.from_numpy(rng.normal(size=(part.num_local, 6))).float() for part in parts]

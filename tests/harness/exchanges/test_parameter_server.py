@@ -1,4 +1,4 @@
-"""Parameter servers give the numbers of an all-reduce, from parameters that lie in even shares on some of the ranks."""
+"""Parameter servers give the results of an all-reduce, with parameters in even shares on some of the ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P, EPOCHS, TRAIN = 4, 6, 10
 
 
 def model_of(rank: int) -> nn.Module:
-    """The same on every rank; sizes that no number of servers divides."""
+    """Equal on every rank; sizes that no number of servers divides."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2, bias=False))
 
@@ -29,7 +29,7 @@ def gradient(rank: int, epoch: int, like: Tensor) -> Tensor:
 
 
 def give_gradients(rank: Rank, model: nn.Module) -> None:
-    """One parameter gets none on the last rank, as where a rank has no rows."""
+    """One parameter has no gradient on the last rank, as on a rank without rows."""
     for at, parameter in enumerate(model.parameters()):
         missing = at == 0 and rank.index == P - 1
         parameter.grad = None if missing else gradient(rank.index, rank.epoch, parameter)

@@ -1,4 +1,4 @@
-"""ReqEC-FP: the choice between forms, its bytes and flags, and the trend that both ends keep."""
+"""ReqEC-FP: the choice between forms, its bytes and flags, and the trend on both sides."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_both_ends_keep_the_same_trend_for_fifty_epochs(select: Select, scope: s
 
 @pytest.mark.parametrize("select", ["vertex", "element", "matrix"])
 def test_exact_epochs_and_their_rates(select: Select) -> None:
-    """Epoch 0, 3, 7, 11 of period 4 are exact; rates divide by the epochs that really passed."""
+    """Epochs 0, 3, 7, 11 of period 4 are exact; rates are divided by the actual number of epochs."""
     found = follow(13, select, period=4)
     for epoch, (_, halo, _) in enumerate(found[0]):
         assert torch.equal(halo, true_halo(0, epoch)) == (epoch in (0, 3, 7, 11))

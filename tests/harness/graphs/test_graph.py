@@ -1,4 +1,4 @@
-"""The graph: edges in any order become the same neighbour lists, and every broken promise is named with its place."""
+"""The graph: edges in any order give the same neighbour lists; messages name every violated invariant and its place."""
 
 from __future__ import annotations
 

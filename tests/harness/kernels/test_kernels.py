@@ -125,7 +125,7 @@ def test_random_bits_are_the_same_integers_in_torch(key: int, rows: list[int], w
 
 
 def test_random_bits_look_uniform_and_unrelated() -> None:
-    """All 24 bits, and the correlations that a counter-based generator gets wrong first: next column, row, key."""
+    """All 24 bits, and correlations of neighbouring columns, rows and keys, typical defects of such generators."""
     samples = []
     for key in (0, 1, -1):
         words = random.row_words_torch(key, torch.arange(500))

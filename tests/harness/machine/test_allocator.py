@@ -1,4 +1,4 @@
-"""Settings of the C library that ranks run with."""
+"""Settings of the C library for ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CDFGNN: exact where it promises to be, caches that never drift, exact bytes, and the rule of its threshold."""
+"""CDFGNN: exactness without cache and codec, consistent caches, exact bytes, and the rule of its threshold."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KINDS = pytest.mark.parametrize("kind", ["gcn", "gcn-no-loop", "sage", "gat"])
 def assert_exact(
     method: CDFGNN, kind: str, graph: Graph, parts: int, deal: str, *, single: bool = False, **options: object
 ) -> None:
-    """In double precision to 1e-10, so that no slip hides behind rounding; or in `single` precision to 1e-6."""
+    """In double precision to 1e-10, far below any error of the method; or in `single` precision to 1e-6."""
     dtype, tolerance = (torch.float32, 1e-6) if single else (torch.float64, 1e-10)
     model = make_model(kind, graph, dtype=dtype, **options)
     loss, wanted = reference_gradients(copy.deepcopy(model).double(), graph)
@@ -194,7 +194,7 @@ def test_attention_sends_its_maximum_and_denominator_exactly() -> None:
 @pytest.mark.parametrize("quantise", [True, False])
 def test_bytes_with_a_cache_are_rows_flags_and_counts(quantise: bool) -> None:
     setting = config(f"cdfgnn:quantise={str(quantise).lower()}:bits=4", order="linear-first", epochs=6)
-    result, size = run(setting), setting.parts
+    result, size = run(setting), setting.cut.parts
     parts = [prepare(setting).training(rank) for rank in range(size)]
     flags = 2 * sum(int((-(-part.plan.recv_counts // 8)).sum()) for part in parts)
     whole = 2 * sum(part.num_mirrors for part in parts)

@@ -1,4 +1,4 @@
-"""EC-Graph as a whole: exact when told to be, every ablation on any number of ranks, compensation, memory, resume."""
+"""EC-Graph: exactness with exact options, every ablation on any number of ranks, compensation, memory, resumption."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_non_cp_is_exact_in_single_precision(parts: int) -> None:
 @pytest.mark.parametrize(("parts", "owner"), [(1, "random"), (2, "random"), (3, "first"), (4, "halves"), (8, "random")])
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_every_ablation_runs_on_any_number_of_ranks(name: str, parts: int, owner: str) -> None:
-    """Ranks without nodes among them: `first` leaves all but one empty, `halves` all but two."""
+    """Also with ranks without nodes: `first` leaves all but one empty, `halves` all but two."""
     runs = train(ABLATIONS[name], parts, 6, owner)
     assert all(seen.losses == runs[0].losses for seen in runs)
     assert np.isfinite(runs[0].losses).all()
@@ -99,7 +99,7 @@ def test_owners_and_readers_hold_bit_equal_trends_for_fifty_epochs(name: str) ->
 @pytest.mark.parametrize("bits", [1, 2, 8])
 @pytest.mark.parametrize("scope", ["matrix", "row"])
 def test_decoded_gradients_and_the_residual_add_up_to_all_gradients(bits: int, scope: str) -> None:
-    """Eq. 11 summed over epochs: what was received, and what is still owed, is everything that was to be sent."""
+    """Eq. 11 summed over epochs: received rows plus the residual equal all rows to send."""
     part = parts_of(2)
     epochs, width = 30, 6
 
@@ -136,7 +136,7 @@ def test_a_restored_run_goes_on_bit_for_bit(name: str, stop_at: int) -> None:
 
 
 def test_memory_is_replaced_and_never_written_into() -> None:
-    """Trends between exact epochs are the very tensors of the last exact one."""
+    """Trends between exact epochs are the tensors of the last exact one."""
     seen = train(ECGraph(period=5), 2, 9)[0]
     for earlier, later in ((0, 3), (4, 8)):
         a, b = (seen.memories[e]["trend"]["1"] for e in (earlier, later))

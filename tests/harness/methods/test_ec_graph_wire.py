@@ -1,4 +1,4 @@
-"""What EC-Graph puts on the wire, what it refuses, and what the command makes of it."""
+"""EC-Graph's traffic, refused options, and runs by the command."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_forward_pass_never_costs_less_than_its_exact_epochs() -> None:
     ("name", "epoch"), [("EC-Graph", 0), ("EC-Graph", 1), ("Cp-fp-2", 1), ("Cp-bp-4", 1), ("element", 1)]
 )
 def test_nan_is_refused_with_rank_layer_and_epoch(name: str, epoch: int) -> None:
-    """In epochs that are exact too, where a trend would keep it."""
+    """Also in exact epochs, in which a trend would keep the value."""
     method, parts = ABLATIONS[name], parts_of(3)
     model = make_model("sage", GRAPH, dtype=torch.float32, norm="none")
 
@@ -181,7 +181,7 @@ def cora(method: str) -> Result:
 
 
 def distance(method: str) -> float:
-    """How far the losses are from those of vanilla training, on average."""
+    """Mean difference of the losses from those of vanilla training."""
     pairs = zip(cora(method).epochs, cora("vanilla").epochs, strict=True)
     return float(np.mean([abs(a["loss"] - b["loss"]) for a, b in pairs]))
 
@@ -201,7 +201,8 @@ def test_compensation_brings_the_curve_nearer_to_the_exact_one(plain: str, compe
 
 @pytest.mark.parametrize("method", ["ec-graph", "ec-graph-s:fanouts=20/10:backward_bits=4"])
 def test_cora_is_learnt_as_well_as_without_compression(method: str) -> None:
-    """Table V's claim in small: within 3 points of vanilla after as many epochs, with less than half of the bytes."""
+    """Table V's claim on a small scale: within 3 points of vanilla in equal epochs, with less than half of the
+    bytes."""
     ours, exact = cora(method), cora("vanilla")
     assert ours.epochs[-1]["test"] > exact.epochs[-1]["test"] - 0.03
     sent = [sum(np.sum(e["bytes"]["forward"]) for e in r.epochs) for r in (ours, exact)]

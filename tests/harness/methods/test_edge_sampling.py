@@ -102,7 +102,7 @@ def test_all_three_drop_the_same_number_of_edges() -> None:
 
 
 def test_dropping_edges_spares_few_rows() -> None:
-    """The point of Table 9: a boundary node travels while any of its edges is left."""
+    """As in Table 9: a boundary node is sent while any of its edges is left."""
     model = make_model("sage", GRAPH, dtype=torch.float32)
 
     def rows(sampling: Any) -> int:

@@ -31,7 +31,7 @@ def assert_exact(
     single: bool = False,
     **options: object,
 ) -> None:
-    """In double precision to 1e-10, so that no slip hides behind rounding; or in `single` precision to 1e-6."""
+    """In double precision to 1e-10, far below any error of the method; or in `single` precision to 1e-6."""
     dtype, tolerance = (torch.float32, 1e-6) if single else (torch.float64, 1e-10)
     model = make_model(kind, graph, dtype=dtype, **options)
     loss, wanted = reference_gradients(copy.deepcopy(model).double(), graph)
@@ -115,7 +115,7 @@ def test_dropout_masks_do_not_depend_on_the_partition() -> None:
 
 
 def test_a_tensor_that_skips_a_cut_still_gets_its_gradient() -> None:
-    """The tape's promise for foreign models: earlier tensors may be used later without being kept."""
+    """For models of other packages: tensors before a cut may be used after it without being kept."""
     from harness import loopback
     from harness.rank import Rank
     from harness.tape import Tape

@@ -1,4 +1,4 @@
-"""What the README promises to authors: a method in one small class, a layer as any module with the one call."""
+"""Extensions as in the README: a method in one small class, and a layer as any module with the same call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.codecs import Cast
-from harness.config import RunConfig
+from harness.config import ModelConfig
 from harness.exchanges import HaloPush
 from harness.graphs import LocalGraph
 from harness.methods.base import Facts
@@ -38,7 +38,7 @@ class HalfForward(EdgeCut):
 
 
 class GatedSum(nn.Module):
-    """A stranger's layer: not linear in its rows, and it knows nothing of haloscope but the call."""
+    """A layer of another package: not linear in its rows, with only the required call."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def test_a_foreign_layer_trains_exactly_on_any_number_of_parts() -> None:
 
 def test_models_of_a_config_are_the_same_on_every_call_and_leave_the_global_generator_alone() -> None:
     before = torch.random.get_rng_state()
-    a, b = (build_model(RunConfig(model="sage", seed=3), 5, 2) for _ in range(2))
+    a, b = (build_model(ModelConfig(name="sage"), 5, 2, seed=3) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
     assert torch.equal(before, torch.random.get_rng_state())
     assert isinstance(a.layers[0], SAGEConv)

@@ -90,7 +90,7 @@ def test_p_of_zero_sends_nothing_at_all() -> None:
 
 
 def aggregated_halo(method: BNSGCN, epoch: int) -> torch.Tensor:
-    """Mean-aggregated halo rows of all nodes, in global order, as the layers of one epoch see them."""
+    """Mean-aggregated halo rows of all nodes, in global order, as received by the layers of one epoch."""
     model = make_model("sage", GRAPH, dtype=torch.float32)
 
     async def program(rank: Rank) -> Any:

@@ -1,4 +1,4 @@
-"""What a method carries from epoch to epoch is a plain tree of tensors, and training goes on from it bit for bit."""
+"""A method's memory is a tree of tensors, and training resumed from it is bit-equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.config import RunConfig
 from harness.exchanges import Memory
 from harness.nn import build_model
 from harness.rank import Rank
-from harness.running import Job, make_job
+from harness.running import Job, make_job, plan_of
 from tests.conformance.test_drivers import config
 from tests.support.settings import label, rows
 
@@ -33,17 +33,18 @@ def copied(memory: Memory) -> Memory:
 
 
 async def epochs(rank: Rank, job: Job, first: int, last: int, saved: Saved | None) -> tuple[list[float], Saved]:
-    """Losses of epochs first..last-1 and what is left afterwards."""
+    """Losses of epochs first..last-1 and the state afterwards."""
     setting = job.config
     part = job.parts.training(rank.index)
-    model = build_model(setting, part.totals.num_features, part.totals.num_classes)
+    totals = part.totals
+    model = build_model(setting.model, totals.num_features, totals.num_classes, setting.training.seed)
     method = job.method
     rank.epoch = -1
     if saved is not None:
         model.load_state_dict(saved[1])
     state = await method.setup(rank, part, model)
     memory = method.remember(rank, part, model, state)
-    optimizer = method.optimizer(rank, model, setting.lr, setting.weight_decay)
+    optimizer = method.optimizer(rank, model, setting.training.lr, setting.training.weight_decay)
     if saved is not None:
         assert set(saved[0]) >= set(memory), "what is remembered at the start lasts"
         memory = copied(saved[0])
@@ -57,12 +58,14 @@ async def epochs(rank: Rank, job: Job, first: int, last: int, saved: Saved | Non
 
 
 def run_epochs(setting: RunConfig, first: int, last: int, saved: list[Saved] | None) -> tuple[list[float], list[Saved]]:
-    job, _ = make_job(setting)
+    job, _ = make_job(plan_of(setting))
 
     async def program(rank: Rank) -> Any:
         return await epochs(rank, job, first, last, None if saved is None else saved[rank.index])
 
-    found = loopback.run_ranks(program, setting.parts, make_rank=lambda i: Rank(i, setting.parts, seed=setting.seed))
+    found = loopback.run_ranks(
+        program, setting.cut.parts, make_rank=lambda i: Rank(i, setting.cut.parts, seed=setting.training.seed)
+    )
     return found[0][0], [left for _, left in found]
 
 
@@ -72,7 +75,7 @@ def test_training_goes_on_bit_for_bit_from_what_was_saved(row: dict[str, Any]) -
     torch.manual_seed(1)
     whole, _ = run_epochs(setting, 0, END, None)
     begun, saved = run_epochs(setting, 0, STOP, None)
-    torch.manual_seed(2)  # nothing may hang on a global generator
+    torch.manual_seed(2)  # results must not depend on the global generator
     rest, _ = run_epochs(setting, STOP, END, saved)
     assert begun + rest == whole
 
@@ -80,7 +83,7 @@ def test_training_goes_on_bit_for_bit_from_what_was_saved(row: dict[str, Any]) -
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 @pytest.mark.parametrize("row", rows(), ids=label)
 def test_any_number_of_parts_and_empty_ones(row: dict[str, Any], parts: int) -> None:
-    """No deadlock, and finite losses, also where a rank owns nothing: 'contiguous' leaves the last parts empty."""
+    """No deadlock, and finite losses, also if a rank owns no node: 'contiguous' leaves the last parts empty."""
     if row["method"] == "single" and parts > 1:
         pytest.skip("single runs on one rank")
     if "servers=2" in row["method"] and parts < 2:

@@ -68,7 +68,7 @@ def mean(models: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 
 
 def equal_split(graph: Graph, parts: int) -> Graph:
-    """The graph with as many training nodes in every part of the hash partition."""
+    """The graph with equally many training nodes in every part of the hash partition."""
     return replace(graph, train=np.arange(graph.num_nodes)[: 6 * parts], val=None, test=None)
 
 
@@ -151,7 +151,7 @@ def test_optimizer_state_stays_local_and_parameters_do_not() -> None:
     )
     states = [steps.state_dict()["state"] for _, _, _, steps in found]
     assert not torch.equal(states[0][0]["exp_avg"], states[1][0]["exp_avg"])
-    # 36 training nodes on three ranks, six a batch: steps differ between ranks, and nobody waits for anybody.
+    # 36 training nodes on three ranks, six per batch: ranks have different numbers of steps and do not wait.
     steps = [int(state[0]["step"]) for state in states]
     counts = [len(part.train) for part in parts_of(graph, 3)]
     assert steps == [2 * -(-count // 6) for count in counts] and len(set(steps)) > 1
@@ -235,7 +235,7 @@ def config(**values: Any) -> RunConfig:
 
 
 def test_inductive_training_is_judged_on_the_whole_graph() -> None:
-    """Training sees 70 % of the nodes, evaluation all of them: each once, whatever is copied."""
+    """Training uses 70 % of the nodes, evaluation all of them, each once in spite of copies."""
     given = config(
         method="subgraph-approximation:overlap=0.5:batch=32", protocol="inductive", split="random:0.7/0.2/0.1", epochs=3
     )
@@ -251,7 +251,7 @@ def test_inductive_training_is_judged_on_the_whole_graph() -> None:
 
 @pytest.mark.parametrize("options", ["", ":batch=32"])
 def test_copies_win_back_what_isolation_loses(options: str) -> None:
-    """A hash partition cuts three of four edges: the loss on whole neighbourhoods falls, with copies, below that."""
+    """A hash partition cuts three of four edges: with copies the loss on whole neighbourhoods is lower than without."""
     isolated, copied = (
         run(config(method=f"subgraph-approximation:overlap={overlap}{options}", lr=0.02)) for overlap in (0, 3)
     )
@@ -269,15 +269,15 @@ def test_the_result_names_the_overlap_and_layer0() -> None:
 
 def test_shapes_alone_give_the_same_bytes_and_times(tmp_path: Path) -> None:
     given = config(method="subgraph-approximation:overlap=0.3", epochs=2, mode="sim", cluster="ethernet-1g")
-    shapes, numbers = run(replace(given, shapes_only=True)), run(given)
+    shapes, numbers = run(given.changed(shapes_only=True)), run(given)
     assert [e["bytes"] for e in shapes.epochs] == [e["bytes"] for e in numbers.epochs]
     assert shapes.epochs[1]["seconds"] == pytest.approx(numbers.epochs[1]["seconds"])
-    sampled = replace(given, method="subgraph-approximation:batch=32")
+    sampled = given.changed(method="subgraph-approximation:batch=32")
     with pytest.raises(InputError, match="sampled_edges/1"):
-        run(replace(sampled, shapes_only=True))
+        run(sampled.changed(shapes_only=True))
     numbers = run(sampled)
     rates = str(numbers.save(tmp_path))
-    shapes = run(replace(sampled, shapes_only=True, rates=rates))
+    shapes = run(sampled.changed(shapes_only=True, rates=rates))
     assert [e["bytes"] for e in shapes.epochs] == [e["bytes"] for e in numbers.epochs]
     for name in ("compute", "sample"):  # sizes of samples are means
         assert shapes.epochs[1]["seconds"][name] == pytest.approx(numbers.epochs[1]["seconds"][name], rel=0.02)

@@ -34,7 +34,7 @@ EPOCHS = 6
 
 
 def exchanged(method: SylvieA | SylvieS, varying: bool) -> list[list[tuple[Tensor, Tensor]]]:
-    """Per rank and epoch: the halo of layer 1, and what an exchange of gradients adds to own rows.
+    """Per rank and epoch: the halo of layer 1, and the gradients that an exchange adds to own rows.
 
     With frozen weights own rows stay the same; `varying` scales them by the epoch.
     """

@@ -1,4 +1,4 @@
-"""Dropout on a vertex cut: every replica of a node drops what one process drops, in every layer and input layer."""
+"""Dropout on a vertex cut: masks of all replicas equal those of one process, in every layer and input layer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_dropout_masks_do_not_depend_on_the_cut(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "layer0"), INPUTS)
 @pytest.mark.parametrize("method", [PLAIN, UNCHANGED], ids=str)
 def test_with_dropout_it_trains_what_one_process_trains(kind: str, layer0: str, method: CDFGNN) -> None:
-    """What is dropped in a precomputed input layer is the whole aggregated row, the node's own term included."""
+    """In a precomputed input layer dropout applies to the aggregated row, including the node's own term."""
     graph = random_graph(40, 160, seed=7)
     model = make_model(kind, graph, dropout=0.5, order="aggregate-first")
     model.train()

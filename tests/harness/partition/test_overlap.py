@@ -237,7 +237,7 @@ def test_a_bad_overlap_is_refused(cache: Path, overlap: float) -> None:
 
 
 def test_overhead_is_overlap_over_parts_on_a_real_graph(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five parts: overlaps of 10, 25 and 50 % are overheads of 2, 5 and 10 % (Section 5.2), and win back ever more."""
+    """Five parts: overlaps of 10, 25 and 50 % are overheads of 2, 5 and 10 % (Section 5.2), and restore more edges."""
     monkeypatch.setenv("HALOSCOPE_DATA", str(real_data()))
     graph = training_graph(load("amazon_computers", split="random:0.7/0.2/0.1"))[0]
     kept = []

@@ -86,7 +86,7 @@ def rebuilt(parts: list[Part]) -> np.ndarray:
 
 
 def check_plans(parts: list[Part], owner: np.ndarray) -> None:
-    """What i lists for j is, in order, what j's halo expects from i."""
+    """The rows that i sends to j are, in order, those that j's halo expects from i."""
     for part in parts:
         ends = np.cumsum(part.plan.send_counts)
         assert ends[-1] == len(part.plan.send_rows)

@@ -1,4 +1,4 @@
-"""The cache of partitions: hits equal what was built, keys cover their content, damage heals, exports read back."""
+"""The cache of partitions: hits equal new builds, keys cover the content, damaged entries are rebuilt, exports."""
 
 from __future__ import annotations
 

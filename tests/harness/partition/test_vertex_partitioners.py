@@ -1,4 +1,4 @@
-"""Vertex-cut partitioners against plain Python on small graphs, their bounds, and their worth on real graphs."""
+"""Vertex-cut partitioners against plain Python on small graphs, their bounds, and their quality on real graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a vertex cut hold every edge once and every node's replicas in the promised order, also on disk."""
+"""Parts of a vertex cut have every edge once and every node's replicas in the documented order, also on disk."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def cuts(draw: st.DrawFn) -> tuple[Graph, np.ndarray, int, int]:
 
 
 def chosen_masters(graph: Graph, part: np.ndarray, num_parts: int, hosts: int) -> list[int]:
-    """The rule as its docstring says it: host with most replicas, most edges, fewest masters so far, lowest."""
+    """The documented rule: host with most replicas, then most edges, fewest masters so far, lowest."""
     pairs, found, size = pairs_of(graph), [], num_parts // hosts
     for node in range(graph.num_nodes):
         edges = [sum(p == i and node in pair for p, pair in zip(part, pairs, strict=True)) for i in range(num_parts)]

@@ -1,4 +1,4 @@
-"""A run that stops and goes on through files on disk is the run that never stopped: for every method, bit for bit."""
+"""A run that stops and resumes from files on disk is bit-equal to an unbroken run, for every method."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ STOP, END = 4, 7
 
 
 def stop_after(epochs: int) -> tuple[Callable[[Any], None], Callable[[], bool]]:
-    """A progress callback and the question that it answers with yes after so many epochs."""
+    """A progress callback, and a stop function that returns True after some epochs."""
     seen: list[int] = []
     return (lambda record: seen.append(record.epoch)), (lambda: len(seen) >= epochs)
 
 
 def stopped_run(setting: RunConfig, options: Checkpoints, epochs: int = STOP) -> Result:
-    """The result of a run that is asked to stop after so many epochs."""
+    """The result of a run that is requested to stop after some epochs."""
     progress, asked = stop_after(epochs)
     return run(setting, progress, replace(options, stop=asked))
 
 
 def numbers(result: Result) -> list[dict[str, Any]]:
-    """Everything of every epoch that is not a measurement."""
+    """All values of every epoch that are not measured."""
     return [{k: v for k, v in e.items() if k not in ("seconds", "peak_memory")} for e in result.epochs]
 
 
@@ -74,7 +74,7 @@ def test_simulated_runs_resume_too(method: str, tmp_path: Path) -> None:
 
 
 def test_checkpoints_change_no_number_and_no_time_of_an_epoch(tmp_path: Path) -> None:
-    """Synchronous methods have nothing in flight at the end of an epoch, so modelled times are equal too."""
+    """Synchronous methods have no pending exchange at the end of an epoch, so modelled times are equal too."""
     setting = config("bns-gcn:p=0.4", epochs=5, mode="sim", cluster="ethernet-1g")
     plain, kept = run(setting), run(setting, None, Checkpoints(tmp_path, every=1))
     assert numbers(kept) == numbers(plain)
@@ -212,17 +212,20 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_a_run_can_be_lengthened_and_noted_otherwise(tmp_path: Path) -> None:
-    """Epochs, evaluation and deadlines are beside training: the checkpoint of the shorter run is gone on from."""
+    """Epochs, evaluation and deadlines do not affect training: a longer run resumes from the shorter run's
+    checkpoint."""
     base = config("vanilla")
-    longer = replace(base, epochs=base.epochs + 2, eval_every=1, timeout=7.0)
+    longer = base.changed(epochs=base.training.epochs + 2, eval_every=1, timeout=7.0)
     assert longer.training_id() == base.training_id() and longer.run_id() != base.run_id()
-    assert replace(base, lr=0.5).training_id() != base.training_id()
-    patient = replace(base, prepare_timeout=7200.0)
+    assert base.changed(lr=0.5).training_id() != base.training_id()
+    patient = base.changed(prepare_timeout=7200.0)
     assert (patient.training_id(), patient.run_id()) == (base.training_id(), base.run_id())
     options = Checkpoints(tmp_path, every=2)
     run(base, None, options)
     result = run(longer, None, options)
-    assert result.facts["checkpoint"]["resumed"] == [base.epochs]
+    assert result.facts["checkpoint"]["resumed"] == [base.training.epochs]
     assert [e["loss"] for e in result.epochs] == [e["loss"] for e in run(longer).epochs]
-    with pytest.raises(InputError, match=f"has {longer.epochs} epochs behind it, more than --epochs {base.epochs}"):
+    with pytest.raises(
+        InputError, match=f"has {longer.training.epochs} epochs behind it, more than --epochs {base.training.epochs}"
+    ):
         run(base, None, options)

@@ -1,4 +1,4 @@
-"""Checkpoint files: what they hold, what a file system may do, and what is said then."""
+"""Checkpoint files: content, faults of the file system, and their messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _tensors(tree: Any) -> int:
 
 
 def test_files_hold_no_more_than_their_tensors_need(tmp_path: Path) -> None:
-    """Memory that a method keeps as pieces of larger tensors would drag the whole of those into the file."""
+    """Views of larger tensors in a method's memory are saved without the rest of those tensors."""
     wide = torch.arange(1_000_000.0)
     model, pieces = torch.nn.Linear(3, 2), {"a": {"b": wide[10:20]}, "c": wide[:4].view(2, 2)}
     carried = Carried(model, torch.optim.Adam(model.parameters()), pieces, [])
@@ -51,7 +51,7 @@ def test_files_of_methods_hold_plain_tensors_and_no_more_than_they_need(method: 
     setting = config(method, epochs=2, partitioner="ebv" if method == "cdfgnn" else "hash")
     run(setting, None, Checkpoints(tmp_path))
     newest = tmp_path / setting.training_id() / "epoch-000002"
-    for rank in range(setting.parts):
+    for rank in range(setting.cut.parts):
         content = torch.load(newest / f"rank-{rank}.pt", weights_only=True)
         assert _tensors(content["memory"]) > 0
         assert sum(_storages(content).values()) == _tensors(content)
@@ -64,7 +64,7 @@ def _marker(folder: Path, written: list[files.RankFile]) -> files.Marker:
 def test_a_folder_that_hosts_do_not_share_is_said_when_the_first_checkpoint_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Removing it, or starting anew, would not help."""
+    """The message does not advise to remove the checkpoint or to start anew."""
     monkeypatch.setattr(files, "SEEN_S", 0.2)
     folder = files.folder_of(tmp_path, 1)
     mine = files.write_rank(folder, 0, {})
@@ -76,7 +76,7 @@ def test_a_folder_that_hosts_do_not_share_is_said_when_the_first_checkpoint_is_w
 
 
 def test_a_file_that_is_seen_late_is_waited_for(tmp_path: Path) -> None:
-    """As NFS shows a file of another host, or its end, some seconds after it was written."""
+    """As with NFS, which shows a file of another host, or its end, some seconds after it was written."""
     folder = files.folder_of(tmp_path, 1)
     mine = files.write_rank(folder, 0, {})
     late = threading.Timer(0.3, lambda: files.write_rank(folder, 1, {}))

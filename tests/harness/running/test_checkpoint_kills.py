@@ -1,4 +1,4 @@
-"""Killed at any instant, a run of real ranks goes on from its checkpoints and ends as if nothing had happened."""
+"""A run of real ranks that is killed at any time resumes from its checkpoints with bit-equal results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from harness import cli, running
 from harness.commands.run import stoppable
 from harness.config import RunConfig
-from harness.running import Checkpoints, results, run, stopping
+from harness.running import Checkpoints, OpenedRun, results, run, stopping
 from harness.running.results import RankEpoch, Result
 from real.launch._execute import LaunchOutcome
 from tests.conformance.test_drivers import comparable, config
@@ -28,7 +27,7 @@ from tests.support import killing
 
 
 def killed(what: str, folder: Path) -> list[dict[str, Any]]:
-    """What `tests.support.killing` prints."""
+    """The output of `tests.support.killing`."""
     command = [sys.executable, "-m", "tests.support.killing", what, str(folder)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -38,7 +37,7 @@ def killed(what: str, folder: Path) -> list[dict[str, Any]]:
 
 def result_of(asked: RunConfig, file: Path) -> Result:
     found = msgspec.msgpack.decode(file.read_bytes(), type=LaunchOutcome)
-    return running.finish(asked, running.make_job(asked)[1], found.execution())
+    return running.finish(asked, running.make_job(running.plan_of(asked))[1], found.execution())
 
 
 @pytest.mark.processes
@@ -50,7 +49,7 @@ def test_killed_at_twenty_random_instants(tmp_path: Path) -> None:
         asked = killing.setting(found["method"], seed=found["seed"])
         result = result_of(asked, tmp_path / found["outcome"])
         assert result.state == "done" and len(result.epochs) == killing.EPOCHS
-        assert comparable(result) == comparable(run(replace(asked, mode="loopback"))), found
+        assert comparable(result) == comparable(run(asked.changed(mode="loopback"))), found
         resumed += result.facts["checkpoint"]["resumed"]
     assert resumed, "some of the kills must have met a run that had a checkpoint"
 
@@ -68,7 +67,7 @@ def test_killed_inside_the_save(tmp_path: Path) -> None:
         asked = killing.setting("sylvie-a:bits=4", seed=found["seed"], epochs=6)
         result = result_of(asked, tmp_path / found["outcome"])
         assert result.facts["checkpoint"]["resumed"] == [4 if point == "after marker" else 2]
-        assert comparable(result) == comparable(run(replace(asked, mode="loopback"))), point
+        assert comparable(result) == comparable(run(asked.changed(mode="loopback"))), point
 
 
 FLAGS = ["--dataset", "synthetic:nodes=120,degree=6,classes=3,features=8", "--threads", "1", "--eval-every", "5"]
@@ -84,26 +83,26 @@ def test_a_signal_stops_after_the_epoch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    original = running.run
+    original = running.run_opened
     flags = ["run", *FLAGS, "--mode", mode, "--epochs", "9", "--json", "out.json"]
     assert cli.main([*flags, "--out", "plain"]) == 0
     plain = json.loads(Path("out.json").read_text())
 
-    def signalled(asked: RunConfig, progress: Any, checkpoints: Checkpoints | None) -> Result:
+    def signalled(opened: OpenedRun, progress: Any, checkpoints: Checkpoints | None) -> Result:
         def report(record: RankEpoch) -> None:
             if record.epoch == 4:
                 signal.raise_signal(number)
 
-        return original(asked, report, checkpoints)
+        return original(opened, report, checkpoints)
 
     with monkeypatch.context() as patched:
-        patched.setattr(running, "run", signalled)
+        patched.setattr("harness.commands.cells.run_opened", signalled)
         assert cli.main([*flags, "--checkpoint", "kept"]) == stopping.EXIT_CODE == 3
     first = json.loads(Path("out.json").read_text())
     assert first["state"] == "interrupted" and len(first["epochs"]) == 5
     assert "asked to stop after epoch 4" in capsys.readouterr().out
     assert cli.main([*flags, "--checkpoint", "kept"]) == 0
-    assert "went on after 5 epochs" in capsys.readouterr().out
+    assert "resumed after 5 epochs" in capsys.readouterr().out
     second = json.loads(Path("out.json").read_text())
     assert second["state"] == "done"
     keep = ("loss", "train", "val", "test", "bytes", "observed")
@@ -121,12 +120,12 @@ def test_the_first_signal_is_answered_by_one_rank(
             signal.raise_signal(signal.SIGINT)
             assert options is not None and options.stop()
         said.append(capfd.readouterr().err)
-    assert said == [f"{stopping.ANSWER}\n", ""]
+    assert said == [f"{stopping.MESSAGE}\n", ""]
 
 
 def test_a_second_interrupt_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with stopping.asked() as asked:
+    with stopping.stop_requests() as asked:
         assert not asked()
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # the same Ctrl-C, passed on by a launcher
@@ -154,7 +153,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert process.returncode == stopping.EXIT_CODE, said
-    assert said.splitlines().count(stopping.ANSWER) == 1
+    assert said.splitlines().count(stopping.MESSAGE) == 1
     record = results.load_result(tmp_path / "runs" / f"{asked.run_id()}.json")
     done = len(record["epochs"])
     assert record["state"] == "interrupted" and 5 <= done < 4000
@@ -167,7 +166,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
     rest = run(asked, enough, options)
     assert rest.state == "interrupted" and progress[0] == done, "it went on where it was stopped"
     short = run(
-        replace(asked, mode="loopback", eval_every=-1),
+        asked.changed(mode="loopback", eval_every=-1),
         None,
         Checkpoints(tmp_path / "other", stop=_after(len(rest.epochs))),
     )
@@ -176,12 +175,12 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
 
 
 def _given(asked: RunConfig) -> dict[str, Any]:
-    default = vars(RunConfig())
-    return {name: value for name, value in vars(asked).items() if value != default[name]}
+    default = RunConfig().flat()
+    return {name: value for name, value in asked.flat().items() if value != default[name]}
 
 
 def _after(epochs: int) -> Callable[[], bool]:
-    """A stop that says yes once each of two ranks has asked for the last time."""
+    """A stop function that returns True once each of two ranks has called it for the last time."""
     calls = []
 
     def stop() -> bool:

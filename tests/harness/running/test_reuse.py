@@ -1,4 +1,4 @@
-"""Kept results are used again while all that they were made of is the same; times of files say nothing."""
+"""Results are reused while all their inputs are unchanged, independent of modification times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness import cli
 from harness.commands.cells import run_or_reuse
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running import inputs, results, run
+from harness.running import open_run, results, run
 from sims.cluster._load import CLUSTERS
 from sims.device._profile import DEVICES
 
@@ -26,7 +26,7 @@ WORKLOAD = "[graph]\nnodes = {}\nedges = 8000\nfeatures = 8\nclasses = 3\ntrain 
 
 
 def older(path: Path, text: str) -> None:
-    """Other content that looks as if it had been there for long."""
+    """Other content with an old modification time."""
     path.write_text(text)
     os.utime(path, (1e9, 1e9))
 
@@ -41,11 +41,11 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def reused(tmp_path: Path) -> Callable[..., bool]:
-    """Runs a config, or uses its kept result: whether it did."""
+    """Run a config or reuse its result; returns whether it was reused."""
 
     def cell(**settings: Any) -> bool:
-        config = RunConfig(**{"dataset": TINY, "epochs": 1, "mode": "sim", "eval_every": -1, **settings})
-        return run_or_reuse(config, tmp_path / "out", quiet=True).reused
+        config = RunConfig.of(**{"dataset": TINY, "epochs": 1, "mode": "sim", "eval_every": -1, **settings})
+        return run_or_reuse(open_run(config), tmp_path / "out", quiet=True).reused
 
     return cell
 
@@ -74,9 +74,10 @@ def test_a_device_that_the_command_line_names(
     moved.mkdir()
     (moved / device.name).write_text(device.read_text())
     monkeypatch.chdir(tmp_path)
-    before = inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml"))
+    config = RunConfig.of(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")
+    before = open_run(config).inputs()
     monkeypatch.chdir(moved)
-    assert inputs(RunConfig(dataset=TINY, mode="sim", cluster="ethernet-1g:hosts.device=dev.toml")) == before
+    assert open_run(config).inputs() == before
     device.unlink()
     with pytest.raises(InputError, match="cannot read device file"):
         reused(cluster=named)
@@ -101,7 +102,7 @@ def test_the_graph(tmp_path: Path, reused: Callable[..., bool]) -> None:
 
 def test_rates_and_workloads(tmp_path: Path, reused: Callable[..., bool]) -> None:
     rates, counts = tmp_path / "rates.json", tmp_path / "counts.toml"
-    record = run(RunConfig(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
+    record = run(RunConfig.of(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
     older(rates, json.dumps(record))
     shapes: dict[str, Any] = {"shapes_only": True, "method": "cdfgnn", "rates": str(rates), "cluster": "ethernet-1g"}
     assert not reused(**shapes) and reused(**shapes)
@@ -119,11 +120,11 @@ def test_rates_and_workloads(tmp_path: Path, reused: Callable[..., bool]) -> Non
 def test_a_partition_that_a_workload_names(tmp_path: Path) -> None:
     described, parts = tmp_path / "counts.toml", tmp_path / "partition.json"
     described.write_text(WORKLOAD.format(1000).replace("cut = 'hash'", "partition = 'partition.json'"))
-    config = RunConfig(dataset=str(described), shapes_only=True, mode="sim", cluster="ethernet-1g")
+    config = RunConfig.of(dataset=str(described), shapes_only=True, mode="sim", cluster="ethernet-1g")
     older(parts, "{}")
-    before = inputs(config)
+    before = open_run(config).inputs()
     older(parts, '{"parts": []}')
-    assert {name for name, found in inputs(config).items() if found != before[name]} == {"partition"}
+    assert {name for name, found in open_run(config).inputs().items() if found != before[name]} == {"partition"}
 
 
 def test_results_that_do_not_say_what_they_were_made_of(tmp_path: Path, reused: Callable[..., bool]) -> None:
@@ -156,7 +157,7 @@ def test_what_did_not_fit_is_tried_again_on_another_device(files: tuple[Path, Pa
 
 def test_a_recording_of_other_rates_is_not_used_again(tmp_path: Path) -> None:
     rates = tmp_path / "rates.json"
-    record = run(RunConfig(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
+    record = run(RunConfig.of(dataset=TINY, method="cdfgnn", epochs=2, eval_every=-1)).to_dict()
     argv = ["what-if", "--methods", "cdfgnn", "--dataset", TINY, "--shapes-only", "--rates", str(rates)]
     argv += ["--cluster", "ethernet-1g", "--points", "2", "--out", str(tmp_path / "what-if")]
     for halves in (1, 1, 2):

@@ -26,14 +26,14 @@ TINY = (
 
 
 def ended(number: int) -> int:
-    """A call that answers, or ends its process."""
+    """A call that returns, or ends its process."""
     if number < 0:
         os._exit(3)
     return number * number
 
 
 def slow(number: int) -> int:
-    """A call that outlives its test, unless it is cancelled."""
+    """A call that lasts longer than its test unless it is cancelled."""
     time.sleep(600)
     return number
 
@@ -50,7 +50,7 @@ def code_of_this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_argument_is_answered_once(tmp_path: Path) -> None:
-    """Also where a job dies; what `go_on` refuses is left out."""
+    """Also if a job dies; arguments that `go_on` refuses are left out."""
     found = dict(submitted.map_on_jobs(ended, [3, -1, 5, 7], 2, lambda n: n != 7, local(tmp_path), 0.1))
     assert set(found) == {3, -1, 5}
     assert (found[3], found[5]) == (9, 25)
@@ -59,7 +59,7 @@ def test_every_argument_is_answered_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("interrupts", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
 def test_jobs_end_with_their_caller(tmp_path: Path, interrupts: Any) -> None:
-    """A caller that stops in the middle leaves no process, in the background of a shell neither."""
+    """A caller that stops early leaves no process, also as a background job of a shell."""
     before = signal.signal(signal.SIGINT, interrupts)
     try:
         _break_off(tmp_path)
@@ -82,7 +82,7 @@ def _break_off(tmp_path: Path) -> None:
 
 
 def begun_job_then_fail(answers: Any, begun: list[Any]) -> None:
-    """Break off a run of jobs once the first of them is under way."""
+    """Stop a run of jobs once the first of them runs."""
 
     def look(_: float) -> None:
         if begun:

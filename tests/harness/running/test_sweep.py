@@ -1,4 +1,4 @@
-"""Sweeps: which cells a file means, what a kill at any instant leaves, what one bad cell does to the others."""
+"""Sweeps: the cells of a file, kills at any time, and isolation of failing cells."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from harness import cli, running
 from harness.config import RunConfig
 from harness.console import duration
 from harness.errors import InputError
+from harness.running import _runner
 from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
 
 TINY = 'dataset = "synthetic:nodes=120,degree=6,classes=3,features=8"\nepochs = 2\neval_every = 0\n'
@@ -39,7 +40,7 @@ def main(*argv: object) -> int:
 
 
 def results(folder: Path) -> dict[str, float]:
-    """Result files and when they were written."""
+    """Result files and their modification times."""
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.json")}
 
 
@@ -64,24 +65,24 @@ def test_the_grid_is_the_product_and_equal_cells_are_one(tmp_path: Path) -> None
     )
     # vanilla and single have no bits, sylvie-s:bits=4 has fixed them and is one of sylvie-s's, single runs on one part.
     assert len(found) == 2 * 2 * (2 + 2 * 2 + 0 + 1)
-    assert [cell.config.method for cell in found[:8]] == ["vanilla"] * 8  # methods outermost
-    assert {cell.config.parts for cell in found if cell.config.method == "single"} == {1}
-    assert {cell.config.cluster for cell in found} == {
+    assert [cell.config.training.method for cell in found[:8]] == ["vanilla"] * 8  # methods outermost
+    assert {cell.config.cut.parts for cell in found if cell.config.training.method == "single"} == {1}
+    assert {cell.config.cluster.name for cell in found} == {
         f"ethernet-10g:links.nic.bandwidth={rate}Gb/s:hosts.count=5" for rate in (1, 2)
     }
     assert found[0].title == "vanilla, seed=0, parts=2, links.nic.bandwidth=1 Gb/s"
-    assert "bits=1" in next(cell for cell in found if cell.config.method == "sylvie-s:bits=1").title
+    assert "bits=1" in next(cell for cell in found if cell.config.training.method == "sylvie-s:bits=1").title
 
 
 def test_several_grids_and_no_grid(tmp_path: Path) -> None:
     two = cells(tmp_path, f"[run]\n{TINY}\n[[grid]]\nmethod=['vanilla']\nparts=[2,3]\n[[grid]]\nseed=[0,7]\n")
-    assert [(cell.config.parts, cell.config.seed) for cell in two] == [(2, 0), (3, 0), (2, 7)]
+    assert [(cell.config.cut.parts, cell.config.training.seed) for cell in two] == [(2, 0), (3, 0), (2, 7)]
     assert len(cells(tmp_path, f"[run]\n{TINY}")) == 1
 
 
 def test_what_all_cells_share_is_checked_with_their_axes(tmp_path: Path) -> None:
     shapes = f"[run]\n{TINY}shapes_only = true\n[grid]\nmode = "
-    assert [cell.config.mode for cell in cells(tmp_path, f"{shapes}['sim']\n")] == ["sim"]
+    assert [cell.config.run.mode for cell in cells(tmp_path, f"{shapes}['sim']\n")] == ["sim"]
     with pytest.raises(InputError, match="shapes-only needs --mode sim"):
         cells(tmp_path, f"{shapes}['sim', 'loopback']\n")
 
@@ -93,7 +94,9 @@ def test_any_grid_has_as_many_cells_as_points(
     folder = tmp_path_factory.mktemp("grid")
     found = cells(folder, f"[grid]\nseed = {seeds}\nhidden = {list(range(1, n + 1))}\n")
     assert len(found) == len(seeds) * n
-    assert {(cell.config.seed, cell.config.hidden) for cell in found} == {(s, h + 1) for s in seeds for h in range(n)}
+    assert {(cell.config.training.seed, cell.config.model.hidden) for cell in found} == {
+        (s, h + 1) for s in seeds for h in range(n)
+    }
 
 
 @pytest.mark.parametrize(
@@ -128,25 +131,25 @@ def test_times_are_read_and_written() -> None:
 
 def test_estimates_come_from_the_cells_most_alike(tmp_path: Path) -> None:
     watch = Stopwatch(tmp_path)
-    one, two = RunConfig(epochs=10, parts=2), RunConfig(epochs=10, parts=4)
+    one, two = RunConfig.of(epochs=10, parts=2), RunConfig.of(epochs=10, parts=4)
     assert watch.expect(one) is None
     watch.add(one, 5.0)
-    assert watch.expect(two) == 5.0 and watch.expect(RunConfig(epochs=40, parts=2)) == 20.0
+    assert watch.expect(two) == 5.0 and watch.expect(RunConfig.of(epochs=40, parts=2)) == 20.0
     watch.add(two, 1.0)
-    watch.add(RunConfig(mode="sim", epochs=10), 100.0, keep=False)
+    watch.add(RunConfig.of(mode="sim", epochs=10), 100.0, keep=False)
     again = Stopwatch(tmp_path)
     assert again.expect(two) == 1.0 and again.expect(one) == 5.0
-    assert again.expect(RunConfig(mode="sim", epochs=10)) == 3.0  # nothing of that mode was kept
+    assert again.expect(RunConfig.of(mode="sim", epochs=10)) == 3.0  # nothing of that mode was kept
     file = tmp_path / "seconds.jsonl"
     file.write_bytes(file.read_bytes() + b'{"run_id": "cut of')
     assert Stopwatch(tmp_path).expect(one) == 5.0
 
 
 def test_time_left_deals_cells_to_workers(tmp_path: Path) -> None:
-    todo = [Cell(RunConfig(seed=seed), {}) for seed in range(5)]
+    todo = [Cell(RunConfig.of(seed=seed), {}) for seed in range(5)]
     lengths = {seed: float(seconds) for seed, seconds in enumerate((4, 1, 1, 1, 3))}
-    assert time_left(todo, lambda config: lengths[config.seed], 2) == 6.0
-    assert time_left(todo, lambda config: lengths[config.seed], 1) == 10.0
+    assert time_left(todo, lambda config: lengths[config.training.seed], 2) == 6.0
+    assert time_left(todo, lambda config: lengths[config.training.seed], 1) == 10.0
     assert time_left(todo, lambda _: None, 1) is None
     assert time_left([], lambda _: None, 3) == 0.0
 
@@ -198,13 +201,14 @@ def test_the_budget_leaves_cells_for_later(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, now = tmp_path / "out", [0.0]
-    original = running.run
+    original = running.run_opened
 
     def slow(*args: Any) -> Any:
         now[0] += 10.0
         return original(*args)
 
-    monkeypatch.setattr(running, "run", slow)
+    monkeypatch.setattr("harness.commands.cells.run_opened", slow)
+    monkeypatch.setattr(_runner, "run_opened", slow)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert main(sweep, "--out", out, "--jobs", 1, "--budget", "15s") == 0
     assert not results(out), "the probe takes 10 s, and so may the first cell"
@@ -241,7 +245,7 @@ def _until(true: Callable[[], bool], seconds: float) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for orphans in /proc")
 def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_path: Path) -> None:
-    """kill -9 the sweep at odd moments: what was finished stays, untouched, and the last run completes the rest."""
+    """kill -9 the sweep at random times: finished results stay unchanged, and the last run completes the rest."""
     out = tmp_path / "out"
     kept: dict[str, float] = {}
     for jobs, more in (("2", 1), ("1", 4)):
@@ -264,13 +268,13 @@ def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_
 
 
 def test_a_dying_worker_costs_its_own_call_only(tmp_path: Path) -> None:
-    """In a process of its own: loky's resource tracker lives as long as its parent."""
+    """In a separate process, because loky's resource tracker ends with its parent."""
     (tmp_path / "fragile.py").write_text(
         "import os\n\n\ndef double_or_die(n):\n    if n == 3:\n        os.kill(os.getpid(), 9)\n    return 2 * n\n"
     )
     code = (
-        "from fragile import double_or_die\nfrom harness.machine import Died, each\n"
-        "found = dict(each(double_or_die, range(6), 2, lambda n: n != 5))\n"
+        "from fragile import double_or_die\nfrom harness.machine import Died, map_on_processes\n"
+        "found = dict(map_on_processes(double_or_die, range(6), 2, lambda n: n != 5))\n"
         "assert isinstance(found.pop(3), Died), found\n"
         "assert found == {n: 2 * n for n in (0, 1, 2, 4)}, found\n"
     )

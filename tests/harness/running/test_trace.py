@@ -1,11 +1,11 @@
-"""Traces: valid for Perfetto, true to the run they show, and drawn as figures."""
+"""Traces: validity for Perfetto, agreement with the run, and figures."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from sims.cluster import load_cluster, place
 from sims.replay import Replay, record, traced
 
 CLUSTER = "sylvie-2x8:hosts.ranks_per_host=2"
-CONFIG = RunConfig(
+CONFIG = RunConfig.of(
     dataset="synthetic:nodes=600,degree=12,classes=4,features=16", layers=3, hidden=32, parts=4, mode="sim",
     method="sylvie-a", cluster=CLUSTER, epochs=3, eval_every=0,
 )  # fmt: skip
@@ -39,7 +39,7 @@ def trace() -> Trace:
 
 
 def check(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """What every viewer relies on; answers the events by phase."""
+    """Check properties that viewers need; returns the events by phase."""
     phases: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         phases[event["ph"]].append(event)
@@ -59,7 +59,7 @@ def check(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def nested(spans: list[dict[str, Any]]) -> None:
-    """Spans of one thread follow or contain each other."""
+    """Spans of one thread are disjoint or nested."""
     open_until: list[float] = []
     for span in sorted(spans, key=lambda s: (s["ts"], -s["dur"])):
         end = round(span["ts"] + span["dur"], 3)
@@ -106,7 +106,7 @@ def test_spans_hold_the_compute_and_the_bytes_of_the_run(trace: Trace) -> None:
     full = run(CONFIG)
     for component in ("compute", "codec"):
         spans = [s for s in trace.spans if s.stream == "compute" and s.component == component]
-        booked = sum(epoch["seconds"][component] for epoch in full.epochs) * CONFIG.parts
+        booked = sum(epoch["seconds"][component] for epoch in full.epochs) * CONFIG.cut.parts
         passed = sum(span.end_s - span.start_s for span in spans)
         # A little compute is charged between epochs: it passes, and belongs to none of them.
         assert booked * (1 - 1e-9) <= passed <= booked * (1.05 if component == "compute" else 1 + 1e-9)
@@ -129,9 +129,9 @@ def test_transfers_and_links_hold_the_bytes_of_the_run(trace: Trace) -> None:
 
 
 def test_copies_on_a_bus_of_their_own_are_seen_too() -> None:
-    """Through host memory no message crosses a device's bus: the network does not know of it, the trace does."""
+    """With staging through host memory, copies on a device's bus are not in the network, but in the trace."""
     cluster = load_cluster("sylvie-2x8")
-    replay = Replay(record(replace(CONFIG, cluster="sylvie-2x8", epochs=1, eval_every=-1)))
+    replay = Replay(record(CONFIG.changed(cluster="sylvie-2x8", epochs=1, eval_every=-1)))
     found, simulation, placement = traced(replay, cluster), replay.time(cluster).simulation, place(cluster, 4)
     capacity = dict(zip(placement.names, placement.capacity, strict=True))
     for link in ("host0.device0.bus.up", "host1.device1.bus.down"):
@@ -144,7 +144,7 @@ def test_equal_configs_have_equal_traces(trace: Trace) -> None:
     again = traced(Replay(record(CONFIG)), load_cluster(CLUSTER))
     assert [asdict(span) for span in again.spans] == [asdict(span) for span in trace.spans]
     assert again.messages == trace.messages and again.links == trace.links
-    shorter = traced(Replay(record(replace(CONFIG, epochs=2, eval_every=-1))), load_cluster(CLUSTER))
+    shorter = traced(Replay(record(CONFIG.changed(epochs=2, eval_every=-1))), load_cluster(CLUSTER))
     first = [span for span in trace.spans if span.details["epoch"] == 0]
     assert [span for span in shorter.spans if span.details["epoch"] == 0] == first
 
@@ -221,7 +221,7 @@ def test_the_command_on_a_simulated_run(haloscope: Callable[..., Any]) -> None:
 
 @pytest.mark.processes
 def test_the_command_on_a_real_run(haloscope: Callable[..., Any]) -> None:
-    config = replace(CONFIG, mode="real", parts=2, threads=1)
+    config = CONFIG.changed(mode="real", parts=2, threads=1)
     path = Result(config, "done", [], {"name": "made up"}).save(Path("runs"))  # tracing measures it anew
     code, out, _ = haloscope("trace", str(path), "--out", "t.json", "--epochs", "3", "--figures")
     assert code == 0 and "measured" in out

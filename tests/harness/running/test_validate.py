@@ -39,7 +39,7 @@ COMMAND = ["validate", "--datasets", "synthetic:nodes=400,degree=6,classes=4,fea
 
 def made(method: str, predicted: float, measured: float, cluster: str = "local", load: float = 0.0) -> dict[str, Any]:
     """A record of one cell."""
-    config = RunConfig(method=method, cluster=cluster, epochs=25)
+    config = RunConfig.of(method=method, cluster=cluster, epochs=25)
     times = dict.fromkeys(VALIDATED_COMPONENTS, measured / 4) | {
         "epoch": measured,
         "spread": 1e-3,
@@ -62,14 +62,14 @@ def epochs(*seconds: float) -> list[dict[str, Any]]:
 
 
 def test_cells_cover_every_method_graph_and_cluster() -> None:
-    base = RunConfig(epochs=25)
+    base = RunConfig.of(epochs=25)
     found = cells(["lab:3x1gbit", "local"], validation.WORKLOADS, "vanilla,cdfgnn", 0, base)
     assert len(found) == len(set(found)) == 8
-    assert [config.parts for config in found] == [3] * 4 + [2] * 4
-    assert all(config.mode == "real" and config.threads >= 1 for config in found)
-    assert {config.partitioner for config in found if config.method == "cdfgnn"} == {"auto"}
-    assert {config.partitioner for config in found if config.method == "vanilla"} == {"hash", "metis-cut"}
-    assert {config.parts for config in cells(["lab:3x1gbit"], validation.WORKLOADS, "vanilla", 2, base)} == {2}
+    assert [config.cut.parts for config in found] == [3] * 4 + [2] * 4
+    assert all(config.run.mode == "real" and config.run.threads >= 1 for config in found)
+    assert {config.cut.partitioner for config in found if config.training.method == "cdfgnn"} == {"auto"}
+    assert {config.cut.partitioner for config in found if config.training.method == "vanilla"} == {"hash", "metis-cut"}
+    assert {config.cut.parts for config in cells(["lab:3x1gbit"], validation.WORKLOADS, "vanilla", 2, base)} == {2}
     with pytest.raises(InputError, match="names no method"):
         cells(["local"], validation.WORKLOADS, " ,", 0, base)
 
@@ -107,7 +107,7 @@ def test_verdict_of_known_errors() -> None:
 
 
 def test_disturbed_cells_are_left_out_of_the_verdict_on_times() -> None:
-    """Not of the one on bytes, which no other program changes."""
+    """Disturbed cells count in the verdict on bytes only."""
     quiet = [made("vanilla", 1.1, 1.0), made("sylvie-s", 0.4, 0.5)]
     disturbed = made("cdfgnn", 0.3, 2.0, load=0.16)
     found = verdict([*quiet, disturbed])
@@ -221,14 +221,15 @@ def test_a_cell_that_fails_does_not_end_the_study(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(config: RunConfig) -> Result:
-        if config.method == "sylvie-s":
+        if config.training.method == "sylvie-s":
             return Result(config, "diverged", [], {}, message="the loss of epoch 3 is not finite")
-        return Result(config, "done", epochs(*[0.01] * config.epochs), {})
+        return Result(config, "done", epochs(*[0.01] * config.training.epochs), {})
 
     calibration = tmp_path / "calibration"
     calibration.mkdir()
     files(calibration, MEASURED)
     monkeypatch.setattr("harness.running.run", run)
+    monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
     command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
     assert main([*command, "--methods", "sylvie-s,vanilla", "--json", str(tmp_path / "records.json")]) == 1
     why = "diverged: the loss of epoch 3 is not finite"

@@ -46,7 +46,7 @@ def edges(parts: list[Part], samples: list[Sample], l: int, which: str) -> set[t
 
 
 def halo_ids(parts: list[Part], samples: list[Sample], rank: int, l: int, which: str) -> np.ndarray:
-    """Global ids of the rows that arrive, from what the others say they send."""
+    """Global ids of received rows, from the senders' plans."""
     pieces = [np.empty(0, np.int64)]
     for part, sample in zip(parts, samples, strict=True):
         layer = sample.layers[l]
@@ -121,7 +121,7 @@ def test_every_neighbour_is_as_likely_as_any_other() -> None:
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_repeated_edges_count_as_several_neighbours(parts: int) -> None:
-    """A hub with four neighbours of five edges each, 7 kept: the degree that divides is what is there."""
+    """A hub with four neighbours of five edges each, 7 kept: rows are divided by the sampled degree."""
     ends = np.repeat(np.arange(1, 5), 5)
     hub, nodes = np.array([[0] * 20 + ends.tolist(), ends.tolist() + [0] * 20]), 5
     graph = from_edges(

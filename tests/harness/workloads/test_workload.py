@@ -284,7 +284,7 @@ def test_an_exported_partition_is_a_description(tmp_path: Path) -> None:
 
 
 def test_described_workloads_need_shapes_only(tmp_path: Path) -> None:
-    config = RunConfig(dataset=described(tmp_path, {"boundary": 10}), parts=4)
+    config = RunConfig.of(dataset=described(tmp_path, {"boundary": 10}), parts=4)
     with pytest.raises(InputError, match="use --mode sim --shapes-only"):
         run(config)
     assert prepare(config).describe()["partition"]["volume"] == 40, "`haloscope partition` may show them"

@@ -1,4 +1,4 @@
-"""The lab on this machine: built, shaped as asked, and gone afterwards whatever happened."""
+"""The lab on this machine: construction, shaping, and removal in every case."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_hosts_see_each_other_and_nothing_else() -> None:
 
 
 def best_rate(hosts: lab.Lab, flows: list[lab_probe.Flow], enough: float) -> float:
-    """The highest rate of up to eight transfers: a busy machine may hold a sender up, but a link never goes faster."""
+    """The highest rate of up to eight transfers: a busy machine may delay a sender, but a link is never faster."""
     best = 0.0
     for _ in range(8):
         best = max(best, lab_probe.throughput(hosts, flows))

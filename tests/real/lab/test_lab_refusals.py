@@ -1,4 +1,4 @@
-"""What is said where no lab can be built, or a run does not fit the lab it asks for. Needs no root."""
+"""Messages if no lab can be built, or if a run does not fit its lab. Needs no root."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from harness import cli
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running import check_driver
+from harness.running import open_run
 from real.lab import _namespaces as namespaces
 
 
 def config(**changes: object) -> RunConfig:
-    return RunConfig(mode="real", cluster="lab:3x1gbit", **changes)  # type: ignore[arg-type]
+    return RunConfig.of(mode="real", cluster="lab:3x1gbit", **changes)  # type: ignore[arg-type]
 
 
 def test_without_root_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +27,7 @@ def test_without_root_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "a lab needs root" in said
     with pytest.raises(InputError, match="a lab needs root"):
-        check_driver(config(parts=3))
+        open_run(config(parts=3)).driver.check()
 
 
 def test_without_tools(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,20 +46,20 @@ def test_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_must_fit_its_lab() -> None:
     with pytest.raises(InputError, match=r"lab:3x1gbit takes 3 ranks \(3 hosts x 1\), not 4"):
-        check_driver(config(parts=4))
+        open_run(config(parts=4)).driver.check()
     with pytest.raises(InputError, match="no link"):
-        check_driver(RunConfig(mode="real", cluster="lab:3x", parts=3))
+        open_run(RunConfig.of(mode="real", cluster="lab:3x", parts=3)).driver.check()
 
 
 def test_a_lab_has_no_gpu_per_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(InputError, match="share this machine's GPUs"):
-        check_driver(config(parts=3, device="cuda"))
+        open_run(config(parts=3, device="cuda")).driver.check()
 
 
 def test_which_lab(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lab"]) == 2
-    assert "which lab?" in capsys.readouterr().err
+    assert "name a lab" in capsys.readouterr().err
     assert cli.main(["lab", "3x1gbit"]) == 2
     assert "is no lab" in capsys.readouterr().err
 
@@ -75,7 +75,7 @@ def test_what_a_tool_complains_about_is_passed_on() -> None:
 def test_a_dead_maker_is_known_although_its_number_is_in_use_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a crash, where pids are few: the maker had this process's number, and started at another time."""
+    """As after a crash with reused pids: the maker had this process's pid, and another start time."""
     ours = namespaces.name_of("switch")
     reused, gone = f"hs{os.getpid()}-1f-switch", f"hs{2**22 + 1}-1f-0"
     for name in (ours, reused, gone, "hs-switch", f"hs{2**22 + 1}x-1f-0", "blue"):

@@ -1,4 +1,4 @@
-"""Ranks killed and stopped in real runs: who says so, and how soon. `benchmarks.faults` tries every phase."""
+"""Killed and stopped ranks in real runs: messages and delays. `benchmarks.faults` tries every phase."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _ones(count: int) -> torch.Tensor:
 
 
 def _until(child: Child, store: Store, reached: Callable[[], bool]) -> None:
-    """Look at a process as its launcher does, until something is so."""
+    """Poll a process as its launcher does, until a condition holds."""
     deadline = time.monotonic() + 30
     while not reached():
         assert time.monotonic() < deadline
@@ -80,7 +80,7 @@ def test_survivors_end_in_time_and_name_the_rank(number: str, phase: str, parts:
 @pytest.mark.alone
 @pytest.mark.processes
 def test_without_a_launcher_the_survivor_names_the_rank(tmp_path: Path) -> None:
-    """Ranks started by hand: rank 0 keeps the store, and takes it with it."""
+    """Ranks started manually: the store is in rank 0 and ends with it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}

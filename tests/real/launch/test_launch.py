@@ -1,6 +1,6 @@
-"""The launcher: what ranks are given, what is said when they fail, and that none is left behind.
+"""The launcher: environment of ranks, messages when they fail, and no process left behind.
 
-The ranks here are one-line scripts without torch, so that each starts in a moment.
+The ranks here are one-line scripts without torch, which start quickly.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
-        assert core_count() == threads_per_rank(RunConfig(parts=1)) == 1
+        assert core_count() == threads_per_rank(RunConfig.of(parts=1)) == 1
         launch(script(line), 1, deadline_s=60, env={"PYTHONPATH": str(REPOSITORY)})
     finally:
         os.sched_setaffinity(0, before)
@@ -150,7 +150,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_records_survive_the_way_home() -> None:
-    """A loss that is not a number included: it decides whether a run diverged."""
+    """Also for a loss of nan, which marks a diverged run."""
     epoch = RankEpoch(3, math.nan, {"epoch": 1.0}, {"forward": {0: 5, -1: 2}}, [0, 7], None, 11)
     outcome = LaunchOutcome([RankResult(0, [epoch], {"layer0": "cache"})] * 2, [0, 1], "gloo", "cpu")
     back = msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=LaunchOutcome).execution()
@@ -163,10 +163,10 @@ def test_records_survive_the_way_home() -> None:
 @pytest.mark.processes
 def test_real_mode_equals_loopback() -> None:
     """A whole run through processes: bit-equal losses, equal bytes, and one progress call per epoch."""
-    config = RunConfig(parts=2, epochs=3, eval_every=2, partitioner="hash", threads=1)
+    config = RunConfig.of(parts=2, epochs=3, eval_every=2, partitioner="hash", threads=1)
     expected = run(config)
     epochs: list[int] = []
-    result = run(RunConfig(**{**vars(config), "mode": "real"}), lambda record: epochs.append(record.epoch))
+    result = run(RunConfig.of(**{**config.flat(), "mode": "real"}), lambda record: epochs.append(record.epoch))
     assert epochs == [0, 1, 2]
     assert result.state == "done"
     for mine, theirs in zip(result.epochs, expected.epochs, strict=True):

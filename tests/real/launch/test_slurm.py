@@ -1,4 +1,4 @@
-"""The Slurm job script: what it says, and what it does when Slurm's commands are stubs and torchrun is real."""
+"""The Slurm job script: its text, and its execution with stubs of Slurm's commands and the real torchrun."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ kill -TERM "$(cat "$STUBS/step")"
 
 @pytest.fixture
 def stubs(tmp_path: Path) -> Path:
-    """A folder of Slurm's commands that only note what they are asked."""
+    """A folder with stubs of Slurm's commands, which record their arguments."""
     folder = tmp_path / "stubs"
     folder.mkdir()
     for name, text in {"srun": SRUN, "scontrol": SCONTROL, "scancel": SCANCEL}.items():
@@ -69,7 +69,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def written(tmp_path: Path, *words: str) -> str:
-    """What `haloscope launch slurm` writes."""
+    """The output of `haloscope launch slurm`."""
     out = tmp_path / "written.sh"
     assert cli.main(["launch", "slurm", "--out", str(out), *words]) == 0
     return out.read_text()
@@ -151,7 +151,7 @@ def test_environment_is_activated(tmp_path: Path, stubs: Path) -> None:
 
 
 def signalled(stubs: Path, *numbers: signal.Signals, **more: str) -> tuple[int, str, list[str]]:
-    """Exit code and output of a job that gets signals once its ranks train, and what it asked of Slurm."""
+    """Exit code and output of a job that gets signals once its ranks train, and its calls of Slurm."""
     put(
         stubs / "torchrun",
         "trap 'sleep 0.3; echo saved; exit 1' TERM; echo begun; for i in {1..600}; do sleep 0.1; done",

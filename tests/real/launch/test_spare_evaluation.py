@@ -1,9 +1,8 @@
-"""Evaluation by a spare process: the same accuracies as the ranks find, and clear words when it fails."""
+"""Evaluation by a spare process: accuracies equal those of the ranks, and clear messages when it fails."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,14 +28,14 @@ def accuracies(config: RunConfig) -> list[tuple[float | None, ...]]:
 @pytest.mark.parametrize("method", ["vanilla", "sylvie-a:bits=1", "subgraph-approximation:overlap=0.5", "cdfgnn"])
 def test_a_spare_process_finds_what_the_ranks_find(method: str) -> None:
     by_ranks = from_mapping({**RUN, "method": method})
-    by_spare = replace(by_ranks, mode="real", evaluate="spare")
+    by_spare = by_ranks.changed(mode="real", evaluate="spare")
     assert accuracies(by_spare) == accuracies(by_ranks)
 
 
 @pytest.mark.processes
 def test_inductive_runs_are_evaluated_on_the_whole_graph() -> None:
     by_ranks = from_mapping({**RUN, "protocol": "inductive"})
-    assert accuracies(replace(by_ranks, mode="real", evaluate="spare")) == accuracies(by_ranks)
+    assert accuracies(by_ranks.changed(mode="real", evaluate="spare")) == accuracies(by_ranks)
 
 
 def test_only_real_runs_have_a_spare_process() -> None:
@@ -46,7 +45,12 @@ def test_only_real_runs_have_a_spare_process() -> None:
 
 def test_the_spare_process_reads_the_graph_in_one_part() -> None:
     config = whole_graph(from_mapping({**RUN, "mode": "real", "evaluate": "spare", "method": "cdfgnn"}))
-    assert (config.parts, config.method, config.evaluate, config.mode) == (1, "single", "ranks", "loopback")
+    assert (config.cut.parts, config.training.method, config.run.evaluate, config.run.mode) == (
+        1,
+        "single",
+        "ranks",
+        "loopback",
+    )
     assert prepare(config).totals.num_nodes == 300
 
 
@@ -72,7 +76,7 @@ def test_an_evaluation_has_a_deadline() -> None:
         assert spare.counts(7, 0.01, time.monotonic() + 60) is None
         totals = prepare(config).totals
         with torch.random.fork_rng():
-            model = build_model(config, totals.num_features, totals.num_classes)
+            model = build_model(config.model, totals.num_features, totals.num_classes, config.training.seed)
         spare.submit(3, model.state_dict())
         begin = time.monotonic()
         found = None

@@ -1,4 +1,4 @@
-"""Ranks that fail are started again from the last checkpoint, as often as was allowed, and not where it is hopeless."""
+"""Failed ranks are restarted from the last checkpoint, as often as allowed, except for errors that would recur."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import cli
 from harness.errors import InputError
-from harness.running import Checkpoints, Job, make_job, results, run
+from harness.running import Checkpoints, Job, make_job, plan_of, results, run
 from harness.running.results import RankEpoch
 from real.launch._launcher import RankFailed
 from real.launch._supervisor import HOPELESS, supervise
@@ -25,11 +24,11 @@ SMALL = "synthetic:nodes=60,degree=4,classes=3,features=5"
 
 
 def job_of(options: Checkpoints | None) -> Job:
-    return make_job(config("vanilla", dataset=SMALL, parts=2), None, options)[0]
+    return make_job(plan_of(config("vanilla", dataset=SMALL, parts=2)), None, options)[0]
 
 
 def failing(*failures: Exception) -> tuple[Callable[[], None], list[int]]:
-    """An attempt that fails in turn as given, then succeeds; and the count of attempts."""
+    """An attempt that raises the given failures in turn, then succeeds; and the number of attempts."""
     left, attempts = list(failures), list[int]()
 
     def attempt() -> None:
@@ -44,12 +43,12 @@ def test_attempts_go_on_until_one_succeeds(tmp_path: Path, capsys: pytest.Captur
     lost = [RankFailed(1, "rank 1 was killed by SIGKILL"), RankFailed(0, "rank 0 waits", "RankLost")]
     attempt, attempts = failing(*lost)
     said = supervise(attempt, job_of(Checkpoints(tmp_path, restarts=2)))
-    assert said == ["rank 1 was killed by SIGKILL; went on after 0 epochs", "rank 0 waits; went on after 0 epochs"]
+    assert said == ["rank 1 was killed by SIGKILL; resumed after 0 epochs", "rank 0 waits; resumed after 0 epochs"]
     assert len(attempts) == 3
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "haloscope: rank 1 was killed by SIGKILL; went on after 0 epochs (1 restart left)",
-        "haloscope: rank 0 waits; went on after 0 epochs (0 restarts left)",
+        "haloscope: rank 1 was killed by SIGKILL; resumed after 0 epochs (1 restart left)",
+        "haloscope: rank 0 waits; resumed after 0 epochs (0 restarts left)",
     ]
 
 
@@ -77,7 +76,7 @@ def test_a_run_that_was_asked_to_stop_is_not_started_again(tmp_path: Path) -> No
 
 
 def children_of_rank(rank: int) -> list[int]:
-    """Process ids of ours that are this rank."""
+    """Process ids of this rank among the children."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         for pid in (task / "children").read_text().split():
@@ -97,12 +96,12 @@ def test_killed_ranks_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
 
     result = run(setting, kill_once, Checkpoints(tmp_path, every=4, resume=False, restarts=1))
     assert len(killed) == 1 and result.state == "done"
-    assert comparable(result) == comparable(run(replace(setting, mode="loopback")))
+    assert comparable(result) == comparable(run(setting.changed(mode="loopback")))
     resumed = result.facts["checkpoint"]["resumed"]
     assert len(resumed) == 1 and resumed[0] >= 8
     assert len(result.facts["restarts"]) == 1
     assert "rank 1 was killed by SIGKILL" in result.facts["restarts"][0]
-    assert f"went on after {resumed[0]} epochs (0 restarts left)" in capsys.readouterr().err
+    assert f"resumed after {resumed[0]} epochs (0 restarts left)" in capsys.readouterr().err
 
 
 RANK = """
@@ -126,7 +125,7 @@ end_process(main(sys.argv[1:]))
 
 @pytest.mark.processes
 def test_restarts_by_torchrun_go_on_from_the_checkpoint(tmp_path: Path) -> None:
-    """Under --no-resume too: it is meant for the first start, not for those after a failure."""
+    """Also with --no-resume, which applies to the first start, not to restarts."""
     (tmp_path / "rank.py").write_text(RANK)
     setting = config("sylvie-a", parts=2, epochs=7, mode="real")
     given = {name: value for name, value in vars(setting).items() if value != vars(type(setting)())[name]}
@@ -140,7 +139,7 @@ def test_restarts_by_torchrun_go_on_from_the_checkpoint(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     record = results.load_result(tmp_path / "runs" / f"{setting.run_id()}.json")
     assert record["state"] == "done" and record["facts"]["checkpoint"]["resumed"] == [4]
-    expected = run(replace(setting, mode="loopback"))
+    expected = run(setting.changed(mode="loopback"))
     assert [e["loss"] for e in record["epochs"]] == [e["loss"] for e in expected.epochs]
 
 

@@ -1,4 +1,4 @@
-"""Calibration: files the model reads back, figures that make sense, and a fit that finds what it should."""
+"""Calibration: files that the model can read, plausible values, and a fit that recovers known costs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_no_gpu_is_an_input_error(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_this_gpu(tmp_path: Path) -> None:
-    """Figures within what any GPU that runs torch can do."""
+    """Values in the range of any GPU that runs torch."""
     cluster = load_cluster(calibrate.calibrate_gpu_to(tmp_path))
     device = load_device(cluster.device)
     assert 1e11 < device.gemm_peak.value < 1e15 and 0 < device.gemm_efficiency.value <= 1
@@ -162,7 +162,7 @@ def test_timed_is_not_fooled_by_a_slow_call() -> None:
 
 @pytest.mark.processes
 def test_this_machine(tmp_path: Path) -> None:
-    """The whole way, quickly: figures within what any machine that runs torch can do."""
+    """The whole calibration in quick mode: values in the range of any machine that runs torch."""
     path = calibrate.calibrate_to(tmp_path / "calibration", ranks=(2,))
     cluster = load_cluster(path)
     device = load_device(cluster.device)

@@ -5,7 +5,6 @@ EC-Graph's and CDFGNN's rows have not been run yet (docs/gpu.md).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ pytestmark = [
 @pytest.mark.parametrize("method", SETTINGS)
 def test_gpu_ranks_train_as_cpu_ranks_do(method: str, backend: str, tmp_path: Path) -> None:
     settings = [config(**row) for row in SETTINGS[method]]
-    results = run_in_turn([replace(s, mode="real", device="cuda", backend=backend) for s in settings], tmp_path)
+    results = run_in_turn([s.changed(mode="real", device="cuda", backend=backend) for s in settings], tmp_path)
     for row, setting, real in zip(SETTINGS[method], settings, results, strict=True):
         for ours, theirs in zip(real.epochs, run(setting).epochs, strict=True):
             near = 0.02 if theirs["observed"] else 0  # where values decide what is sent, rounding may decide otherwise

@@ -11,7 +11,7 @@ import torch
 from harness.effects import Effect, Recv, Send
 from harness.errors import ProgramError
 from harness.rank import Rank
-from real.rank._messages import NOTE_BYTES, Note, Way, Ways, compare
+from real.rank._messages import NOTE_BYTES, MessageStream, MessageStreams, Note, compare
 
 E = TypeVar("E", bound=Effect)
 
@@ -34,14 +34,14 @@ def _issued(index: int, epoch: int, build: Callable[[Rank], E]) -> E:
 
 
 def test_only_the_first_message_of_an_epoch_has_a_note() -> None:
-    way = Way()
+    way = MessageStream()
     noted = [way.add(_send(name, epoch), False) is not None for epoch in (0, 1) for name in ("a", "b", "c")]
     assert noted == [True, False, False] * 2
     assert way.add(_send("d", 1), True) is not None
 
 
 def test_notes_of_the_same_messages_agree_and_travel_in_a_fixed_size() -> None:
-    sent, received = Way(), Way()
+    sent, received = MessageStream(), MessageStream()
     for epoch in range(3):
         for name in ("a", "b" * 900):
             theirs, mine = sent.add(_send(name, epoch), False), received.add(_recv(name, epoch), False)
@@ -63,12 +63,12 @@ def test_notes_of_the_same_messages_agree_and_travel_in_a_fixed_size() -> None:
     ],
 )
 def test_a_slip_is_told_by_the_next_note_and_at_the_end(received: list[tuple[str, int]], says: str) -> None:
-    here, there = Ways.none(), Ways.none()
+    here, there = MessageStreams.none(), MessageStreams.none()
     for name in ("a", "b"):
         there.sent[1].add(_send(name), False)
     for name, size in received:
         here.received[0].add(_recv(name, size=size), False)
-    table = torch.stack([there.sent_table(2)[1], Ways.none().sent_table(2)[1]])  # the rows for rank 1
+    table = torch.stack([there.sent_table(2)[1], MessageStreams.none().sent_table(2)[1]])  # the rows for rank 1
     with pytest.raises(ProgramError, match=says):
         raise ProgramError(here.complaint(1, table))
     if received:
@@ -79,8 +79,8 @@ def test_a_slip_is_told_by_the_next_note_and_at_the_end(received: list[tuple[str
 
 
 def test_nothing_is_complained_of_where_all_was_received() -> None:
-    here, there = Ways.none(), Ways.none()
+    here, there = MessageStreams.none(), MessageStreams.none()
     there.sent[1].add(_send("a"), False)
     here.received[0].add(_recv("a"), False)
-    assert here.complaint(1, torch.stack([there.sent_table(2)[1], Ways.none().sent_table(2)[1]])) == ""
-    assert there.complaint(0, torch.stack([Ways.none().sent_table(2)[0], here.sent_table(2)[0]])) == ""
+    assert here.complaint(1, torch.stack([there.sent_table(2)[1], MessageStreams.none().sent_table(2)[1]])) == ""
+    assert there.complaint(0, torch.stack([MessageStreams.none().sent_table(2)[0], here.sent_table(2)[0]])) == ""

@@ -1,4 +1,4 @@
-"""The parts of the real driver that need no process: clocks, headers, last words."""
+"""Parts of the real driver that need no process: clocks, headers, last words."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_components_sum_to_the_epoch(steps: list[str]) -> None:
 
 
 class Hand:
-    """A time that passes only when it is told to; stands in for the module `time` (milliseconds)."""
+    """Replaces the module `time` by a clock that is advanced explicitly (milliseconds)."""
 
     def __init__(self) -> None:
         self.ns = 5

@@ -1,4 +1,4 @@
-"""The real driver against loopback, bit for bit, and what it says when ranks slip, fail, die or freeze."""
+"""The real driver against loopback, bit for bit, and its messages when ranks err, fail, die or freeze."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DTYPES = [
 def start(
     name: str, folder: Path, parts: int, timeout_s: float = 30.0, grace_s: float = 10.0, where: tuple[str, ...] = ()
 ) -> list[Any]:
-    """Run a program of tests/programs.py in processes; answers what each rank wrote."""
+    """Run a program of tests/support/programs.py in processes; returns the results of each rank."""
     arguments = ["-W", "error", "-m", "tests.support.programs", name, str(folder), str(timeout_s), *where]
     launch(arguments, parts, threads=1, deadline_s=60, grace_s=grace_s, env={"PYTHONPATH": str(REPOSITORY)})
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(parts)]
@@ -49,7 +49,7 @@ def start(
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What three gloo ranks answer to the programs that end well."""
+    """Results of three gloo ranks for the programs that succeed."""
     return start("tour", tmp_path_factory.mktemp("tour"), 3)
 
 
@@ -103,7 +103,7 @@ def test_a_killed_gpu_rank_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def slips(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
-    """What two ranks say of every slip that both of them notice."""
+    """Messages of two ranks for every error that both of them detect."""
     return start("slips", tmp_path_factory.mktemp("slips"), 2)
 
 
@@ -185,7 +185,7 @@ class TestFailures:
         assert start("slow_disk", tmp_path, 2, timeout_s=1.5) == ["done", "done"]
 
     def test_a_rank_that_freezes_at_its_disk_is_named_after_the_timeout(self, tmp_path: Path) -> None:
-        """Although a slow one may take 30 s."""
+        """Although a slow rank may take 30 s."""
         with pytest.raises(RankFailed, match=r"rank 1 is stopped by a signal in epoch 1, checkpoint, .*within 2 s"):
             start("frozen_at_disk", tmp_path, 2, timeout_s=2)
         assert since_connected(tmp_path) < 2 + 5

@@ -1,4 +1,4 @@
-"""The clusters that come with haloscope: what the papers print of them, what the command says, how they are drawn."""
+"""The shipped clusters: agreement with the papers, output of the command, drawings."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_eight_parts_lie_evenly_on_two_servers() -> None:
 
 @pytest.mark.parametrize("name", known_clusters())
 def test_every_number_says_where_it_is_from(name: str) -> None:
-    """No value is given bare: what is assumed says so in the file."""
+    """Every value in the files has a source, also assumed ones."""
     path = Path(load_cluster.__code__.co_filename).with_name("presets") / f"{name}.toml"
     tables = tomllib.loads(path.read_text())
     rows = [*tables["links"].values(), tables["transport"]]
@@ -180,7 +180,7 @@ def test_clusters_are_drawn(name: str, tmp_path: Path) -> None:
 
 
 def test_a_drawing_says_what_it_folds(tmp_path: Path) -> None:
-    """In the SVG, text is text: hosts left out are counted, capacities are written."""
+    """Text in the SVG names the number of hosts left out and the capacities."""
     assert main(["clusters", "show", "h100-512x8", "--draw", str(tmp_path / "it.svg")]) == 0
     text = (tmp_path / "it.svg").read_text()
     for words in ("host 0", "host 511", "510 more hosts", "spine between 16 racks, 98.3 TB/s", "switch of rack 15"):
@@ -190,7 +190,7 @@ def test_a_drawing_says_what_it_folds(tmp_path: Path) -> None:
 
 def test_bad_drawings_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["clusters", "--draw", "x.png"], "which cluster?"),
+        (["clusters", "--draw", "x.png"], "name a cluster"),
         (["clusters", "show", "h100-8", "--draw", "x.txt"], "write a .png, .svg or .pdf file"),
         (["clusters", "show", "h100-8", "--draw", str(tmp_path / "no" / "x.png")], "cannot write"),
     ):

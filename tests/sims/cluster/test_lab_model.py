@@ -1,4 +1,4 @@
-"""Labs as the simulator sees them: links, one machine's cores, and times that follow."""
+"""The simulator's model of labs: links, shared cores of one machine, and the resulting times."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def test_a_recording_takes_on_a_lab_what_a_simulation_does(tmp_path: Path) -> No
     cost = OperatorCost(Quantity(2e-5), {1: Quantity(1e-10)}, {8: Quantity(1e-10)}, Quantity(0.1))
     profile = replace(load_device(device), effect=Quantity(2e-4), operators={"haloscope::gather_sum": cost})
     save_device(profile, device)
-    config = RunConfig(
+    config = RunConfig.of(
         dataset="synthetic:nodes=300,degree=6,classes=4,features=8", hidden=8, parts=3, threads=1, epochs=3,
         eval_every=-1, method="sylvie-a", mode="sim", cluster=f"lab:3x1gbit:calibration={tmp_path}",
     )  # fmt: skip
     simulated = run(config).epochs
-    replayed = Replay(record(config)).time(load_cluster(config.cluster)).epochs
+    replayed = Replay(record(config)).time(load_cluster(config.cluster.name)).epochs
     assert [epoch["seconds"] for epoch in replayed] == [epoch["seconds"] for epoch in simulated]
     slower = load_cluster(f"lab:3x100mbit:calibration={tmp_path}")
     assert Replay(record(config)).time(slower).epochs[-1]["seconds"]["epoch"] > simulated[-1]["seconds"]["epoch"]

@@ -1,4 +1,4 @@
-"""Cluster files, units, where ranks sit, and which links their transfers cross."""
+"""Cluster files, units, placement of ranks, and the links that transfers cross."""
 
 from __future__ import annotations
 

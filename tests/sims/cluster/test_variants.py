@@ -1,9 +1,8 @@
-"""What-if on other devices and over other libraries: what a variant is, what is refused, and that it times as a run."""
+"""What-if with other devices and libraries: variants, refused ones, and times equal to those of a run."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,16 @@ from harness.commands.what_if import _enough
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.registry import parse_method
-from harness.running import make_job, program
+from harness.running import make_job, plan_of, program
 from sims.cluster import Cluster, load_cluster, place
 from sims.engine import simulate
 from sims.replay import Replay, record
 from sims.study import variants
-from sims.study._variants import HOST_MEMORY, SOFTWARE
+from sims.study._variants import HOST_MEMORY
+from sims.transport._gloo import Gloo
 
 GRAPH = "synthetic:nodes=3000,degree=16,classes=4,features=64"
-CONFIG = RunConfig(
+CONFIG = RunConfig.of(
     dataset=GRAPH, layers=2, hidden=256, partitioner="hash", parts=4, mode="sim", epochs=2, eval_every=-1,
     shapes_only=True, cluster="cdfgnn-2x8a800",
 )  # fmt: skip
@@ -41,10 +41,10 @@ def test_the_cluster_itself_comes_first_and_unchanged() -> None:
 def test_what_another_library_needs_is_that_of_a_named_cluster() -> None:
     cluster = load_cluster("h100-8")
     (over,) = variants(cluster, [], ["gloo"])[1:]
-    assert over.cluster.transport == load_cluster(SOFTWARE["gloo"]).transport
+    assert over.cluster.transport == load_cluster(Gloo.software).transport
     assert over.cluster.links["loopback"] == load_cluster(HOST_MEMORY).links["loopback"]
     assert {name: over.cluster.links[name] for name in cluster.links} == cluster.links
-    assert len(over.notes) == 2 and all(name in " ".join(over.notes) for name in (SOFTWARE["gloo"], HOST_MEMORY))
+    assert len(over.notes) == 2 and all(name in " ".join(over.notes) for name in (Gloo.software, HOST_MEMORY))
     (back,) = variants(load_cluster("sylvie-2x8"), [], ["nccl"])[1:]
     assert len(back.notes) == 1 and not place(back.cluster, 16).staged
 
@@ -72,14 +72,14 @@ def test_combinations_that_cannot_be_are_left_out_where_others_serve() -> None:
 
 @pytest.mark.parametrize("method", ["vanilla", "sylvie-s:bits=1"])
 def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
-    """The recording was made on the cluster itself; device and library change its price, exactly."""
-    replay = Replay(record(replace(CONFIG, method=method)))
-    found = variants(load_cluster(CONFIG.cluster), ["l4", "cpu-epyc-1core"], ["gloo"])
+    """A recording made on the original cluster is timed exactly with another device and library."""
+    replay = Replay(record(CONFIG.changed(method=method)))
+    found = variants(load_cluster(CONFIG.cluster.name), ["l4", "cpu-epyc-1core"], ["gloo"])
     assert [v.label for v in found][-1] == "on cpu-epyc-1core over gloo"
     compute = []
     for variant in found:
-        seconds = simulated(replace(CONFIG, method=method), variant.cluster)
-        assert [epochs[1] for epochs in replay.run(variant.cluster).run().results] == seconds
+        seconds = simulated(CONFIG.changed(method=method), variant.cluster)
+        assert [epochs[1] for epochs in replay.simulator(variant.cluster).run().results] == seconds
         compute.append(seconds[0]["compute"])
     assert compute[1] > compute[0], "an L4 is slower than an A800"
     assert compute[-1] > 10 * compute[0], "and one CPU core is much slower"
@@ -87,10 +87,10 @@ def test_a_variant_is_timed_as_a_run_on_it(method: str) -> None:
 
 def simulated(config: RunConfig, cluster: Cluster) -> list[dict[str, float]]:
     """Every rank's seconds of the second epoch, simulated in full."""
-    job, _ = make_job(config)
+    job, _ = make_job(plan_of(config))
     results = simulate(
-        program(job), config.parts, cluster=cluster, seed=config.seed, deterministic=config.deterministic,
-        shapes_only=True,
+        program(job), config.cut.parts, cluster=cluster, shapes_only=True, seed=config.training.seed,
+        deterministic=config.run.deterministic,
     ).results  # fmt: skip
     return [result.epochs[1].seconds for result in results]
 

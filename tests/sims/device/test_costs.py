@@ -1,4 +1,4 @@
-"""Costs of operators: the fit finds what made the times, files keep them, and devices use them."""
+"""Costs of operators: the fit recovers known costs, files store them, and devices use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operator work from shapes, what is charged and remembered, and live memory."""
+"""Operator work from shapes, charging and caching of operators, and live memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Meter:
 
 
 class Recorder(Prices):
-    """Prices that remember the work they were asked for."""
+    """Prices that record the priced work."""
 
     def __init__(self) -> None:
         super().__init__(load_device("cpu-epyc-1core"))
@@ -140,7 +140,7 @@ def test_work_of_bytes() -> None:
 
 
 def train_step(device: str) -> None:
-    """Everything that ordinary layers do, forwards and backwards."""
+    """The operators of ordinary layers, forwards and backwards."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)).to(device)
     x, y = torch.ones(9, 6, device=device), torch.zeros(9, dtype=torch.int64, device=device)

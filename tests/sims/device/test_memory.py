@@ -1,4 +1,4 @@
-"""What the peak of a rank is made of, against tensors whose sizes are known, and out-of-memory as a result."""
+"""The composition of a rank's peak memory, for tensors of known sizes, and out-of-memory results."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SCALARS = 100  # bytes of step counts and the like that no operator made
 
 
 class Meter:
-    """A clock that only says what is booked."""
+    """A clock that only has a component."""
 
     def __init__(self) -> None:
         self.paused, self.kind = False, "compute"
 
     def charge(self, seconds: float) -> None:
-        """Nothing is timed here."""
+        """Does nothing."""
 
 
 def ledger(memory: LiveMemory, device: str, meter: Meter | None = None) -> Ledger:

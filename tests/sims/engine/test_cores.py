@@ -1,4 +1,4 @@
-"""Shared cores: everyone at the same pace, no more work done than there are cores, leaving frees a share."""
+"""Shared cores: equal pace of all ranks, total work bounded by the cores, shares freed by ranks that leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observers: what they are told and when, that they change nothing, and that what they leave out costs nothing."""
+"""Observers: the calls of all hooks, no influence on the simulation, no calls of hooks that are not overridden."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE, LATENCY, ROW_S = 2, 1e-3, 1e-3  # of the plain cluster: 250 rows of 4 byte
 
 
 class Diary(Observer):
-    """Overrides every hook, and writes down what it is told."""
+    """Overrides every hook and records its calls."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
@@ -58,7 +58,7 @@ class Diary(Observer):
         self.entries.append(("copied", finish > start, nbytes))
 
     def of(self, rank: int) -> list[tuple[Any, ...]]:
-        """What was told of a rank, in order, the network left out."""
+        """The calls about a rank, in order, without those of the network."""
         return [
             (name, *rest[1:]) for name, *rest in self.entries if not name.startswith("transfers") and rest[0] == rank
         ]
@@ -110,7 +110,7 @@ def test_what_is_told_of_a_rank_and_in_which_order(tmp_path: Path) -> None:
 
 
 def test_when_compute_passes_and_effects_fly(tmp_path: Path) -> None:
-    """Stretches follow each other; a started effect lies beside the compute that hides it; nothing is off the clock."""
+    """Stretches follow each other; a started effect overlaps the compute that hides it; nothing is off the clock."""
     diary = Diary()
     observed(tmp_path, diary)
     stretches = [rest[1:] for rest in diary.named("computed") if rest[0] == 0]
@@ -144,7 +144,7 @@ def test_copies_over_a_bus_of_their_own_are_told(tmp_path: Path) -> None:
 
 
 class Operators(Observer):
-    """A made-up observer of one hook: counts operators by class."""
+    """An observer of one hook, which counts operators by class."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

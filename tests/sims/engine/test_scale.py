@@ -1,4 +1,4 @@
-"""Many ranks on shapes only: what grows with them, what a further epoch costs, and rates from recorded runs."""
+"""Many ranks with shapes only: scaling, cost of further epochs, and rates from recorded runs."""
 
 from __future__ import annotations
 

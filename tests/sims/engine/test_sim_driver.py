@@ -1,4 +1,4 @@
-"""The simulated driver: components, spans, memory, and the same numbers as loopback."""
+"""The simulated driver: components, spans, memory, and results equal to loopback."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ Step = tuple[str, int]
 
 
 def random_program(steps: list[Step], seed: int) -> Callable[[Rank], Any]:
-    """A program that mixes effects and arithmetic as `steps` say; answers every number it saw."""
+    """A program that mixes effects and arithmetic according to `steps`; returns every received value."""
 
     async def run(rank: Rank) -> list[torch.Tensor]:
         random = np.random.default_rng([seed, rank.index])
@@ -186,7 +186,7 @@ def test_results_are_those_of_loopback_bit_for_bit(
 
 
 def test_gradient_mode_belongs_to_the_rank() -> None:
-    """A rank suspended inside no_grad leaves the others, and itself afterwards, as they were."""
+    """A rank suspended inside no_grad does not change the mode of other ranks, nor its own afterwards."""
     steps = [("no_grad", 0), ("gradient", 0), ("no_grad", 0), ("gradient", 0)]
     simulation = simulate(random_program(steps, 3), 3, cluster=load_cluster("local"))
     assert all(bool(flag) for seen in simulation.results for flag in seen[1::2])

@@ -1,4 +1,4 @@
-"""What a simulated run says when a rank program is wrong: rank, file, line, label, epoch."""
+"""Error messages of simulated runs with wrong rank programs: rank, file, line, label, epoch."""
 
 from __future__ import annotations
 

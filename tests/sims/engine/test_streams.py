@@ -1,4 +1,4 @@
-"""What a device does at once: launches beside kernels, compute beside communication; and ranks that are slow."""
+"""Concurrency of a device: launches and kernels, compute and communication; and slow ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, s
 
 
 def overlapping(tmp_path: Path, compute: float, communication: float, hosts: int = 2) -> Cluster:
-    """The plain cluster with devices that slow down while they do both."""
+    """The plain cluster with devices that slow down while they compute and communicate."""
     text = (DEVICES / "cpu-epyc-1core.toml").read_text()
     device = tmp_path / "device.toml"
     device.write_text(f"{text}\n[overlap]\ncompute = {compute}\ncommunication = {communication}\n")
@@ -31,7 +31,7 @@ def overlapping(tmp_path: Path, compute: float, communication: float, hosts: int
 
 
 def started(seconds: float, rows: int = 250) -> Callable[[Rank], Any]:
-    """Compute of so many seconds beside an exchange of `rows` rows per pair, which takes 2 ms for 250."""
+    """Compute of `seconds` concurrent with an exchange of `rows` rows per pair, which takes 2 ms for 250."""
 
     async def program(rank: Rank) -> None:
         exchange = rank.all_to_all(everyone_sends(rank, rows), label="h", direction="forward", layer=0)
@@ -170,7 +170,7 @@ def test_overlap_costs_something_and_less_than_doing_things_in_turn_would(
 
 
 def test_what_a_rank_spends_on_a_hidden_exchange_is_not_hidden(tmp_path: Path) -> None:
-    """`[transport.measured.started]`: halo of the rank itself, beside the flight; nothing off the clock."""
+    """`[transport.measured.started]` is booked as halo of the rank; nothing off the clock."""
     free = timed(started(0.05), 2, plain(tmp_path), shapes_only=True)
     cluster = plain(tmp_path, transport='[transport.measured.started]\n2 = "3 ms"\n')
     paid = timed(started(0.05), 2, cluster, shapes_only=True)

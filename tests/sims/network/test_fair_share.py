@@ -1,4 +1,4 @@
-"""Fair shares by themselves; see `tests.sims.network.test_network` for their properties."""
+"""Fair shares in special cases; see `tests.sims.network.test_network` for their properties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sims.network._fair_share import fill, flows_by_segment, refill
 
 
 def test_segments_without_links_hold_nobody_back() -> None:
-    """As a placement has them for what stays on a rank; beside a flow on a link, and after that one has ended."""
+    """Routes of messages that stay on a rank, together with a flow on a link, and after that flow has ended."""
     fabric = RouteTable(np.asarray([10.0]), np.asarray([[-1], [-1], [0]])).fabric()
     routes, rate = flows_by_segment(fabric, np.asarray([1, 2], np.int32), np.zeros(2, np.int32)), np.full(2, -1.0)
     fill(fabric, routes, rate, np.zeros(1))

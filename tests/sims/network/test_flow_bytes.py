@@ -1,4 +1,4 @@
-"""Bytes by link and by segment, counted in compiled code: the same as in numpy, whatever the number of flows."""
+"""Bytes by link and by segment, counted in compiled code, equal those of numpy for any number of flows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_segments_wait_for_their_flows_and_then_for_none(ends: list[tuple[int, i
 
 
 def test_segments_that_are_added_later_are_counted() -> None:
-    """A network learns routes as it goes; what waits on the old ones is not forgotten."""
+    """Routes added later do not affect uncounted bytes on earlier ones."""
     env = simpy.Environment()
     network = FluidNetwork(env, np.full(LINKS, 1e3), exact_flows=1)
     for link in range(3):

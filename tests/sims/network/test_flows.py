@@ -1,4 +1,4 @@
-"""`haloscope flows`: the reference scenarios, and files that are wrong."""
+"""`haloscope flows`: the reference scenarios, and invalid files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_quantiles_of_the_big_ones() -> None:
 
 
 def test_times_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Defaults: no start, no latency, follows nobody. JSON is alone on stdout."""
+    """Defaults: start 0, no latency, no predecessors. With --json -, stdout has only JSON."""
     path = write(tmp_path, {"scenarios": [SMALL], "big_scenarios": [BIG]})
     assert main(["flows", str(path), "--json", "-"]) == 0
     found = json.loads(capsys.readouterr().out)["scenarios"]
@@ -101,7 +101,7 @@ def test_times_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def change(content: Any, path: list[Any], value: Any) -> Any:
-    """A copy with one member replaced; None takes it away."""
+    """A copy with one member replaced, or removed for None."""
     copy = json.loads(json.dumps(content))
     inner = copy
     for key in path[:-1]:
@@ -156,7 +156,7 @@ def test_bad_scenarios_give_one_line(
         (["size_formula"], "20000", "does not begin with"),
         (["size_formula"], "bytes = __import__('os')", "cannot read .__import__"),
         (["size_formula"], "bytes = (s + 1", "a bracket is not closed"),
-        (["size_formula"], "bytes = s d", "'d' is one too many"),
+        (["size_formula"], "bytes = s d", "unexpected 'd' after the formula"),
         (["size_formula"], "bytes = 2 *", "'the end' where a number"),
         (["size_formula"], "bytes = s - d", "gives a size that is below 0"),
         (["size_formula"], "bytes = s mod 0", "not a number"),
@@ -202,7 +202,7 @@ FORMULA = st.recursive(
 
 @given(FORMULA)
 def test_formulas_mean_what_they_say(text: str) -> None:
-    """Against a reading by brackets, with numbers in place of s and d."""
+    """Compared with the evaluation of the bracketed formula, with numbers in place of s and d."""
     src, dst = np.asarray([3]), np.asarray([8])
     shown = f"bytes(s->d) = {text.replace('%', 'mod')} for every ordered pair s != d"
     value = by_brackets(text, {"s": 3.0, "d": 8.0})
@@ -214,7 +214,7 @@ def test_formulas_mean_what_they_say(text: str) -> None:
 
 
 def by_brackets(text: str, names: dict[str, float]) -> float | None:
-    """The value of a fully bracketed formula; None where it has none."""
+    """The value of a fully bracketed formula; None if it is undefined."""
     if not text.startswith("("):
         return names[text] if text in names else float(text)
     deep, inner = 0, text[1:-1]

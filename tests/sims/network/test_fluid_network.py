@@ -1,4 +1,4 @@
-"""The fluid network on a clock: agreement with the exact schedule, windows, and periods that come back."""
+"""The fluid network on a clock: agreement with the exact schedule, windows, and recurring busy periods."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def placement(tmp_path_factory: pytest.TempPathFactory) -> Placement:
 
 
 class Sender:
-    """Sends transfers over a network and notes when each ends."""
+    """Sends transfers over a network and records when each ends."""
 
     def __init__(self, network: FluidNetwork) -> None:
         self.network, self.env = network, network.env
         self.finish: dict[Any, float] = {}
 
     def send(self, name: Any, routes: Sequence[Sequence[int]], nbytes: Sequence[int], latency: float = 0.0) -> None:
-        """Begin some transfers now, each with a group of its own."""
+        """Begin some transfers now, each with its own group."""
         groups = [self.network.group(1) for _ in routes]
         numbers = np.asarray([[number, -1] for number, _ in groups])
         self.network.add(route_table(routes), np.asarray(nbytes), np.full(len(routes), latency), numbers)
@@ -79,7 +79,7 @@ class Sender:
 
 
 def all_to_all(placement: Placement, network: FluidNetwork, nbytes: np.ndarray, arrival: np.ndarray) -> np.ndarray:
-    """When each rank has all: a pair's transfer begins when both ranks have arrived, a transfer per pair."""
+    """The time at which each rank has received all; the transfer of a pair begins when both ranks have arrived."""
     env, size = network.env, placement.size
     begin, done = env.now, np.full(size, np.nan)
     groups = [network.group(2 * (size - 1)) for _ in range(size)]
@@ -200,7 +200,7 @@ CAPACITY = np.asarray([1.0, 2.0, 3.0, 5.0])
 
 
 def play(network: FluidNetwork, plan: Plan) -> dict[Any, float]:
-    """Send a plan and wait until all is still; when each transfer ended, from the beginning."""
+    """Send a plan and wait until the network is idle; returns when each transfer ended, relative to the beginning."""
     begin = network.env.now
     sender = Sender(network)
     for number, (start, routes, nbytes) in enumerate(plan):
@@ -213,7 +213,7 @@ def play(network: FluidNetwork, plan: Plan) -> dict[Any, float]:
 @settings(deadline=None, max_examples=60)
 @given(plans(), plans(), st.lists(st.integers(0, 3), min_size=2, max_size=6))
 def test_a_network_with_a_past_behaves_like_a_new_one(first: Plan, second: Plan, order: list[int]) -> None:
-    """Plans that repeat, share a beginning, stop short or go on differently give the times of a fresh network."""
+    """Plans that repeat, share a beginning, end early or continue differently give the times of a new network."""
     variants = [first, first + second, first[:1] + second, second]
     network = FluidNetwork(simpy.Environment(), CAPACITY)
     for choice in order:
@@ -225,7 +225,7 @@ def test_a_network_with_a_past_behaves_like_a_new_one(first: Plan, second: Plan,
 
 @pytest.mark.parametrize("few", [0, 10**6])
 def test_the_second_epoch_is_remembered(placement: Placement, few: int) -> None:
-    """Late ranks and all; a rank that comes at another time is seen, and what follows is computed."""
+    """Also with late ranks; a rank that arrives at another time is detected, and later times are computed."""
     nbytes = sizes("uniform", placement.size)
     arrival = np.random.default_rng(2).uniform(0, 5e-4, placement.size)
     network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=few)
@@ -242,7 +242,7 @@ def test_the_second_epoch_is_remembered(placement: Placement, few: int) -> None:
 
 
 def test_what_is_too_long_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a period with many transfers, nor more events in all than there is room for; times stay the same."""
+    """Periods with many transfers, and more events than the limit, are not kept; times stay the same."""
     long: Plan = [(0, [[0], [0, 1]], [3, 4]), (1, [[2]], [5]), (2, [[1, 2]], [6])]
     other: Plan = [(0, [[3]], [9])]
     fresh = [play(FluidNetwork(simpy.Environment(), CAPACITY), plan) for plan in (long, other)]
@@ -258,7 +258,7 @@ def test_what_is_too_long_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_watched_network_tells_every_transfer(placement: Placement) -> None:
-    """What is watched is computed each time, and ends when the plain network says."""
+    """With a watch every period is computed, with the same times as without."""
 
     class Watch:
         def __init__(self) -> None:

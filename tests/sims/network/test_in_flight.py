@@ -1,4 +1,4 @@
-"""Flows in flight, many and staggered: the arrays that they stand in grow and are used anew while they drain."""
+"""Many staggered flows in flight: their arrays grow and are reused while flows drain."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_many_that_begin_one_after_the_other_end_as_planned(apart: float, batch:
 
 
 def test_finish_times_are_recorded_for_who_watches() -> None:
-    """Of every busy period its own, whatever the number of its transfers."""
+    """Finish times are those of each busy period, for any number of transfers."""
     found: list[np.ndarray] = []
 
     class Watch:

@@ -33,7 +33,7 @@ Network = tuple[list[int], list[tuple[list[int], int, int]]]
 
 
 def exact_finish_of(network: Network) -> list[float]:
-    """By the oracle."""
+    """Finish times by the oracle."""
     capacity, flows = network
     exact = [ExactFlow(route, Fraction(nbytes), Fraction(start)) for route, nbytes, start in flows]
     return [float(time) for time in exact_finish([Fraction(c) for c in capacity], exact)]
@@ -55,7 +55,7 @@ def test_finish_times_are_exact(network: Network) -> None:
 @settings(deadline=None, max_examples=50)
 @given(networks(), st.data())
 def test_flows_that_follow_others_are_exact(network: Network, data: st.DataObject) -> None:
-    """Each after some of those before it, at its own start or later, with a latency; in any order."""
+    """Each flow follows some of those before it, with its own start and a latency; in any order."""
     capacity, flows = network
     after = [sorted(data.draw(st.sets(st.integers(0, at - 1), max_size=3))) if at else [] for at in range(len(flows))]
     latency = [data.draw(st.integers(0, 3)) for _ in flows]
@@ -94,7 +94,7 @@ def test_rates_are_max_min_fair(network: Network) -> None:
 @settings(deadline=None, max_examples=40)
 @given(networks(), st.randoms(use_true_random=False))
 def test_makespan_scale_and_order(network: Network, random: Any) -> None:
-    """Not faster than any link allows; twice the bytes = half the bandwidth; the order of flows does not matter."""
+    """The makespan is at least that of every link; doubling bytes equals halving bandwidth; order is irrelevant."""
     capacity, flows = network
     finish = finish_of(network)
     for link, can in enumerate(capacity):
@@ -109,9 +109,9 @@ def test_makespan_scale_and_order(network: Network, random: Any) -> None:
 @settings(deadline=None, max_examples=30)
 @given(networks(), st.booleans())
 def test_the_clocked_network_is_exact(network: Network, last: bool) -> None:
-    """One group per flow, added when it starts; bytes per link are what the routes say.
+    """One group per flow, added when it starts; bytes per link follow from the routes.
 
-    `last`: added behind all else of the instant, so that latencies may end without a wake.
+    `last`: added after all other events of the instant, so that latencies may end without a wake.
     """
     capacity, flows = network
     env = simpy.Environment()
@@ -119,7 +119,7 @@ def test_the_clocked_network_is_exact(network: Network, last: bool) -> None:
     finish = np.full(len(flows), np.nan)
 
     def sender(flow: int, route: list[int], nbytes: int, start: int) -> Any:
-        # Half of the start is waited for outside, half as latency.
+        # Half of the start is an event of the simulation, half is latency.
         yield env.timeout(start / 2)
         group, done = fluid.group(1)
         batch = np.asarray([nbytes]), np.asarray([start / 2]), np.asarray([[group, -1]])
@@ -140,7 +140,7 @@ def test_the_clocked_network_is_exact(network: Network, last: bool) -> None:
 
 
 def test_latencies_that_nothing_meets_end_without_a_wake() -> None:
-    """Two transfers of one group, one after the other in latency; somebody's event in between wakes the network."""
+    """Two transfers of one group with overlapping latencies; another event in between wakes the network."""
     waits, times = np.asarray([0.1, 0.2]), {}
     for between in (None, 0.15):
         env = simpy.Environment()
@@ -162,7 +162,7 @@ def test_latencies_that_nothing_meets_end_without_a_wake() -> None:
 
 
 def test_a_latency_that_ends_with_another_transfer_loses_nobody() -> None:
-    """To the last bit together, at a time when nothing is allowed for rounding: both are told."""
+    """Both end at exactly the same time, when no rounding is tolerated: both events are triggered."""
     env = simpy.Environment()
     fluid, ends = FluidNetwork(env, np.asarray([25139300.0, 25139300.0])), []
     groups, events = zip(*(fluid.group(1) for _ in range(2)), strict=True)
@@ -179,7 +179,7 @@ def test_a_latency_that_ends_with_another_transfer_loses_nobody() -> None:
 @settings(deadline=None, max_examples=60)
 @given(networks(), st.integers(0, 10), st.randoms(use_true_random=False))
 def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, ended: int, random: Any) -> None:
-    """Only flows as fast as the slowest of those that ended are shared out anew."""
+    """Only flows at least as fast as the slowest of those that ended get new rates."""
     capacity, flows = network
     table = RouteTable(np.asarray(capacity, float))
     head = table.intern(route_table([route for route, _, _ in flows]))
@@ -198,7 +198,7 @@ def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, en
 @settings(deadline=None, max_examples=50)
 @given(networks(), st.floats(0.01, 100.0), st.booleans())
 def test_a_window_moves_no_more_than_its_links_can(network: Network, window: float, stale: bool) -> None:
-    """Flows that end in it and flows that do not, together; and what ends in it is at most what was there."""
+    """Flows that end in the window and flows that do not, together; a flow moves at most its remaining bytes."""
     capacity, flows = network
     table = RouteTable(np.asarray(capacity, float))
     head = table.intern(route_table([route for route, _, _ in flows]))
@@ -224,7 +224,7 @@ def test_a_window_moves_no_more_than_its_links_can(network: Network, window: flo
 
 
 def test_incast() -> None:
-    """n hosts send to one: its link is shared evenly, and the smaller transfers are out first."""
+    """n hosts send to one: its link is shared evenly, and smaller transfers end first."""
     capacity, *_ = star(9)
     routes = route_table([[i, 9 + 8] for i in range(8)])
     equal = run_flows(capacity, routes, np.full(8, 1e6), 0.0, 1e-4)
@@ -235,7 +235,7 @@ def test_incast() -> None:
 
 
 def test_equal_routes_are_kept_once() -> None:
-    """Padding makes no other segment; an empty route is segment 0; segments may be given before."""
+    """Padding does not make another segment; an empty route is segment 0; segments may be given initially."""
     table = RouteTable(np.ones(4), np.asarray([[-1, -1], [0, 1]]))
     assert table.intern(np.asarray([[0, 1, -1], [-1, 2, 3], [2, -1, 3], [-1, -1, -1]])).tolist() == [2, 3, 3, 0]
     assert table.intern(np.asarray([[2, 3], [3, 2]])).tolist() == [3, 4]

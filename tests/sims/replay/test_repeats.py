@@ -1,4 +1,4 @@
-"""Epochs played equal epochs computed, to the last bit; a promise that is not kept is found."""
+"""Replayed epochs equal computed ones bit for bit; a method that wrongly declares repetition is detected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPEATING = [row for row in rows() if parse_method(row["method"]).facts.repeats]
 
 
 def promise(monkeypatch: pytest.MonkeyPatch, method: str, repeats: bool) -> None:
-    """Have a method say that its epochs repeat, or not."""
+    """Set whether a method declares that its epochs repeat."""
     cls = METHODS.builtin[method.split(":")[0]]
     monkeypatch.setattr(cls, "facts", replace(cls.facts, repeats=repeats))
 
@@ -51,7 +51,7 @@ class Kept:
 
     @property
     def played(self) -> list[list[int]]:
-        """Epochs that were played in the last run, by rank; none where nothing repeats."""
+        """Epochs that were replayed in the last run, by rank; empty if none repeats."""
         return self.made[-1].played if self.made else []
 
 
@@ -81,7 +81,7 @@ def test_every_method_that_says_so_repeats(
 
 
 class Everything:
-    """A method's epoch with every kind of effect, exchanges that compute hides, and one off the clock."""
+    """An epoch with every kind of effect, exchanges hidden by compute, and one off the clock."""
 
     async def epoch(self, rank: Rank) -> torch.Tensor:
         x = torch.empty(40 + 7 * rank.index, 8, device=rank.device)
@@ -127,7 +127,7 @@ def everything(cluster: str, repeats: Repeats | None) -> tuple[Simulation, list[
 
 @pytest.mark.parametrize("cluster", ["sylvie-2x8", "cdfgnn-2x8a800:stragglers.jitter=0.1", "ec-graph"])
 def test_every_effect(cluster: str) -> None:
-    """Seconds, spans, bytes, memory, prices: all of what a simulation returns."""
+    """All results of a simulation: seconds, spans, bytes, memory, prices."""
     repeats = Repeats()
     found, computed = everything(cluster, repeats), everything(cluster, None)
     assert found == computed
@@ -137,7 +137,7 @@ def test_every_effect(cluster: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Growing(Vanilla):
-    """Promises that its epochs repeat, and computes more in each."""
+    """Declares that its epochs repeat, but computes more in each."""
 
     name = "growing"
 
@@ -149,7 +149,7 @@ class Growing(Vanilla):
 
 @dataclass(frozen=True, kw_only=True)
 class Widening(Vanilla):
-    """Promises that its epochs repeat, and copies more in each; what it computes stays the same."""
+    """Declares that its epochs repeat, but copies more in each, with equal compute."""
 
     name = "widening"
 
@@ -160,7 +160,7 @@ class Widening(Vanilla):
 
 @dataclass(frozen=True, kw_only=True)
 class Drifting(Vanilla):
-    """Promises that its epochs repeat, and observes something else in each."""
+    """Declares that its epochs repeat, but observes another value in each."""
 
     name = "drifting"
 
@@ -184,7 +184,7 @@ def test_an_exchange_that_spans_epochs_does_not_repeat(monkeypatch: pytest.Monke
 
 
 LEFT: list[torch.Tensor] = []
-"""What `Leaving` leaves behind."""
+"""Tensors that `Leaving` keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ class Leaving(Vanilla):
 
 
 def test_epochs_are_computed_until_they_begin_alike(monkeypatch: pytest.MonkeyPatch, kept: Kept) -> None:
-    """Something that an epoch leaves behind is more memory at the beginning of the next."""
+    """A tensor that an epoch keeps is more memory at the beginning of the next."""
     monkeypatch.setitem(METHODS.builtin, Leaving.name, Leaving)
     try:
         shapes({"method": Leaving.name}, cluster="ethernet-1g", epochs=8)
@@ -210,7 +210,7 @@ def test_epochs_are_computed_until_they_begin_alike(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_recording_of_played_epochs_is_that_of_computed_ones() -> None:
-    """Other observers are told of played epochs as of computed ones."""
+    """Other observers are notified of replayed epochs as of computed ones."""
     recordings = []
     for repeats in (None, Repeats()):
         recorder = Recorder(3)

@@ -121,7 +121,7 @@ def test_stragglers_and_jitter_are_those_of_the_seed() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Racing(Vanilla):
-    """A made-up method that says of itself what none of the known ones does."""
+    """A method with `Facts.timed`, which no registered method declares."""
 
     name = "racing"
     facts = replace(Vanilla.facts, timed=True)
@@ -132,11 +132,11 @@ def test_a_method_that_decides_by_when_messages_arrive_is_refused(
 ) -> None:
     monkeypatch.setitem(METHODS.builtin, Racing.name, Racing)
     replay = Replay(record(config(method="racing", mode="sim", epochs=2, cluster=HERE)))
-    with pytest.raises(InputError, match="method racing decides by when messages arrive.*haloscope sweep"):
+    with pytest.raises(InputError, match="decisions of method racing depend on when messages arrive.*haloscope sweep"):
         replay.time(load_cluster(ELSEWHERE[0]))
     argv = ["what-if", "--methods", "vanilla,racing", "--dataset", "synthetic:nodes=120", "--cluster", "ethernet-1g"]
     assert main([*argv, "--points", "2", "--out", str(tmp_path / "out")]) == 2
-    assert "method racing decides by when messages arrive" in capsys.readouterr().err
+    assert "the decisions of method racing depend on when messages arrive" in capsys.readouterr().err
     assert not (tmp_path / "out").exists(), "said before anything is recorded"
 
 
@@ -147,14 +147,16 @@ def test_every_method(method: str) -> None:
     base = config(**{**row, "mode": "sim", "epochs": 2, "eval_every": 1, "cluster": HERE})
     replay = Replay(record(base))
     for name in ELSEWHERE:
-        full = run(replace(base, cluster=name))
+        full = run(base.changed(cluster=name))
         epochs = replay.time(load_cluster(name)).epochs
         assert [e["seconds"] for e in epochs] == [e["seconds"] for e in full.epochs]
         assert [e["bytes"] for e in epochs] == [e["bytes"] for e in full.epochs]
 
 
 def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
-    recording = record(RunConfig(dataset="synthetic:nodes=120", mode="sim", cluster="ethernet-1g", epochs=2, parts=3))
+    recording = record(
+        RunConfig.of(dataset="synthetic:nodes=120", mode="sim", cluster="ethernet-1g", epochs=2, parts=3)
+    )
     path = tmp_path / "run.rec"
     recording.save(path)
     assert path.stat().st_size < 20_000
@@ -172,17 +174,19 @@ def test_recording_changes_nothing() -> None:
 
 
 def test_stretches_operators_and_effects_are_kept_once() -> None:
-    """Equal epochs of equal shapes share what they are made of: ten epochs take little more than two."""
+    """Equal epochs of equal shapes share their values: a recording of ten epochs is little larger than one of two."""
     sizes = {}
     for epochs in (2, 10):
-        made = record(RunConfig(dataset="synthetic:nodes=120", mode="sim", epochs=epochs, parts=2, eval_every=-1))
+        made = record(RunConfig.of(dataset="synthetic:nodes=120", mode="sim", epochs=epochs, parts=2, eval_every=-1))
         sizes[epochs] = (len(made.works), len(made.stretches), len(made.counts), len(made.effects))
     assert sizes[2] == sizes[10]
 
 
 def test_memory_is_judged_on_the_devices_of_the_cluster() -> None:
-    """What ranks needed is kept; whether it fits is up to where they are timed."""
-    base = RunConfig(dataset="synthetic:nodes=120", mode="sim", cluster="sylvie-2x8", epochs=2, parts=2, eval_every=-1)
+    """The recording has the memory that ranks needed; whether it fits depends on the cluster of the replay."""
+    base = RunConfig.of(
+        dataset="synthetic:nodes=120", mode="sim", cluster="sylvie-2x8", epochs=2, parts=2, eval_every=-1
+    )
     recording = record(base)
     full = run(base)
     timed = Replay(recording).time(load_cluster("sylvie-2x8"))

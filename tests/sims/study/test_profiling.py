@@ -1,4 +1,4 @@
-"""Watching operators: what is timed, what is left for Python, and device files that hold it."""
+"""Profiling of operators: timed operators, the overhead of Python, and device files with both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sims.study import calibrated
 from sims.study._profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
 from sims.units import Quantity
 
-SMALL = RunConfig(
+SMALL = RunConfig.of(
     dataset="synthetic:nodes=300,degree=6,classes=4,features=8", hidden=8, parts=2, threads=1,
     epochs=SKIPPED_EPOCHS + 3, eval_every=-1, method="sylvie-s:bits=2",
 )  # fmt: skip
@@ -32,7 +32,7 @@ def test_operators_of_counted_epochs_are_timed() -> None:
     found = observe([SMALL])
     (epoch,) = found.epochs
     calls = sum(len(times) for works in found.samples.values() for times in works.values())
-    assert calls == epoch.operators * SMALL.parts * 3  # the first epochs are not counted
+    assert calls == epoch.operators * SMALL.cut.parts * 3  # the first epochs are not counted
     assert 0 < epoch.inside < epoch.seconds
     assert epoch.effects > 0 and epoch.fresh > 0
     assert {"mm", "haloscope::gather_sum", "haloscope::quantize_rows:2", "_fused_adam"} <= set(found.samples)
@@ -56,7 +56,7 @@ def test_blocks_of_every_rank_are_timed_both_ways() -> None:
     found = observe_blocks(SMALL, repeats=2)
     works = found.samples["haloscope::gather_sum"]
     assert {work.width for work in works} == {4, 8}  # classes and hidden
-    blocks = 2 * SMALL.parts  # own and halo
+    blocks = 2 * SMALL.cut.parts  # own and halo
     assert sum(map(len, works.values())) == blocks * 2 * 2 * 2  # widths, directions, repeats
     entries = {work.entries // work.width for work in works}
     assert len(entries) <= blocks and min(entries) > 0
@@ -82,7 +82,7 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real runs that take a fifth longer, and 2 ms at every effect, give those back; the rest of the file stays."""
+    """The fit recovers a slowdown of a fifth and 2 ms per effect in real runs; the rest of the file is unchanged."""
     monkeypatch.setattr(calibrated, "SIZES", ((400, 8), (4_000, 32)))
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
@@ -91,16 +91,16 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
     missing = replace(before, crowding=Quantity(1.2), effect=Quantity(before.effect.value + 2e-3))
 
     def run(config: RunConfig) -> Result:
-        if config.mode == "sim":
+        if config.run.mode == "sim":
             return real(config)
         save_device(missing, tmp_path / "device.toml")
         try:
-            return real(replace(config, mode="sim", cluster=str(tmp_path / "cluster.toml")))
+            return real(config.changed(mode="sim", cluster=str(tmp_path / "cluster.toml")))
         finally:
             save_device(before, tmp_path / "device.toml")
 
     monkeypatch.setattr(calibrated.running, "run", run)
-    calibrated.add_company(tmp_path, threads=1)
+    calibrated.add_contention(tmp_path, threads=1)
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(1.2, abs=0.02)
     assert made.effect.value - before.effect.value == pytest.approx(2e-3, rel=0.05)
@@ -109,17 +109,17 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
 
 
 def test_a_watching_process_that_fails_says_why() -> None:
-    bad = RunConfig(dataset="no-such-graph", threads=1)
+    bad = RunConfig.of(dataset="no-such-graph", threads=1)
     with pytest.raises(HaloscopeError, match="no-such-graph"):
-        calibrated.watched("epochs", [bad], 1)
+        calibrated.measure_operators("epochs", [bad], 1)
 
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_workloads_run_every_method(quick: bool) -> None:
     found = calibrated.workloads(1, quick)
-    assert {config.method.partition(":")[0] for config in found} == set(METHODS.builtin) - {"single"}
-    assert {config.model for config in found} == {"gcn", "sage", "gat"}
-    assert all(config.epochs > profiling.SKIPPED_EPOCHS and config.eval_every == -1 for config in found)
+    assert {config.training.method.partition(":")[0] for config in found} == set(METHODS.builtin) - {"single"}
+    assert {config.model.name for config in found} == {"gcn", "sage", "gat"}
+    assert all(config.training.epochs > profiling.SKIPPED_EPOCHS and config.run.eval_every == -1 for config in found)
     assert len(found) == len(set(found))
 
 
@@ -138,9 +138,9 @@ def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.Mo
         (folder / "cluster.toml").write_text(there)
 
     def run(config: RunConfig) -> Result:
-        if config.mode == "real":
-            assert config.device == "cuda" and config.parts == 1
-            config = replace(config, mode="sim", device="cpu", cluster=str(truth / "cluster.toml"))
+        if config.run.mode == "real":
+            assert config.run.device == "cuda" and config.cut.parts == 1
+            config = config.changed(mode="sim", device="cpu", cluster=str(truth / "cluster.toml"))
         return simulated(config)
 
     simulated = calibrated.running.run

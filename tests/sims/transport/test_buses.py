@@ -1,4 +1,4 @@
-"""Copies on a device's own bus: in closed form what the fluid network makes of them."""
+"""Copies on a device's own bus: the closed form equals the fluid network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COPIES = st.lists(
 @settings(deadline=None, max_examples=100)
 @given(COPIES)
 def test_copies_share_a_bus_as_flows_share_a_link(copies: list[tuple[int, float, float, float]]) -> None:
-    """Bytes, when they are asked for, how long after that they begin, and the latency of their device."""
+    """Copies are (bytes, time of the request, delay until they begin, latency of the device)."""
     env = simpy.Environment()
     network = FluidNetwork(env, np.asarray([1.0, CAPACITY]))
     bus, finish = Bus(network, 1), np.full(len(copies), np.nan)

@@ -1,4 +1,4 @@
-"""Collectives of every library against closed forms, against the steps they stand for, and against tuning figures."""
+"""Collectives of every library, compared with closed forms, with their single steps, and with tuning values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from harness.errors import InputError
 from harness.rank import Rank
 from sims.cluster import Cluster, load_cluster, place
 from sims.engine import Simulation
-from sims.transport import load_tuning
 from sims.transport._gloo import Segments
 from sims.transport._nccl import binary_trees
-from sims.transport._tuning import FILE, PROTOCOLS
+from sims.transport._tuning import FILE, PROTOCOLS, load_tuning
 from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
 
 
@@ -28,7 +27,7 @@ async def reduce_once(rank: Rank) -> None:
 
 
 def reduced(cluster: Cluster, size: int, elements: int) -> Simulation:
-    """One all-reduce, the library's own way."""
+    """One all-reduce by the library's own algorithm."""
 
     async def program(rank: Rank) -> None:
         await rank.all_reduce(torch.empty(elements, device="meta"), label="g")
@@ -63,7 +62,7 @@ def test_broadcast_is_a_binomial_tree(tmp_path: Path, size: int, rounds: int, ro
 
 @pytest.mark.parametrize("size", [2, 4, 7])
 def test_everyone_sending_to_one_is_an_incast(tmp_path: Path, size: int) -> None:
-    """Its own link carries all of it, whoever sends."""
+    """The receiver's link carries all bytes."""
 
     async def program(rank: Rank) -> None:
         like = torch.empty(250, device="meta")
@@ -96,7 +95,7 @@ def test_the_ring_waits_for_the_last_and_moves_the_least(tmp_path: Path, size: i
 @settings(max_examples=60)
 @given(st.integers(2, 9), st.integers(1, 3_000_000), st.floats(1e-6, 5e-3), st.floats(1e5, 1e9))
 def test_the_ring_is_the_time_of_its_segments(size: int, elements: int, hop: float, bandwidth: float) -> None:
-    """Segment by segment: behind the one before it on the socket, after the arrival of those two before."""
+    """Segment by segment: sent after the one before on the socket, and after the arrival of the one two before."""
     segments = Segments.of(4 * elements, 4, size)
     assert segments.per_rank >= 2 and segments.nbytes <= 2**20 and segments.nbytes % 4 == 0
     assert segments.per_rank * segments.nbytes * size >= 4 * elements

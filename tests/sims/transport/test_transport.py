@@ -154,7 +154,7 @@ def test_a_started_exchange_hides_behind_compute(tmp_path: Path, compute: float,
 
 
 def test_time_blocked_in_other_effects_hides_nothing(tmp_path: Path) -> None:
-    """A slow exchange flies while the rank first computes 1 ms and then blocks in an all-reduce."""
+    """A slow exchange is in flight while the rank first computes 1 ms and then blocks in an all-reduce."""
 
     async def program(rank: Rank) -> None:
         exchange = rank.all_to_all(everyone_sends(rank, 25_000), label="h", direction="forward", layer=0)
@@ -169,7 +169,7 @@ def test_time_blocked_in_other_effects_hides_nothing(tmp_path: Path) -> None:
 
 
 def test_counts_that_only_senders_know_are_staged_too(tmp_path: Path) -> None:
-    """Bytes to the host and back are the same whether the receiver knows them before or not."""
+    """Bytes to the host and back do not depend on whether the receiver knows the counts beforehand."""
 
     async def program(rank: Rank) -> None:
         await rank.all_to_all(everyone_sends(rank, 250, known=False), label="h")

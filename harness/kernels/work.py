@@ -1,0 +1,137 @@
+"""How much one operator does, from the shapes of its tensors; no word of how long that takes.
+
+An operator of `torch.library` declares its work beside its kernel, under its qualified name. Whoever prices operators
+(`sims.device`) looks it up here, so that a package which brings an operator brings its price class along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, strided
+
+UNKNOWN = "unknown"
+"""The class of an operator that nobody knows; it is priced by its bytes, as elementwise."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much one operator does.
+
+    Attributes:
+        kind: a class of operators for which devices have a price (`sims.device.CLASSES`), "free" (a view or an empty
+            tensor), or UNKNOWN.
+        nbytes: bytes read and written; for codec those of the uncoded rows, for spmm those written.
+        flops: multiplications and additions (gemm).
+        entries: stored entries times columns (spmm).
+        width: columns (spmm); the shortest side of the two factors (gemm).
+        bits: bits per element (codec).
+        fresh: bytes of new tensors it writes.
+        name: the operator (and its bits), for devices that timed it.
+    """
+
+    kind: str
+    nbytes: int = 0
+    flops: int = 0
+    entries: int = 0
+    width: int = 0
+    bits: int = 0
+    fresh: int = 0
+    name: str = ""
+
+
+FREE = Work("free")
+
+
+class Formula(Protocol):
+    """The work of a call, by the shapes of its tensors alone; the caller fills in `fresh`, `bits` and `name`."""
+
+    @property
+    def kind(self) -> str:
+        """The class of the operator."""
+        ...
+
+    def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        """`args` as the operator got them; the tensors among them, and those it returned."""
+        ...
+
+
+@dataclass(frozen=True)
+class NeighbourSum:
+    """Rows summed over the stored entries of a sparse matrix.
+
+    Attributes:
+        columns: position of the entries' columns among the arguments.
+        rows: position of the dense rows.
+    """
+
+    columns: int
+    rows: int
+    kind: ClassVar[str] = "spmm"
+
+    def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        columns, rows = args[self.columns], args[self.rows]
+        entries = columns.numel() * (rows.numel() // max(rows.shape[0], 1))
+        return Work(self.kind, bytes_of(outputs), entries=entries, width=rows.shape[-1])
+
+
+@dataclass(frozen=True)
+class RowCodec:
+    """Rows coded or decoded, with as many bits per element as the argument called `bits` says.
+
+    Attributes:
+        rows: position of the uncoded rows; None for the output.
+    """
+
+    rows: int | None
+    kind: ClassVar[str] = "codec"
+
+    def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        return Work(self.kind, bytes_of(outputs if self.rows is None else [args[self.rows]]))
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Rows or entries picked by an index: what is written is read first, and so are the index tensors."""
+
+    kind: ClassVar[str] = "gather"
+
+    def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        index = [tensor for tensor in inputs[1:] if not tensor.is_floating_point()]
+        return Work(self.kind, 2 * bytes_of(outputs) + bytes_of(index))
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Everything read once and written once.
+
+    Attributes:
+        kind: the class of the operator, such as reduction, copy, dropout or elementwise.
+    """
+
+    kind: str
+
+    def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        return Work(self.kind, bytes_of(inputs) + bytes_of(outputs))
+
+
+_DECLARED: dict[str, Formula] = {}
+
+
+def declare_work(operator: str, formula: Formula) -> None:
+    """Say what a call of an operator (`namespace::name`) does; ValueError where it was said before."""
+    if operator in _DECLARED:
+        raise ValueError(f"the work of {operator} is declared already")
+    _DECLARED[operator] = formula
+
+
+def declared_work(operator: str) -> Formula | None:
+    """What was declared of an operator, or None."""
+    return _DECLARED.get(operator)
+
+
+def bytes_of(tensors: Sequence[Tensor]) -> int:
+    """Bytes of dense tensors; sparse ones count nothing."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.layout is strided)

@@ -1,0 +1,127 @@
+"""A run opened: its method read, its cut decided and its driver set up, once, before any data is loaded.
+
+Drivers are found by mode and imported only when asked for: `harness` never imports `sims` or `real`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from harness.config import Mode, RunConfig
+from harness.errors import InputError
+from harness.methods.base import Method
+from harness.methods.registry import parse_method
+from harness.nn import MODELS, build_model
+from harness.partition import PARTITIONERS, Cutting
+from harness.running._job import Execution, Job
+from harness.running._prepare import cutting_of
+from harness.workloads import is_workload, read_description
+
+_DRIVERS: dict[Mode, str] = {"loopback": "harness.running._loopback", "sim": "sims.study", "real": "real.launch"}
+"""Mode -> the module whose `open_driver(config)` makes its `Driver`."""
+
+
+class Driver(Protocol):
+    """Where the ranks of one run are carried out; it holds what it has looked up for the run's config."""
+
+    def check(self) -> None:
+        """Raise InputError for what cannot run here and now, before any data is loaded."""
+        ...
+
+    def reads(self) -> dict[str, str]:
+        """Name -> hash of what the run depends on beside its config and its data."""
+        ...
+
+    def execute(self, job: Job) -> Execution:
+        """Run the job on all ranks."""
+        ...
+
+
+class DriverModule(Protocol):
+    """The module that a mode's name stands for."""
+
+    def open_driver(self, config: RunConfig) -> Driver:
+        """The driver of one run. InputError for names that mean nothing and counts that do not fit."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a config says to do, wherever it is done."""
+
+    config: RunConfig
+    method: Method
+    cut: Cutting
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedRun:
+    """A plan, and where it is carried out."""
+
+    plan: Plan
+    driver: Driver
+
+    @property
+    def config(self) -> RunConfig:
+        """All settings."""
+        return self.plan.config
+
+    def inputs(self) -> dict[str, str]:
+        """Name -> hash of all that the run reads beside its config and its graph.
+
+        A result of other inputs says nothing. The graph's own hash stands with the graph (`Prepared.graph`).
+
+        Raises:
+            InputError: a file that cannot be read, or is not what it should be.
+        """
+        return {**data_inputs(self.config), **self.driver.reads()}
+
+
+def plan_of(config: RunConfig) -> Plan:
+    """The config's plan, once the config is known to fit the registries; looks at no data.
+
+    Raises:
+        InputError: an unknown method, model or partitioner, or a combination that cannot run.
+    """
+    method = parse_method(config.training.method, layer0=config.training.layer0)
+    if method.facts.cut == "none" and config.cut.parts != 1:
+        raise InputError(
+            f"method {method.name} runs on one rank: use --parts 1, or vanilla for {config.cut.parts} parts"
+        )
+    cut = cutting_of(config.cut, method)
+    if (method.facts.cut == "vertex") != (cut.kind == "vertex"):
+        fitting = ", ".join(name for name, known in PARTITIONERS.builtin.items() if known.cuts == "edge")
+        raise InputError(f"method {method.name} cuts edges: use partitioner auto, or one of {fitting}")
+    MODELS.find(config.model.name)
+    if config.model.name in MODELS.builtin:  # models of other packages may need the widths of the data
+        build_model(config.model, 1, 2, config.training.seed)
+    if is_workload(config.data.dataset) and not config.cluster.shapes_only:
+        raise InputError(f"{config.data.dataset} describes a graph by counts: use --mode sim --shapes-only")
+    return Plan(config, method, cut)
+
+
+def open_run(config: RunConfig) -> OpenedRun:
+    """The run of a config, opened: nothing that it names is read or looked up again.
+
+    Raises:
+        InputError: as `plan_of`, and for what the driver cannot find.
+    """
+    driver = cast(DriverModule, import_module(_DRIVERS[config.run.mode])).open_driver(config)
+    return OpenedRun(plan_of(config), driver)
+
+
+def data_inputs(config: RunConfig) -> dict[str, str]:
+    """Those of `OpenedRun.inputs` that every driver reads: rates, a workload's description and exported partition."""
+    named = {"rates": Path(config.cluster.rates)} if config.cluster.rates else {}
+    if is_workload(config.data.dataset):
+        named["workload"], description, _ = read_description(config.data.dataset)
+        if description.parts.partition:
+            named["partition"] = named["workload"].parent / description.parts.partition
+    try:
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from None

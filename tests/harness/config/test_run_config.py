@@ -1,0 +1,127 @@
+"""A run's settings: one flat list of keys outside, six records inside, and identities that never change unasked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.config import RUN_SETTINGS, ModelConfig, RunConfig, from_mapping, from_toml
+from harness.errors import InputError
+
+KEYS = [
+    "dataset", "split", "protocol", "features", "model", "layers", "linear_layers", "hidden", "heads", "dropout",
+    "norm", "order", "method", "layer0", "parts", "partitioner", "hosts", "renumber", "mode", "cluster", "shapes_only",
+    "rates", "epochs", "lr", "weight_decay", "seed", "eval_every", "evaluate", "threads", "device", "backend",
+    "deterministic", "timeout", "startup_timeout", "prepare_timeout",
+]  # fmt: skip
+"""Flags, TOML keys and the `config` of result files."""
+
+IDS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {},
+        "a0c49958bd00918b1c596bf9cf2ac69d397eb5c736858a7e00f1c569e1a2c907",
+        "8c1a07093f9c5436510bd84237d00d691c3b87aadcde6f2bac951efca9b32443",
+    ),
+    (
+        {"method": "bns-gcn:p=0.1", "parts": 4, "model": "sage", "layers": 3, "hidden": 128, "dropout": 0.5},
+        "626f3b2b45b9082f745c851b11e19b2dd9ce0bce2a88d88a7b5ee9b7ce9ebc64",
+        "46c8937d42674a2658eb49b5f9f7842ecf75a5b62ac4018eca3a27d7a3407d78",
+    ),
+    (
+        {
+            "mode": "sim", "cluster": "ethernet-10g", "epochs": 3, "lr": 0.003, "weight_decay": 5e-4, "seed": 7,
+            "dataset": "synthetic:nodes=300", "partitioner": "ebv:gamma=0.2", "hosts": 2, "method": "cdfgnn",
+        },
+        "508c726723f884519fbb0d0c9687993b7569287b1740181350c0f70229486c8e",
+        "377f3cbdf2865b45c916cdf86513574c7acdd85ca31e1525e03410fe57a4744e",
+    ),
+    (
+        {"mode": "sim", "shapes_only": True, "rates": "x.json", "dataset": "workload:papers100m-192", "parts": 192},
+        "47bace00a29ed44ef9daa655bbeee1fa63915c116d28cb9edfb4e2cf63298cfe",
+        "a78873c03f18b0e477de572da400139b61200d982c58833744e8e66a2ff39ae6",
+    ),
+    (
+        {
+            "mode": "real", "evaluate": "spare", "device": "cuda", "backend": "nccl", "timeout": 5,
+            "prepare_timeout": 9.0, "startup_timeout": 8.0, "deterministic": False, "eval_every": 0, "threads": 2,
+            "norm": "layer", "order": "auto", "features": "standard", "protocol": "inductive", "split": "public",
+            "renumber": "4", "heads": 2, "linear_layers": 1, "layer0": "cache",
+        },
+        "8dbe4d861d6070ec70d8af085da41a2a308438ad3165dd9c90849c29a7e50944",
+        "08dab15f40249247c3f8148660337631d518e31afddb95e33d99119b9a9ec16a",
+    ),
+]  # fmt: skip
+"""Settings, run id, training id, by which results and checkpoints of earlier versions are found."""
+
+
+@pytest.mark.parametrize(("values", "run_id", "training_id"), IDS, ids=["default", "model", "sim", "shapes", "real"])
+def test_identities_stay_what_they_were(values: dict[str, Any], run_id: str, training_id: str) -> None:
+    config = from_mapping(values)
+    assert (config.run_id(), config.training_id()) == (run_id, training_id)
+    assert from_mapping(config.flat()) == config
+    other = from_mapping({"hidden": 17}, config)
+    assert other.run_id() != run_id and other.training_id() != training_id
+
+
+def test_the_keys_are_those_of_flags_and_files() -> None:
+    assert sorted(RUN_SETTINGS) == sorted(KEYS) and sorted(RunConfig().flat()) == sorted(KEYS)
+    records = ["data", "model", "training", "cut", "run", "cluster"]
+    assert list(dict.fromkeys(setting.record for setting in RUN_SETTINGS.values())) == records
+
+
+def test_a_key_changes_its_record_and_no_other() -> None:
+    before = RunConfig()
+    after = before.changed(model="gat", heads=4, cluster="l4-4x8")
+    assert after.model == ModelConfig(name="gat", heads=4) and after.cluster.name == "l4-4x8"
+    assert (after.data, after.training, after.cut, after.run) == (
+        before.data, before.training, before.cut, before.run,
+    )  # fmt: skip
+    assert after == RunConfig.of(model="gat", heads=4, cluster="l4-4x8") and hash(after) != hash(before)
+    with pytest.raises(KeyError):
+        before.changed(name="gat")
+    with pytest.raises(FrozenInstanceError):
+        before.model.hidden = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"modle": "gat"}, "unknown config key 'modle'; did you mean 'mode'?"),
+        ({"name": "gat"}, "unknown config key 'name'"),
+        ({"layers": "two"}, "config: Expected `int`, got `str` - at `$.layers`"),
+        ({"model": 3}, "config: Expected `str`, got `int` - at `$.model`"),
+        ({"mode": "rael"}, "config: Invalid enum value 'rael' - at `$.mode`"),
+        ({"layers": 0}, "layers must be at least 1"),
+        ({"linear_layers": 2}, "linear-layers must be fewer than layers"),
+        ({"hidden": 0}, "hidden must be at least 1"),
+        ({"heads": 0}, "heads must be at least 1"),
+        ({"dropout": 1.0}, "dropout must be in [0, 1)"),
+        ({"parts": 0}, "parts must be at least 1"),
+        ({"hosts": 0}, "hosts must be at least 1"),
+        ({"renumber": "some"}, "renumber must be auto or a number of clusters"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"lr": 0}, "lr must be positive"),
+        ({"threads": -1}, "threads must not be negative"),
+        ({"timeout": 0}, "timeout must be positive (seconds)"),
+        ({"evaluate": "spare"}, "evaluate=spare needs --mode real"),
+        ({"device": "tpu"}, "device must be cpu or cuda"),
+        ({"shapes_only": True}, "shapes-only needs --mode sim"),
+        ({"rates": "x.json"}, "rates are for --shapes-only"),
+    ],
+)
+def test_a_bad_value_is_one_line(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        from_mapping(values)
+
+
+def test_a_file_has_the_same_flat_keys(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("model = 'sage'\neval-every = 5\ncluster = 'l4-4x8'\nlr = 1\n")
+    assert from_toml(file) == RunConfig.of(model="sage", eval_every=5, cluster="l4-4x8", lr=1.0)
+    file.write_text("[model]\nname = 'sage'\n")
+    with pytest.raises(InputError, match="run.toml: Expected `str`, got `object` - at `.*model`"):
+        from_toml(file)

@@ -1,0 +1,69 @@
+"""Operators declare their work beside their kernels, and a ledger prices them by it, a stranger's as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import harness.methods.registry  # noqa: F401  (defines every operator)
+from harness.kernels import work as kernels_work
+from harness.kernels.work import NeighbourSum, RowCodec, Streamed, declare_work, declared_work
+from sims.device import CLASSES, UNKNOWN, Operator, Work, load_device
+
+DOUBLED = "stranger::doubled"
+
+
+def operators(namespace: str) -> Iterator[torch._ops.OpOverload]:
+    """Every overload that was defined in a namespace."""
+    for schema in torch._C._jit_get_all_schemas():
+        space, _, name = schema.name.partition("::")
+        if space == namespace:
+            yield getattr(getattr(torch.ops, space), name).default
+
+
+@pytest.fixture
+def doubled(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch._ops.OpOverload]:
+    """A stranger's operator, whose work is not declared yet; what a test declares of it is forgotten."""
+    monkeypatch.setattr(kernels_work, "_DECLARED", dict(kernels_work._DECLARED))
+    with torch.library._scoped_library("stranger", "FRAGMENT") as library:
+        library.define("doubled(Tensor rows, int bits) -> Tensor")
+        library.impl("doubled", lambda rows, bits: 2 * rows, "CPU")
+        yield torch.ops.stranger.doubled.default
+
+
+def priced(func: Any, *args: Any) -> tuple[Operator, Work]:
+    """One call, sized."""
+    operator, out = Operator(func), func(*args)
+    return operator, operator.work(args, [a for a in args if isinstance(a, Tensor)], [out])
+
+
+def test_every_operator_of_the_project_declares_its_work() -> None:
+    found = {op._schema.name: Operator(op) for op in operators("haloscope")}
+    assert len(found) >= 16
+    assert [name for name in found if declared_work(name) is None] == []
+    assert {operator.kind for operator in found.values()} <= set(CLASSES)
+    assert all(operator.known and operator.name == name for name, operator in found.items())
+
+
+def test_a_strangers_operator_is_priced_as_it_declares(doubled: torch._ops.OpOverload) -> None:
+    rows = torch.ones(8, 4)
+    operator, work = priced(doubled, rows, 2)
+    assert not operator.known and work == Work(UNKNOWN, 2 * rows.nbytes, fresh=rows.nbytes, name=DOUBLED)
+    declare_work(DOUBLED, RowCodec(rows=0))
+    operator, work = priced(doubled, rows, 2)
+    assert operator.known and work == Work("codec", rows.nbytes, bits=2, fresh=rows.nbytes, name=f"{DOUBLED}:2")
+    assert load_device("l4").seconds(work) > 0
+    with pytest.raises(ValueError, match="declared already"):
+        declare_work(DOUBLED, Streamed("copy"))
+
+
+def test_formulas_go_by_shapes_alone() -> None:
+    indices, x, out = torch.zeros(12, dtype=torch.int32), torch.ones(6, 2, 8), torch.ones(4, 2, 8)
+    for where in ("cpu", "meta"):
+        args = [torch.zeros(5, device=where), indices.to(where), x.to(where)]
+        work = NeighbourSum(columns=1, rows=2)(args, args, [out.to(where)])
+        assert work == Work("spmm", out.nbytes, entries=12 * 16, width=8)
