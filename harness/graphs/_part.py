@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.kernels import csr
+from harness.kernels.boundary import host_select_columns as _host_select_columns
 from harness.kernels.columns import select_columns as _select_columns
 from harness.kernels.edge_drop import drop_edges as _drop_edges
 from harness.kernels.random import signed64
@@ -89,17 +90,18 @@ class Block(OnDevice):
         t_edge = csr.edge_map(self.indices.cpu().numpy(), self.t_indptr.cpu().numpy())
         return replace(self, t_edge=torch.from_numpy(t_edge).to(self.indices.device))
 
-    def select_columns(self, columns: Tensor) -> Block:
+    def select_columns(self, columns: Tensor, *, on_host: bool = False) -> Block:
         """The block of the given columns only, renumbered 0..k-1 in the given order, O(nnz).
 
         `columns`: int64 [k], strictly ascending, on the block's device; anything else raises ValueError on the CPU and
         is not checked on other devices. All columns: the block itself. An edge map is carried over. On the
-        meta device nnz shrinks in proportion to k.
+        meta device nnz shrinks in proportion to k. `on_host` is for a block in host memory, whichever device computes:
+        a model prices it at the host's rate.
         """
         if columns.numel() == self.num_cols:
             return self
         arrays = (self.indptr, self.indices, self.t_indptr, self.t_indices)
-        kept = Block(*_select_columns(*arrays, columns))
+        kept = Block(*(_host_select_columns if on_host else _select_columns)(*arrays, columns))
         return kept if self.t_edge is None else kept.with_edge_map()
 
     def drop_edges(self, key: int, share: float, diagonal: bool = False) -> Block:

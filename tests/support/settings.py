@@ -19,6 +19,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "bns-gcn:p=0.0"},
         {"method": "bns-gcn:p=0.0", "layer0": "cache", "model": "gat"},
         {"method": "bns-gcn:p=0.4:sampling=fixed", "layer0": "cache"},
+        {"method": "bns-gcn:p=0.4:rebuild=host", "model": "gat"},
         {"method": "bns-gcn:p=0.3:sampling=bes"},
         {"method": "bns-gcn:p=0.3:sampling=dropedge"},
         {"method": "bns-gcn:p=0.3:sampling=fixed", "model": "gat"},
