@@ -251,12 +251,13 @@ def test_inductive_training_is_judged_on_the_whole_graph() -> None:
 
 @pytest.mark.parametrize("options", ["", ":batch=32"])
 def test_copies_win_back_what_isolation_loses(options: str) -> None:
-    """A hash partition cuts three of four edges: with copies the loss on whole neighbourhoods is lower than without."""
+    """A hash partition cuts three of four edges. Copies of a third of every other part, which bring back some of them,
+    raise accuracy on whole neighbourhoods."""
     isolated, copied = (
-        run(config(method=f"subgraph-approximation:overlap={overlap}{options}", lr=0.02)) for overlap in (0, 3)
+        run(config(method=f"subgraph-approximation:overlap={overlap}{options}", lr=0.02)) for overlap in (0, 1)
     )
     assert copied.epochs[-1]["test"] > isolated.epochs[-1]["test"] + 0.05
-    assert copied.graph["partition"]["overlap"] == 3.0 and copied.graph["partition"]["cut_kept"] > 0.9
+    assert copied.graph["partition"]["overlap"] == 1.0 and 0.2 < copied.graph["partition"]["cut_kept"] < 0.5
 
 
 def test_the_result_names_the_overlap_and_layer0() -> None:
