@@ -2,8 +2,8 @@
 
 Run `python -m benchmarks.accuracy [--cells FILE.csv] [--graphs a,b] [--parts 4,8] [--seeds 3] [--jobs 2]` with
 HALOSCOPE_DATA set. Every cell is a loopback run: the same losses as on a cluster, without a clock. The file holds one
-line per finished cell, named by its settings; those are not run again, so a study may be stopped and go on. `--report`
-only prints what there is.
+line per finished cell, named by its settings; those are not run again, so a study may be stopped and resumed.
+`--report` only prints the finished cells.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Cell:
     seed: int
 
     def settings(self) -> dict[str, Any]:
-        """What is run; `single` has one part, whatever the column."""
+        """The settings of the run; `single` has one part in every column."""
         case = CASES[self.graph]
         shape = {"model": "gcn", "layers": 3, "hidden": 32, "norm": "layer", "dropout": DROPOUT, "lr": case.lr}
         data = {"dataset": self.graph, "split": case.split, "features": case.features, "seed": self.seed}
@@ -102,7 +102,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The settings' name: a new field of RunConfig does not make finished cells strangers."""
+        """The name of the settings, which does not change when RunConfig gets a new field."""
         return hashlib.sha256(json.dumps(self.settings(), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -112,7 +112,7 @@ epochs, and of the first and the last quarter of them."""
 
 
 def train(cell: Cell) -> dict[str, Any]:
-    """Run a cell; answers its line of the file, or {"failure": what went wrong}."""
+    """Run a cell; returns its line of the file, or {"failure": the reason}."""
     try:
         record = runner.run(from_mapping(cell.settings())).to_dict()
     except HaloscopeError as error:
@@ -165,7 +165,7 @@ def collected(cells: list[Cell], lines: Mapping[str, Mapping[str, Any]]) -> pd.D
 def table(frame: pd.DataFrame, parts: int) -> str:
     """Mean and spread (sample standard deviation over seeds) of the test accuracy in percent; rows x graphs.
 
-    Cells with fewer finished runs than the study has seeds say how many, and how many diverged.
+    Cells with fewer finished runs than seeds show the number of finished and of diverged runs.
     """
     here, seeds = frame[frame.parts == parts], frame.seed.nunique()
     graphs = [g for g in CASES if g in set(here.graph)]
@@ -189,7 +189,7 @@ def _written(tests: pd.Series, seeds: int) -> str:
 
 
 def report(cells: list[Cell], lines: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables and verdicts of what is finished."""
+    """Tables and verdicts of the finished cells."""
     frame = collected(cells, lines)
     seeds, done = len(set(frame.seed)), len(frame)
     head = f"Test accuracy (%) at the best validation, mean ± standard deviation over {seeds} seeds; {done} runs."
@@ -199,7 +199,7 @@ def report(cells: list[Cell], lines: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def all_cells(given: argparse.Namespace) -> list[Cell]:
-    """Cells in the order of their worth: see `_worth`."""
+    """Cells in the order of `_worth`."""
     order = [g for g in CASES if g in given.graphs.split(",")]
     rows = [r for r in ROWS if given.rows == "all" or r in given.rows.split(",")]
     parts = [int(p) for p in given.parts.split(",")]

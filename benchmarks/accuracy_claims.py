@@ -5,8 +5,8 @@ agrees where the mean over seeds is above the noise, is against where it is belo
 between. Noise is the standard error of the seeds' margins, or `FLOOR` with one seed. A tolerance ("within 0.6 points")
 is a margin of non-inferiority: the margin is shifted by it, and the rule is the same.
 
-A run that diverged has 0 in place of its accuracy, so it counts against its row; noise is that of the others. A seed
-all of whose runs diverged says nothing.
+A run that diverged has 0 in place of its accuracy, so it counts against its row; noise is that of the others. A seed of
+which all runs diverged is ignored.
 
 A claim is reproduced where at least half of the cells, and `FEWEST` of them, agree and no more than a quarter as many
 are against. Where nothing differs a cell of three seeds agrees in one of five studies, all of them hardly ever.
@@ -22,13 +22,13 @@ import numpy as np
 import pandas as pd
 
 FLOOR = 0.5
-"""Points that a margin of one seed must exceed to say anything."""
+"""Points that a margin of one seed must exceed to count."""
 FEWEST = 4
 """Cells that must agree, however few there are."""
 
 
 def accuracy(frame: pd.DataFrame) -> pd.Series:
-    """What most claims speak of, in percent."""
+    """Test accuracy in percent, the quantity of most claims."""
     return frame.test
 
 
@@ -41,7 +41,7 @@ def fall_of_sent(frame: pd.DataFrame) -> pd.Series:
 class Claim:
     """One sentence of a paper, and the margin by which a cell (row -> values by seed) meets it.
 
-    `margin` answers points per seed, positive where the claim holds; `value` says what is looked at.
+    `margin` returns points per seed, positive if the claim holds; `value` selects the quantity.
     """
 
     text: str
@@ -58,12 +58,12 @@ class Cell(NamedTuple):
 
 
 def better(first: str, second: str, by: float = 0.0) -> Callable[[pd.DataFrame], pd.Series]:
-    """`first` is at least `by` points above `second`; negative `by` allows it to be so much below."""
+    """`first` is at least `by` points above `second`; a negative `by` is a tolerance."""
     return lambda cell: cell[first] - cell[second] - by
 
 
 def worst(first: str, *others: str) -> Callable[[pd.DataFrame], pd.Series]:
-    """`first` lies below every other."""
+    """`first` is below every other."""
     return lambda cell: cell[list(others)].min(axis=1) - cell[first]
 
 
@@ -179,7 +179,7 @@ def _cell(claim: Claim, values: pd.DataFrame, lost: pd.DataFrame) -> Cell:
 
 
 def verdict(agree: int, undecided: int, against: int) -> str:
-    """What the cells say together; `undecided` where most of them say nothing."""
+    """The verdict on all cells; `undecided` if most of them are."""
     cells = agree + undecided + against
     if not cells:
         return "not judged"

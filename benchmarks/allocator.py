@@ -1,4 +1,4 @@
-"""What it is worth that a rank's heap keeps its memory: page faults and seconds of an epoch with and without.
+"""Page faults and seconds of an epoch with and without keeping freed heap memory of a rank.
 
     python -m benchmarks.allocator [--nodes 15000] [--epochs 30] [--repeat 3]
 

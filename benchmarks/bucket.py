@@ -1,4 +1,4 @@
-"""How fast EC-Graph's codec and its choice between codes and predictions run, against the same in torch operators.
+"""Speed of EC-Graph's codec and of its choice between codes and predictions, against the same in torch operators.
 
 Run with `python -m benchmarks.bucket`. Rates are fp32 bytes of the rows per second; the choice reads three times as
 many (rows, bases, rates of change). Kernels and operators take turns, so that a busy machine hits both.
@@ -22,7 +22,7 @@ Contender = Callable[[], object]
 
 
 def best(contenders: list[Contender], repeat: int) -> list[float]:
-    """Shortest time of each, seconds; one run of each goes before."""
+    """Shortest time of each in seconds, after one warm-up run."""
     shortest = [float("inf")] * len(contenders)
     for turn in range(repeat + 1):
         for at, run in enumerate(contenders):
@@ -34,7 +34,7 @@ def best(contenders: list[Contender], repeat: int) -> list[float]:
 
 
 def pairs(rows: torch.Tensor, bits: int) -> dict[str, tuple[Contender, Contender]]:
-    """What is measured: the compiled operator and its form in torch operators."""
+    """The measured pairs: the compiled operator and its form in torch operators."""
     codec, num_rows, width = Bucket(bits), *rows.shape
     side, starts = codec.measure(rows, rows), torch.tensor([0, num_rows])
     generator = torch.Generator().manual_seed(1)

@@ -32,7 +32,7 @@ Contenders = dict[str, Callable[[], object]]
 
 
 def encode_with_operators(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """The codec as one would write it in torch operators, with torch's own random numbers."""
+    """The codec in torch operators, with torch's own random numbers."""
     levels = 2**bits - 1
     low, high = torch.aminmax(rows, dim=1, keepdim=True)
     scale = (high - low) / levels
@@ -48,7 +48,7 @@ def encode_with_operators(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 def decode_with_operators(codes: Tensor, side: Tensor, bits: int) -> Tensor:
-    """The way back."""
+    """The inverse of `encode_with_operators`."""
     if bits == 16:
         values = codes.view(torch.uint16).float()
     else:

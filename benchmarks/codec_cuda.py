@@ -50,7 +50,7 @@ def report(rows: Tensor, budget_s: float) -> None:
 
 
 def main(num_rows: int, width: int, budget_s: float) -> None:
-    """Say where, then measure."""
+    """Print the device, then measure."""
     if not torch.cuda.is_available():
         raise SystemExit("--device cuda, but no GPU is visible here")
     kernels = f"Triton {triton.__version__}" if triton is not None else "torch operators (no Triton)"

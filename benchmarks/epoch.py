@@ -43,7 +43,7 @@ def setting(nodes: int, epochs: int) -> RunConfig:
 
 
 class Handwritten(nn.Module):
-    """The same network as a plain PyTorch module on one device, with haloscope's kernels but none of its machinery."""
+    """The same network as a plain PyTorch module on one device, with haloscope's kernels only."""
 
     def __init__(self, part: Part, hidden: int) -> None:
         super().__init__()
@@ -199,8 +199,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, object]:
     command = [sys.executable, "-m", "benchmarks.epoch", "--only", name]
     command += ["--nodes", str(options.nodes), "--epochs", str(options.epochs)]
-    # The allocator setting that the launcher gives ranks with tensors of this size; PyG runs as its users run it, and
-    # once more with the setting, to show what the setting alone is worth.
+    # The allocator setting that the launcher uses for ranks with tensors of this size. PyG is run without it, as its
+    # users do, and once more with it, to show the effect of the setting alone.
     environment = dict(os.environ)
     if HUGE_PAGES in name or "hand-written" in name:
         environment["THP_MEM_ALLOC_ENABLE"] = "1"

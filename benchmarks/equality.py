@@ -1,4 +1,4 @@
-"""Whether two versions of haloscope compute the same: losses, bytes, predicted seconds and memory, row by row.
+"""Compares two versions of haloscope: losses, bytes, predicted seconds and memory, row by row.
 
     python -m benchmarks.equality --write before.json             # in a checkout of the one version
     python -m benchmarks.equality --against before.json           # in a checkout of the other
@@ -46,11 +46,11 @@ WHAT_IF = [
     "--parts", "4", "--cluster", "ethernet-10g", "--bandwidth", "nic=1Gb/s..100Gb/s", "--points", "4",
 ]  # fmt: skip
 ROUNDING = 1e-9
-"""Relative difference of seconds that is put down to sums taken in another order."""
+"""Relative difference of seconds that another order of summation can cause."""
 
 
 def call(arguments: list[str], folder: str) -> dict[str, Any]:
-    """What one command writes as JSON; or its exit code and message where it fails, which must be the same too."""
+    """The JSON output of one command, or its exit code and message if it fails, which must be equal too."""
     told = io.StringIO()
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
         target = Path(folder, "out.json")

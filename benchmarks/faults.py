@@ -1,4 +1,4 @@
-"""The fault table: a rank is killed or stopped in every phase of a real run; who says so, how, and how soon.
+"""The fault table: a rank is killed or stopped in every phase of a real run; the messages and their delays.
 
 Run `python -m benchmarks.faults [--trials 3] [--parts 2,4] [--phases compute,exchange] [--json FILE]`. Every trial is a
 whole run over gloo on this machine, through the launcher; the signal comes from `benchmarks.faulty_rank`.
@@ -35,7 +35,7 @@ PROMISE_S = 10.0
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault and what came of it.
+    """One fault and its consequences.
 
     Attributes:
         signal: SIGKILL or SIGSTOP.
@@ -59,7 +59,7 @@ class Trial:
 
     @property
     def named(self) -> bool:
-        """Whether every survivor's line names the rank, and the launcher's the rank and what it was in."""
+        """Whether every survivor's line names the rank, and the launcher's the rank and its activity."""
         told = {"preparation": "preparation of the data"}.get(self.phase, self.phase)
         return all(f"rank {self.victim}" in line for line in self.lines.values()) and bool(
             re.match(rf"rank {self.victim} (was killed by|is stopped by) .* in .*\b{told}\b", self.message)
@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def kept(self) -> bool:
-        """Whether the promise was kept: all gone in time, none with exit code 0."""
+        """Whether all processes ended in time, none with exit code 0."""
         limit = PROMISE_S if self.signal == "SIGKILL" else TIMEOUT_S + 5
         return self.gone_s <= limit and all(self.codes.values())
 
@@ -85,7 +85,7 @@ def _struck_by(phase: str, victim: int, number: str, file: Path) -> Iterator[Non
 
 
 def trial(phase: str, parts: int, victim: int, number: str = "SIGKILL", dataset: str = DATASET) -> Trial:
-    """One run with one fault. Raises RuntimeError when the run ended well, or before the fault."""
+    """One run with one fault. Raises RuntimeError if the run succeeded, or ended before the fault."""
     config = RunConfig.of(
         dataset=dataset,
         parts=parts,

@@ -1,9 +1,9 @@
-"""One rank of a real run that sends itself a signal in a chosen phase: what `benchmarks.faults` starts for every rank.
+"""One rank of a real run that sends itself a signal in a chosen phase, started by `benchmarks.faults` for every rank.
 
     python -m benchmarks.faulty_rank PHASE VICTIM SIGNAL FILE -- <arguments of python -m real>
 
-The victim's process is changed from outside, by hooks on functions that it passes in that phase; the program itself
-knows of no faults. FILE receives the time of the signal (`time.monotonic`).
+The victim's process has hooks on functions that it calls in that phase; the program itself is unchanged. The time of
+the signal (`time.monotonic`) is written to FILE.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def before(
 
 def after_begin(strike: Callable[[], None], when: Callable[[Effect, bool], bool]) -> None:
     """Strike once an exchange is in flight that `when` holds for, given the effect and whether it is off the clock."""
-    module, name = real.rank._driver, "begin"
+    module, name = real.rank._driver, "start_exchange"
     original = getattr(module, name)
 
-    def hooked(link: Any, effect: Effect) -> Any:
-        pending = original(link, effect)
-        if when(effect, link.clock._paused):
+    def hooked(endpoint: Any, effect: Effect) -> Any:
+        pending = original(endpoint, effect)
+        if when(effect, endpoint.clock._paused):
             strike()
         return pending
 
@@ -57,7 +57,7 @@ def after_begin(strike: Callable[[], None], when: Callable[[Effect, bool], bool]
 
 
 def computing(stepper: Stepper, answer: object = None) -> bool:
-    """Whether the program goes on computing in the middle of the epoch."""
+    """Whether the program continues to compute in the middle of the epoch."""
     last, rank = stepper.last, stepper.rank
     return rank.epoch == EPOCH and not rank.paused and last is not None and last.tag.epoch == EPOCH
 

@@ -1,4 +1,4 @@
-"""Epochs of one GPU beside what the model predicts from that GPU's calibration.
+"""Epochs of one GPU beside the model's predictions from the calibration of that GPU.
 
     haloscope calibrate --device cuda --out calibration
     python -m benchmarks.gpu_epoch [--cluster calibration/cluster.toml] [--epochs 20]

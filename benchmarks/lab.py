@@ -1,4 +1,4 @@
-"""Seconds of large exchanges of the real driver in a lab, beside what its links would allow an ideal fluid.
+"""Seconds of large exchanges of the real driver in a lab, beside those of an ideal fluid on its links.
 
     python -m benchmarks.lab [--cluster lab:3x1gbit] [--mebibytes 8] [--repeat 10]        (Linux, root)
 
@@ -68,7 +68,7 @@ def ideal(spec: LabSpec, size: int) -> float:
 
 
 def sockets(built: lab.Lab) -> float:
-    """How many times the ideal an all-to-all of plain sockets takes: what the lab itself costs."""
+    """Time of an all-to-all over plain sockets relative to the ideal: the overhead of the lab itself."""
     hosts, rates = range(built.spec.hosts), [rate for rate in built.spec.rates if rate is not None]
     rate = throughput(built, [(a, b) for a in hosts for b in hosts if a != b])
     return min(rates, default=0.0) * built.spec.hosts / rate

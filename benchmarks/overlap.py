@@ -32,7 +32,7 @@ OVERLAPS = (0.1, 0.5)
 
 
 def choose(graph: Graph, name: str, num_parts: int) -> None:
-    """Algorithm 1 for one assignment, and what it wins back."""
+    """Algorithm 1 for one assignment, and the cut edges that it restores."""
     owner = timed(f"{name} into {num_parts}: assign", lambda: assign(graph, name, num_parts))
     base = quality(graph, owner, num_parts)
     for overlap in OVERLAPS:
@@ -76,7 +76,7 @@ def main() -> None:
     options.add_argument("--batch", type=int, default=256)
     given = options.parse_args()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as cache:  # everything is made anew, and nothing stays
+    with tempfile.TemporaryDirectory() as cache:  # an empty cache, which is removed afterwards
         os.environ["HALOSCOPE_CACHE"] = cache
         measure(given.dataset, given.partitioner, [int(number) for number in given.parts.split(",")], given.batch)
 

@@ -14,7 +14,7 @@ import torch
 from rich.table import Table
 
 from harness.console import stdout
-from harness.graphs import Block
+from harness.graphs import Block, HostBlock
 from harness.kernels.boundary import draw_rows
 from sims.device import load_device
 
@@ -23,12 +23,12 @@ CASES = ((20_000, 57_500, 1_000_000), (20_000, 57_500, 4_000_000), (100_000, 250
 SHARES, OWNERS, REPEATS = (0.1, 0.01), 8, 9
 
 
-def halo_block(rows: int, columns: int, edges: int) -> Block:
+def halo_block(rows: int, columns: int, edges: int) -> HostBlock:
     """A random block."""
     rng = np.random.default_rng(0)
     row, column = np.sort(rng.integers(0, rows, edges)), rng.integers(0, columns, edges).astype(np.int32)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))]).astype(np.int32)
-    return Block.from_csr(indptr, column[np.lexsort((column, row))], columns)
+    return HostBlock.of(Block.from_csr(indptr, column[np.lexsort((column, row))], columns))
 
 
 def best(work: Callable[[], object]) -> float:
@@ -47,14 +47,14 @@ def rows_of(rows: int, columns: int, edges: int, p: float, rate: float) -> Itera
     owners = [columns // OWNERS] * (OWNERS - 1)
     owners.append(columns - sum(owners))
     kept = draw_rows(nodes, owners, p, False, 1, 0)
-    small = block.select_columns(kept, on_host=True)
+    small = block.select_columns(kept)
     arrays = (small.indptr, small.indices, small.t_indptr, small.t_indices)
     written = sum(array.numel() * array.element_size() for array in arrays)
     draws = 4 * columns + 8 * len(kept)
     for what, work, nbytes in (
         ("draw", lambda: draw_rows(nodes, owners, p, False, 1, 0), draws),
         ("draw, fixed", lambda: draw_rows(nodes, owners, p, True, 1, 0), draws),
-        ("rebuild", lambda: block.select_columns(kept, on_host=True), written),
+        ("rebuild", lambda: block.select_columns(kept), written),
     ):
         seconds = best(work)
         times = (f"{1e3 * seconds:.3f}", f"{1e3 * nbytes / rate:.3f}", f"{nbytes / seconds / 1e9:.2f}")

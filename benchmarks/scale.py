@@ -6,7 +6,7 @@ ogbn-papers100M by its counts, GraphSAGE 3 x 128: boundaries that differ from ra
 papers100m-192), or the same for all (--equal: a hash partition in expectation). Up to 192 devices on bns-32x6v100, more
 on h100-512x8. Every size runs in a process of its own; `first` is everything up to the end of the first epoch after the
 imports, `further` the mean of the epochs after it, in CPU seconds of one core. Methods whose epochs repeat
-(`sims.replay`) compute the second and play it in the later ones; with --epochs 4 two of the three further ones are.
+(`sims.replay`) compute the second and replay it in later ones; with --epochs 4, two of the three further epochs.
 """
 
 from __future__ import annotations

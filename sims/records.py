@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from harness import keys
 from harness.errors import InputError
+from harness.registry import Registry
 from sims.units import Quantity, Table, quoted
 
 R = TypeVar("R")
@@ -51,6 +52,12 @@ FLAG = Content("true or false", Table.flag)
 def choice(*names: str) -> Content:
     """One of these texts."""
     return Content(" or ".join(f'"{name}"' for name in names), lambda table, key: table.text(key, names))
+
+
+def known_name(registry: Registry[Any]) -> Content:
+    """A name of a registry, those of other packages included."""
+    own = " or ".join(f'"{name}"' for name in registry.builtin)
+    return Content(f"{own}, or of an installed package", lambda table, key: table.text(key, registry.names()))
 
 
 def integer(minimum: int = 1) -> Content:

@@ -77,7 +77,7 @@ def parse(text: str, dimension: str, where: str, zero: bool = False) -> float:
     return value
 
 
-def written(value: float, dimension: str) -> str:
+def format_quantity(value: float, dimension: str) -> str:
     """`value` in the unit with the shortest text that is parsed back exactly."""
     base = next(iter(UNITS[dimension]))
     choices = [f"{value!r} {base}"]
@@ -216,10 +216,10 @@ def find(name_or_path: str | Path, kind: str, folder: Path) -> Path:
         return path
     inside = folder / f"{name_or_path}.toml"
     if not inside.exists():
-        raise unknown(kind, str(name_or_path), known(folder))
+        raise unknown(kind, str(name_or_path), toml_names(folder))
     return inside
 
 
-def known(folder: Path) -> list[str]:
+def toml_names(folder: Path) -> list[str]:
     """Names of the TOML files in a folder, sorted."""
     return sorted(path.stem for path in folder.glob("*.toml"))

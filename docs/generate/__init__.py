@@ -1,1 +1,1 @@
-"""Pages of `docs` that are made from the code, so that they cannot say anything else than the code does."""
+"""Generates the pages of `docs` that are derived from the code."""

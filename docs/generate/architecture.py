@@ -1,4 +1,5 @@
-"""Measures who imports whom, draws it as `docs/architecture.svg`, and writes the table of `docs/architecture.md`.
+"""Measures the imports between modules, draws them as `docs/architecture.svg`, and writes the table of
+`docs/architecture.md`.
 
 python -m docs.generate.architecture                 # print the measures; write the drawing and the table
 python -m docs.generate.architecture --root PATH     # print the measures of another checkout; write nothing
@@ -19,10 +20,10 @@ from docs.generate.imports import (
     Code,
     circles,
     code_of,
+    folder_imports,
     height_of,
     levels,
     reduced,
-    rooms,
     upward,
     upward_in_sims,
     within,
@@ -36,19 +37,19 @@ BEGIN, END = "<!-- made by python -m docs.generate.architecture, from here -->",
 
 def measures(code: Code) -> Iterator[str]:
     """The measures of a checkout, as lines of text."""
-    heads = ("files", "lines", "folders", "loose", "chain", "levels", "file circles", "room circles")
+    heads = ("files", "lines", "folders", "loose", "chain", "levels", "file circles", "folder circles")
     yield f"{'package':<10}" + "".join(f"{head:>{len(head) + 3}}" for head in heads)
-    inside = rooms(code)
+    inside = folder_imports(code)
     for package in PACKAGES:
         files = within(code.imports, package)
         parts = within(inside, package)
-        folders = [room for room in parts if room in code.folders]
+        folders = [folder for folder in parts if folder in code.folders]
         size, loose = sum(code.lines[name] for name in files), len(parts) - len(folders)
         chains = 1 + max(levels(files).values()), 1 + max(levels(parts).values())
         numbers = (len(files), size, len(folders), loose, *chains, len(circles(files)), len(circles(parts)))
         yield f"{package:<10}" + "".join(f"{n:>{len(head) + 3}}" for n, head in zip(numbers, heads, strict=True))
-    roof = [name for name in code.lines if height_of(name) == 3]
-    yield f"{'roof':<10}{len(roof):>8}{sum(code.lines[name] for name in roof):>8}"
+    commands = [name for name in code.lines if height_of(name) == 3]
+    yield f"{'commands':<10}{len(commands):>8}{sum(code.lines[name] for name in commands):>8}"
     yield f"{'all':<10}{len(code.lines):>8}{sum(code.lines.values()):>8}"
     yield f"longest chain of imports through all packages: {1 + max(levels(code.imports).values())} files"
     yield ""
@@ -79,8 +80,8 @@ def _folder(code: Code, module: str) -> str:
 
 
 def table(code: Code) -> str:
-    """Every folder and loose file with what it is for and what it imports, from the top down."""
-    inside, lines = rooms(code), []
+    """Every folder and loose file with its purpose and its imports, from the top down."""
+    inside, lines = folder_imports(code), []
     for package in reversed(PACKAGES):
         parts = within(inside, package)
         level, direct = levels(parts), reduced(parts)
@@ -89,11 +90,11 @@ def table(code: Code) -> str:
             "| level | folder or file | what it is for | imports here | imports elsewhere |",
             "|---|---|---|---|---|",
         ]
-        for room in sorted(parts, key=lambda name: (-level[name], name)):
-            elsewhere = sorted(other for other in inside[room] if other not in parts)
-            path = room.replace(".", "/") + ("/" if room in code.folders else ".py")
+        for folder in sorted(parts, key=lambda name: (-level[name], name)):
+            elsewhere = sorted(other for other in inside[folder] if other not in parts)
+            path = folder.replace(".", "/") + ("/" if folder in code.folders else ".py")
             lines.append(
-                f"| {level[room]} | [`{path}`](../{path}) | {code.documents[room]} | {_names(direct[room])} | "
+                f"| {level[folder]} | [`{path}`](../{path}) | {code.documents[folder]} | {_names(direct[folder])} | "
                 f"{', '.join(f'`{name}`' for name in elsewhere)} |"
             )
         lines.append("")

@@ -1,4 +1,4 @@
-"""Who imports whom, read off the syntax trees of a checkout: levels, circles, upward imports. Nothing is executed."""
+"""Imports between modules from the syntax trees of a checkout: levels, cycles, upward imports. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 PACKAGES = ("harness", "sims", "real", "reports")
 Graph = Mapping[str, set[str]]
 
-ROOF = ("harness.commands", "harness.cli", "harness.__main__", "real.__main__")
-"""What a command line starts, and the commands: they may import everything."""
+COMMAND_LINE = ("harness.commands", "harness.cli", "harness.__main__", "real.__main__")
+"""Entry points and commands, which may import everything."""
 
 ABOVE = {"harness": 0, "sims": 1, "real": 1, "reports": 2}
-"""Package -> how high it stands; imports go down only, the roof stands above all."""
+"""Package -> its height; imports go down only; commands are above all."""
 
 SIMS = ("units", "records", "cluster", "device", "network", "transport", "engine", "replay", "study")
 """Folders and loose files of `sims` from the lowest up."""
@@ -40,7 +40,7 @@ class Code:
 
 @cache
 def code_of(root: Path) -> Code:
-    """What the four packages of the checkout at `root` import of each other."""
+    """The imports between modules of the four packages of the checkout at `root`."""
     paths = {_name(path.relative_to(root)): path for package in PACKAGES for path in (root / package).rglob("*.py")}
     paths = dict(sorted(paths.items()))
     trees = {module: ast.parse(path.read_text(), str(path)) for module, path in paths.items()}
@@ -80,27 +80,27 @@ def _imported(tree: ast.AST, module: str, folder: bool, known: set[str]) -> Iter
         yield from (name for name in names if name in known)
 
 
-def room_of(module: str) -> str:
-    """The folder or loose file of a package that a module belongs to, as `package.room`; the package for its own."""
+def folder_of(module: str) -> str:
+    """The folder or loose file of a package that a module belongs to, as `package.folder`; the package for its own."""
     return ".".join(module.split(".")[:2])
 
 
 def height_of(module: str) -> int:
-    """How high the package of a module stands; the roof above all."""
-    return 3 if module.startswith(ROOF) else ABOVE[module.partition(".")[0]]
+    """The height of a module's package; commands are above all."""
+    return 3 if module.startswith(COMMAND_LINE) else ABOVE[module.partition(".")[0]]
 
 
-def rooms(code: Code) -> dict[str, set[str]]:
+def folder_imports(code: Code) -> dict[str, set[str]]:
     """Folder or loose file -> those it imports."""
-    found: dict[str, set[str]] = {room_of(module): set() for module in code.imports if "." in module}
+    found: dict[str, set[str]] = {folder_of(module): set() for module in code.imports if "." in module}
     for module, others in code.imports.items():
         if "." in module:
-            found[room_of(module)] |= {room_of(other) for other in others if "." in other} - {room_of(module)}
+            found[folder_of(module)] |= {folder_of(other) for other in others if "." in other} - {folder_of(module)}
     return found
 
 
 def within(graph: Graph, package: str) -> dict[str, set[str]]:
-    """The part of a graph that lies in one package; the roof lies in none."""
+    """The part of a graph in one package; commands are in none."""
     members = [name for name in graph if name.partition(".")[0] == package and height_of(name) < 3]
     return {name: graph[name] & set(members) for name in members}
 
@@ -140,7 +140,7 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def levels(graph: Graph) -> dict[str, int]:
-    """Longest chain of imports below every name; names in a circle share a level."""
+    """Longest chain of imports below every name; names in a cycle share a level."""
     found: dict[str, int] = {}
     for component in components(graph):
         below = {other for name in component for other in graph[name] if other in graph} - set(component)
@@ -150,7 +150,7 @@ def levels(graph: Graph) -> dict[str, int]:
 
 
 def reduced(graph: Graph) -> dict[str, set[str]]:
-    """The imports that no chain of others implies; inside circles all of them."""
+    """The imports that no chain of others implies; inside cycles all of them."""
     reach: dict[str, set[str]] = {}
     for component in components(graph):
         direct = {other for name in component for other in graph[name] if other in graph}
@@ -176,8 +176,8 @@ def upward(code: Code) -> list[tuple[str, str]]:
 
 
 def upward_in_sims(code: Code) -> list[tuple[str, str]] | None:
-    """Imports of `sims` against the order of its folders; None where it has other folders than those."""
-    names = [room.partition(".")[2] for room in within(rooms(code), "sims")]
+    """Imports of `sims` against the order of its folders; None if it has other folders."""
+    names = [folder.partition(".")[2] for folder in within(folder_imports(code), "sims")]
     if set(names) - set(SIMS):
         return None
     order = {f"sims.{name}": at for at, name in enumerate(SIMS)}
@@ -185,5 +185,5 @@ def upward_in_sims(code: Code) -> list[tuple[str, str]] | None:
         (module, other)
         for module, others in within(code.imports, "sims").items()
         for other in sorted(others)
-        if "." in module and "." in other and order[room_of(other)] > order[room_of(module)]
+        if "." in module and "." in other and order[folder_of(other)] > order[folder_of(module)]
     ]

@@ -22,7 +22,7 @@ from sims.cluster import ClusterFile
 from sims.device import DeviceProfile
 from sims.records import Content, path_of
 from sims.transport import TransportFile
-from sims.units import SOURCES, UNITS, Quantity, written
+from sims.units import SOURCES, UNITS, Quantity, format_quantity
 
 DOCS = Path(__file__).resolve().parent.parent
 PAGE = DOCS / "reference.md"
@@ -247,7 +247,7 @@ def _row(name: str, kind: Content, default: str, help: str) -> tuple[str, str, s
 
 
 def _default(member: Field[Any], defaults: Mapping[str, Any] | None = None) -> str:
-    """What stands in for a key that is not given."""
+    """The default of a key."""
     value = (defaults or {}).get(member.name, default_of(member))
     if isinstance(value, str) and value == "by kind":
         return value
@@ -259,7 +259,7 @@ def _default(member: Field[Any], defaults: Mapping[str, Any] | None = None) -> s
         return "needed"
     if isinstance(value, Quantity):
         dimension = member.metadata["unit"]
-        return f"{value.value:g}" if dimension == "number" else written(value.value, dimension)
+        return f"{value.value:g}" if dimension == "number" else format_quantity(value.value, dimension)
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if value is None or value in ([], {}) or is_dataclass(value):

@@ -46,19 +46,19 @@ class Bucket:
         if self.scope not in SCOPES:
             raise InputError(f"a bucket codec's range is that of a matrix or a row, not {self.scope!r}")
 
-    def measure(self, rows: Tensor, whole: Tensor) -> Tensor:
-        """Lowest and highest value, float32 [1, 2] over `rows` and `whole` together, or [n, 2] of every row.
+    def measure(self, rows: Tensor, matrix: Tensor) -> Tensor:
+        """Lowest and highest value, float32 [1, 2] over `rows` and `matrix` together, or [n, 2] of every row.
 
-        ValueError "boundary row r holds nan or inf" for the first such row of `rows`, "own row r" for one of a `whole`
+        ValueError "boundary row r holds nan or inf" for the first such row of `rows`, "own row r" for one of a `matrix`
         that is another tensor; values beyond float32 count as inf.
         """
         if self.scope == "row":
             side = _extremes(rows, 1)
             _refuse(rows, side, "boundary")
             return side
-        side = _extremes(torch.stack([_extremes(rows), _extremes(whole)]) if rows is not whole else whole)
-        if rows is not whole:
-            _refuse(whole, side, "own")
+        side = _extremes(torch.stack([_extremes(rows), _extremes(matrix)]) if rows is not matrix else matrix)
+        if rows is not matrix:
+            _refuse(matrix, side, "own")
         _refuse(rows, side, "boundary")
         return side[None]
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
+from harness import running
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
-from harness.running import Checkpoints, OpenedRun, prepare, results, run_opened
+from harness.running import Checkpoints, OpenedRun, prepare, results
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class FinishedRun:
     path: Path
     reused: bool
 
-    def where(self) -> str:
+    def location(self) -> str:
         """The line that names the result file."""
         return f"result: {self.path}" + (" (finished earlier; --force runs it again)" if self.reused else "")
 
@@ -52,7 +53,7 @@ def run_or_reuse(
     with progress_of(
         title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet
     ) as progress:
-        result = run_opened(opened, progress, checkpoints)
+        result = running.run_opened(opened, progress, checkpoints)
     return FinishedRun(results.load_result(result.save(out)), path, reused=False)
 
 

@@ -15,12 +15,12 @@ from harness.methods.registry import parse_method
 def main(args: argparse.Namespace) -> int:
     """Run every check that the method's facts select; returns 1 if one fails."""
     outcomes = list(conform(parse_method(args.method), Ground(quick=args.quick)))
-    show([_table(args.method, outcomes), *(f"{o.check}: {o.message}" for o in outcomes if not o.kept)], stdout())
-    return 0 if all(outcome.kept for outcome in outcomes) else 1
+    show([_table(args.method, outcomes), *(f"{o.check}: {o.message}" for o in outcomes if not o.passed)], stdout())
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
 def _table(method: str, outcomes: list[CheckResult]) -> Table:
     rows = [
-        [", ".join(o.facts) or "-", o.check, "kept" if o.kept else "NOT KEPT", f"{o.seconds:.1f}"] for o in outcomes
+        [", ".join(o.facts) or "-", o.check, "passed" if o.passed else "FAILED", f"{o.seconds:.1f}"] for o in outcomes
     ]
     return table(f"{method}: declared properties", ["fact", "check", "outcome", "s"], rows, left=3)

@@ -15,7 +15,7 @@ from harness.errors import InputError
 from reports.draw import topology
 from sims.cluster import known_clusters, load_cluster
 from sims.device import load_device
-from sims.units import written
+from sims.units import format_quantity
 
 COLUMNS = ("quantity", "value", "source", "remark")
 PER = (
@@ -31,11 +31,11 @@ PER = (
     (r"operators\..*\.bytes\..*", "per byte from there on"),
     (r"operators\..*\.work\..*", "per flop, or stored entry and column"),
 )
-"""Patterns of quantities -> what one of them is for, where the unit alone does not say it."""
+"""Patterns of quantities -> meaning of the unit, if the unit alone is ambiguous."""
 
 
 def main(args: argparse.Namespace) -> int:
-    """The list, or `show NAME`, which may also draw it."""
+    """Show the list of clusters, or one of them (`show NAME`), optionally with a drawing."""
     if args.action is None:
         if args.draw is not None:
             raise InputError("name a cluster: haloscope clusters show NAME --draw FILE.png")
@@ -76,11 +76,11 @@ def cluster_report(cluster: Any) -> list[RenderableType]:
 
 
 def _said(key: str, quantity: Any, dimension: str) -> str:
-    """A value with its unit, and what it is for."""
+    """A value with its unit and its meaning."""
     if dimension == "number":
         return significant(quantity.value)
     per = next((words for pattern, words in PER if re.fullmatch(pattern, key)), "")
-    return f"{written(quantity.value, dimension)} {per}".rstrip()
+    return f"{format_quantity(quantity.value, dimension)} {per}".rstrip()
 
 
 def _counted(count: int, what: str) -> str:
@@ -88,7 +88,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def structure(cluster: Any, devices: list[Any]) -> list[str]:
-    """What the cluster is made of, a line each: hosts, memory, switches, adapters, racks, transport, stragglers."""
+    """The components of a cluster, one line each: hosts, memory, switches, adapters, racks, transport, stragglers."""
     names = ", ".join(f"{device.name} ({byte_text(device.memory.value)})" for device in devices)
     lines = [
         f"hosts: {cluster.hosts}, each with {_counted(cluster.devices, 'device')} and up to "
@@ -135,7 +135,7 @@ def _draw(cluster: Any, path: Path) -> None:
         nics_on_switches=cluster.nics_on == "switch",
         mesh=[range(first, first + mesh) for first in range(0, cluster.devices, mesh)],
         links={
-            kind: f"{byte_text(link.bandwidth.value)}/s, {written(link.latency.value, 'time')}"
+            kind: f"{byte_text(link.bandwidth.value)}/s, {format_quantity(link.latency.value, 'time')}"
             for kind, link in cluster.links.items()
         },
     )

@@ -54,31 +54,31 @@ def crossover_text(
     names: tuple[str, str],
     curves: tuple[Callable[[float], float], Callable[[float], float]],
     xs: Sequence[float],
-    written: Callable[[float], str],
+    formatted: Callable[[float], str],
 ) -> str:
     """One sentence on where the first of two costs is the lower one.
 
     Args:
         names: names of the curves; the second is the baseline.
         xs: points of the range, positive and ascending.
-        written: formats a value of the axis.
+        formatted: formats a value of the axis.
     """
     (name, base), (first, second) = names, curves
     ratios = [second(x) / first(x) for x in xs]
     found = crossings(first, second, xs)
     if not found:
         low, high = min(ratios), max(ratios)
-        where = f"everywhere from {written(xs[0])} to {written(xs[-1])}"
+        where = f"everywhere from {formatted(xs[0])} to {formatted(xs[-1])}"
         if high < 1 and not math.isclose(high, 1, rel_tol=SAME):
             return f"{name} never pays: {base} is {1 / high:.2f} to {1 / low:.2f} times as fast {where}"
         if math.isclose(high, 1, rel_tol=SAME) and math.isclose(low, 1, rel_tol=SAME):
             return f"{name} takes as long as {base} {where}"
         return f"{name} pays {where}: {low:.2f} to {high:.2f} times as fast as {base}"
     parts = [
-        f"{'begins to pay' if crossing.falls else 'stops paying'} above {written(crossing.x)}" for crossing in found
+        f"{'begins to pay' if crossing.falls else 'stops paying'} above {formatted(crossing.x)}" for crossing in found
     ]
     best = max(range(len(xs)), key=lambda at: ratios[at])
-    return f"{name} {' and '.join(parts)} (against {base}; at most {ratios[best]:.2f}x, at {written(xs[best])})"
+    return f"{name} {' and '.join(parts)} (against {base}; at most {ratios[best]:.2f}x, at {formatted(xs[best])})"
 
 
 def fastest(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> list[tuple[str, float, float]]:
@@ -128,12 +128,12 @@ def levels(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> 
 
 
 def crossover_lines(
-    curves: dict[str, Callable[[float], float]], xs: Sequence[float], written: Callable[[float], str]
+    curves: dict[str, Callable[[float], float]], xs: Sequence[float], formatted: Callable[[float], str]
 ) -> list[str]:
     """A sentence on every curve against the first, then the lowest curve by interval."""
     (base, first), *others = curves.items()
-    said = [crossover_text((name, base), (curve, first), xs, written) for name, curve in others]
+    said = [crossover_text((name, base), (curve, first), xs, formatted) for name, curve in others]
     if others:
-        parts = [f"{name} from {written(a)} to {written(b)}" for name, a, b in fastest(curves, xs)]
+        parts = [f"{name} from {formatted(a)} to {formatted(b)}" for name, a, b in fastest(curves, xs)]
         said.append(f"fastest: {', '.join(parts)}")
     return said

@@ -34,7 +34,7 @@ class Knob:
         """Its name in the cluster's file."""
         return f"links.{self.link}.{self.what}"
 
-    def written(self, value: float) -> str:
+    def formatted(self, value: float) -> str:
         """A value with its unit; bandwidths in bits per second."""
         units = TIMES if self.what == "latency" else RATES
         size, unit = next((found for found in units if self.scale * value >= 0.9995 * found[0]), units[-1])
@@ -42,11 +42,11 @@ class Knob:
 
     @property
     def scale(self) -> float:
-        """Factor from base units to those of `written`."""
+        """Factor from base units to those of `formatted`."""
         return 1.0 if self.what == "latency" else 8.0
 
     def ticks(self) -> list[float]:
-        """Powers of ten, in the units of `written`, inside the range."""
+        """Powers of ten, in the units of `formatted`, inside the range."""
         first, last = (math.log10(self.scale * end) for end in (self.low, self.high))
         return [10.0**power / self.scale for power in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)]
 
@@ -79,15 +79,15 @@ class Curve:
         return " ".join([self.method, *self._where])
 
     @property
-    def spoken(self) -> str:
+    def display_name(self) -> str:
         """The label for sentences."""
-        return " ".join([spoken(self.method), *self._where])
+        return " ".join([display_name(self.method), *self._where])
 
     @property
     def _where(self) -> list[str]:
         return [self.variant.label] if self.variant.label else []
 
-    def place(self, x: float) -> Any:
+    def cluster_at(self, x: float) -> Any:
         """The cluster with one value of the knob."""
         return varied(self.variant.cluster, self.knob.link, self.knob.what, x)
 
@@ -108,7 +108,7 @@ class Curve:
 
     def held_back(self, x: float) -> bool:
         """Whether the epoch would be shorter without the bandwidth ceiling of a process."""
-        cluster = self.place(x)
+        cluster = self.cluster_at(x)
         free = replace(cluster, transport=replace(cluster.transport, process=None))
         seconds, _ = self.replay.time(free).typical(self.config, self.cycles)
         return bool(seconds["epoch"] < self(x) * (1 - MUCH))
@@ -119,7 +119,7 @@ class Curve:
 
     def _at(self, x: float) -> tuple[dict[str, float], int, Any]:
         if x not in self._known:
-            timed = self.replay.time(self.place(x))
+            timed = self.replay.time(self.cluster_at(x))
             self._known[x] = *timed.typical(self.config, self.cycles), timed
         return self._known[x]
 
@@ -133,22 +133,22 @@ def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
     idle = [curve for curve in curves if max(map(curve, xs)) <= min(map(curve, xs)) * (1 + SAME)]
     if len(idle) == len(curves):
         nothing = [
-            f"{knob.key} changes nothing from {knob.written(xs[0])} to {knob.written(xs[-1])}: "
+            f"{knob.key} changes nothing from {knob.formatted(xs[0])} to {knob.formatted(xs[-1])}: "
             f"{_ceiling(curves, xs[-1], knob) or 'never the bottleneck'}"
         ]
         return nothing + _variants_compared(curves, xs, knob)
-    said = [f"{curve.spoken}: {knob.key} changes nothing, it is never the bottleneck" for curve in idle]
-    moved: dict[str, Callable[[float], float]] = {curve.spoken: curve for curve in curves if curve not in idle}
+    said = [f"{curve.display_name}: {knob.key} changes nothing, it is never the bottleneck" for curve in idle]
+    moved: dict[str, Callable[[float], float]] = {curve.display_name: curve for curve in curves if curve not in idle}
     level, side = (xs[::-1], "below") if knob.what == "latency" else (xs, "above")  # where the knob may have no effect
     for name, x in levels(moved, level):
-        why = _ceiling([curve for curve in curves if name in ("", curve.spoken)], level[-1], knob)
+        why = _ceiling([curve for curve in curves if name in ("", curve.display_name)], level[-1], knob)
         said.append(
-            f"{name}{': ' * bool(name)}{knob.key} changes nothing {side} {knob.written(x)}"
+            f"{name}{': ' * bool(name)}{knob.key} changes nothing {side} {knob.formatted(x)}"
             + (f": {why}" if why else "")
         )
     for label in dict.fromkeys(curve.variant.label for curve in curves):
         mine = [curve for curve in curves if curve.variant.label == label]
-        said += crossover_lines({curve.spoken: curve for curve in mine}, xs, knob.written)
+        said += crossover_lines({curve.display_name: curve for curve in mine}, xs, knob.formatted)
     return said + _variants_compared(curves, xs, knob)
 
 
@@ -157,7 +157,7 @@ def _variants_compared(curves: list[Curve], xs: list[float], knob: Knob) -> list
     said: list[str] = []
     for method in dict.fromkeys(curve.method for curve in curves):
         mine = [curve for curve in curves if curve.method == method]
-        said += crossover_lines({curve.spoken: curve for curve in mine}, xs, knob.written)
+        said += crossover_lines({curve.display_name: curve for curve in mine}, xs, knob.formatted)
     return said
 
 
@@ -168,7 +168,7 @@ def _ceiling(curves: list[Curve], x: float, knob: Knob) -> str:
         transport = curve.variant.cluster.transport
         if transport.process is not None and curve.held_back(x):
             whose = f"{transport.kind} ({byte_text(transport.process.value)}/s)"
-            held.setdefault(whose, []).append(curve.spoken)
+            held.setdefault(whose, []).append(curve.display_name)
     return "; ".join(
         f"the process ceiling of {whose} is the bottleneck"
         + ("" if len(names) == len(curves) else f" of {', '.join(names)}")
@@ -176,7 +176,7 @@ def _ceiling(curves: list[Curve], x: float, knob: Knob) -> str:
     )
 
 
-def spoken(text: str) -> str:
+def display_name(text: str) -> str:
     """A method's name in sentences: 1-bit sylvie-s for sylvie-s:bits=1."""
     name, *options = text.split(":")
     bits = [option.removeprefix("bits=") for option in options if option.startswith("bits=")]

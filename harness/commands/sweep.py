@@ -98,8 +98,8 @@ def _workers(out: Path, jobs: int, args: argparse.Namespace) -> Workers:
     if args.submit:
         options = submitted.options_of(args.submit_with)
         submitter = submitted.executor(args.submit, out / "jobs", options)
-        look = submitted.LOOK_S[args.submit]
-        return partial(_outcomes, submitted.map_on_jobs, jobs=jobs, submitter=submitter, look_s=look)
+        poll = submitted.LOOK_S[args.submit]
+        return partial(_outcomes, submitted.map_on_jobs, jobs=jobs, submitter=submitter, poll_s=poll)
     if jobs == 1:  # in this process: a real run starts its own processes, and a simulation needs no second interpreter
         return lambda call, cells, go_on: ((cell, call(cell)) for cell in cells if go_on(cell))
     return partial(_outcomes, map_on_processes, jobs=jobs)
@@ -135,7 +135,7 @@ def _probe(cell: Cell, watch: Stopwatch) -> str:
     short = cell.config.changed(epochs=min(PROBED_EPOCHS, cell.config.training.epochs))
     ends = [time.monotonic()]
     try:
-        running.run(short, lambda _: ends.append(time.monotonic()))
+        running.run_opened(running.open_run(short), lambda _: ends.append(time.monotonic()))
     except Exception as error:
         return f"time unknown: {cell.title} fails ({_said(error)})"
     epoch = (ends[-1] - ends[1]) / (short.training.epochs - 1) if len(ends) > 2 else ends[-1] - ends[0]

@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
-from harness.commands.curves import Curve, Knob, sentences, spoken
+from harness.commands.curves import Curve, Knob, display_name, sentences
 from harness.commands.tables import table
 from harness.config import RunConfig
 from harness.console import progress_of, significant, time_unit
@@ -155,7 +155,7 @@ def _publish(
         args.out / "what-if.png",
         knob=(f"{knob.link} {knob.what}", nominal),
         ticks=knob.ticks(),
-        written=knob.written,
+        written=knob.formatted,
         caption=[*_caption(curves[0]), *said, *_assumed(curves)],
     )
     content = {"knob": knob.key, "nominal": nominal, "said": said, "rows": rows}
@@ -168,14 +168,14 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     recording = curves[0].replay.recording
     config = {**recording.config, "mode": ""}
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
-    large = [f"{curve.spoken} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
+    large = [f"{curve.display_name} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
     late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
     return [*notes_of(known), *large, *late, *_assumed(curves)]
 
 
 def _recorded(curve: Curve) -> str:
     """Note on the recorded epochs of a method whose epochs differ."""
-    found = f"{spoken(curve.method)}: {curve.config.training.epochs} epochs recorded"
+    found = f"{display_name(curve.method)}: {curve.config.training.epochs} epochs recorded"
     if curve.cycles:
         found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
     return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found
@@ -226,7 +226,7 @@ def _table(curves: list[Curve], xs: list[float], knob: Knob) -> Any:
         ]
         for curve in curves
     ]
-    return table("", [f"epoch {unit} (speed-up)", "fits", *(knob.written(x) for x in chosen)], lines)
+    return table("", [f"epoch {unit} (speed-up)", "fits", *(knob.formatted(x) for x in chosen)], lines)
 
 
 def _caption(curve: Curve) -> list[str]:

@@ -60,10 +60,10 @@ def _ranks(method: Method) -> int:
     return 1 if method.facts.cut == "none" else 3
 
 
-def _played(method: Method, ground: Ground, how: EpochSettings) -> list[RankSeen]:
+def _played(method: Method, ground: Ground, settings: EpochSettings) -> list[RankSeen]:
     graph = random_graph(40, 160, seed=5)
     model = ground.model(method, graph, _ranks(method), dtype=torch.float32)
-    return run_epochs(method, model, parts_for_method(method, graph, _ranks(method), "hash", torch.float32), how)
+    return run_epochs(method, model, parts_for_method(method, graph, _ranks(method), "hash", torch.float32), settings)
 
 
 def check_repeats(method: Method, ground: Ground) -> None:
@@ -119,11 +119,11 @@ def check_settles(method: Method, ground: Ground) -> None:
 def check_bytes(method: Method, ground: Ground) -> None:
     """Counted bytes equal those of `wire_bytes`, in every epoch, layer and direction."""
     epochs = max(method.cycle(), method.promises().settles) + 3
-    how = EpochSettings(epochs)
+    settings = EpochSettings(epochs)
     graph, num_parts = random_graph(40, 160, seed=5), _ranks(method)
     wide = replace(ground, options={"hidden": CODED_WIDTH, **ground.options})
     model = wide.model(method, graph, num_parts, dtype=torch.float32)
-    ranks = run_epochs(method, model, parts_for_method(method, graph, num_parts, "hash", torch.float32), how)
+    ranks = run_epochs(method, model, parts_for_method(method, graph, num_parts, "hash", torch.float32), settings)
     for epoch in range(epochs):
         wanted = stated(method, model, ranks, epoch)
         if wanted is None:

@@ -157,7 +157,7 @@ def check_staleness(method: Method, ground: Ground) -> None:
     model = one_exchange(graph)
     upstream = torch.randn(RING, graph.num_classes, generator=torch.Generator().manual_seed(2)).double()
     found = passed(nearest, graph, upstream, k + 4)
-    logits, gradient = whole(model, graph, upstream)
+    logits, gradient = single_process_pass(model, graph, upstream)
     errors = [
         max(difference([found.logits[e]], [logits]), difference([found.gradients[e]], [gradient])) for e in range(k + 4)
     ]
@@ -171,7 +171,7 @@ def check_staleness(method: Method, ground: Ground) -> None:
         raise NotKept(f"staleness={k}: already in epoch {k - 1} of frozen weights what is received is right")
 
 
-def whole(model: GNN, graph: Graph, upstream: Tensor) -> tuple[Tensor, Tensor]:
+def single_process_pass(model: GNN, graph: Graph, upstream: Tensor) -> tuple[Tensor, Tensor]:
     """Logits and the gradients of the first weights of one process, with the loss sum(upstream * logits)."""
     assert graph.x is not None
     logits = dense_forward(model, adjacency(graph), torch.from_numpy(np.asarray(graph.x)).to(upstream.dtype))

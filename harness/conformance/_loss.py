@@ -7,7 +7,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from harness.conformance._exactness import EPOCHS, LR, difference, passed, whole
+from harness.conformance._exactness import EPOCHS, LR, difference, passed, single_process_pass
 from harness.conformance._ground import RING, Ground, one_exchange, parts_for_method, random_graph, rings
 from harness.conformance._rounds import EpochSettings, NotKept, grow, run_epochs
 from harness.methods.base import Method
@@ -51,7 +51,7 @@ def check_unbiased(method: Method, ground: Ground) -> None:
     found = passed(method, graph, upstream.repeat(RINGS, 1), epochs + skip)
     aggregated = found.logits[skip:].view(draws, RING, -1)
     returned = found.gradients[skip:].view(epochs, -1, RINGS, RING).transpose(1, 2).reshape(draws, -1, RING)
-    wanted = whole(one_exchange(one), one, upstream)
+    wanted = single_process_pass(one_exchange(one), one, upstream)
     for name, sample, exact in zip(("aggregated rows", "gradients"), (aggregated, returned), wanted, strict=True):
         scale, largest = float(exact.abs().max()), float((sample - exact).abs().max())
         if not largest > 1e-9 * scale:
@@ -87,7 +87,7 @@ def _check_bounded(method: Method, epochs: int, drift: float) -> None:
     model, upstream, bound = one_exchange(graph), _upstream(graph.num_classes), method.error_bound(num_parts)
     found = passed(method, graph, upstream, epochs, drift)
     grow(model, (1.0 + drift) ** (epochs - 1))
-    logits, gradient = whole(model, graph, upstream)
+    logits, gradient = single_process_pass(model, graph, upstream)
     dense, conv = model.layers
     assert isinstance(dense, Dense) and isinstance(conv, SAGEConv)
     hidden, weight = dense.linear.weight.detach() + dense.linear.bias.detach()[:, None], conv.neighbour.weight.detach()

@@ -101,25 +101,25 @@ class EpochSettings:
     seed: int = 0
 
 
-def run_epochs(method: Method, model: GNN, parts: Sequence[Any], how: EpochSettings) -> list[RankSeen]:
+def run_epochs(method: Method, model: GNN, parts: Sequence[Any], settings: EpochSettings) -> list[RankSeen]:
     """Run the epochs on all ranks.
 
     Raises:
         NotKept: a rank raised an exception, or the ranks deadlock.
     """
-    device = "meta" if how.shapes_only else "cpu"
+    device = "meta" if settings.shapes_only else "cpu"
 
     def make_rank(index: int) -> Rank:
-        rank = Rank(index, len(parts), seed=how.seed, device=device)
+        rank = Rank(index, len(parts), seed=settings.seed, device=device)
         rank.rates = AnyRate()
         return rank
 
     def program(rank: Rank) -> Any:
         steps: list[object] = []
-        return _noted(_epochs(rank, method, model, parts[rank.index], how, steps), steps, how.shapes_only)
+        return _noted(_epochs(rank, method, model, parts[rank.index], settings, steps), steps, settings.shapes_only)
 
     found: list[RankSeen] = guarded(
-        lambda: loopback.run_ranks(program, len(parts), make_rank=make_rank, order=how.order)
+        lambda: loopback.run_ranks(program, len(parts), make_rank=make_rank, order=settings.order)
     )
     return found
 
@@ -135,35 +135,35 @@ def guarded(run: Callable[[], Any]) -> Any:
 
 
 async def _epochs(
-    rank: Rank, method: Method, shared: GNN, part: Any, how: EpochSettings, steps: list[object]
+    rank: Rank, method: Method, shared: GNN, part: Any, settings: EpochSettings, steps: list[object]
 ) -> RankSeen:
     model = copy.deepcopy(shared)
-    if how.shapes_only:
+    if settings.shapes_only:
         model, part = model.to("meta"), part.shapes_only()
-    saved = None if how.saved is None else how.saved[rank.index]
+    saved = None if settings.saved is None else settings.saved[rank.index]
     rank.epoch = -1
     if saved is not None:
         model.load_state_dict(saved[1])
     state = await method.setup(rank, part, model)
     memory = method.remember(rank, part, model, state)
-    optimizer = method.optimizer(rank, model, how.lr, 0.0)
+    optimizer = method.optimizer(rank, model, settings.lr, 0.0)
     if saved is not None:
         memory = plain(saved[0])
         optimizer.load_state_dict(saved[2])
-    if how.frozen:
+    if settings.frozen:
         optimizer = Reveal([p for group in optimizer.param_groups for p in group["params"]])
     weights, seen = copy.deepcopy(model.state_dict()), []
     rank.traffic.take()
     rank.take_observed()
     steps.clear()
-    for rank.epoch in range(how.first, how.last):
+    for rank.epoch in range(settings.first, settings.last):
         model.train()
         loss = await method.epoch(rank, part, model, state, memory, optimizer)
         after = [p.detach().clone() for p in model.parameters()]
         value = 0.0 if loss.is_meta else float(loss)
         seen.append(EpochSeen(value, after, rank.traffic.take(), rank.take_observed(), list(steps)))
         steps.clear()
-        if how.frozen:
+        if settings.frozen:
             model.load_state_dict(weights)
     await method.settle(rank, memory)
     left = (memory, copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()))

@@ -70,7 +70,7 @@ class CheckResult:
     message: str
 
     @property
-    def kept(self) -> bool:
+    def passed(self) -> bool:
         """Whether the check passed."""
         return not self.message
 

@@ -82,8 +82,9 @@ class Trend:
     really takes it.
 
     Args:
-        peer_bits: bits that every reader asks for, int64 [P].
-        bits: what this rank asks for; `tune` lets this layer's share of predicted rows change it in `memory["bits"]`.
+        peer_bits: bits that every reader requests, int64 [P].
+        bits: bits that this rank requests; with `tune`, this layer's share of predicted rows changes them in
+            `memory["bits"]`.
     """
 
     boundary: Boundary
@@ -180,7 +181,7 @@ class Trend:
     def _message(
         self, rank: Rank, form: tuple[Tensor, Tensor], bits: int, peers: list[int], width: int
     ) -> tuple[Tensor, Tensor, Counts]:
-        """Flags, codes and bytes per peer of the messages to consecutive ranks that ask for the same bits."""
+        """Flags, codes and bytes per peer of the messages to consecutive ranks that request the same bits."""
         counts = self.boundary.plan.send_counts
         begin = int(counts[: peers[0]].sum())
         position = self.boundary.position[begin : begin + int(counts[peers].sum())]
@@ -213,7 +214,7 @@ class Trend:
 
 
 def _runs(bits: Counts, counts: Counts) -> list[tuple[int, list[int]]]:
-    """Groups of consecutive readers that ask for the same bits; ranks that read nothing are left out."""
+    """Groups of consecutive readers that request the same bits; ranks that read nothing are left out."""
     readers = [p for p in range(len(counts)) if counts[p]]
     return [(width, list(peers)) for width, peers in groupby(readers, lambda p: int(bits[p]))]
 

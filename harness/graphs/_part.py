@@ -90,19 +90,22 @@ class Block(OnDevice):
         t_edge = csr.edge_map(self.indices.cpu().numpy(), self.t_indptr.cpu().numpy())
         return replace(self, t_edge=torch.from_numpy(t_edge).to(self.indices.device))
 
-    def select_columns(self, columns: Tensor, *, on_host: bool = False) -> Block:
+    def select_columns(self, columns: Tensor) -> Block:
         """The block of the given columns only, renumbered 0..k-1 in the given order, O(nnz).
 
         `columns`: int64 [k], strictly ascending, on the block's device; anything else raises ValueError on the CPU and
         is not checked on other devices. All columns: the block itself. An edge map is carried over. On the
-        meta device nnz shrinks in proportion to k. `on_host` is for a block in host memory, whichever device computes:
-        a model prices it at the host's rate.
+        meta device nnz shrinks in proportion to k.
         """
         if columns.numel() == self.num_cols:
             return self
         arrays = (self.indptr, self.indices, self.t_indptr, self.t_indices)
-        kept = Block(*(_host_select_columns if on_host else _select_columns)(*arrays, columns))
+        kept = Block(*self._selected(arrays, columns))
         return kept if self.t_edge is None else kept.with_edge_map()
+
+    def _selected(self, arrays: tuple[Tensor, ...], columns: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = _select_columns(*arrays, columns)
+        return found
 
     def drop_edges(self, key: int, share: float, diagonal: bool = False) -> Block:
         """The block with every entry kept with probability `share`, drawn from `key`, O(nnz).
@@ -112,6 +115,20 @@ class Block(OnDevice):
         """
         kept = Block(*_drop_edges(self.indptr, self.indices, self.num_cols, signed64(key), share, diagonal))
         return kept if self.t_edge is None else kept.with_edge_map()
+
+
+class HostBlock(Block):
+    """A block in the host's memory, whichever device computes: a model prices what selects its columns as host work."""
+
+    @classmethod
+    def of(cls, block: Block) -> HostBlock:
+        """A copy of the block; on the meta device and on a CPU the same tensors."""
+        host = block if block.indices.is_meta else block.to("cpu")
+        return cls(**{f.name: getattr(host, f.name) for f in fields(host)})
+
+    def _selected(self, arrays: tuple[Tensor, ...], columns: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = _host_select_columns(*arrays, columns if columns.is_meta else columns.cpu())
+        return found
 
 
 @dataclass(frozen=True, eq=False)

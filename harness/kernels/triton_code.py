@@ -19,7 +19,7 @@ except ImportError:
     triton = tl = None
 
 STREAM = "stream"
-"""Name of the argument that differs from call to call: a kernel is not compiled anew for its value."""
+"""Name of the argument that differs between calls: kernels are not specialised on its value."""
 
 
 def jit(kernel: Callable[..., Any]) -> Any:

@@ -14,12 +14,12 @@ from harness.codecs import Cast
 from harness.effects import Direction, Rows
 from harness.errors import InputError
 from harness.exchanges import HaloPush, Memory, Route
-from harness.graphs import Block, HaloPlan, LocalGraph, Part
-from harness.kernels.boundary import draw_rows
+from harness.graphs import Block, HaloPlan, HostBlock, LocalGraph, Part
 from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN
 from harness.rank import Rank
+from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.tape import Exchange
 
 
@@ -36,10 +36,10 @@ class BoundarySample:
 
 @dataclass(frozen=True, eq=False)
 class SampledState(EdgeCutState):
-    """An edge-cut state with the share of all edges that dropedge keeps, and the halo block in the host's memory."""
+    """An edge-cut state with the share that the sampler keeps, and the halo block in the host's memory."""
 
-    keep: float
-    host_halo: Block | None  # rebuild = host
+    share: float
+    host_halo: HostBlock | None  # rebuild = host
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +62,15 @@ class BNSGCN(EdgeCut):
         sampling: bernoulli draws every boundary node alone (the paper); fixed keeps int(p * n) of each pair's n nodes
             and scales by the realised share (the authors' code). The comparisons of Table 9 drop as many edges: bes
             drops edges from boundary nodes (kept ones scaled by 1/p), dropedge drops edges anywhere (degrees become
-            those expected after dropping); a boundary node travels while one of its edges is left.
+            those expected after dropping); a boundary node travels while one of its edges is left. Other packages
+            add samplers through the entry-point group `haloscope.samplers`.
         rebuild: where the block of edges from kept boundary nodes is made every epoch: on the device, or on the host,
-            which then copies its index arrays, (2 edges + rows + kept + 2) x 4 bytes, and 8 bytes a kept node to the
-            device (swap). Nodes are drawn on the host in either case; a model prices what the host does by the bytes
-            that it writes (Table 12).
+            which then copies its index arrays, (2 edges + rows + kept + 2) x 4 bytes, to the device (swap). Nodes are
+            drawn on the host in either case; a model prices what the host does by the bytes that it writes (Table 12).
     """
 
     p: float = 0.1
-    sampling: Literal["bernoulli", "fixed", "bes", "dropedge"] = "bernoulli"
+    sampling: str = "bernoulli"
     rebuild: Literal["device", "host"] = "device"
 
     name = "bns-gcn"
@@ -82,8 +82,8 @@ class BNSGCN(EdgeCut):
     def promises(self) -> Facts:
         """At p = 0 aggregation is biased, because every boundary row is missing."""
         nothing = self.p == 0.0
-        facts, apart = super().promises(), self.layer0 in ("cache", "exchange") and self.sampling != "dropedge"
-        return replace(facts, unbiased=facts.unbiased and not nothing, bounded=nothing, isolated=nothing and apart)
+        facts, apart = super().promises(), self.layer0 in ("cache", "exchange") and self._sends_nothing()
+        return replace(facts, unbiased=facts.unbiased and not nothing, bounded=nothing, isolated=apart)
 
     def error_bound(self, num_ranks: int) -> float:
         return 1.0
@@ -97,53 +97,51 @@ class BNSGCN(EdgeCut):
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
         """Kept rows, and the messages that announce them: 4 per row and 8 per pair of ranks."""
         found, size = super().wire_bytes(model, ranks, epoch), len(ranks)
-        if found is not None and self.p < 1.0 and (self.p > 0.0 or self.sampling == "dropedge"):
+        if found is not None and self.p < 1.0 and not self._sends_nothing():
             found["other"] = {-1: 4 * self.rows_sent(ranks) + 8 * size * (size - 1)}
         return found
 
     def validate(self) -> None:
         if not 0.0 <= self.p <= 1.0:
             raise InputError(f"bns-gcn: p must be in [0, 1], not {self.p}")
+        SAMPLERS.find(self.sampling)
 
     def idle(self) -> dict[str, str]:
-        return {} if self._of_nodes else {"rebuild": f"sampling={self.sampling}"}
-
-    @property
-    def _of_nodes(self) -> bool:
-        return self.sampling in ("bernoulli", "fixed")
+        return {} if SAMPLERS.find(self.sampling).draws_nodes else {"rebuild": f"sampling={self.sampling}"}
 
     def boundary_share(self) -> float:
-        return self.p if self._of_nodes else 1.0
+        return self.p if SAMPLERS.find(self.sampling).draws_nodes else 1.0
+
+    def _sends_nothing(self) -> bool:
+        return self.p == 0.0 and SAMPLERS.find(self.sampling).thins_halo
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> SampledState:
-        """The set-up of every edge cut; dropedge also counts all edges and those between parts."""
+        """The set-up of every edge cut; the sampler says what share it keeps, for which dropedge counts edges."""
         state = await super().setup(rank, part, model)
-        cut, edges = part.graph.halo.nnz, part.graph.own.nnz + part.graph.halo.nnz
-        if self.sampling == "dropedge" and not rank.shapes_only:
-            counts = torch.tensor([cut, edges], dtype=torch.int64)
-            cut, edges = (await rank.all_reduce(counts.to(rank.device), label="edges", direction="other")).tolist()
-        halo = state.graph.halo if rank.shapes_only else state.graph.halo.to("cpu")
-        keep = 1.0 - (1.0 - self.p) * cut / max(edges, 1)
-        return SampledState(**vars(state), keep=keep, host_halo=halo if self.rebuild == "host" else None)
+        share = await SAMPLERS.find(self.sampling).share(rank, part, self.p)
+        halo = HostBlock.of(state.graph.halo) if self.rebuild == "host" else None
+        return SampledState(**vars(state), share=share, host_halo=halo)
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> BoundarySample:
         assert isinstance(state, SampledState)
         if self.p == 1.0:
             return BoundarySample(state.graph, route=state.route)
-        if self._of_nodes:
-            graph, kept, counts = await self._nodes(rank, part, state)
-        else:
-            with rank.span("sample"):
-                graph, kept, counts = self._edges(rank, part, state)
-        rank.observe("kept nodes", float(counts.sum()), float(part.plan.recv_counts.sum()))
-        if self.p == 0.0 and self.sampling != "dropedge":
-            return BoundarySample(graph, kept)
-        return await self._announce(rank, part, graph, kept, counts)
+        sampler, graph = SAMPLERS.find(self.sampling), state.graph
+        with rank.span("sample"):
+            whole = graph if state.host_halo is None else replace(graph, halo=state.host_halo)
+            draw = sampler.draw(rank, part.plan.recv_counts, whole, state.share)
+        if state.host_halo is not None:
+            draw = replace(draw, graph=replace(draw.graph, halo=await self._copied(rank, draw.graph.halo)))
+        rank.observe("kept nodes", float(draw.counts.sum()), float(part.plan.recv_counts.sum()))
+        if self._sends_nothing():
+            return BoundarySample(draw.graph, draw.kept)
+        return await self._announce(rank, part, draw, sampler, state.share)
 
     async def _announce(
-        self, rank: Rank, part: Part, graph: LocalGraph, kept: Tensor, counts: np.ndarray
+        self, rank: Rank, part: Part, draw: BoundaryDraw, sampler: BoundarySampler, share: float
     ) -> BoundarySample:
         """Send the drawn rows' indices to their owners; returns the sample including the rows to send."""
+        kept, counts, graph = draw.kept, draw.counts, draw.graph
         starts = np.cumsum(part.plan.recv_counts) - part.plan.recv_counts
         offsets = torch.from_numpy(np.repeat(starts, counts)).to(kept.device)
         wanted = (kept - offsets).to(torch.int32)
@@ -154,66 +152,16 @@ class BNSGCN(EdgeCut):
             first = torch.from_numpy(np.repeat(starts, send_counts)).to(kept.device)
             rows = part.plan.send_rows[received.tensors[0].long() + first]
             route = Route.of(HaloPlan(rows, send_counts, counts), graph.num_own)
-            plan = part.plan
-            scales = self._scale(plan.send_counts, send_counts, rank), self._scale(plan.recv_counts, counts, rank)
-            return BoundarySample(graph, kept, route, *scales)
+            sent = sampler.scale(share, part.plan.send_counts, send_counts, rank.device)
+            read = sampler.scale(share, part.plan.recv_counts, counts, rank.device)
+            return BoundarySample(graph, kept, route, sent, read)
 
-    async def _nodes(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
-        """Sample nodes: the graph without boundary nodes that were not drawn; kept halo rows, and their number by
-        owner."""
-        with rank.span("sample"):
-            kept, counts = self._draw(rank, part.plan.recv_counts)
-            if state.host_halo is None:
-                kept = kept.to(rank.device)
-                return _with_halo(state.graph, kept), kept, counts
-            block = state.host_halo.select_columns(kept, on_host=True)
-        arrays = {f.name: getattr(block, f.name) for f in fields(block) if getattr(block, f.name) is not None}
-        moved = {name: await self._copied(rank, array) for name, array in arrays.items()}
-        kept = await self._copied(rank, kept)
-        degree = state.graph.halo_degree[kept]
-        return replace(state.graph, halo=Block(**moved), halo_degree=degree), kept, counts
-
-    async def _copied(self, rank: Rank, tensor: Tensor) -> Tensor:
-        copied: Tensor = await rank.host_copy(tensor, to_host=False, label="sample")
-        return copied
-
-    def _edges(self, rank: Rank, part: Part, state: SampledState) -> tuple[LocalGraph, Tensor, np.ndarray]:
-        """Sample edges: as `_nodes`; halo nodes without a remaining edge are dropped."""
-        graph, share = state.graph, self.p
-        if self.sampling == "dropedge":
-            share = state.keep
-            own = graph.own.drop_edges(rank.key("own edges"), share, diagonal=True)
-            graph = replace(graph, own=own, degree=graph.degree * share, halo_degree=graph.halo_degree * share)
-        graph = replace(graph, halo=graph.halo.drop_edges(rank.key("halo edges"), share))
-        available = part.plan.recv_counts
-        if rank.shapes_only:
-            counts = np.round(available * rank.rate("kept nodes")).astype(np.int64)
-            kept = torch.empty(int(counts.sum()), dtype=torch.int64, device="meta")
-        else:
-            kept = graph.halo.t_indptr.diff().nonzero()[:, 0]
-            owner = np.repeat(np.arange(len(available)), available)
-            counts = np.bincount(owner[kept.cpu().numpy()], minlength=len(available)).astype(np.int64)
-        return _with_halo(graph, kept), kept, counts
-
-    def _draw(self, rank: Rank, available: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        """Kept halo rows, ascending int64 on the host, and their number by owner, int64 [P]."""
-        counts = np.floor(self.p * available + (0.5 if self.sampling == "bernoulli" else 0)).astype(np.int64)
-        device = "meta" if rank.shapes_only else "cpu"
-        nodes = torch.empty(int(available.sum()), dtype=torch.int64, device=device)
-        fixed, key = self.sampling == "fixed", rank.key("boundary")
-        kept = draw_rows(nodes, available.tolist(), self.p, fixed, key, int(counts.sum()))
-        if not rank.shapes_only:
-            bounds = np.concatenate([[0], np.cumsum(available)])
-            counts = np.diff(np.searchsorted(kept.numpy(), bounds)).astype(np.int64)
-        return kept, counts
-
-    def _scale(self, available: np.ndarray, kept: np.ndarray, rank: Rank) -> float | Tensor | None:
-        if self.sampling == "dropedge":
-            return None
-        if self.sampling in ("bernoulli", "bes"):
-            return 1.0 / self.p
-        share = available / np.maximum(kept, 1)
-        return torch.from_numpy(np.repeat(share, kept)).to(rank.device)
+    async def _copied(self, rank: Rank, block: Block) -> Block:
+        """A block of the host's memory on the device, array by array."""
+        found: dict[str, Tensor] = {}
+        for name in (f.name for f in fields(block) if getattr(block, f.name) is not None):
+            found[name] = await rank.host_copy(getattr(block, name), to_host=False, label="sample")
+        return Block(**found)
 
     def view(self, state: EdgeCutState, plan: BoundarySample) -> LocalGraph:
         return plan.graph
@@ -233,8 +181,3 @@ class BNSGCN(EdgeCut):
             return None
         scale = plan.scale if model.aggregation(l) is not None else None
         return HaloPush(plan.route, l, Cast(None), Cast(None), scale)
-
-
-def _with_halo(graph: LocalGraph, kept: Tensor) -> LocalGraph:
-    """The graph with the kept halo nodes only."""
-    return replace(graph, halo=graph.halo.select_columns(kept), halo_degree=graph.halo_degree[kept])

@@ -42,7 +42,7 @@ class ECState(EdgeCutState):
 
 @dataclass(frozen=True, eq=False)
 class ECEpoch:
-    """One epoch: what the method remembers, the forward bits this rank asks for, and those its readers ask of it."""
+    """One epoch: the memory, the forward bits that this rank requests, and those that its readers request."""
 
     memory: Memory
     bits: int

@@ -115,11 +115,11 @@ Factory = Callable[[ModelConfig, int, int], nn.Module]
 """(config, input width, classes) -> a `GNN`."""
 
 Convolution = Callable[[ModelConfig, int, int, bool], tuple[nn.Module, int]]
-"""(config, input width, width asked for, whether it is the last layer) -> one layer and its output width."""
+"""(config, input width, requested width, whether it is the last layer) -> one layer and its output width."""
 
 
 def _stack(convolution: Convolution, config: ModelConfig, inputs: int, classes: int) -> GNN:
-    """The model of one kind of convolution, with dense layers at its end where the config asks for them."""
+    """The model of one kind of convolution, with the configured number of dense layers at its end."""
     layers: list[nn.Module] = []
     widths = [inputs]
     for l in range(config.layers):

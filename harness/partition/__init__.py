@@ -21,10 +21,17 @@ from harness.partition.edge import (
     quality,
     quality_of,
 )
-from harness.partition.partitioners import PARTITIONERS, NodePartitioner, Partitioner, parse_partitioner
+from harness.partition.partitioners import (
+    PARTITIONERS,
+    EdgePartitioner,
+    NodePartitioner,
+    Partitioner,
+    parse_partitioner,
+)
 
 __all__ = [
     "Cutting",
+    "EdgePartitioner",
     "Folder",
     "Layout",
     "NodePartitioner",

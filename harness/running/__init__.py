@@ -1,8 +1,8 @@
 """Runs a config: prepares data, the rank program that every driver runs, evaluation, checkpoints, result files.
 
-Owns the life of a run. `open_run` looks up what a config names, once; `run_opened` carries it out. Open rooms are
-`results` (the result file), `summary` (a row per run), `sweep` and `submitted` (grids of runs), `validation` (predicted
-beside measured), `trace` (timelines), `stopping`. Only drivers, reports and commands come in.
+`open_run` resolves the names in a config, once; `run_opened` runs the result. Public modules beside them: `results`
+(the result file), `summary` (a row per run), `sweep` and `submitted` (grids of runs), `validation` (predicted beside
+measured), `trace` (timelines), `stopping`. Imported by drivers, reports and commands only.
 """
 
 from harness.running._checkpoint import last_epochs, started_anew

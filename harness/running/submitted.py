@@ -63,7 +63,7 @@ def executor(scheduler: str, folder: Path, options: dict[str, Any]) -> Any:
 
 
 def map_on_jobs(
-    call: Callable[[A], R], arguments: Iterable[A], jobs: int, go_on: Callable[[A], bool], submitter: Any, look_s: float
+    call: Callable[[A], R], arguments: Iterable[A], jobs: int, go_on: Callable[[A], bool], submitter: Any, poll_s: float
 ) -> Iterator[tuple[A, R | Died]]:
     """`call(a)` for every argument as a job of `submitter`, `jobs` at a time; as `harness.machine.map_on_processes`.
 
@@ -81,7 +81,7 @@ def map_on_jobs(
             for job in ended:
                 yield running.pop(job), _result(job)
             if running and not ended:
-                time.sleep(look_s)
+                time.sleep(poll_s)
     finally:
         for job in running:
             job.cancel()

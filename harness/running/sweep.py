@@ -23,7 +23,7 @@ import msgspec
 
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, laid_over
 from harness.errors import InputError, unknown
-from harness.methods.registry import cut_of, parse_method
+from harness.methods.registry import parse_method
 
 TABLES = ("run", "grid", "cluster")
 SPENT = "seconds.jsonl"  # beside the results: one line per cell that was run
@@ -109,7 +109,7 @@ def _placed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     if config.run.mode == "sim":
         texts = (f"{key.removeprefix('cluster.')}={_text(value)}" for key, value in changes.items())
         config = config.changed(cluster=":".join([config.cluster.name, *texts]))
-    whole = cut_of(config.training.method) == "none"
+    whole = parse_method(config.training.method, layer0=config.training.layer0).facts.cut == "none"
     return config.changed(parts=1) if whole else config
 
 

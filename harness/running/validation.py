@@ -22,7 +22,7 @@ import numpy as np
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import core_count
-from harness.methods.registry import cut_of
+from harness.methods.registry import parse_method
 
 VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
 """The components that a record compares; an epoch also includes small ones on CPUs (sample, swap, wait)."""
@@ -70,7 +70,7 @@ def cells(
         for values in workloads.values():
             for name in names:
                 config = base.changed(**values, cluster=cluster, method=name, parts=ranks, mode="real", threads=threads)
-                if cut_of(name) == "vertex":
+                if parse_method(name, layer0=base.training.layer0).facts.cut == "vertex":
                     config = config.changed(partitioner="auto")
                 found.append(config)
     return found

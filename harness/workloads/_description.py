@@ -150,7 +150,7 @@ def _path(dataset: str) -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A TOML or JSON file as a table; InputError where it is none."""
+    """A TOML or JSON file as a table. Raises InputError if it is none."""
     try:
         text = path.read_text()
         found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

@@ -64,7 +64,7 @@ class Child:
         """Whether a signal ended it that this launcher did not send."""
         return self.failed and self.process.returncode < 0
 
-    def look(self, store: Store) -> None:
+    def poll(self, store: Store) -> None:
         """Check whether it still runs, and leave its last words for the other ranks where it cannot."""
         if self.ended_at is not None:
             return

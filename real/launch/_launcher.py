@@ -31,7 +31,7 @@ from real.rank import place
 from real.rank.health import LAUNCHER_VARIABLE, read_words
 
 GRACE_S = 5.0
-"""How long the other ranks may go on once one has failed. With KILL_S, all are gone within ten seconds."""
+"""Seconds that the other ranks may continue once one has failed. With KILL_S, all end within ten seconds."""
 
 LAST_S = 60.0
 """How long the last ranks may still run once others have ended without error."""
@@ -200,7 +200,7 @@ def _supervise(
     begun = time.monotonic()
     while True:
         for child in children:
-            child.look(store)
+            child.poll(store)
         beat()
         now = time.monotonic()
         alive = [c for c in children if c.ended_at is None]

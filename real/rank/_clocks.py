@@ -1,8 +1,8 @@
 """Measures a rank's epoch and splits it into the components every driver reports.
 
-A clock is always in exactly one component, so the components sum to the epoch by construction: `compute` unless a
-span (codec, sample, swap) or a blocking exchange (halo, reduce) says otherwise. Clocks measure one rank
-without regard to the others: `wait` is 0 here, and time spent waiting for a slower rank is counted as halo or reduce.
+A clock is always in exactly one component, so the components sum to the epoch by construction: `compute` unless
+inside a span (codec, sample, swap) or a blocking exchange (halo, reduce). Clocks measure one rank without regard to the
+others: `wait` is 0 here, and time spent waiting for a slower rank is counted as halo or reduce.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class CudaClock(_Clock[torch.cuda.Event]):
 
 
 def make_clock(device: torch.device) -> HostClock | CudaClock:
-    """The clock for a rank whose tensors live on `device`."""
+    """The clock for a rank whose tensors are on `device`."""
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 

@@ -1,4 +1,4 @@
-"""What a rank sends the others before an exchange: a header of fixed size that states what it is about to do."""
+"""Headers of fixed size, in which a rank announces its next exchange to the others."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Connection:
 
     Attributes:
         rank, size: which rank of how many.
-        device: where its tensors live.
+        device: the device of its tensors.
         backend: `gloo`, `nccl`, or `none` for a run of one rank.
         timeout_s, startup_s: seconds one exchange may take, in an epoch and before the first one.
         prepare_s: seconds the first rank of a machine may take to load and partition the graph.

@@ -30,7 +30,7 @@ def figure9(context: Context) -> Plot:
 
 
 def _convergence(context: Context, name: str, graphs: Sequence[str], title: str) -> Plot:
-    """Curves for four rates, and what the text says of them."""
+    """Curves for four rates, and the claims of the text on them."""
     key, paths = f"bns-gcn/{name}", context.figure_paths(f"bns-gcn/{name}")
     orderings, assumptions = list[Ordering](), [SMALL_NOTE]
     with panels(paths, len(graphs), columns=2) as axes:
@@ -54,7 +54,7 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
 
 
 def short(data: str) -> str:
-    """A stand-in without its parameters, which would not fit over a panel."""
+    """The name of a stand-in without its parameters, which would not fit over a panel."""
     graph, stands_in, published = data.partition(STANDS_IN)
     return graph.partition(",")[0] + stands_in + published
 

@@ -154,7 +154,7 @@ def table5(context: Context) -> PaperTable:
 
 
 def table7(context: Context) -> PaperTable:
-    """Random partitions: accuracy, and what is lost against METIS."""
+    """Random partitions: accuracy, and its loss against METIS."""
     frame = load.published("bns-gcn-table7")
     rows: list[Row] = []
     orderings, assumptions = [], [SMALL_NOTE]

@@ -206,7 +206,7 @@ def _faster(seconds: Mapping[tuple[str, str, int], float]) -> list[Ordering]:
         gpus = PRINTED_GPUS[dataset]
         for slower in ("EBV_gamma=0.0", "HEP", "DNE"):
             if (dataset, slower) == ("reddit", "HEP"):
-                continue  # where HEP is said to do well
+                continue  # on which the paper reports good results of HEP
             labels = (slower, "EBV_gamma=0.1")
             values = tuple(seconds[dataset, label, gpus] for label in labels)
             claim = f"{name}, {gpus} GPUs: {slower} takes longer than EBV_gamma=0.1"

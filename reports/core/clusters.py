@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sims.cluster import load_cluster, place
-from sims.units import written
+from sims.units import format_quantity
 
 
 def link_bandwidth(cluster: str, link: str) -> float:
@@ -17,7 +17,7 @@ def all_faster(cluster: str, factor: float) -> str:
         return cluster
     quantities = load_cluster(cluster).quantities()
     chosen = [(name, quantity) for name, quantity in quantities if name.endswith((".bandwidth", ".process"))]
-    changes = [f"{name}={written(quantity.value * factor, 'bandwidth')}" for name, quantity in chosen]
+    changes = [f"{name}={format_quantity(quantity.value * factor, 'bandwidth')}" for name, quantity in chosen]
     return ":".join([cluster, *changes])
 
 
@@ -31,4 +31,4 @@ def hosts_slowed(cluster: str, parts: int, factor: float) -> str:
 
 def link_changed(cluster: str, link: str, bandwidth: float) -> str:
     """The cluster with another bandwidth (bytes per second) of one kind of link."""
-    return f"{cluster}:links.{link}.bandwidth={written(bandwidth, 'bandwidth')}"
+    return f"{cluster}:links.{link}.bandwidth={format_quantity(bandwidth, 'bandwidth')}"

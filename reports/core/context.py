@@ -110,7 +110,7 @@ class Context:
         return path
 
     def figure_paths(self, key: str) -> tuple[Path, Path]:
-        """Where the figure of a key ("sylvie/figure9") goes: PNG, SVG."""
+        """Paths (PNG, SVG) of the figure of a key ("sylvie/figure9")."""
         paper, _, name = key.partition("/")
         folder = self.folder(paper)
         return folder / f"{name}.png", folder / f"{name}.svg"

@@ -70,7 +70,7 @@ def text(paper: str) -> pd.DataFrame:
 
 
 def claims(paper: str) -> pd.DataFrame:
-    """What a paper says of its figures and tables; `ordering` is that of `metric`, largest first."""
+    """A paper's claims on its figures and tables; `ordering` is that of `metric`, largest first."""
     frame = published(f"{paper}-figures")
     return frame[frame["kind"] == "claim"].reset_index(drop=True)
 

@@ -38,7 +38,7 @@ class Row:
         label: its subject, e.g. "Reddit, Sylvie-S (1 bit)".
         quantity, unit: e.g. "epoch time" in "s"; both values are in this unit. Ratios have "x".
         published, ours: None where there is no number.
-        how: where ours comes from; "fitted" is a baseline row that a constant was fitted on, "quoted" an input.
+        how: the origin of ours; "fitted" is a baseline row that a constant was fitted on, "quoted" an input.
         data: the graph that was trained or partitioned, where it is not the paper's.
         conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; its error is then not counted.
         judge: whether the relative error counts, the difference in points (a score on the paper's own graph; never
@@ -243,7 +243,7 @@ class PaperTable(Judged):
 
 @dataclass(frozen=True, kw_only=True)
 class Plot(Judged):
-    """A figure drawn to `paths` (png and svg), with what it shows and rests on."""
+    """A figure drawn to `paths` (png and svg), with its caption, rows and assumptions."""
 
     caption: str
     paths: tuple[Path, ...]

@@ -51,7 +51,7 @@ GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
 LARGE = {"github_social": 151.0e6, "coauthor_physics": 290.3e6}
 VALUES_PER_SECOND = 1e6  # such a stand-in is used where it has at most so many per second of the table's share
 SETTINGS = dict.fromkeys(("amazon_computers", "mnist_knn15"), {"features": "projected"})
-"""What a stand-in needs to be learnt in few epochs, and for little: scaled features, and 256 columns of some 770."""
+"""Settings with which a stand-in is learnt in few epochs at low cost: scaled features, 256 of about 770 columns."""
 EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
 EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
 FEWEST = 30  # epochs; the number of seeds is reduced first

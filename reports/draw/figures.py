@@ -1,7 +1,6 @@
-"""Figures of runs: where an epoch's time goes, simulated beside real, and what accuracy that time buys.
+"""Figures of runs: epoch time by component, simulated beside real, and test accuracy against training time.
 
-Draws records as they are; computes nothing but sums and medians that the records already hold. No pyplot, no global
-state: equal records give equal SVG files.
+Draws values of the records only. Uses no pyplot and no global state: equal records give equal SVG files.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, floa
 
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     """Draw horizontal stacked bars, the modes of one method next to each other; returns the legend's entries."""
-    axes.set_title("Where an epoch's time goes", loc="left")
+    axes.set_title("Epoch time by component", loc="left")
     if not records:
         _empty(axes, "no run has a clock")
         return []
@@ -174,7 +173,7 @@ def _bar_label(records: Sequence[Record], at: int) -> str:
 
 def _accuracy(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
     """Draw test accuracy against the training seconds that led to it; returns the legend's entries."""
-    axes.set_title("What the time buys", loc="left")
+    axes.set_title("Test accuracy over training time", loc="left")
     curves = [(record, *_curve(record)) for record in records]
     curves = [curve for curve in curves if curve[1]]
     if not curves:

@@ -14,7 +14,7 @@ import numpy as np
 from harness.workloads import Degrees
 
 
-def kept(degrees: Degrees, fanout: int, z: float = 1.0) -> tuple[float, float]:
+def sampled_degree(degrees: Degrees, fanout: int, z: float = 1.0) -> tuple[float, float]:
     """Mean of min(degree, fanout), and its generating function at z. Needs `mean` and a spread above Poisson's."""
     shape = 1 / (degrees.spread**2 - 1 / degrees.mean)
     count = np.arange(fanout)
@@ -40,7 +40,7 @@ def expected_shares(degrees: Degrees, train: float, fanouts: Sequence[int], num_
     boundary = 1 - degrees.generating(outside)  # share of the nodes elsewhere that have an edge into a part
     expected = dict[str, float]()
     for hop, fanout in enumerate(fanouts):
-        mean, missed = kept(degrees, fanout, outside)
+        mean, missed = sampled_degree(degrees, fanout, outside)
         edges = needed * mean / degrees.mean  # share of all edges that are kept by a needed node
         shares = {
             "sampled own edges": edges,

@@ -142,7 +142,7 @@ def figure4(context: Context) -> Plot:
     )  # fmt: skip
     return _drawn(
         context, "figure4", lines, "epoch", "Figure 4: GraphSAGE without approximation", [three.summary, five.summary],
-        caption="Test accuracy while training on one machine, and on parts that know nothing of each other.",
+        caption="Test accuracy while training on one machine, and on isolated parts.",
         orderings=(claim,), commands=tuple(dict.fromkeys([*three.commands, *five.commands])),
     )  # fmt: skip
 

@@ -60,7 +60,7 @@ EQUAL_TIME = (
 
 
 def table1(context: Context) -> PaperTable:
-    """Table 1: the graphs, and what the text derives from them."""
+    """Table 1: the graphs, and numbers that the text derives from them."""
     rows = []
     for line in load.published(f"{PAPER}-table1").itertuples():
         fraction = str(line.metric).endswith("_fraction")

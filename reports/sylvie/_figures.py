@@ -80,7 +80,7 @@ def _shares(name: str, epochs: Mapping[str, Seconds]) -> Ordering:
 
 
 def figure2(context: Context) -> Plot:
-    """Where the epoch of full-graph training goes on one server."""
+    """Components of the epoch of full-graph training on one server."""
     key, fit = "sylvie/figure2", single_fit(context)
     paths, orderings, bars = context.figure_paths(key), [], {}
     for model in ("GraphSAGE", "GCN"):

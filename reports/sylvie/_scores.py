@@ -88,7 +88,7 @@ def table2(context: Context) -> PaperTable:
 
 
 def _throughput(made: Case, model: str, frame: Any) -> tuple[list[Row], Ordering]:
-    """Speed-ups over DGL of one graph and model, and who is ahead of whom."""
+    """Speed-ups over DGL of one graph and model, and the ordering of systems."""
     names = [name for name in dict.fromkeys(frame["method"]) if name != "DGL"]
     gains = speed_ups(made, names, model)
     repeated = {name for name in names if (name, model) == ("Sylvie-S", "GraphSAGE")}

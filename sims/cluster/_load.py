@@ -19,7 +19,7 @@ CLUSTERS = Path(__file__).with_name("presets")
 
 def known_clusters() -> list[str]:
     """Names of the clusters that come with haloscope, sorted."""
-    return units.known(CLUSTERS)
+    return units.toml_names(CLUSTERS)
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:

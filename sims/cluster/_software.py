@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.registry import Registry
-from sims.records import choice, dimensioned, key, named, numbered
+from sims.records import dimensioned, key, known_name, named, numbered
 from sims.units import Quantity
 
 
@@ -49,7 +49,7 @@ class TransportSpec:
     kind: str = key(
         "library; gloo and grpc move host memory over sockets (device tensors are copied whole before and after), nccl "
         "moves device memory",
-        choice(*TRANSPORTS.names()),
+        known_name(TRANSPORTS),
     )
     operation: Quantity = key("software that a rank pays once per collective", dimensioned("time"), default=NONE)
     message: Quantity = key(

@@ -188,7 +188,7 @@ class DeviceProfile:
 
 def known_devices() -> list[str]:
     """Names of the profiles that come with haloscope, sorted."""
-    return units.known(DEVICES)
+    return units.toml_names(DEVICES)
 
 
 def load_device(name_or_path: str | Path) -> DeviceProfile:
@@ -211,7 +211,7 @@ def save_device(profile: DeviceProfile, path: Path) -> None:
         if inside != section:
             section = inside
             lines += ["", f"[{inside}]"]
-        value = repr(number.value) if dimension == "number" else quoted(units.written(number.value, dimension))
+        value = repr(number.value) if dimension == "number" else quoted(units.format_quantity(number.value, dimension))
         note = f", note = {quoted(number.note)}" if number.note else ""
         lines.append(f"{last} = {{ value = {value}, from = {quoted(number.source)}{note} }}")
     try:

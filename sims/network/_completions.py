@@ -73,13 +73,13 @@ def count_by_segment(head: Ints, tail: Ints, nbytes: np.ndarray, by_segment: Flo
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, others: Floats) -> float:
+def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, other_bytes: Floats) -> float:
     """Seconds that the most loaded link needs for the remaining bytes: no schedule is faster.
 
-    `others` [at most segments] are bytes by segment of further flows.
+    `other_bytes` [at most segments] are bytes by segment of further flows.
     """
     by_segment = np.zeros(fabric.segments.shape[0])
-    by_segment[: others.shape[0]] = others
+    by_segment[: other_bytes.shape[0]] = other_bytes
     for flow in range(head.shape[0]):
         if remaining[flow] > 0.0:
             by_segment[head[flow]] += remaining[flow]

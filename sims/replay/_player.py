@@ -20,7 +20,7 @@ Playback = Generator[Effect, Any, list[dict[str, float]]]
 """Yields effects, receives their results, and returns the seconds of the epochs."""
 
 
-def play(
+def replay_actions(
     actions: Iterable[Action],
     effect_of: Callable[[int], Effect],
     charge: Callable[[int], None],

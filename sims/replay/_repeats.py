@@ -23,7 +23,7 @@ from harness.rank import COMPONENTS, Rank
 from sims.device import Work
 from sims.engine import Ledger, Observer, Prices, SimClock
 from sims.replay._notation import Action, Tables, Track, counts_of, in_epoch
-from sims.replay._player import Stretch, charge, folded, play
+from sims.replay._player import Stretch, charge, folded, replay_actions
 
 Compute = Callable[[], Coroutine[Any, Any, Tensor]]
 
@@ -146,7 +146,7 @@ class _RankEpochs:
             rank.paused = paused
             clock.pause(paused)
 
-        yield from play(
+        yield from replay_actions(
             epoch.actions, lambda number: in_epoch(table.effect(number), rank.epoch), self._charge, clock, pause
         )
         return epoch.loss

@@ -1,4 +1,4 @@
-"""Times a recorded run anew on any cluster, without tensors, exactly as the full simulation would.
+"""Times a recorded run on any cluster, without tensors, exactly as the full simulation would.
 
 The ranks' recorded actions replace their programs in `sims.engine.Simulator`; clocks, transport and network are the
 same. Operators are priced once per device and stretch of compute, so every further cluster costs only the network.
@@ -26,7 +26,7 @@ from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import DeviceProfile, Fullest, load_device
 from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate_placed
 from sims.replay._notation import BEGIN, DO, END, START, Action
-from sims.replay._player import Playback, Player, Stretch, charge, folded, play
+from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions
 from sims.replay._recording import PeakMemory, Recorder, Recording
 
 
@@ -99,7 +99,7 @@ class Replay:
 
     def _play(self, rank: int, clock: SimClock, prices: Prices) -> Playback:
         stretches = self._stretches(prices)
-        return play(
+        return replay_actions(
             self.recording.actions[rank],
             self._effects.__getitem__,
             lambda number: charge(clock, stretches[number]),

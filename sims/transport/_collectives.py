@@ -204,7 +204,7 @@ class Tuned(Protocol):
 
 
 class Library(HostMemory):
-    """How a communication library carries out collectives; the defaults suit any that moves host memory.
+    """How a communication library carries out collectives; the defaults are valid for any that moves host memory.
 
     Attributes:
         software: the shipped cluster whose software costs other clusters get with this library.

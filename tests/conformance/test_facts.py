@@ -83,7 +83,7 @@ def claiming(method: type[Method], facts: Facts) -> Method:
 def unkept(method: type[Method], facts: Facts) -> dict[str, str]:
     """Check -> message, of the checks that fail for the method with these facts."""
     outcomes = conform(claiming(method, facts), Ground(quick=True))
-    return {outcome.check: outcome.message for outcome in outcomes if not outcome.kept}
+    return {outcome.check: outcome.message for outcome in outcomes if not outcome.passed}
 
 
 def test_a_method_that_says_what_it_does_passes() -> None:

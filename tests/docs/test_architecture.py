@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.generate import architecture, drawing
-from docs.generate.imports import circles, code_of, components, levels, reduced, rooms, upward, upward_in_sims
+from docs.generate.imports import circles, code_of, components, folder_imports, levels, reduced, upward, upward_in_sims
 
 DIAMOND = {"top": {"left", "right", "low"}, "left": {"low"}, "right": {"low"}, "low": set[str]()}
 RING = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set[str](), "e": {"a", "d"}}
@@ -71,7 +71,7 @@ def test_imports_are_read_wherever_they_stand(tmp_path: Path) -> None:
     assert code.imports["harness.graphs._part"] == {"harness.effects"}
     assert code.imports["harness.graphs._whole"] == {"harness.graphs._part"}
     assert code.imports["sims.cluster._load"] == {"harness.graphs._part"}
-    assert rooms(code)["sims.network"] == {"sims.cluster", "real.rank"}
+    assert folder_imports(code)["sims.network"] == {"sims.cluster", "real.rank"}
     assert code.documents["harness.effects"] == "What may be asked for." and code.lines["harness.effects"] == 3
     assert upward(code) == [("sims.network._links", "real.rank.driver")]
     assert upward_in_sims(code) == []

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from harness import datasets, registry
-from harness.config import ModelConfig
+from harness.config import ModelConfig, RunConfig
 from harness.datasets import GRAPH_SOURCES, GraphSource
 from harness.errors import InputError
-from harness.graphs import Graph
+from harness.graphs import Graph, LocalGraph
 from harness.methods.registry import METHODS, parse_method
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, MODELS, build_model
@@ -27,6 +27,8 @@ from harness.partition.edge import assign
 from harness.partition.partitioners import PARTITIONERS
 from harness.rank import Rank
 from harness.registry import Optioned, Registry, Unbounded, parse_named, syntax, text_of
+from harness.running import run
+from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler
 from sims.cluster import TRANSPORTS, load_cluster
 from sims.cluster._load import CLUSTERS
 from sims.engine import simulate
@@ -34,7 +36,7 @@ from sims.study import variants
 from sims.transport import LIBRARIES, Library
 from tests.support.graphs import random_graph
 
-ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, GRAPH_SOURCES, LIBRARIES]
+ALL: list[Registry[Any]] = [METHODS, MODELS, PARTITIONERS, GRAPH_SOURCES, LIBRARIES, SAMPLERS]
 GRAPH = random_graph(20, 60)
 
 
@@ -70,6 +72,16 @@ class Folklore(GraphSource):
         return [("folk:tale", "a graph by word of mouth", True)]
 
 
+class Everyone(BoundarySampler):
+    """A stranger's boundary sampler: keeps all, whatever is asked for."""
+
+    def draw(self, rank: Rank, available: np.ndarray, graph: LocalGraph, share: float) -> BoundaryDraw:
+        return BoundaryDraw(graph, torch.arange(int(available.sum())), available)
+
+    def scale(self, share: float, available: np.ndarray, kept: np.ndarray, device: torch.device) -> None:
+        return None
+
+
 class Pigeons(Library):
     """A stranger's communication library: as the plainest, but it moves device memory."""
 
@@ -81,12 +93,13 @@ def wide(config: ModelConfig, inputs: int, classes: int) -> nn.Module:
     return GNN([SAGEConv(inputs, classes)], [inputs, classes])
 
 
-FOLKLORE = Folklore()
+FOLKLORE, EVERYONE = Folklore(), Everyone()
 STRANGERS = {
     "haloscope.methods": ("quiet", "Quiet"),
     "haloscope.models": ("wide", "wide"),
     "haloscope.partitioners": ("halves", "Halves"),
     "haloscope.datasets": ("folk", "FOLKLORE"),
+    "haloscope.samplers": ("everyone", "EVERYONE"),
     "haloscope.transports": ("pigeons", "Pigeons"),
 }
 """Group -> the name in it, and what of this module it means."""
@@ -120,6 +133,17 @@ def test_every_kind_has_a_registry_of_one_shape(kind: Registry[Any], strangers: 
         kind.find(f"{name}x")
     with pytest.raises(ModuleNotFoundError):
         kind.known()
+
+
+def test_a_strangers_sampler_trains(strangers: list[str]) -> None:
+    settings = {"dataset": "synthetic:nodes=60,degree=4,classes=3,features=8", "epochs": 2, "eval_every": -1}
+    kept, vanilla = (
+        run(RunConfig.of(method=method, layer0="exchange", **settings)).epochs
+        for method in ("bns-gcn:p=0.5:sampling=everyone", "vanilla")
+    )
+    assert [epoch["loss"] for epoch in kept] == [epoch["loss"] for epoch in vanilla]
+    with pytest.raises(InputError, match="unknown boundary sampler 'bernouli'; did you mean 'bernoulli'"):
+        parse_method("bns-gcn:sampling=bernouli")
 
 
 def test_a_strangers_transport_carries_the_bytes_of_a_cluster_file(strangers: list[str], tmp_path: Path) -> None:

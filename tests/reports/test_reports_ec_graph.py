@@ -24,7 +24,7 @@ from reports.ec_graph import _tables as ec_graph
 from reports.ec_graph import _times as ec_graph_times
 from reports.ec_graph._accuracy import _ablation_orderings, ablation, reached_at
 from reports.ec_graph._figures import metis_share
-from reports.ec_graph._sampled import expected_shares, kept
+from reports.ec_graph._sampled import expected_shares, sampled_degree
 from reports.ec_graph._times import DATASETS, LAYERS, NON_CP, PERIOD, Machines, bits, cell, published_counts
 from tests.conftest import real_data
 
@@ -137,10 +137,10 @@ def test_kept_neighbours_have_the_moments_of_the_truncated_distribution(
     mean: float, spread: float, fanout: int, z: float
 ) -> None:
     degrees = Degrees(mean=mean, spread=spread)
-    average, at_z = kept(degrees, fanout, z)
+    average, at_z = sampled_degree(degrees, fanout, z)
     assert 0 < average <= min(mean, fanout) + 1e-9
     assert degrees.generating(z) - 1e-9 <= at_z <= 1 + 1e-9
-    assert kept(degrees, 5_000, z) == pytest.approx((mean, degrees.generating(z)), rel=1e-3)
+    assert sampled_degree(degrees, 5_000, z) == pytest.approx((mean, degrees.generating(z)), rel=1e-3)
 
 
 def test_expected_shares_are_those_of_a_drawn_sample() -> None:

@@ -26,9 +26,9 @@ class DNE(EdgePartitioner):
     that joined, whose ends share parts, goes to the least loaded of them. When the smallest part has room below the
     mean for everything left, it takes that.
 
-    No part gets more than balance M / P edges (rounded down), or M / P rounded up. The original looks at the bound only
-    before it expands a batch, on counts of the round before, and can end far above it (CDFGNN's Table 3 has 1.15 to
-    1.75).
+    No part gets more than balance M / P edges (rounded down), or M / P rounded up. The original checks the bound only
+    before it expands a batch, with counts of the round before, and can exceed it by far (1.15 to 1.75 in CDFGNN's
+    Table 3).
 
     Options:
         balance: largest over mean number of edges, at least 1; the authors' default.

@@ -25,9 +25,9 @@ class HEP(EdgePartitioner):
 
     A part grows by moving the boundary vertex with the fewest unassigned edges (then the lowest id) into its core; all
     neighbours join the boundary, and every edge inside core and boundary is the part's. With no boundary the lowest
-    vertex with unassigned edges starts anew. Vertices of high degree count as core of every part and are never
-    expanded; edges between two of them are streamed last, by exact degrees. An edge that comes to a full part goes to
-    the next part with room.
+    vertex with unassigned edges starts a new one. Vertices of high degree count as core of every part and are never
+    expanded; edges between two of them are streamed last, by exact degrees. An edge of a full part is assigned to the
+    next part with room.
 
     Three faults of the authors' code are not repeated: the streaming starts from the true sizes of the parts; an edge
     that overflows does not hide its ends from the part that gets it; a part that overflow has filled gets no more.

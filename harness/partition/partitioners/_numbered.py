@@ -1,4 +1,4 @@
-"""Edge cuts that look at nothing but the numbers of the nodes: hash and contiguous."""
+"""Edge cuts that depend only on the numbers of the nodes: hash and contiguous."""
 
 from __future__ import annotations
 

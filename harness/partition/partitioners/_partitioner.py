@@ -1,6 +1,6 @@
-"""What every partitioner is: a frozen dataclass of options that assigns the nodes or the edges of a graph to parts.
+"""The base of partitioners: a frozen dataclass of options that assigns the nodes or the edges of a graph to parts.
 
-The partitioners themselves have a file each, and the folder's face knows them by name.
+Each partitioner has its own file; the folder's `__init__` lists them by name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Partitioner(Optioned, ABC):
         return False
 
     def _require(self, rule: str, holds: bool) -> None:
-        """InputError "`name`: `rule`" unless it holds; write comparisons so that NaN fails them."""
+        """Raise InputError "`name`: `rule`" unless `holds`; comparisons must be false for NaN."""
         if not holds:
             raise InputError(f"partitioner {self.name}: {rule}")
 

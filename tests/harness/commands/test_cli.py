@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import cli
+from harness import cli, running
 from harness.commands.arguments import config_of, parse_arguments
 from harness.config import RunConfig
 from harness.errors import ProgramError
@@ -174,7 +174,7 @@ def test_other_failures_are_one_line_too(haloscope: Haloscope, monkeypatch: pyte
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr("harness.commands.cells.run_opened", fail)
+        monkeypatch.setattr(running, "run_opened", fail)
         return haloscope("run", *QUICK, "--quiet")
 
     assert "rank 1: deadlock in layer 2" in complaint(fail_with(ProgramError("rank 1: deadlock\n  in layer 2")), 1)

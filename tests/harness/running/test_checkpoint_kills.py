@@ -96,7 +96,7 @@ def test_a_signal_stops_after_the_epoch(
         return original(opened, report, checkpoints)
 
     with monkeypatch.context() as patched:
-        patched.setattr("harness.commands.cells.run_opened", signalled)
+        patched.setattr(running, "run_opened", signalled)
         assert cli.main([*flags, "--checkpoint", "kept"]) == stopping.EXIT_CODE == 3
     first = json.loads(Path("out.json").read_text())
     assert first["state"] == "interrupted" and len(first["epochs"]) == 5

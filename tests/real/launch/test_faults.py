@@ -49,7 +49,7 @@ def _until(child: Child, store: Store, reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not reached():
         assert time.monotonic() < deadline
-        child.look(store)
+        child.poll(store)
         time.sleep(0.01)
 
 

@@ -10,7 +10,7 @@ import pytest
 from harness.errors import InputError
 from sims.cluster import Cluster, Placement, known_clusters, load_cluster, place
 from sims.device import load_device
-from sims.units import SOURCES, parse, quantity, written
+from sims.units import SOURCES, format_quantity, parse, quantity
 
 GPUS = """
 [hosts]
@@ -59,7 +59,7 @@ def cluster(tmp_path: Path, text: str = GPUS, old: str = "", new: str = "") -> C
 )
 def test_units(text: str, dimension: str, value: float) -> None:
     assert parse(text, dimension, "here") == value
-    assert parse(written(value, dimension), dimension, "here") == value
+    assert parse(format_quantity(value, dimension), dimension, "here") == value
 
 
 @pytest.mark.parametrize("text", ["25", "25 Gbps", "5 us", "GB/s", "-1 GB/s", "0 GB/s", "1.2.3 GB/s", "nan GB/s", ""])
