@@ -15,9 +15,10 @@ import multiprocessing
 import sys
 import time
 import tomllib
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 LOADED_ONCE = ("torch", "torch._dynamo", "numba", "scipy.sparse", "msgspec", "rich.table")
@@ -34,7 +35,10 @@ the first of `haloscope check-method` that fails with it, the fact's own checks 
 
 
 class Mutation(NamedTuple):
-    """Method text, violated fact, description of the change, file, and the text before and after."""
+    """Method text, violated fact, description of the change, file, and the text before and after.
+
+    `options` are fields of a run that the checks use, such as `model`.
+    """
 
     method: str
     fact: str
@@ -42,6 +46,7 @@ class Mutation(NamedTuple):
     file: str
     old: str
     new: str
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 def mutations() -> list[Mutation]:
@@ -91,7 +96,7 @@ def judge(mutation: Mutation, answer: Connection) -> None:
     found = sorted(checks(method), key=lambda check: mutation.fact not in (*check.facts, check.name))
     for check in found:
         try:
-            check.run(method, Ground(quick=True))
+            check.run(method, Ground(quick=True, options=mutation.options))
         except Exception as error:
             answer.send((check.name, str(error) or type(error).__name__))
             return

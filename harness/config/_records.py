@@ -31,7 +31,7 @@ class DataConfig:
         "graph name, path to an .npz, or synthetic:KEY=VALUE,... (see `haloscope datasets`); with --shapes-only also "
         "workload:NAME or a .toml or .json description of counts",
     )
-    split: str = option("auto", "auto | public | random:0.6/0.2/0.2 | counts:1408/300/1000")
+    split: str = option("auto", "auto | public | random:0.6/0.2/0.2 | counts:1408/300/1000, and :keep=0.3 behind it")
     protocol: Literal["transductive", "inductive"] = option(
         "transductive", "inductive trains on the subgraph of training nodes"
     )
@@ -48,7 +48,7 @@ class DataConfig:
 class ModelConfig:
     """The layers, from features to classes."""
 
-    name: str = option("gcn", "gcn | sage | gat, or a model of an installed package", key="model")
+    name: str = option("gcn", "gcn | gcn-no-loop | sage | gat, or a model of an installed package", key="model")
     layers: int = option(2, "number of graph layers")
     linear_layers: int = option(0, "how many of the layers, from the end, are dense and read no neighbours")
     hidden: int = option(16, "hidden width (per head for gat)")

@@ -23,7 +23,7 @@ from harness.conformance._ground import (
     rings,
 )
 from harness.conformance._reference import adjacency, dense_forward, reference_gradients, reference_losses
-from harness.conformance._rounds import EpochSettings, NotKept, Passed, passes, run_epochs
+from harness.conformance._rounds import EpochSettings, NotKept, Passed, first_logits, passes, run_epochs
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.methods.base import Method
@@ -132,6 +132,22 @@ def check_inexact(method: Method, ground: Ground) -> None:
         if any(abs(a - b) > 1e-7 * abs(b) for a, b in zip(found, alone, strict=True)):
             return
     raise NotKept(f"exact=False is idle: over {EPOCHS} epochs every loss equals that of one process")
+
+
+def check_isolated(method: Method, ground: Ground) -> None:
+    """Logits of the first rank stay as they are when the features of the nodes of all other ranks change."""
+    graph = random_graph(60, 700, seed=6)
+    for num_parts in (2, 3):
+        foreign = np.arange(graph.num_nodes) % num_parts != 0
+        moved = replace(graph, x=np.asarray(graph.x) + foreign[:, None].astype(np.float32))
+        model = ground.model(method, graph, num_parts)
+        ours, theirs = (
+            first_logits(method, model, parts_for_method(method, each, num_parts, "hash")) for each in (graph, moved)
+        )
+        if not torch.equal(ours[0], theirs[0]):
+            raise NotKept(f"isolated: logits of rank 0 of {num_parts} change with features of other parts")
+        if any(torch.equal(a, b) for a, b in zip(ours[1:], theirs[1:], strict=True)):
+            raise NotKept("isolated is idle: logits do not change with a rank's own features")
 
 
 def check_staleness(method: Method, ground: Ground) -> None:

@@ -38,8 +38,9 @@ def _layer(layer: torch.nn.Module, a: Tensor, h: Tensor) -> Tensor:
     eye = torch.eye(len(a), dtype=h.dtype)
     degree = a.sum(1)
     if isinstance(layer, GCNConv):
-        scale = (degree + 1).rsqrt()
-        return (scale[:, None] * (a + eye) * scale[None, :]) @ h @ layer.weight + layer.bias
+        looped = layer.aggregation is not None and layer.aggregation.kind == "gcn"
+        scale = ((degree + 1) if looped else degree.clamp(min=1)).rsqrt()
+        return (scale[:, None] * (a + eye if looped else a) * scale[None, :]) @ h @ layer.weight + layer.bias
     if isinstance(layer, SAGEConv):
         mean = a @ h / degree.clamp(min=1)[:, None]
         return torch.addmm(layer.own.bias, h, layer.own.weight.T) + mean @ layer.neighbour.weight.T

@@ -240,6 +240,24 @@ def described(effect: Effect, *, sizes: bool) -> tuple[object, ...]:
     return tuple(said)
 
 
+def first_logits(method: Method, model: GNN, parts: Sequence[Any]) -> list[Tensor]:
+    """Logits of the first epoch's forward pass, rank by rank."""
+
+    async def program(rank: Rank) -> Tensor:
+        mine, part = copy.deepcopy(model).train(), parts[rank.index]
+        rank.epoch = -1
+        state = await method.setup(rank, part, mine)
+        memory, rank.epoch = method.remember(rank, part, mine, state), 0
+        out = await method.forward(rank, method.trained(part, state), mine, state, memory, Tape(rank))
+        await method.settle(rank, memory)
+        return out.detach()
+
+    found: list[Tensor] = guarded(
+        lambda: loopback.run_ranks(program, len(parts), make_rank=lambda i: Rank(i, len(parts)))
+    )
+    return found
+
+
 def grow(model: GNN, factor: float) -> None:
     """Multiply weights and bias of the first layer."""
     with torch.no_grad():

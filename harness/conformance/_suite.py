@@ -49,6 +49,7 @@ CHECKS: tuple[Check, ...] = (
     Check("unbiased", ("unbiased",), lambda m, f: f.unbiased, _loss.check_unbiased),
     Check("bounded", ("bounded",), lambda m, f: f.bounded, _loss.check_bounded),
     Check("compensated", ("compensated",), lambda m, f: f.compensated, _loss.check_compensated),
+    Check("isolated", ("isolated",), lambda m, f: f.isolated, _exactness.check_isolated),
     Check("repeats", ("repeats",), lambda m, f: f.repeats, _course.check_repeats),
     Check("settles", ("settles",), lambda m, f: f.settles > 0, _course.check_settles),
     Check("timed", ("timed",), _always, _course.check_untimed),

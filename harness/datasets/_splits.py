@@ -13,6 +13,7 @@ from harness.errors import InputError, unknown
 from harness.graphs import UNLABELLED, Graph
 
 DEFAULT = "random:0.6/0.2/0.2"
+KEEP = ":keep="
 _KINDS = ("auto", "public", "random:0.6/0.2/0.2", "counts:1408/300/1000")
 
 
@@ -21,8 +22,12 @@ def apply(graph: Graph, split: str, seed: int) -> Graph:
 
     `public` keeps the dataset's own; `random:0.6/0.2/0.2` draws shares of the labelled nodes for training, validation
     and test; `counts:1408/300/1000` draws numbers of nodes (EC-Graph, Table 3); `auto` is public where there is one,
-    else random:0.6/0.2/0.2. A graph without labels draws from all its nodes. Raises InputError.
+    else random:0.6/0.2/0.2. A graph without labels draws from all its nodes. `:keep=0.3` after any of them keeps that
+    share of its training nodes, drawn from the same seed, and changes nothing about the others. Raises InputError.
     """
+    split, thinned, share = split.partition(KEEP)
+    if thinned:
+        return _thinned(apply(graph, split, seed), share, seed)
     public = graph.train is not None
     if split == "auto":
         split = "public" if public else DEFAULT
@@ -41,6 +46,18 @@ def apply(graph: Graph, split: str, seed: int) -> Graph:
     ends = np.cumsum(counts)
     train, val, test = (np.sort(part) for part in np.split(order[: ends[-1]], ends[:-1]))
     return replace(graph, train=train, val=val, test=test)
+
+
+def _thinned(graph: Graph, text: str, seed: int) -> Graph:
+    """`graph` with a share of its training nodes; what a smaller share keeps, a larger one keeps too."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 1 or graph.train is None:
+        raise InputError(f"split ...{KEEP}{text}: give the share of training nodes to keep, as in {DEFAULT}{KEEP}0.3")
+    order = np.random.default_rng([seed, 0x7E3D]).permutation(graph.train)
+    return replace(graph, train=np.sort(order[: round(share * len(order))]))
 
 
 def _labelled(graph: Graph) -> np.ndarray:

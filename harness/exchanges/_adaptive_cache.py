@@ -23,6 +23,9 @@ from harness.kernels import changed
 from harness.rank import Rank
 
 OBSERVED = {"forward": "sent", "backward": "sent-backward"}
+"""Share of the rows that may change which were sent."""
+ZERO = "zero-backward"
+"""Share of the backward rows that are 0 whatever the data, are never sent, and are not counted among the others."""
 
 
 def empty_cache(replicas: Replicas, rows: Tensor, width: int, *, gather: bool = True, scatter: bool = True) -> Memory:
@@ -122,7 +125,12 @@ class CachedSync:
         cache["part"] = torch.cat([own, cache["part"][num_shared:]])
         if leg.gather:
             sent, active = await self._gather(rank, leg, edge[num_shared:], mirrors, active, cache)
-            whole = len(self.wires.mirrors)
+            if leg.zero_mirrors:
+                rank.observe(
+                    ZERO, len(self.wires.mirrors), len(self.wires.mirrors) + len(self.wires.mirrored), leg.layer
+                )
+            else:
+                whole = len(self.wires.mirrors)
             own = self.replicas.route.add_back(own, cache["copies"])
         if leg.scatter:
             if self.codec is not None:  # the coding error of the total sent last may exceed the threshold
@@ -142,7 +150,8 @@ class CachedSync:
         """Send mirrors' partial rows z to the masters; returns the rows sent, and the masters to be sent back."""
         num_shared = self.replicas.num_shared
         with rank.span("codec"):
-            rows, counts = self._chosen(rank, leg, flags, self.wires.mirrors)
+            rate = 0.0 if leg.zero_mirrors else self._rate(rank, leg, len(self.wires.mirrors))
+            rows, counts = self._chosen(rank, flags, self.wires.mirrors, rate)
             before = cache["part"].index_select(0, rows + num_shared)
             payload, after = self._difference(rank, leg, "gather", z.index_select(0, rows), before)
             cache["part"] = cache["part"].index_copy(0, rows + num_shared, after)
@@ -163,7 +172,7 @@ class CachedSync:
             payload, after = self._difference(rank, leg, "scatter", total.index_select(0, changed_masters), before)
             totals = cache["total"].index_copy(0, changed_masters, after)
             flags = active.index_select(0, slots)
-            rows, counts = self._chosen(rank, leg, flags, self.wires.mirrored)
+            rows, counts = self._chosen(rank, flags, self.wires.mirrored, self._rate(rank, leg, len(slots)))
             place = (active.cumsum(0) - 1).index_select(0, slots.index_select(0, rows))
             payload = tuple(part.index_select(0, place) for part in payload)
         wires = self.wires.mirrored, self.wires.mirrors
@@ -219,10 +228,9 @@ class CachedSync:
             return payload[0]
         return before + self.codec.decode(payload, before.shape[1], before.dtype)
 
-    def _chosen(self, rank: Rank, leg: Leg, flags: Tensor, wire: FlagBits) -> tuple[Tensor, Counts]:
-        """The flagged rows, ascending int64, and their number for each peer."""
+    def _chosen(self, rank: Rank, flags: Tensor, wire: FlagBits, rate: float) -> tuple[Tensor, Counts]:
+        """The flagged rows, ascending int64, and their number for each peer; of tensors without numbers, that share."""
         if rank.shapes_only:
-            rate = self._rate(rank, leg, len(wire))
             counts = np.floor(rate * np.diff(wire.bounds) + 0.5).astype(np.int64)
             return _where(flags, int(counts.sum())), counts
         rows = _where(flags, 0)

@@ -21,13 +21,17 @@ from harness.rank import Rank
 
 
 class Leg(NamedTuple):
-    """One sum over replicas: its name, where its bytes are counted, and which of its phases run."""
+    """One sum over replicas: its name, where its bytes are counted, and which of its phases run.
+
+    With `zero_mirrors` the mirrors' partial rows are 0 whatever the data: gradients of a loss on masters.
+    """
 
     name: str
     layer: int
     direction: Literal["forward", "backward"]
     gather: bool = True
     scatter: bool = True
+    zero_mirrors: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +118,14 @@ class ReplicaSum:
         layer: where its bytes are counted.
         half: the totals are used on masters only (the last layer): gather forwards, scatter backwards. Mirrors' totals
             are 0.
+        last: no exchange follows, so that gradients of the totals are 0 on mirrors.
         name: of the rows, in labels.
     """
 
     sync: ReplicaSync
     layer: int
     half: bool = False
+    last: bool = False
     name: str = "z"
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
@@ -129,7 +135,9 @@ class ReplicaSum:
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
         """(g_totals [n, d],) -> g_x [n, d]: each replica's gradient is the sum of all replicas'."""
         return await self.sync.total(
-            rank, gradients[0], Leg(f"g-{self.name}", self.layer, "backward", gather=not self.half)
+            rank,
+            gradients[0],
+            Leg(f"g-{self.name}", self.layer, "backward", gather=not self.half, zero_mirrors=self.last),
         )
 
 

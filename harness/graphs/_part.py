@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.kernels import csr
+from harness.kernels.boundary import host_select_columns as _host_select_columns
 from harness.kernels.columns import select_columns as _select_columns
 from harness.kernels.edge_drop import drop_edges as _drop_edges
 from harness.kernels.random import signed64
@@ -99,8 +100,12 @@ class Block(OnDevice):
         if columns.numel() == self.num_cols:
             return self
         arrays = (self.indptr, self.indices, self.t_indptr, self.t_indices)
-        kept = Block(*_select_columns(*arrays, columns))
+        kept = Block(*self._selected(arrays, columns))
         return kept if self.t_edge is None else kept.with_edge_map()
+
+    def _selected(self, arrays: tuple[Tensor, ...], columns: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = _select_columns(*arrays, columns)
+        return found
 
     def drop_edges(self, key: int, share: float, diagonal: bool = False) -> Block:
         """The block with every entry kept with probability `share`, drawn from `key`, O(nnz).
@@ -110,6 +115,20 @@ class Block(OnDevice):
         """
         kept = Block(*_drop_edges(self.indptr, self.indices, self.num_cols, signed64(key), share, diagonal))
         return kept if self.t_edge is None else kept.with_edge_map()
+
+
+class HostBlock(Block):
+    """A block in the host's memory, whichever device computes: a model prices what selects its columns as host work."""
+
+    @classmethod
+    def of(cls, block: Block) -> HostBlock:
+        """A copy of the block; on the meta device and on a CPU the same tensors."""
+        host = block if block.indices.is_meta else block.to("cpu")
+        return cls(**{f.name: getattr(host, f.name) for f in fields(host)})
+
+    def _selected(self, arrays: tuple[Tensor, ...], columns: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = _host_select_columns(*arrays, columns if columns.is_meta else columns.cpu())
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,6 +44,7 @@ class Facts:
         unbiased: the mean aggregation of a lossy method and the gradients that it returns equal the exact ones in
             expectation.
         bounded: the error of every received value is at most `Method.error_bound`.
+        isolated: no rank's logits depend on the features of nodes that other ranks own, within an epoch.
         compensated: with frozen weights, gradients averaged over n epochs approach those of `Method.lossless` as 1/n.
         repeats: with shapes only, every epoch after the first is equal: computation and traffic depend neither on data,
             nor on random draws, nor on the number of the epoch.
@@ -59,6 +60,7 @@ class Facts:
     unbiased: bool = False
     bounded: bool = False
     compensated: bool = False
+    isolated: bool = False
     repeats: bool = False
     timed: bool = False
     exact_when: Mapping[str, object] = field(default_factory=dict)

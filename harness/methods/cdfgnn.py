@@ -11,11 +11,11 @@ from torch import Tensor
 
 from harness.codecs import ROW_BITS, Cast, LinearRows
 from harness.errors import InputError
-from harness.exchanges import CachedSync, Memory, PlainSync, ReplicaSync, Wires, empty_cache
-from harness.graphs import VertexPart
+from harness.exchanges import CachedSync, Memory, ParameterServers, PlainSync, ReplicaSync, Wires, empty_cache
+from harness.graphs import Totals, VertexPart
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.vertex_cut import VertexCut, VertexState
-from harness.nn import GNN, GATConv, counts, micro_f1
+from harness.nn import GNN, GATConv, counts, micro_f1, training_loss
 from harness.rank import Rank
 from harness.tape import Tape
 
@@ -34,7 +34,12 @@ class CDFGNN(VertexCut):
     Every layer sums its partial rows over replicas forwards and their gradients backwards; mirrors send to masters
     (gather), masters send the sum back (scatter). Layer 0 is summed every epoch like the others. Where the paper is
     silent or disagrees with itself: both sides of a cache store the decoded value, also in the scatter; rows without
-    other replicas are not cached; a node's own term (self loop, SAGE's root weight) is added after the sum.
+    other replicas are not cached; SAGE's root weight is applied after the sum. Sec. 3.1 normalises A without self
+    loops: model=gcn-no-loop; with model=gcn a self loop is added after the sum, or in it (loop=edge).
+
+    The observed `sent` and `sent-backward` of a layer are rows sent of all rows that may change. Gradients of the last
+    layer are always 0 on mirrors, as the loss is on masters: these rows are never sent and are counted apart, as
+    `zero-backward`.
 
     Bytes per layer and direction, R mirrors over all ranks, of one row of width d: b = 4 d, or ceil(d bits / 8) + 8
     quantised. Without the cache: 2 R b, or R b in the last layer with last=half. With it, for gather and scatter each:
@@ -56,6 +61,10 @@ class CDFGNN(VertexCut):
         xi: longest step (0.01 in the paper's list, 0.02 in its text).
         layer0: exchange sums the input layer every epoch (auto, the paper); precompute sums the raw input once.
         last: half sums the last layer on masters only: gather forwards, scatter backwards; full is Algorithm 1.
+        loop: after adds the self loop of a node to the sum on every replica, exactly; edge adds it to the master's
+            partial row, which is compared, coded and sent back with it.
+        servers: ranks that serve parameters (Alg. 1, lines 12 and 13); 0 sums gradients by an all-reduce. Either way
+            8 (P - 1) (parameters + 1) bytes an epoch.
     """
 
     cache: bool = True
@@ -70,6 +79,7 @@ class CDFGNN(VertexCut):
     nu1: float = 0.3
     nu2: float = 0.001
     xi: float = 0.01
+    servers: int = 0
 
     name = "cdfgnn"
     facts = Facts(
@@ -122,6 +132,7 @@ class CDFGNN(VertexCut):
             (self.mu1 >= 0 and self.mu2 >= 0 and self.xi >= 0, "mu1, mu2 and xi must not be negative"),
             (0 <= self.nu2 <= self.nu1, f"nu2={self.nu2} and nu1={self.nu1} bound the threshold: 0 <= nu2 <= nu1"),
             (0 < self.lambda2 <= 1 <= self.lambda1, "lambda2 must be in (0, 1] and lambda1 at least 1"),
+            (self.servers >= 0, f"servers must not be negative, not {self.servers}"),
             (self.eps0 >= 0, f"eps0 must not be negative, it is {self.eps0}"),
             (
                 self.rule == "fixed" or self.nu2 <= self.eps0 <= self.nu1,
@@ -138,7 +149,12 @@ class CDFGNN(VertexCut):
 
     def exact(self) -> CDFGNN:
         """The same sums, all of them sent as they are."""
-        return CDFGNN(cache=False, quantise=False, layer0=self.layer0, last=self.last)
+        return CDFGNN(cache=False, quantise=False, layer0=self.layer0, last=self.last, loop=self.loop)
+
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        if self.servers > num_parts:
+            raise InputError(f"cdfgnn: {self.servers} servers on {num_parts} ranks; servers are ranks")
 
     async def setup(self, rank: Rank, part: Any, model: GNN) -> VertexState:
         state = await super().setup(rank, part, model)
@@ -188,7 +204,7 @@ class CDFGNN(VertexCut):
     async def epoch(
         self, rank: Rank, part: Any, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
     ) -> Tensor:
-        loss = await super().epoch(rank, part, model, state, memory, optimizer)
+        loss = await self._trained(rank, part, model, state, memory, optimizer)
         if self.cache and not rank.shapes_only:
             rank.observe("threshold", float(memory["threshold"]))
         if self._adapts:
@@ -196,6 +212,23 @@ class CDFGNN(VertexCut):
             if not rank.shapes_only:
                 self.adapt(memory, micro_f1(hits.tolist()))
         return loss
+
+    async def _trained(
+        self, rank: Rank, part: Any, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
+    ) -> Tensor:
+        """One step, of which the servers or all ranks compute the update; returns the loss of all ranks."""
+        if not self.servers:
+            return await super().epoch(rank, part, model, state, memory, optimizer)
+        model.zero_grad(set_to_none=True)
+        tape = Tape(rank, model.parameters())
+        loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))
+        return await ParameterServers(self.servers).update(rank, model, optimizer, loss, part.totals.num_train)
+
+    def optimizer(self, rank: Rank, model: GNN, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+        """Adam; on parameter servers over this rank's own share."""
+        if self.servers:
+            return ParameterServers(self.servers).optimizer(rank, model, lr, weight_decay)
+        return super().optimizer(rank, model, lr, weight_decay)
 
     @property
     def _adapts(self) -> bool:

@@ -139,6 +139,11 @@ class EdgeCut(Method):
         """The graph of this epoch."""
         return state.graph
 
+    def cached_input(self, part: Part, model: GNN, state: EdgeCutState, plan: Any, key: int) -> Tensor:
+        """Messages of the halo nodes of this epoch's graph, from their cached features, with dropout under `key`."""
+        assert state.halo_x is not None
+        return model.message(0, model.drop(state.halo_x, part.halo_nodes, key))
+
     @abstractmethod
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
         """The exchange before layer l, or None if no boundary row is needed in this epoch."""
@@ -156,15 +161,34 @@ class EdgeCut(Method):
                 own = model.drop(h, part.nodes, key) if model.reads_own(0) else h
                 h = model.combine(0, own, z0, transformed=False)
                 continue
+            exchanged = model.exchanges(l) and (l > 0 or state.halo_x is None)
+            if exchanged and self.drops_late():
+                h = await self._dropped_late(rank, l, part, model, state, plan, tape, h)
+                continue
             h = model.drop(h, part.nodes, key)
             if l == 0 and state.halo_x is not None:
-                halo_x = model.drop(state.halo_x, part.halo_nodes, key)
-                h = model.update(0, state.graph, h, model.message(0, h), model.message(0, halo_x))
+                halo = self.cached_input(part, model, state, plan, key)
+                h = model.update(0, self.view(state, plan), h, model.message(0, h), halo)
             elif model.exchanges(l):
                 h = await self._layer(l, model, state, plan, tape, h)
             else:
                 h = model.update(l, state.graph, h, h, h[:0])
         return h
+
+    def drops_late(self) -> bool:
+        """Whether dropout comes after the exchange, with masks of their own for halo rows, instead of before it."""
+        return False
+
+    async def _dropped_late(
+        self, rank: Rank, l: int, part: Part, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor
+    ) -> Tensor:
+        """Exchange, drop, compute one layer; every rank draws masks of its halo rows alone."""
+        exchange = self.exchange(l, model, state, plan)
+        assert exchange is not None
+        own, halo = await tape.apply(exchange, h)
+        own = model.drop(own, part.nodes, rank.key("dropout", l, per_rank=False))
+        halo = model.drop(halo, part.halo_nodes, rank.key("dropout/halo", l))
+        return model.update(l, self.view(state, plan), own, own, halo)
 
     async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
         """Exchange and compute one layer."""

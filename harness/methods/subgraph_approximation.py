@@ -37,8 +37,8 @@ class SubgraphApproximation(EdgeCut):
     Every rank holds its own nodes, copies of near foreign nodes and all edges among them (chosen once, before
     training: `harness.partition.overlap`), and trains on them as if they were the whole graph, with its own Adam
     state. Gradients are those of the mean loss over a rank's training nodes, or over those of a batch. At the end of
-    an epoch rank 0 takes the plain mean of all ranks' parameters and sends it back; ranks without training nodes take
-    no step but count in the mean. Evaluation is exact, on the whole graph.
+    an epoch rank 0 takes the plain mean of all workers' parameters and sends it back; workers without training nodes
+    take no step but count in the mean. Evaluation is exact, on the whole graph.
 
     Bytes per epoch: 4 (parameters + 1) from every rank but 0 to rank 0, as many back, all booked as reduce; the one
     value more is the loss. No vertex rows travel.
@@ -49,7 +49,10 @@ class SubgraphApproximation(EdgeCut):
         fanouts: neighbours drawn per node, one number for each layer, input layer first; used with batch. The paper
             gives none: these are GraphSAGE's.
         degrees: what normalises full-batch layers: degrees in the part's subgraph, or in the full graph.
-        loss: training nodes that carry loss: a part's own, or its copies too.
+        loss: training nodes that carry loss: a part's own, or its copies too. The paper does not say; its epochs in a
+            fixed time, 80 / (1 + O) (Table 4), and "trains on its assigned subgraph" (Sec. 3.2) favour all.
+        master: worker is rank 0 itself, which trains too; apart keeps rank 0 free of nodes and copies, so that P - 1
+            ranks train on as many parts (Sec. 3.2 has a master, and workers that train).
     """
 
     overlap: float = 0.1
@@ -57,12 +60,17 @@ class SubgraphApproximation(EdgeCut):
     fanouts: str = "25/10"
     degrees: Literal["local", "full"] = "local"
     loss: Literal["own", "all"] = "own"
+    master: Literal["worker", "apart"] = "worker"
 
     name = "subgraph-approximation"
     facts = Facts(
         cut="overlap", exact=False, lossy=True, vanishes_with={"overlap": 1000.0, "batch": 0, "loss": "all"},
         paper="Subgraph approximation, Alg. 1, Sec. 3.2",
     )  # fmt: skip
+
+    def promises(self) -> Facts:
+        """Without copies no worker sees anything of another part."""
+        return replace(super().promises(), isolated=self.overlap == 0.0)
 
     def validate(self) -> None:
         check_overlap(self.overlap)
@@ -87,6 +95,8 @@ class SubgraphApproximation(EdgeCut):
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
+        if self.master == "apart" and num_parts == 1:
+            raise InputError("subgraph-approximation: a master apart from the workers needs a second rank")
         if not self.batch:
             return
         readers = [l for l in range(model.depth) if model.exchanges(l)]
@@ -97,13 +107,17 @@ class SubgraphApproximation(EdgeCut):
             )
         for l in readers:
             aggregation = model.aggregation(l)
-            if aggregation is not None and aggregation.kind == "gcn":
+            if aggregation is not None and aggregation.kind != "mean":
                 raise InputError("subgraph-approximation: a gcn sum cannot be sampled; use sage or gat, or batch=0")
 
     def part_settings(self) -> dict[str, Any]:
-        return {"overlap": self.overlap, "degrees": self.degrees, "loss": self.loss}
+        return {"overlap": self.overlap, "degrees": self.degrees, "loss": self.loss, "master": self.master}
 
     async def setup(self, rank: Rank, part: Part, model: GNN) -> SubgraphState:
+        if self.master == "apart" and rank.size > 1 and rank.index == MASTER and len(part.nodes):
+            raise InputError(
+                "subgraph-approximation: rank 0 holds nodes in a graph known by counts only; use master=worker"
+            )
         method = replace(self, layer0="cache") if self.batch else self  # mini-batches cannot precompute an input layer
         state = await super(SubgraphApproximation, method).setup(rank, part, model)
         sampler = NeighbourSampler.of(part, model, self._fanouts()) if self.batch else None
@@ -131,7 +145,7 @@ class SubgraphApproximation(EdgeCut):
         elif part.train.shape[0]:
             logits = await self.forward(rank, part, model, state, memory, Tape(rank))
             loss = await _step(rank, model, optimizer, logits, part)
-        return await _average(rank, model, loss)
+        return await _average(rank, model, loss, self.master == "apart")
 
 
 async def _step(rank: Rank, model: GNN, optimizer: torch.optim.Optimizer, logits: Tensor, part: Part) -> Tensor:
@@ -143,19 +157,24 @@ async def _step(rank: Rank, model: GNN, optimizer: torch.optim.Optimizer, logits
     return mean * count
 
 
-async def _average(rank: Rank, model: GNN, loss: Tensor) -> Tensor:
-    """Replace all ranks' parameters by their mean, through rank 0; returns the loss summed over ranks."""
+async def _average(rank: Rank, model: GNN, loss: Tensor, apart: bool) -> Tensor:
+    """Replace all ranks' parameters by the workers' mean, through rank 0; returns the loss summed over ranks.
+
+    `apart`: the master is no worker.
+    """
     if rank.size == 1:
         return loss
     parameters = list(model.parameters())
     flat = torch.cat([*[p.detach().reshape(-1) for p in parameters], loss.reshape(1)])
     if rank.index == MASTER:
+        if apart:
+            flat = torch.zeros_like(flat)
         others = [r for r in range(rank.size) if r != MASTER]
         like = torch.empty_like(flat)
         handles = [await rank.start(rank.recv(like, source=r, label="parameters", direction="reduce")) for r in others]
         for handle in handles:  # added in rank order
             flat = flat + await rank.wait(handle)
-        flat = torch.cat([flat[:-1] / rank.size, flat[-1:]])
+        flat = torch.cat([flat[:-1] / (rank.size - apart), flat[-1:]])
     else:
         await rank.send(flat, to=MASTER, label="parameters", direction="reduce")
     flat = await rank.broadcast(flat, root=MASTER, label="average", direction="reduce")

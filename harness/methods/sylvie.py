@@ -11,7 +11,7 @@ from harness.codecs import Codec, StochasticRows
 from harness.effects import Direction, Rows
 from harness.errors import InputError
 from harness.exchanges import HaloPush, Late, Memory, Route, drain_pipeline, encode_rows, ship
-from harness.graphs import Part
+from harness.graphs import Part, Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN
@@ -21,14 +21,23 @@ from harness.tape import Exchange
 
 @dataclass(frozen=True, kw_only=True)
 class Sylvie(EdgeCut):
-    """Base of both variants: the quantiser."""
+    """Base of both variants: the quantiser, and the side of it on which dropout is."""
 
     bits: int = 1
     side: Literal["fp32", "fp16"] = "fp32"
+    dropout: Literal["before", "after"] = "before"
 
     def validate(self) -> None:
         if self.bits not in (1, 2, 4, 8, 16):
             raise InputError(f"{self.name}: bits must be 1, 2, 4, 8 or 16, not {self.bits}")
+
+    def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
+        super().check(model, totals, num_parts)
+        if self.dropout == "after" and any(model.linear_first(l) for l in range(model.depth)):
+            raise InputError(f"{self.name}: dropout=after drops what aggregation reads; use order=aggregate-first")
+
+    def drops_late(self) -> bool:
+        return self.dropout == "after"
 
     def lossless(self) -> Sylvie:
         """16 bits: the interval of codes is 1 / 65,535 of a row's range."""
@@ -52,6 +61,9 @@ class SylvieS(Sylvie):
     Options:
         bits: 1, 2, 4, 8 or 16 bits per element.
         side: type of scale and minimum on the wire; the authors' code sends fp16.
+        dropout: before quantises rows with zeros, whose mask is the owner's (the authors' GCN); after quantises whole
+            rows, and every reader drops its copies by masks of its own (the authors' GraphSAGE). The paper does not
+            say. Bytes are the same.
         scope: boundary quantises what is sent; all also quantises the rank's own rows and their gradients at every
             exchange, the ablation of Table 4. A precomputed input layer is not an embedding and stays exact.
     """
@@ -77,6 +89,9 @@ class SylvieA(Sylvie):
     Options:
         bits: 1, 2, 4, 8 or 16 bits per element.
         side: type of scale and minimum on the wire; the authors' code sends fp16.
+        dropout: before quantises rows with zeros, whose mask is the owner's (the authors' GCN); after quantises whole
+            rows, and every reader drops its copies by masks of its own (the authors' GraphSAGE). The paper does not
+            say. Bytes are the same.
         staleness: epsilon_s of the Bounded Staleness Adaptor: epoch e is synchronous when (e + 1) mod epsilon_s = 0,
             after the message in flight has been drained. 0 = never, 1 = sylvie-s.
     """

@@ -41,10 +41,13 @@ class VertexCut(Method):
         layer0: exchange sums the input layer over replicas every epoch (auto); precompute sums the raw input once.
         last: full sums the last layer for all replicas in both directions; half gathers forwards and scatters
             backwards only, which is sufficient for a loss on masters.
+        loop: after adds a node's self loop (GCN, attention) to the sum, on every replica; edge makes it an edge of the
+            master's rank, so that it is part of the master's partial row.
     """
 
     layer0: Literal["auto", "exchange", "precompute"] = "auto"
     last: Literal["full", "half"] = "full"
+    loop: Literal["after", "edge"] = "after"
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
@@ -101,11 +104,16 @@ class VertexCut(Method):
         return h
 
     def _sum(self, l: int, model: GNN, sync: ReplicaSync) -> ReplicaSum:
-        return ReplicaSum(sync, l, half=self.halved(l, model))
+        return ReplicaSum(sync, l, half=self.halved(l, model), last=_last(l, model))
 
     def halved(self, l: int, model: GNN) -> bool:
         """Whether layer l is summed on masters only."""
-        return self.last == "half" and not any(model.exchanges(k) for k in range(l + 1, model.depth))
+        return self.last == "half" and _last(l, model)
+
+    def _as_edges(self, part: VertexPart, partial: Tensor, own: Tensor) -> Tensor:
+        """Partial rows with the nodes' own terms as edges of their masters' ranks, [n, d]."""
+        masters = part.num_masters
+        return torch.cat([partial[:masters] + own[:masters], partial[masters:]])
 
     async def _convolve(
         self, l: int, part: VertexPart, model: GNN, state: VertexState, sync: ReplicaSync, tape: Tape, h: Tensor
@@ -114,6 +122,10 @@ class VertexCut(Method):
         aggregation, message = model.aggregation(l), model.message(l, h)
         assert aggregation is not None
         partial = partial_sum(aggregation, state.block, part.degree, message)
+        if aggregation.kind == "gcn" and self.loop == "edge":
+            own = message * aggregation.scale(part.degree, message).square()
+            z, h = await tape.apply(self._sum(l, model, sync), self._as_edges(part, partial, own), h)
+            return model.combine(l, h, z, transformed=model.linear_first(l))
         if aggregation.kind == "gcn":
             z, message = await tape.apply(self._sum(l, model, sync), partial, message)
         else:
@@ -150,10 +162,14 @@ class VertexCut(Method):
         exact = ReplicaSum(PlainSync(state.replicas), l, name="denominator")
         total, weight, alone, flat = await tape.apply(exact, partial, weight, alone, flat)
         total, heads = total + alone, flat.view(n, layer.heads, layer.width)
-        mixed = aggregate_weighted(block, weight / total.index_select(0, rows), heads)
-        own = heads * (alone / total)[:, :, None]
-        z, own = await tape.apply(self._sum(l, model, sync), mixed.flatten(1), own)
-        return model.combine(l, h, layer.pulled(z + own.flatten(1)), transformed=True)
+        mixed = aggregate_weighted(block, weight / total.index_select(0, rows), heads).flatten(1)
+        own = (heads * (alone / total)[:, :, None]).flatten(1)
+        if self.loop == "edge":
+            (z,) = await tape.apply(self._sum(l, model, sync), self._as_edges(part, mixed, own))
+        else:
+            z, own = await tape.apply(self._sum(l, model, sync), mixed, own)
+            z = z + own
+        return model.combine(l, h, layer.pulled(z), transformed=True)
 
     async def _top(self, rank: Rank, l: int, state: VertexState, score: Tensor, alone: Tensor, rows: Tensor) -> Tensor:
         """The largest score of every row over all its edges and itself, [n, H]."""
@@ -161,23 +177,22 @@ class VertexCut(Method):
         return await replica_maximum(rank, state.replicas, local, l)
 
 
+def _last(l: int, model: GNN) -> bool:
+    """Whether no layer after layer l reads neighbours."""
+    return not any(model.exchanges(k) for k in range(l + 1, model.depth))
+
+
 def partial_sum(aggregation: Aggregation, block: Block, degree: Tensor, x: Tensor) -> Tensor:
     """This rank's share of an aggregation without the node's own term: x [n, d] -> [n, d]."""
-    scale = _scale(aggregation, degree, x)
-    return aggregate(block, x * scale if aggregation.kind == "gcn" else x).mul_(scale)
+    scale = aggregation.scale(degree, x)
+    return aggregate(block, x if aggregation.kind == "mean" else x * scale).mul_(scale)
 
 
 def _with_own(aggregation: Aggregation, degree: Tensor, z: Tensor, x: Tensor) -> Tensor:
     """z with the own term of a node, from its message x: GCN's self loop."""
     if aggregation.kind != "gcn":
         return z
-    return torch.addcmul(z, x, _scale(aggregation, degree, x).square())
-
-
-def _scale(aggregation: Aggregation, degree: Tensor, like: Tensor) -> Tensor:
-    """Factor of every row of an `Aggregation`, [n, 1]: (degree + 1)^-1/2, or 1 / max(degree, 1) for the mean."""
-    degree = degree.to(like.dtype)[:, None]
-    return (degree + 1).rsqrt() if aggregation.kind == "gcn" else degree.clamp(min=1).reciprocal()
+    return torch.addcmul(z, x, aggregation.scale(degree, x).square())
 
 
 def _leaky(score: Tensor) -> Tensor:

@@ -22,39 +22,42 @@ from harness.nn._aggregate import aggregate, aggregate_weighted
 class Aggregation:
     """A sparse matrix product that is linear in its rows: z = r * (S (c * x)), S the 0/1 adjacency.
 
-    `gcn`: r = c = (degree + 1)^-1/2 and S has self loops (Kipf and Welling, Eq. 2). `mean`: r = 1 / max(degree, 1),
-    c = 1, no self loops (GraphSAGE). Degrees are full-graph in-degrees.
+    `gcn`: r = c = (degree + 1)^-1/2 and S has self loops (Kipf and Welling, Eq. 2). `symmetric`: r = c =
+    max(degree, 1)^-1/2 and S is the graph's (CDFGNN, Sec. 3.1). `mean`: r = 1 / max(degree, 1), c = 1, S is the
+    graph's (GraphSAGE). Degrees are full-graph in-degrees.
     """
 
-    kind: Literal["gcn", "mean"]
+    kind: Literal["gcn", "symmetric", "mean"]
+
+    def scale(self, degree: Tensor, like: Tensor) -> Tensor:
+        """r of rows with these degrees, [n, 1] in the type of `like`."""
+        degree = degree.to(like.dtype)[:, None]
+        if self.kind == "gcn":
+            return (degree + 1).rsqrt()
+        least = degree.clamp(min=1)
+        return least.rsqrt() if self.kind == "symmetric" else least.reciprocal()
 
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         """z [n_own, d] from own [n_own, d] and halo [n_halo, d]."""
         if self.kind == "mean":
-            return _sum(graph, own, halo).mul_(_mean_scale(graph.degree, own))
-        scaled = own * _gcn_scale(graph.degree, own)
-        z = _sum(graph, scaled, halo * _gcn_scale(graph.halo_degree, halo))
-        return z.add_(scaled).mul_(_gcn_scale(graph.degree, own))
+            return _sum(graph, own, halo).mul_(self.scale(graph.degree, own))
+        scaled = own * self.scale(graph.degree, own)
+        z = _sum(graph, scaled, halo * self.scale(graph.halo_degree, halo))
+        if self.kind == "gcn":
+            z = z.add_(scaled)
+        return z.mul_(self.scale(graph.degree, own))
 
     def adjoint(self, graph: LocalGraph, g_own: Tensor, g_halo: Tensor) -> Tensor:
         """A^T applied to complete gradients of own and halo rows; correct on symmetric graphs only."""
-        if self.kind == "gcn":
+        if self.kind != "mean":
             return self.forward(graph, g_own, g_halo)
-        own = g_own * _mean_scale(graph.degree, g_own)
-        return _sum(graph, own, g_halo * _mean_scale(graph.halo_degree, g_halo))
+        own = g_own * self.scale(graph.degree, g_own)
+        return _sum(graph, own, g_halo * self.scale(graph.halo_degree, g_halo))
 
 
 def _sum(graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
     z = aggregate(graph.own, own)
     return z.add_(aggregate(graph.halo, halo)) if graph.halo.nnz else z
-
-
-def _gcn_scale(degree: Tensor, like: Tensor) -> Tensor:
-    return (degree.to(like.dtype) + 1).rsqrt()[:, None]
-
-
-def _mean_scale(degree: Tensor, like: Tensor) -> Tensor:
-    return degree.to(like.dtype).clamp(min=1).reciprocal()[:, None]
 
 
 LEAKY_SLOPE = 0.2  # of the attention scores
@@ -63,7 +66,7 @@ LEAKY_SLOPE = 0.2  # of the attention scores
 class Conv(nn.Module):
     """Base of the layers here. A user's own module needs only `forward(graph, own, halo) -> [n_own, out]`."""
 
-    aggregation: ClassVar[Aggregation | None] = None  # set where aggregation is linear in rows
+    aggregation: Aggregation | None = None  # set where aggregation is linear in rows
     exchanges: ClassVar[bool] = True  # whether halo rows are read at all
     self_loops: ClassVar[bool] = False  # whether `graph.own` must hold i -> i
     reads_own: ClassVar[bool] = True  # whether `combine` reads the layer's own input rows
@@ -98,13 +101,13 @@ class Conv(nn.Module):
 
 
 class GCNConv(Conv):
-    """z W + b with z = D^-1/2 (A + I) D^-1/2 h."""
+    """z W + b with z = D^-1/2 (A + I) D^-1/2 h, or D^-1/2 A D^-1/2 h without self loops."""
 
-    aggregation = Aggregation("gcn")
     reads_own = False
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, *, self_loop: bool = True) -> None:
         super().__init__()
+        self.aggregation = Aggregation("gcn" if self_loop else "symmetric")
         self.weight = nn.Parameter(torch.empty(inputs, outputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
         nn.init.xavier_uniform_(self.weight)

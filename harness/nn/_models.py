@@ -141,6 +141,10 @@ def _gcn(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn
     return GCNConv(inputs, outputs), outputs
 
 
+def _gcn_no_loop(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
+    return GCNConv(inputs, outputs, self_loop=False), outputs
+
+
 def _sage(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
     return SAGEConv(inputs, outputs), outputs
 
@@ -152,7 +156,12 @@ def _gat(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn
 MODELS: Registry[Factory] = Registry(
     "model",
     "haloscope.models",
-    {"gcn": partial(_stack, _gcn), "sage": partial(_stack, _sage), "gat": partial(_stack, _gat)},
+    {
+        "gcn": partial(_stack, _gcn),
+        "gcn-no-loop": partial(_stack, _gcn_no_loop),
+        "sage": partial(_stack, _sage),
+        "gat": partial(_stack, _gat),
+    },
 )
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.graphs import LocalGraph, Part
+from harness.kernels.boundary import draw_rows
 from harness.rank import Rank
 from harness.registry import Registry
 
@@ -64,24 +65,14 @@ class Bernoulli(BoundarySampler):
     """Every boundary node alone (BNS-GCN, Alg. 1)."""
 
     def draw(self, rank: Rank, available: np.ndarray, graph: LocalGraph, share: float) -> BoundaryDraw:
-        if rank.shapes_only:
-            return _expected(graph, np.floor(share * available + 0.5).astype(np.int64))
-        drawn = rank.generator("boundary").random(int(available.sum()), dtype=np.float32)
-        kept = np.flatnonzero(drawn < share)
-        return _of_nodes(rank, graph, kept, np.bincount(_owners(available)[kept], minlength=len(available)))
+        return _of_nodes(rank, graph, available, share, np.floor(share * available + 0.5).astype(np.int64), fixed=False)
 
 
 class Fixed(BoundarySampler):
     """int(share * n) of each pair's n boundary nodes (BNS-GCN, the authors' code); the realised share scales rows."""
 
     def draw(self, rank: Rank, available: np.ndarray, graph: LocalGraph, share: float) -> BoundaryDraw:
-        counts = np.floor(share * available).astype(np.int64)
-        if rank.shapes_only:
-            return _expected(graph, counts)
-        drawn, owner = rank.generator("boundary").random(int(available.sum()), dtype=np.float32), _owners(available)
-        order = np.lexsort((drawn, owner))
-        place = np.arange(len(drawn)) - np.repeat(np.cumsum(available) - available, available)
-        return _of_nodes(rank, graph, np.sort(order[place < np.repeat(counts, available)]), counts)
+        return _of_nodes(rank, graph, available, share, np.floor(share * available).astype(np.int64), fixed=True)
 
     def scale(self, share: float, available: np.ndarray, kept: np.ndarray, device: torch.device) -> Tensor:
         return torch.from_numpy(np.repeat(available / np.maximum(kept, 1), kept)).to(device)
@@ -134,9 +125,18 @@ def _owners(available: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(len(available)), available)
 
 
-def _of_nodes(rank: Rank, graph: LocalGraph, kept: np.ndarray, counts: np.ndarray) -> BoundaryDraw:
-    rows = torch.from_numpy(kept).to(rank.device)
-    return BoundaryDraw(_with_halo(graph, rows), rows, counts.astype(np.int64))
+def _of_nodes(
+    rank: Rank, graph: LocalGraph, available: np.ndarray, share: float, expected: np.ndarray, *, fixed: bool
+) -> BoundaryDraw:
+    """Nodes drawn on the host; `expected` int64 [P] is how many of each rank, where tensors have no numbers."""
+    device = "meta" if rank.shapes_only else "cpu"
+    nodes = torch.empty(int(available.sum()), dtype=torch.int64, device=device)
+    kept = draw_rows(nodes, available.tolist(), share, fixed, rank.key("boundary"), int(expected.sum()))
+    if not rank.shapes_only:
+        bounds = np.concatenate([[0], np.cumsum(available)])
+        expected = np.diff(np.searchsorted(kept.numpy(), bounds)).astype(np.int64)
+        kept = kept.to(rank.device)
+    return BoundaryDraw(_with_halo(graph, kept), kept, expected)
 
 
 def _expected(graph: LocalGraph, counts: np.ndarray) -> BoundaryDraw:

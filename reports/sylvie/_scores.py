@@ -24,7 +24,7 @@ from reports.core.train import accuracies
 from reports.sylvie._times import FITTED, GRAPHS, METHOD_OF, MODEL_OF, SETTING, SHRINKS, Case, case, speed_ups
 
 REPEATED = "Table 3's epochs as a ratio: judged there"
-ALL = "sylvie-s:bits=1:scope=all"
+ALL = "sylvie-s:bits=1:side=fp16:scope=all"
 
 
 def settings(context: Context, name: str, model: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ STREAMS = {
 }
 """Classes whose cost is bytes over the class's bandwidth -> what belongs to them."""
 
-CLASSES = ("gemm", "spmm", *STREAMS, "codec")
+CLASSES = ("gemm", "spmm", *STREAMS, "codec", "host")
 
 OVERLAP = {
     "compute": "operators while the rank communicates",
@@ -43,6 +43,7 @@ STRENGTH = ("assumed", "datasheet", "extrapolated", "published", "measured")
 
 
 NONE = Quantity(0.0)
+HOST = Quantity(1e9, "measured", "one core of an AMD EPYC: draws, and blocks of kept columns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,13 @@ class DeviceProfile:
         factor(),
         default=Quantity(1.0),
     )
+    host: Quantity = key(
+        "bytes/s that one core of the host writes of random numbers and index arrays (sampling), whichever device "
+        "computes",
+        dimensioned("bandwidth"),
+        default=HOST,
+        at="host.bandwidth",
+    )
     overlap: dict[str, Quantity] = key(
         "how much longer each takes while the other is busy too", named(OVERLAP, factor(least=1.0)), default={}
     )
@@ -134,6 +142,8 @@ class DeviceProfile:
             total += work.fresh / self.fresh.value
         if self.release is not None:
             total += work.fresh / self.release.value
+        if work.kind == "host":
+            return total + work.nbytes / self.host.value
         if work.name in self.operators:
             return total + self.operators[work.name].seconds(work)
         if work.kind == "gemm":
@@ -167,6 +177,7 @@ class DeviceProfile:
             "gemm": [self.gemm_peak, self.gemm_efficiency, self.gemm_bandwidth],
             "spmm": [*self.spmm.values()],
             "codec": [*self.codec.values()],
+            "host": [self.host],
         }.get(kind) or [self.bandwidth[kind]]
         return min((q.source for q in used), key=STRENGTH.index)
 

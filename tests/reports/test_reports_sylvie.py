@@ -140,7 +140,7 @@ def test_early_accuracy_is_that_of_the_first_half(context: Context) -> None:
 
 
 def test_bits_fall_from_left_to_right() -> None:
-    assert list(BITS) == ["FP32", "16 bits", "8 bits", "4 bits", "2 bits", "1 bit"]
+    assert list(BITS) == ["FP32", "FP16", "8 bits", "4 bits", "2 bits", "1 bit"]
     assert BITS["1 bit"] == METHOD_OF["Sylvie-S"]
 
 

@@ -37,6 +37,7 @@ from harness.rank import random_key
 
 DegreeRule = Literal["local", "full"]
 Loss = Literal["own", "all"]
+Master = Literal["worker", "apart"]
 
 
 def overlapped(
@@ -49,6 +50,7 @@ def overlapped(
     overlap: float,
     degrees: DegreeRule = "local",
     loss: Loss = "own",
+    master: Master = "worker",
 ) -> PartitionFolder:
     """The overlapping parts of `graph` by the edge-cut partitioner `name`, from the cache or made now.
 
@@ -60,10 +62,15 @@ def overlapped(
         degrees: normalise by degrees in the part's subgraph, or in the full graph.
         loss: which training nodes of a part carry loss: its own, or its copies too. Validation and test nodes are
             always own ones.
+        master: apart leaves part 0 empty and divides the graph among the others, num_parts - 1 of them.
     """
     check_overlap(overlap)
-    cut = assigned(graph, name, num_parts, seed, renumber)
+    cut = assigned(graph, name, num_parts - (master == "apart"), seed, renumber)
     settings = {**cut.settings, "seed": seed, "overlap": float(overlap), "degrees": degrees, "loss": loss}
+    if master == "apart":
+        owner = cut.owner + np.int32(1)
+        settings |= {"num_parts": num_parts, "master": master}
+        cut = replace(cut, owner=owner, quality=quality(graph, owner, num_parts))
     made, copies = _whole(graph, cut, settings)
     missing = missing_parts(made.path, num_parts)
     if missing:
@@ -83,10 +90,16 @@ def overlapping_parts(
     overlap: float,
     degrees: DegreeRule = "local",
     loss: Loss = "own",
+    master: Master = "worker",
 ) -> list[Part]:
-    """The parts of a small graph with given owners, with features, in memory; arguments as for `overlapped`."""
+    """The parts of a small graph with given owners, with features, in memory; arguments as for `overlapped`.
+
+    With a master apart, owners are counted among the other parts, modulo their number.
+    """
     check_overlap(overlap)
-    copies = sample_copies(graph, owner, num_parts, overlap, 0)
+    if master == "apart":
+        owner = 1 + owner % np.int32(num_parts - 1)
+    copies = sample_copies(graph, owner, num_parts, overlap, 0, num_parts - (master == "apart"))
     settings = {"renumber": 0, "degrees": degrees, "loss": loss}
     made = PartitionFolder(Path(), owner, quality(graph, owner, num_parts), settings, 0.0)
     carriers = _is_training(graph)
@@ -106,20 +119,23 @@ def copies_per_part(overlap: float, num_own: int, num_parts: int) -> int:
     return int(overlap * num_own / (num_parts - 1) + 1e-9) if num_parts > 1 else 0  # 0.29 * 100 is 28.999...96
 
 
-def sample_copies(graph: Graph, owner: np.ndarray, num_parts: int, overlap: float, seed: int) -> list[np.ndarray]:
+def sample_copies(
+    graph: Graph, owner: np.ndarray, num_parts: int, overlap: float, seed: int, workers: int | None = None
+) -> list[np.ndarray]:
     """The foreign nodes that every part copies, ascending (Algorithm 1 of subgraph approximation).
 
     For each other part, a breadth-first search from the part against the direction of edges, inside the other part
     only: whole rings (nodes at equal distance) are taken while they fit the budget `copies_per_part`; from the first
     that does not fit, the remaining number is drawn uniformly. Line 12 is read as "if hop is not empty", and hop itself
     as the next candidates: read literally, second-hop nodes are never added. O(E) in all, while the budgets are small.
+    `workers` are the parts that may own nodes, by default all.
     """
     offsets, order = bucket(owner, num_parts, graph.indices)
     visited = np.full(graph.num_nodes, -1, np.int32)
     copies = []
     for part in range(num_parts):
         nodes = order[offsets[part] : offsets[part + 1]]
-        budget = copies_per_part(overlap, len(nodes), num_parts)
+        budget = copies_per_part(overlap, len(nodes), num_parts if workers is None else workers)
         taken = [order[:0]]
         if budget:
             first = np.sort(_boundary(graph.indptr, graph.indices, nodes, owner, part, visited))
@@ -148,7 +164,8 @@ def _whole(graph: Graph, cut: PartitionFolder, settings: dict[str, Any]) -> tupl
         folder, arrays = entry
         return folder, np.split(arrays["copies"], arrays["ends"][:-1])
     begin = perf_counter()
-    copies = sample_copies(graph, cut.owner, cut.num_parts, settings["overlap"], settings["seed"])
+    workers = cut.num_parts - (settings.get("master") == "apart")
+    copies = sample_copies(graph, cut.owner, cut.num_parts, settings["overlap"], settings["seed"], workers)
     seconds = cut.seconds + perf_counter() - begin
     counts = overlap_quality(graph, cut.owner, cut.quality, copies)
     made = PartitionFolder(path, cut.owner, counts, settings, seconds)

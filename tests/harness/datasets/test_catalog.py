@@ -51,6 +51,20 @@ def test_a_split_depends_on_the_seed_and_on_nothing_else() -> None:
     assert one.train.tolist() == same.train.tolist() != other.train.tolist()
 
 
+def test_fewer_training_nodes_leave_validation_and_test_alone() -> None:
+    """`:keep` removes training vertices, judged on the complete test set; a smaller share is part of a larger one."""
+    graph = random_graph(1000, 500)
+    whole, half, tenth = (
+        splits.apply(graph, f"random:0.7/0.2/0.1{keep}", 3) for keep in ("", ":keep=0.5", ":keep=0.1")
+    )
+    assert [sizes(each)[0] for each in (whole, half, tenth)] == [700, 350, 70]
+    for fewer, more in ((half, whole), (tenth, half)):
+        assert fewer.train is not None and more.train is not None and np.isin(fewer.train, more.train).all()
+        assert np.array_equal(fewer.test, more.test) and np.array_equal(fewer.val, more.val)
+    public = splits.apply(whole, "public:keep=0.5", 0)
+    assert sizes(public) == [350, 200, 100] and np.array_equal(public.test, whole.test)
+
+
 def test_nodes_without_a_label_are_in_no_split() -> None:
     graph = random_graph(40, 60)
     assert graph.y is not None
@@ -66,6 +80,8 @@ def test_nodes_without_a_label_are_in_no_split() -> None:
 @pytest.mark.parametrize(
     ("split", "words"),
     [
+        ("random:0.7/0.2/0.1:keep=0", "the share of training nodes to keep"),
+        ("random:0.7/0.2/0.1:keep=most", "the share of training nodes to keep"),
         ("randm:0.5/0.2/0.3", "did you mean 'random:"),
         ("random", "did you mean 'random:"),
         ("public:1", "public"),

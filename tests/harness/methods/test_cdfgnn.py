@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness import loopback
-from harness.conformance import reference_gradients
+from harness.conformance import adjacency, reference_gradients
 from harness.errors import InputError
-from harness.exchanges import Diverged, Memory
+from harness.exchanges import Diverged, Leg, Memory, PlainSync
 from harness.graphs import Graph, VertexPart
 from harness.methods.base import Method
 from harness.methods.cdfgnn import CDFGNN
+from harness.methods.vertex_cut import VertexState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
 from harness.running import prepare, run
@@ -27,15 +28,17 @@ from tests.conformance.test_drivers import config
 from tests.conftest import real_data
 from tests.support.conformance import make_model, relative_error, step
 from tests.support.graphs import random_graph
-from tests.support.vertex import DEALS, looped_graphs, vertex_parts
+from tests.support.vertex import DEALS, looped_graphs, summed, vertex_parts
 
 EXACT = (
     CDFGNN(cache=False, quantise=False),
     CDFGNN(cache=False, quantise=False, last="half"),
     CDFGNN(quantise=False, rule="fixed", eps0=0.0),
     CDFGNN(quantise=False, rule="fixed", eps0=0.0, last="half"),
+    CDFGNN(cache=False, quantise=False, loop="edge"),
+    CDFGNN(quantise=False, rule="fixed", eps0=0.0, last="half", loop="edge"),
 )
-KINDS = pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
+KINDS = pytest.mark.parametrize("kind", ["gcn", "gcn-no-loop", "sage", "gat"])
 
 
 def assert_exact(
@@ -95,6 +98,55 @@ def test_trailing_dense_layers_exchange_nothing() -> None:
     assert set(traffic[0].layers["forward"]) == {0, 1}
 
 
+@dataclass(frozen=True, eq=False)
+class Recording(PlainSync):
+    """Exact sums that keep their partial rows."""
+
+    seen: list[Tensor] = field(default_factory=list)
+
+    async def total(self, rank: Rank, x: Tensor, leg: Leg) -> Tensor:
+        if leg.direction == "forward":
+            self.seen.append(x)
+        return await super().total(rank, x, leg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(CDFGNN):
+    """Without cache and quantisation; the sums of every rank are kept in `syncs`."""
+
+    syncs: ClassVar[dict[int, Recording]]
+
+    def sync(self, rank: Rank, state: VertexState, memory: Memory) -> Recording:
+        return self.syncs.setdefault(rank.index, Recording(state.replicas))
+
+
+@pytest.mark.parametrize(("kind", "loop"), [("gcn", "edge"), ("gcn", "after"), ("gcn-no-loop", "after")])
+def test_what_is_summed_has_the_self_loops_only_as_edges(kind: str, loop: Any) -> None:
+    """The partial rows of the first layer, added over replicas, beside the adjacency of Kipf and Welling, Eq. 2."""
+    graph = random_graph(30, 90, seed=5)
+    parts, a = vertex_parts(graph, 3), adjacency(graph)
+    Watched.syncs = {}
+    step(Watched(cache=False, quantise=False, loop=loop), make_model(kind, graph), parts)  # type: ignore[arg-type]
+    found = summed(parts, [Watched.syncs[r].seen[0] for r in range(3)])
+    degree = a.sum(1) + 1 if kind == "gcn" else a.sum(1).clamp(min=1)
+    looped = a + torch.eye(len(a)) if loop == "edge" else a
+    wanted = degree.rsqrt()[:, None] * looped @ (degree.rsqrt()[:, None] * torch.as_tensor(graph.x).double())
+    for rows, part in zip(found, parts, strict=True):
+        assert torch.allclose(rows, wanted[part.nodes], atol=1e-12)
+
+
+def test_parameter_servers_train_as_an_all_reduce_does() -> None:
+    """Alg. 1, lines 12 and 13, are a sum of gradients and one step; only who computes it differs."""
+    reduced = run(config("cdfgnn", model="gcn", epochs=4))
+    for servers in (1, 2, 3):
+        served = run(config(f"cdfgnn:servers={servers}", model="gcn", epochs=4))
+        for ours, theirs in zip(served.epochs, reduced.epochs, strict=True):
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+            assert ours["bytes"]["reduce"] == theirs["bytes"]["reduce"]
+    with pytest.raises(InputError, match="4 servers on 3 ranks"):
+        run(config("cdfgnn:servers=4", model="gcn"))
+
+
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("cache", [True, False])
 def test_quantised_gradients_are_close(bits: int, cache: bool) -> None:
@@ -150,10 +202,21 @@ def test_bytes_with_a_cache_are_rows_flags_and_counts(quantise: bool) -> None:
     for epoch in result.epochs:
         for direction, name in (("forward", "sent"), ("backward", "sent-backward")):
             for l, width in enumerate((10, 10, 4)):
-                rows = round(epoch["observed"][f"{name}/{l}"] * whole)
+                moving = whole // 2 if (direction, l) == ("backward", 2) else whole  # no gradient on mirrors
+                rows = round(epoch["observed"][f"{name}/{l}"] * moving)
                 row = -(-width * 4 // 8) + 8 if quantise else 4 * width
                 assert epoch["bytes"][direction][l] == rows * row + flags + counts
         assert epoch["bytes"]["other"] == 2 * (size - 1) * 24
+
+
+def test_backward_rows_that_are_always_zero_are_counted_apart() -> None:
+    """A loss on masters has no gradient on the last layer's mirrors: half of that stream is never sent."""
+    for method, names in (("cdfgnn", {"zero-backward/2"}), ("cdfgnn:last=half", set())):
+        for epoch in run(config(method, order="linear-first", epochs=3)).epochs:
+            zeros = {name: share for name, share in epoch["observed"].items() if name.startswith("zero")}
+            assert set(zeros) == names and all(share == 0.5 for share in zeros.values())
+    whole = run(config("cdfgnn:rule=fixed:eps0=0:quantise=false", order="linear-first", epochs=2, dropout=0.0))
+    assert whole.epochs[1]["observed"]["sent-backward/2"] > 0.5, "most masters have training nodes here"
 
 
 def test_one_rank_sends_nothing() -> None:
@@ -265,6 +328,8 @@ def test_shapes_take_their_rates_from_a_recorded_run() -> None:
         fixed = int((-(-part.plan.recv_counts // 8) - (-part.plan.send_counts // 8)).sum()) + 2 * 3 * 16
         assert all_[rank]["forward"][1] == rows * (2 + 8) + fixed
         assert some[rank]["forward"][1] - fixed == pytest.approx(0.25 * rows * (2 + 8), abs=8 * 10)
+        mirrored = int(part.plan.send_counts.sum())  # the only rows of the last layer that have a gradient
+        assert all_[rank]["backward"][2] == mirrored * (-(-3 * 4 // 8) + 8) + fixed
 
 
 @pytest.mark.parametrize(

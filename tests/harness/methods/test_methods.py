@@ -10,6 +10,7 @@ import torch
 
 from harness import loopback
 from harness.codecs import StochasticRows
+from harness.config import from_mapping
 from harness.errors import InputError
 from harness.exchanges import Diverged, HaloPush, Route, ship
 from harness.methods.base import Method
@@ -19,8 +20,9 @@ from harness.methods.registry import METHODS, parse_method
 from harness.methods.sylvie import SylvieS
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
+from harness.running import prepare, run
 from harness.tape import Tape
-from tests.support.conformance import make_model, make_parts, step
+from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.graphs import owners, random_graph
 
 P = 3
@@ -134,6 +136,47 @@ def test_attention_is_not_scaled() -> None:
     assert loopback.run_ranks(program, P) == [(None, 2.0)] * P
 
 
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("sampling", ["bernoulli", "fixed", "bes", "dropedge"])
+def test_a_cached_input_layer_uses_the_sample_of_the_epoch(sampling: Any, kind: str) -> None:
+    """Alg. 1 uses H_i in every layer: features that are kept give what features that are sent every epoch give."""
+    model = make_model(kind, GRAPH, hidden=HIDDEN, dropout=0.3).train()
+    parts = make_parts(GRAPH, owners(GRAPH, P, "hash"), P)
+    (loss, gradients, _), (wanted, others, _) = (
+        step(BNSGCN(p=0.4, sampling=sampling, layer0=layer0), model, parts, epoch=2)  # type: ignore[arg-type]
+        for layer0 in ("cache", "exchange")
+    )
+    assert loss == pytest.approx(wanted, rel=1e-12)
+    assert relative_error(gradients, others) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["sage", "gat"])
+@pytest.mark.parametrize("sampling", ["bernoulli", "fixed"])
+def test_where_the_sampled_graph_is_built_changes_no_number(sampling: Any, kind: str) -> None:
+    model = make_model(kind, GRAPH, hidden=HIDDEN).train()
+    (loss, gradients, sent), (wanted, others, told) = (
+        step(BNSGCN(p=0.4, sampling=sampling, rebuild=where), model, make_parts(GRAPH, owners(GRAPH, P, "hash"), P))  # type: ignore[arg-type]
+        for where in ("host", "device")
+    )
+    assert loss == wanted and all(torch.equal(a, b) for a, b in zip(gradients, others, strict=True))
+    assert [s.layers for s in sent] == [s.layers for s in told]
+
+
+def test_a_model_prices_the_host_and_the_bus() -> None:
+    """On a GPU: draws and index arrays at the host's rate, and their way to the device as swaps (Table 12)."""
+    given = {"dataset": "synthetic:nodes=3000,degree=20,features=8,classes=4", "parts": 2, "model": "sage", "epochs": 2}
+    given |= {"mode": "sim", "cluster": "bns-10x2080ti", "partitioner": "hash", "threads": 1, "eval_every": -1}
+    host, device = (
+        run(from_mapping({**given, "method": f"bns-gcn:p=0.2:rebuild={where}"})).epochs[1]["seconds"]
+        for where in ("host", "device")
+    )
+    parts = [prepare(from_mapping({**given, "method": "bns-gcn:p=0.2"})).training(rank) for rank in range(2)]
+    drawn = max(len(part.halo_nodes) for part in parts)
+    assert device["sample"] > 4 * drawn / 1e9 and device["swap"] == 0
+    arrays = min(4 * (part.graph.num_own + 2 * 0.2 * part.graph.halo.nnz) for part in parts)
+    assert host["sample"] > device["sample"] + 0.5 * arrays / 1e9 and host["swap"] > 0
+
+
 def test_sylvie_gradients_are_unbiased_in_the_backward_exchange() -> None:
     """The adjoint of one quantised exchange, averaged over draws, is the exact adjoint."""
     draws, width = 1000, 3
@@ -210,6 +253,7 @@ def test_a_wrong_method_text_is_one_clear_line(text: str, message: str) -> None:
         ("ec-graph:tune=false:fp=compressed", "tune changes nothing with fp=compressed"),
         ("ec-graph-s:bp=exact:backward_bits=8", "backward_bits changes nothing with bp=exact"),
         ("cdfgnn:rule=fixed:xi=0.02", "xi changes nothing with rule=fixed"),
+        ("bns-gcn:sampling=bes:rebuild=host", "rebuild changes nothing with sampling=bes"),
         ("subgraph-approximation:fanouts=5/5", "fanouts changes nothing with batch=0"),
     ],
 )

@@ -157,6 +157,27 @@ def test_optimizer_state_stays_local_and_parameters_do_not() -> None:
     assert steps == [2 * -(-count // 6) for count in counts] and len(set(steps)) > 1
 
 
+@pytest.mark.parametrize("batch", [0, 4])
+def test_a_master_apart_holds_nothing_and_does_not_count_in_the_mean(batch: int) -> None:
+    """Sec. 3.2: three workers train on the parts of three ranks, and a fourth averages; bytes are those of four."""
+    graph, model = random_graph(60, 240, seed=5), make_model("sage", random_graph(60, 240, seed=5))
+    options: dict[str, Any] = {"batch": batch, "fanouts": "1000/1000/1000", "overlap": 0.0}
+    apart, beside = (SubgraphApproximation(**options, master=master) for master in ("apart", "worker"))
+    four, three = parts_of(graph, 4, **apart.part_settings()), parts_of(graph, 3, **beside.part_settings())
+    assert [part.nodes.tolist() for part in four] == [[], *(part.nodes.tolist() for part in three)]
+    more = parts_of(graph, 4, overlap=0.2, master="apart")
+    assert [len(part.nodes) for part in more] == [0, 24, 24, 24], "a fifth more, so many from every other worker"
+    found, wanted = train(apart, model, four), train(beside, model, three)
+    if not batch:  # batches are drawn rank by rank
+        assert all(relative_error(mine, wanted[0][1]) < 1e-12 for _, mine, _, _ in found)
+        assert found[0][0] == pytest.approx(wanted[0][0])
+    payload = 8 * (sum(p.numel() for p in model.parameters()) + 1)
+    assert [traffic.to.tolist() for _, _, traffic, _ in found] == [[0, *[payload] * 3], *[[payload, 0, 0, 0]] * 3]
+    assert not found[0][3].state_dict()["state"], "the master takes no step"
+    with pytest.raises(InputError, match="needs a second rank"):
+        train(apart, model, parts_of(graph, 1))
+
+
 def test_one_rank_alone_sends_nothing() -> None:
     graph = random_graph(30, 90, seed=7)
     model = make_model("gcn", graph)
@@ -176,6 +197,7 @@ def test_one_rank_alone_sends_nothing() -> None:
         ("batch=8:degrees=full", "degrees=full needs batch=0"),
         ("batch=8:layer0=precompute", "layer0=precompute needs batch=0"),
         ("degrees=some", "must be one of"),
+        ("master=none", "must be one of"),
     ],
 )
 def test_options_out_of_range_are_one_clear_line(text: str, message: str) -> None:
@@ -229,12 +251,13 @@ def test_inductive_training_is_judged_on_the_whole_graph() -> None:
 
 @pytest.mark.parametrize("options", ["", ":batch=32"])
 def test_copies_win_back_what_isolation_loses(options: str) -> None:
-    """A hash partition cuts three of four edges: with copies the loss on whole neighbourhoods is lower than without."""
+    """A hash partition cuts three of four edges. Copies of a third of every other part, which bring back some of them,
+    raise accuracy on whole neighbourhoods."""
     isolated, copied = (
-        run(config(method=f"subgraph-approximation:overlap={overlap}{options}", lr=0.02)) for overlap in (0, 3)
+        run(config(method=f"subgraph-approximation:overlap={overlap}{options}", lr=0.02)) for overlap in (0, 1)
     )
     assert copied.epochs[-1]["test"] > isolated.epochs[-1]["test"] + 0.05
-    assert copied.graph["partition"]["overlap"] == 3.0 and copied.graph["partition"]["cut_kept"] > 0.9
+    assert copied.graph["partition"]["overlap"] == 1.0 and 0.2 < copied.graph["partition"]["cut_kept"] < 0.5
 
 
 def test_the_result_names_the_overlap_and_layer0() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,10 +15,14 @@ from harness.codecs import StochasticRows
 from harness.effects import Handle
 from harness.errors import InputError
 from harness.exchanges import HaloPush
+from harness.graphs import LocalGraph
+from harness.methods.edge_cut import EdgeCutState
 from harness.methods.registry import parse_method
 from harness.methods.sylvie import SylvieA, SylvieS
+from harness.nn import GNN
 from harness.rank import Rank
 from harness.running import run
+from harness.tape import Exchange, Tape
 from tests.conformance.test_drivers import comparable, config
 from tests.support.conformance import make_model, make_parts
 from tests.support.graphs import owners, random_graph
@@ -146,3 +152,72 @@ def test_wrong_options_say_so() -> None:
     with pytest.raises(InputError, match="sylvie-a: bits must be"):
         parse_method("sylvie-a:bits=3")
     assert isinstance(SylvieA(bits=4).codec(), StochasticRows)
+
+
+def sent_and_received(method: SylvieS, keep: float) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """What ranks hand to the exchange of the second layer, what its model reads of own rows, and of halo rows."""
+    model = make_model("sage", GRAPH, dtype=torch.float32, hidden=32, dropout=1 - keep, norm="none").train()
+    sent: dict[int, Tensor] = {}
+    seen: dict[int, tuple[Tensor, Tensor]] = {}
+
+    async def program(rank: Rank) -> None:
+        part, mine = PARTS[rank.index], copy.deepcopy(model)
+        state = await method.setup(rank, part, mine)
+
+        class Watching(SylvieS):
+            def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+                return Spy(super().exchange(l, model, state, plan), sent if l == 1 else {})
+
+        def update(l: int, graph: LocalGraph, rows: Tensor, own: Tensor, halo: Tensor) -> Tensor:
+            if l == 1:
+                seen[rank.index] = own, halo
+            return GNN.update(mine, l, graph, rows, own, halo)
+
+        mine.update = update  # type: ignore[method-assign]
+        await Watching(**vars(method)).forward(rank, part, mine, state, {}, Tape(rank))
+
+    loopback.run_ranks(program, P)
+    return [sent[r] for r in range(P)], [seen[r][0] for r in range(P)], [seen[r][1] for r in range(P)]
+
+
+@dataclass
+class Spy:
+    """An exchange that keeps what each rank hands to it."""
+
+    inner: Exchange
+    sent: dict[int, Tensor]
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, ...]:
+        self.sent[rank.index] = x
+        return await self.inner.forward(rank, x)
+
+    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
+        return await self.inner.adjoint(rank, *gradients)
+
+
+def test_dropout_is_on_either_side_of_the_quantiser() -> None:
+    """Before: owners send zeros, the same to all. After: whole rows travel, and every reader drops its own copies."""
+    before, after = (sent_and_received(SylvieS(bits=16, dropout=side), keep=0.5) for side in ("before", "after"))  # type: ignore[arg-type]
+    alive = [float((rows != 0).float().mean()) for rows in (torch.cat(before[0]), torch.cat(after[0]))]
+    assert alive[0] == pytest.approx(0.5 * alive[1], rel=0.1), "half of what is sent is dropped"
+    halo = float((torch.cat(after[2]).abs() < 1e-6).float().mean())
+    assert halo == pytest.approx(1 - 0.5 * alive[1], abs=0.05), "half of what is read is dropped"
+    rows = {}  # node -> which columns its readers see
+    for part, own, theirs in zip(PARTS, after[1], after[2], strict=True):
+        for node, row in zip([*part.nodes.tolist(), *part.halo_nodes.tolist()], [*own, *theirs], strict=True):
+            rows.setdefault(node, []).append(tuple((row.abs() > 1e-6).tolist()))
+    shared = [masks for masks in rows.values() if len(masks) > 1]
+    assert shared and sum(len(set(masks)) == len(masks) for masks in shared) > 0.9 * len(shared)
+
+
+def test_one_part_drops_the_same_wherever_the_exchange_is() -> None:
+    losses = [
+        [e.get("loss") for e in run(config(f"sylvie-s:dropout={side}", parts=1, epochs=3, dropout=0.5)).epochs]
+        for side in ("before", "after")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_late_dropout_needs_the_aggregation_first() -> None:
+    with pytest.raises(InputError, match="use order=aggregate-first"):
+        run(config("sylvie-a:dropout=after", order="linear-first"))
