@@ -1,28 +1,27 @@
 """A run opened: its method read, its cut decided and its driver set up, once, before any data is loaded.
 
-Drivers are found by mode and imported only when asked for: `harness` never imports `sims` or `real`.
+Drivers are entry points, found by mode and loaded only when a run needs them: `harness` never imports `sims` or `real`.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
-from harness.config import Mode, RunConfig
+from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.nn import MODELS, build_model
 from harness.partition import PARTITIONERS, Cutting
+from harness.registry import Registry
+from harness.running import _loopback
 from harness.running._job import Execution, Job
 from harness.running._prepare import cutting_of
 from harness.workloads import is_workload, read_description
-
-_DRIVERS: dict[Mode, str] = {"loopback": "harness.running._loopback", "sim": "sims.study", "real": "real.launch"}
-"""Mode -> the module whose `open_driver(config)` makes its `Driver`."""
 
 
 class Driver(Protocol):
@@ -41,12 +40,11 @@ class Driver(Protocol):
         ...
 
 
-class DriverModule(Protocol):
-    """The module that a mode's name stands for."""
+OpenDriver = Callable[[RunConfig], Driver]
+"""Makes the driver of one run. Raises InputError for unknown names and counts that do not fit."""
 
-    def open_driver(self, config: RunConfig) -> Driver:
-        """The driver of one run. InputError for names that mean nothing and counts that do not fit."""
-        ...
+DRIVERS: Registry[OpenDriver] = Registry("mode", "haloscope.drivers", {"loopback": _loopback.open_driver})
+"""Drivers by mode; `sims.study` and `real.launch` are entry points of this project's own package."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +108,7 @@ def open_run(config: RunConfig) -> OpenedRun:
     Raises:
         InputError: as `plan_of`, and for what the driver cannot find.
     """
-    driver = cast(DriverModule, import_module(_DRIVERS[config.run.mode])).open_driver(config)
+    driver = DRIVERS.find(config.run.mode)(config)
     return OpenedRun(plan_of(config), driver)
 
 
