@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.exchanges import Memory
+from harness.exchanges import Boundary, Memory
 from harness.graphs import HaloPlan, Part, Totals
 from harness.methods.base import Facts, Seen
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
@@ -25,12 +25,14 @@ class ECSampledState(ECState):
     Attributes:
         whole, part: the rank's part, and its sampled subset.
         read_x: [part's halo nodes, F], their features.
+        pulled: per layer, forwards and backwards, the rows that are sent and the numbers of the nodes that are read.
     """
 
     sample: Sample
     whole: Part
     part: Part
     read_x: Tensor
+    pulled: list[tuple[tuple[Boundary, Tensor], tuple[Boundary, Tensor]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,17 @@ class ECGraphS(ECGraph):
         assert state.halo_x is not None
         read = sample.layers[0].read
         read_x = state.halo_x.index_select(0, read) if len(read) < len(state.halo_x) else state.halo_x
-        return ECSampledState(**vars(state), sample=sample, whole=part, part=sample.of(part), read_x=read_x)
+        ids = state.halo_ids
+        pulled = [
+            (
+                (self._requested(layer.forward), ids.index_select(0, layer.read)),
+                (self._requested(layer.backward), ids.index_select(0, layer.reading)),
+            )
+            for layer in sample.layers
+        ]
+        return ECSampledState(
+            **vars(state), sample=sample, whole=part, part=sample.of(part), read_x=read_x, pulled=pulled
+        )
 
     def measures(self, part: Part, model: GNN, state: EdgeCutState) -> dict[str, float]:
         assert isinstance(state, ECSampledState)
@@ -131,10 +143,6 @@ class ECGraphS(ECGraph):
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
         assert isinstance(state, ECSampledState)
         sample = state.sample.layers[l]
-        nodes = state.halo_ids.index_select(0, sample.read), state.halo_ids.index_select(0, sample.reading)
-        boundaries = self._requested(sample.forward), self._requested(sample.backward)
-        fetches = (
-            self._forwards(l, model, plan, boundaries[0], nodes[0]),
-            self._backwards(l, plan, boundaries[1], nodes[1]),
-        )
+        forth, back = state.pulled[l]
+        fetches = self._forwards(l, model, plan, *forth), self._backwards(l, plan, *back)
         return self._pull(l, model, state, fetches, sample.graph, sample.reverse)

@@ -76,7 +76,8 @@ def test_real_gloo_ranks_agree_with_loopback_bit_for_bit(method: str, tmp_path: 
             seconds = epoch["seconds"]
             assert sum(v for k, v in seconds.items() if k not in ("epoch", "hidden")) == pytest.approx(seconds["epoch"])
             assert min(v for v in seconds.values()) >= 0
-        assert all(peak > 0 for peak in real.epochs[-1]["peak_memory"])
+    # The ranks run all rows one after the other: a later one may find room in memory that an earlier one has left.
+    assert all(peak > 0 for peak in results[0].epochs[-1]["peak_memory"])
 
 
 @pytest.mark.processes
