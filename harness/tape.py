@@ -26,7 +26,10 @@ class Exchange(Protocol):
         ...
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
-        """The gradient of `x` from the gradients of the outputs."""
+        """The gradient of `x` from the gradients of the outputs.
+
+        An exchange that applies parameters adds their gradients to their `.grad` here: the tape does not see inside.
+        """
         ...
 
 

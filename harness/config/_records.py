@@ -54,7 +54,9 @@ class ModelConfig:
     hidden: int = option(16, "hidden width (per head for gat)")
     heads: int = option(1, "attention heads (gat)")
     dropout: float = option(0.0, "dropout probability, 0 to 1")
-    norm: Literal["none", "layer"] = option("none", "normalisation after every layer but the last")
+    norm: Literal["none", "layer", "l2"] = option(
+        "none", "normalisation after every layer but the last: LayerNorm, or rows divided by their L2 norm"
+    )
     order: Literal["aggregate-first", "linear-first", "auto"] = option(
         "aggregate-first", "order of linear map and aggregation; auto: linear first where the output is narrower"
     )

@@ -93,8 +93,8 @@ def _check_bounded(method: Method, epochs: int, drift: float) -> None:
     hidden, weight = dense.linear.weight.detach() + dense.linear.bias.detach()[:, None], conv.neighbour.weight.detach()
     # The mean over neighbours passes on at most the largest error; the weight of the layer mixes hidden columns.
     forward = bound * float((hidden.abs().max() * weight.abs().sum(1)).max())
-    sent = upstream @ weight
-    backward = bound * num_parts * float(sent.abs().max())
+    # Gradients are sent before the weights mix them, or after that.
+    backward = bound * num_parts * float((upstream.abs().max() * weight.abs().sum(0)).max())
     worst = float((found.logits[-1] - logits).abs().max()), float((found.gradients[-1] - gradient).abs().max())
     for name, error, limit in zip(("aggregated rows", "gradients"), worst, (forward, backward), strict=True):
         if not error <= limit:

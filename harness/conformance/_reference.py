@@ -28,6 +28,8 @@ def dense_forward(model: GNN, a: Tensor, x: Tensor) -> Tensor:
     for l, layer in enumerate(model.layers):
         h = _layer(layer, a.to(x.dtype), h)
         if l < model.depth - 1:
+            if model.norm == "l2":
+                h = h / h.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
             h = (model.norms[l](h) if len(model.norms) else h).relu()
     return h
 

@@ -5,17 +5,20 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 """
 
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
-from harness.exchanges._attention_pull import AttentionPull
+from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
+from harness.exchanges._layer_pull import HaloFetch, LayerPull
 from harness.exchanges._memory import Memory
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
-from harness.exchanges._trend import Select, Trend
+from harness.exchanges._request import Requested
+from harness.exchanges._trend import Select, Trend, Tuner
 
 __all__ = [
     "AttentionPull",
+    "AttentionRowsPull",
     "Boundary",
     "CachedSync",
     "CompensatedPull",
@@ -23,9 +26,11 @@ __all__ = [
     "Diverged",
     "Exact",
     "Fetch",
+    "HaloFetch",
     "HaloPull",
     "HaloPush",
     "Late",
+    "LayerPull",
     "Leg",
     "ReplicaSync",
     "Memory",
@@ -33,9 +38,11 @@ __all__ = [
     "PlainSync",
     "ReplicaSum",
     "Replicas",
+    "Requested",
     "Route",
     "Select",
     "Trend",
+    "Tuner",
     "Wires",
     "drain_pipeline",
     "empty_cache",

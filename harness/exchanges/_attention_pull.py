@@ -3,6 +3,9 @@
 Attention is not linear in its rows, so besides the gradient of its output a node sends what its neighbours need to
 recompute their attention weight on it: its target score, the logarithm of its softmax denominator, and the dot product
 of gradient and output. These are 3 values a head more than push sends back.
+
+`AttentionPull` sends transformed rows; `AttentionRowsPull` the layer's input rows and the gradients of its output, as
+EC-Graph does, by fetches that may compress them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from harness.codecs import Codec
+from harness.codecs import Cast, Codec
+from harness.exchanges._error_feedback import Fetch
 from harness.exchanges._push_pull import Route, ship
 from harness.graphs import Block, LocalGraph
 from harness.nn import LEAKY_SLOPE, edge_rows
@@ -42,19 +46,35 @@ class AttentionPull:
     """
 
     def __init__(self, route: Route, l: int, codecs: tuple[Codec, Codec], graph: LocalGraph, layer: GATConv) -> None:
-        self.route, self.l, self.codecs, self.graph = route, l, codecs, graph
+        self.route, self.l, self.codecs, self.graph, self.layer = route, l, codecs, graph, layer
         self.heads, self.width = layer.heads, layer.width
         self.source_vector = layer.source.detach()
         self._kept: _Kept | None = None
 
-    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
-        """Attention over own and halo neighbours."""
-        plan, flat = self.route.plan, self.heads * self.width
-        rows = x[:, :flat].index_select(0, plan.send_rows)
-        halo = await ship(
+    def input(self, h: Tensor) -> Tensor:
+        """What `forward` is to be given, from the layer's input rows."""
+        return self.layer.pull_input(h)
+
+    async def _halo_rows(self, rank: Rank, x: Tensor) -> Tensor:
+        """The halo's transformed rows, [n_halo, H D]."""
+        plan = self.route.plan
+        rows = x[:, : self.heads * self.width].index_select(0, plan.send_rows)
+        return await ship(
             rank, rows, plan.send_counts, plan.recv_counts, self.codecs[0],
             label=f"h{self.l}", direction="forward", layer=self.l,
         )  # fmt: skip
+
+    async def _halo_gradients(self, rank: Rank, mine: Tensor) -> Tensor:
+        """The halo's rows of [gradient | target score | log denominator | dot product], [n_halo, H D + 3 H]."""
+        plan = self.route.plan
+        return await ship(
+            rank, mine.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts, self.codecs[1],
+            label=f"g{self.l}", direction="backward", layer=self.l,
+        )  # fmt: skip
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
+        """Attention over own and halo neighbours."""
+        flat, halo = self.heads * self.width, await self._halo_rows(rank, x)
         own_z, halo_z = (t.reshape(-1, self.heads, self.width) for t in (x[:, :flat], halo))
         source, target = x[:, flat : flat + self.heads], x[:, flat + self.heads :]
         halo_source = (halo_z * self.source_vector).sum(-1)
@@ -73,14 +93,11 @@ class AttentionPull:
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
         """Gradients of z, source and target scores of own rows, all complete."""
         assert self._kept is not None
-        kept, plan = self._kept, self.route.plan
+        kept = self._kept
         g = gradients[0].reshape(-1, self.heads, self.width).contiguous()
         centre = (g * kept.out).sum(-1)
         mine = torch.cat([g.flatten(1), kept.target, kept.log_total, centre], 1)
-        theirs = await ship(
-            rank, mine.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts, self.codecs[1],
-            label=f"g{self.l}", direction="backward", layer=self.l,
-        )  # fmt: skip
+        theirs = await self._halo_gradients(rank, mine)
         g_z, g_source = torch.zeros_like(kept.own), torch.zeros_like(kept.source)
         for block, rows in ((self.graph.own, mine), (self.graph.halo, theirs)):
             self._as_source(kept, block, rows, g_z, g_source)
@@ -111,6 +128,49 @@ class AttentionPull:
             dot = torch.ops.haloscope.edge_dot(block.indptr, block.indices, g, z.contiguous())
             total.index_add_(0, at, weight * (dot - centre.index_select(0, at)) * _slope(raw))
         return total
+
+
+class AttentionRowsPull(AttentionPull):
+    """The same on the layer's input rows H forwards and the gradients G of its output backwards, sent by fetches.
+
+    Readers transform the rows that they received. The mean over heads, where the layer has one, is part of it: G has
+    one head then. The 3 H values that tell a neighbour its attention weight travel as they are.
+
+    Where H or G lose something, two things are approximated: the owner of a node takes the attention weights that its
+    neighbours gave it from its exact row, while they used the row that they received; and the gradients of the weights
+    are those of own rows with respect to all neighbours, H^T (A G) as in Eq. 6, so they contain received gradients.
+
+    Forward bytes per sent row are the fetch's of the layer's input width; backward the fetch's of its output width,
+    and 4 * 3 H.
+    """
+
+    def __init__(self, route: Route, l: int, graph: LocalGraph, layer: GATConv, fetches: tuple[Fetch, Fetch]) -> None:
+        super().__init__(route, l, (Cast(None), Cast(None)), graph, layer)
+        self.forwards, self.backwards = fetches
+        self._rows: Tensor | None = None
+
+    def input(self, h: Tensor) -> Tensor:
+        self._rows = h.detach()
+        return super().input(h)
+
+    async def _halo_rows(self, rank: Rank, x: Tensor) -> Tensor:
+        assert self._rows is not None
+        halo, self._rows = await self.forwards(rank, self._rows), None
+        return self.layer.transform(halo).detach()
+
+    async def _halo_gradients(self, rank: Rank, mine: Tensor) -> Tensor:
+        plan, heads = self.route.plan, self.heads
+        g, scores = mine.split([heads * self.width, 3 * heads], 1)
+        if self.layer.mean_heads:
+            g = g.reshape(-1, heads, self.width).sum(1)
+        halo = await self.backwards(rank, g.contiguous())
+        if self.layer.mean_heads:
+            halo = (halo / heads).repeat(1, heads)
+        exact = await ship(
+            rank, scores.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts, self.codecs[1],
+            label=f"scores {self.l}", direction="backward", layer=self.l,
+        )  # fmt: skip
+        return torch.cat([halo, exact], 1)
 
 
 def _score(block: Block, source: Tensor, target: Tensor) -> Tensor:

@@ -54,6 +54,11 @@ class Boundary:
         rows, position = torch.unique(plan.send_rows, return_inverse=True)
         return cls(plan, rows, position)
 
+    def by_request(self) -> Boundary:
+        """The same rows with every row once for each of its readers, in the order of sending."""
+        rows = self.plan.send_rows
+        return Boundary(self.plan, rows, torch.arange(rows.shape[0], device=rows.device))
+
     @property
     def readers(self) -> Counts:
         """1 for every rank that reads rows of this one, int64 [P]."""
@@ -64,15 +69,43 @@ class Boundary:
         """1 for every rank whose rows this one reads, int64 [P]."""
         return (self.plan.recv_counts > 0).astype(np.int64)
 
-    def ranges(self, codec: Bucket, side: Tensor) -> Rows:
-        """The ranges of a message: one pair of numbers per reader, or one per row."""
+    def groups(self, codec: Bucket) -> Counts:
+        """How many of `rows` share a range; with ranges of requests, `rows` must be those of `by_request`."""
+        counts = self.plan.send_counts
+        return counts[counts > 0] if codec.scope == "requested" else np.asarray([self.rows.shape[0]])
+
+    def ranges(self, codec: Bucket, side: Tensor, sent_bits: Counts, read_bits: Counts) -> Rows:
+        """The ranges of all messages, whose codes have `sent_bits` to and `read_bits` from every rank."""
         if codec.scope == "row":
-            return Rows(side.index_select(0, self.position), self.plan.send_counts, self.plan.recv_counts)
-        return Rows(side.expand(int(self.readers.sum()), 2).contiguous(), self.readers, self.owners)
+            side, sent, read = side.index_select(0, self.position), self.plan.send_counts, self.plan.recv_counts
+        else:
+            sent, read = self.readers, self.owners
+            side = side if codec.scope == "requested" else side.expand(int(sent.sum()), 2).contiguous()
+        if codec.table == "range":
+            return Rows(side, sent, read)
+        # The values of a table follow from its range: a message has the range, filled up to the size of the table.
+        table = side.new_zeros(int((sent << sent_bits).sum()))
+        first = _first_of_tables(sent, sent_bits, side.device)
+        table[first], table[first + 1] = side[:, 0], side[:, 1]
+        return Rows(table, sent << sent_bits, read << read_bits)
+
+    def received(self, codec: Bucket, side: Tensor, read_bits: Counts) -> Tensor:
+        """The received ranges [G, 2] from what `ranges` sent."""
+        if codec.table == "range":
+            return side
+        read = self.plan.recv_counts if codec.scope == "row" else self.owners
+        first = _first_of_tables(read, read_bits, side.device)
+        return torch.stack([side[first], side[first + 1]], 1)
 
     def received_starts(self, codec: Bucket, side: Tensor) -> Tensor:
         """First halo row of every received range."""
         return codec.starts(side, self.plan.recv_counts[self.plan.recv_counts > 0])
+
+
+def _first_of_tables(counts: Counts, bits: Counts, device: torch.device) -> Tensor:
+    """Where tables of 2**bits values begin, `counts` of them from or for every rank."""
+    lengths = np.repeat(np.int64(1) << bits, counts)
+    return torch.from_numpy(np.cumsum(lengths) - lengths).to(device)
 
 
 @contextmanager
@@ -106,10 +139,11 @@ class Compressed:
     """Bucket codes of rows; with `residuals`, of rows plus the error of their last codes (Eq. 11 and 12).
 
     A boundary row is compressed once an epoch and all its readers get the same code, so there is one residual per
-    layer and vertex, not one per reader. The range spans the whole own matrix and the compensated
-    rows. Residuals are float32 [n_boundary, d], under the layer's number, zero before the first epoch.
+    layer and vertex, not one per reader. The range spans the whole own matrix and the compensated rows; with ranges of
+    requests, every request has its own range (Alg. 6, line 4), codes and residuals. Residuals are float32
+    [n_boundary, d], under the layer's number, zero before the first epoch.
 
-    Bytes from i to j with n rows: n ceil(d B / 8), and a range of 8 if n > 0 (8 n with ranges of rows).
+    Bytes from i to j with n rows: n ceil(d B / 8), and a range if n > 0 (n ranges where rows have their own).
     """
 
     boundary: Boundary
@@ -117,16 +151,18 @@ class Compressed:
     direction: Direction
     codec: Bucket
     residuals: Memory | None = None
+    label: str = ""
 
     async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
         boundary, codec, plan = self.boundary, self.codec, self.boundary.plan
+        bits = np.full(rank.size, codec.bits, np.int64)
         with rank.span("codec"):
             codes, side = self._encode(rank, x)
-            parts = [Rows(codes, plan.send_counts, plan.recv_counts), boundary.ranges(codec, side)]
-        label = label_of(self.direction, self.layer)
+            parts = [Rows(codes, plan.send_counts, plan.recv_counts), boundary.ranges(codec, side, bits, bits)]
+        label = self.label or label_of(self.direction, self.layer)
         received = await rank.all_to_all(parts, label=label, direction=self.direction, layer=self.layer)
         with rank.span("codec"):
-            got, sides = received.tensors
+            got, sides = received.tensors[0], boundary.received(codec, received.tensors[1], bits)
             return codec.decode(got, sides, boundary.received_starts(codec, sides), x.shape[1]).to(x.dtype)
 
     def _encode(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,8 +172,8 @@ class Compressed:
         if self.residuals is not None and key in self.residuals:
             rows = rows + self.residuals[key]
         with refused(rank, self.layer, f"{self.direction} {self.codec.bits}-bit buckets"):
-            side = self.codec.measure(rows, x)
-        codes, error = self.codec.encode(rows, side, keep_error=self.residuals is not None)
+            side = self.codec.measure(rows, x, boundary.groups(self.codec))
+        codes, error = self.codec.encode(rows, side, boundary.groups(self.codec), keep_error=self.residuals is not None)
         if self.residuals is not None:
             self.residuals[key] = error
         return codes.index_select(0, boundary.position), side

@@ -1,8 +1,8 @@
 """ReqEC-FP: readers predict rows from a trend; owners send codes where those are more accurate (EC-Graph, Sec. IV-B).
 
 Owner and reader keep the last exact rows and their rate of change; every `period` epochs both are sent again. In
-between the owner compares, for every reader's bits, the predicted, the averaged and the compressed form. The Bit-Tuner
-runs at the reader. Independent of the layers' arithmetic and of the names of options.
+between the owner compares, for every reader's bits, the predicted, the averaged and the compressed form. Independent of
+the layers' arithmetic and of the names of options.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from harness.kernels.trend import AVERAGE, COMPRESSED, PREDICTED
 from harness.rank import Rank
 
 Select = Literal["vertex", "element", "matrix"]
+Tuner = Literal["responder", "pooled"]
 FLAGS_PER_BYTE = 4
 RAISE_ABOVE, LOWER_BELOW = 0.6, 0.4
 
@@ -77,14 +78,21 @@ class Trend:
     `halo_base` and `halo_rate` [n_halo, d] of the rows read here, `since`, the epoch of both bases. An owner needs them
     once per vertex, not per reader: exact rows go to all readers in the same epochs.
 
+    The Bit-Tuner runs at the reader, which asks every owner for bits, from the last layer's share of predicted rows.
+    `responder`: that of each owner over all its readers, which is part of every reply (Alg. 4, lines 17 and 18), so all
+    readers of an owner ask it for the same bits. `pooled`: that of all rows which the reader reads.
+
     Exact epochs: the first, then those with (t + 1) mod period = 0. The rate divides by the epochs since the last base.
     A prediction for epoch t is base + (t - since) rate, which is Eq. 7 with its base at epoch k T - 1, where Alg. 4
     really takes it.
 
     Args:
+        scope, table: of the ranges, as in `Bucket`; with ranges of requests the boundary is that of `by_request`.
         peer_bits: bits that every reader requests, int64 [P].
-        bits: bits that this rank requests; with `tune`, this layer's share of predicted rows changes them in
-            `memory["bits"]`.
+        bits: bits that this rank requests of every owner, int64 [P].
+        tuner: whose share of predicted rows changes the bits; None where they stay.
+        last: whether this layer's share is the one that changes `memory["bits"]`.
+        told: the ranks that request bits of each other in any layer, where they are more than those of `boundary`.
     """
 
     boundary: Boundary
@@ -94,8 +102,16 @@ class Trend:
     period: int
     memory: Memory
     peer_bits: Counts
-    bits: int
-    tune: bool
+    bits: Counts
+    tuner: Tuner | None = None
+    last: bool = False
+    table: str = "range"
+    told: Boundary | None = None
+
+    @property
+    def _codec(self) -> Bucket:
+        """Of the ranges; bits are those of every message."""
+        return Bucket(scope=self.scope, table=self.table)
 
     async def __call__(self, rank: Rank, x: Tensor) -> Tensor:
         trends = self.memory.setdefault("trend", {})
@@ -110,7 +126,8 @@ class Trend:
         boundary, plan = self.boundary, self.boundary.plan
         base = x.index_select(0, boundary.rows)
         with rank.span("codec"), refused(rank, self.layer, "forward trend"):
-            Bucket(self.bits, self.scope).measure(base, x)  # nan and inf would spoil the predictions of a whole period
+            # nan and inf would spoil the predictions of a whole period
+            self._codec.measure(base, x, boundary.groups(self._codec))
         rate = torch.zeros_like(base)
         sent = [base.index_select(0, boundary.position)]
         if trend is not None:
@@ -135,17 +152,35 @@ class Trend:
                 ranges,
                 Rows(packed, sizes, None),
             ]
+            if self.tuner == "responder":
+                parts.append(self._proportion(rank, self._row_flags(flags, plan.send_counts, x.shape[1])))
         received = await rank.all_to_all(parts, label=f"h{self.layer}", direction="forward", layer=self.layer)
         with rank.span("codec"):
-            wire, side, packed = received.tensors
+            wire, side, packed = received.tensors[:3]
             flags = self._row_flags(unpack_flags(wire, counted[1]), plan.recv_counts, x.shape[1])
-            self._watch(rank, flags)
-            offsets = _offsets(flags, self.bits, x.shape[1])
-            starts = boundary.received_starts(Bucket(self.bits, self.scope), side)
-            halo: Tensor = torch.ops.haloscope.trend_restore(
-                packed, flags, offsets, trend["halo_base"], trend["halo_rate"], step, side, starts, self.bits
-            )
-            return halo.to(x.dtype)
+            if self.tuner == "responder":
+                self._tune_owners(received.tensors[3])
+            else:
+                self._watch(rank, flags)
+            side = boundary.received(self._codec, side, self.bits)
+            return self._restore(packed, flags, side, trend, step, x.shape[1]).to(x.dtype)
+
+    def _restore(self, packed: Tensor, flags: Tensor, side: Tensor, trend: Memory, step: float, width: int) -> Tensor:
+        """Halo rows from the replies of all owners, those in a row that were asked for the same bits at once."""
+        counts, halo, first = self.boundary.plan.recv_counts, list[Tensor](), 0
+        runs = [(bits, counts[owners]) for bits, owners in _runs(self.bits, counts)]
+        if not runs:
+            return trend["halo_base"]  # type: ignore[no-any-return]
+        sizes = [int(mine.sum()) for _, mine in runs]
+        pieces = zip(runs, flags.split(sizes), strict=True)
+        length = torch.cat([_lengths(piece, bits, width)[1] for (bits, _), piece in pieces])
+        given = (flags, length.cumsum(0) - length, trend["halo_base"], trend["halo_rate"])
+        for (bits, mine), *piece in zip(runs, *(t.split(sizes) for t in given), strict=True):
+            sides = side[first : first + (int(mine.sum()) if self.scope == "row" else len(mine))]
+            first += sides.shape[0]
+            starts = self._codec.starts(sides, mine)
+            halo.append(torch.ops.haloscope.trend_restore(packed, *piece, step, sides, starts, bits))
+        return halo[0] if len(halo) == 1 else torch.cat(halo)
 
     def _flags_of(self, counts: Counts, width: int) -> Counts:
         """Number of flags in messages of `counts` rows."""
@@ -161,11 +196,12 @@ class Trend:
 
     def _replies(self, rank: Rank, x: Tensor, trend: Memory, step: float) -> tuple[Tensor, Tensor, Counts, Rows]:
         """Flags of all messages, the codes that are sent (uint8 [bytes]) with their bytes per rank, and the ranges."""
-        boundary, codec = self.boundary, Bucket(self.bits, self.scope)
+        boundary, codec = self.boundary, self._codec
+        groups = boundary.groups(codec)
         rows = x.index_select(0, boundary.rows)
         with refused(rank, self.layer, "forward trend"):
-            side = codec.measure(rows, x)
-        starts = codec.starts(side, np.asarray([rows.shape[0]]))
+            side = codec.measure(rows, x, groups)
+        starts = codec.starts(side, groups)
         operator = torch.ops.haloscope.trend_choose if self.select == "element" else torch.ops.haloscope.trend_score
         requested = sorted({int(b) for b in self.peer_bits[boundary.readers > 0]})
         forms = {b: operator(rows, trend["base"], trend["rate"], step, side, starts, b) for b in requested}
@@ -176,7 +212,8 @@ class Trend:
             packed.append(mine[1])
             sizes[peers] = mine[2]
         nothing = torch.empty(0, dtype=torch.uint8, device=x.device)
-        return torch.cat([nothing, *flags]), torch.cat([nothing, *packed]), sizes, boundary.ranges(codec, side)
+        ranges = boundary.ranges(codec, side, self.peer_bits, self.bits)
+        return torch.cat([nothing, *flags]), torch.cat([nothing, *packed]), sizes, ranges
 
     def _message(
         self, rank: Rank, form: tuple[Tensor, Tensor], bits: int, peers: list[int], width: int
@@ -203,14 +240,38 @@ class Trend:
         return flags.reshape(-1), packed, np.diff(ends)
 
     def _watch(self, rank: Rank, flags: Tensor) -> None:
-        """Record the shares of predicted and averaged rows (or elements), and tune the bits by the former."""
+        """Record the shares of predicted and averaged rows (or elements); a pooled tuner uses the former."""
         if flags.is_meta or not flags.numel():
             return
+        predicted = self._observe(rank, flags)
+        if self.tuner == "pooled" and self.last:
+            self.memory["bits"] = torch.from_numpy(np.asarray([tuned(int(bits), predicted) for bits in self.bits]))
+
+    def _observe(self, rank: Rank, flags: Tensor) -> float:
         predicted, averaged = int((flags == PREDICTED).sum()), int((flags == AVERAGE).sum())
         rank.observe("predicted", predicted, flags.numel(), self.layer)
         rank.observe("averaged", averaged, flags.numel(), self.layer)
-        if self.tune:
-            self.memory["bits"] = torch.tensor(tuned(self.bits, predicted / flags.numel()))
+        return predicted / flags.numel()
+
+    def _proportion(self, rank: Rank, flags: Tensor) -> Rows:
+        """What this rank tells its readers: the share of predicted rows (or elements) in all its replies, in fp32.
+
+        Not a number where it had no row to reply with; its bits then stay.
+        """
+        told = self.told or self.boundary
+        readers, owners = told.readers, told.owners
+        share = float("nan") if flags.is_meta or not flags.numel() else self._observe(rank, flags)
+        shares = torch.full((int(readers.sum()),), share, dtype=torch.float32, device=flags.device)
+        return Rows(shares, readers, owners)
+
+    def _tune_owners(self, shares: Tensor) -> None:
+        """Change what is asked of every owner by the share that it told."""
+        if shares.is_meta or not self.last:
+            return
+        bits, owners = self.bits.copy(), np.flatnonzero((self.told or self.boundary).owners)
+        exact = [round(share, 6) for share in shares.tolist()]  # 0.6 in fp32 is more than 0.6
+        bits[owners] = [tuned(int(bits[p]), share) for p, share in zip(owners, exact, strict=True)]
+        self.memory["bits"] = torch.from_numpy(bits)
 
 
 def _runs(bits: Counts, counts: Counts) -> list[tuple[int, list[int]]]:
@@ -237,12 +298,6 @@ def _lengths(flags: Tensor, bits: int, width: int) -> tuple[Tensor, Tensor]:
         return length > 0, length
     sent = flags != PREDICTED
     return sent, sent * code_bytes(width, bits)
-
-
-def _offsets(flags: Tensor, bits: int, width: int) -> Tensor:
-    """First byte of the codes of every row, int64 [n]."""
-    length = _lengths(flags, bits, width)[1]
-    return length.cumsum(0) - length
 
 
 def _expected(select: Select, share: float, rows: int, width: int, bits: int) -> int:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchanges import CompensatedPull, Memory
+from harness.exchanges import Memory
 from harness.graphs import HaloPlan, Part, Totals
 from harness.methods.base import Facts, Seen
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
@@ -46,7 +45,8 @@ class ECGraphS(ECGraph):
     not computed. Evaluation uses the whole graph, whose features are kept in addition to those of the sample.
 
     Kept edges are not symmetric, so gradients are sent against them, to the owners of the nodes that were read. Bytes:
-    the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards. The sample costs a
+    the formulas of ec-graph with n rows that are read forwards, and n rows that read backwards; a responder tells its
+    share of predicted rows in every layer to all ranks that read from it in any. The sample costs a
     byte per edge between ranks, before training. Features of all halo nodes are cached.
     A shapes-only run takes the sampled shares of edges and rows from a recorded run.
 
@@ -83,6 +83,11 @@ class ECGraphS(ECGraph):
         depth = sum(model.exchanges(l) for l in range(model.depth))
         if len(self._hops()) != depth:
             raise InputError(f"{self.name}: fanouts={self.fanouts} has {len(self._hops())} hops; the model has {depth}")
+
+    @property
+    def _attends(self) -> bool:
+        """The attention exchange needs edges that are kept in both directions."""
+        return False
 
     def _hops(self) -> list[int]:
         """Fan-outs by hop, beginning at the training vertices."""
@@ -124,12 +129,12 @@ class ECGraphS(ECGraph):
         return await super().forward(rank, part, model, sampled, memory, tape)
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
-        aggregation = model.aggregation(l)
-        assert aggregation is not None and isinstance(state, ECSampledState)
+        assert isinstance(state, ECSampledState)
         sample = state.sample.layers[l]
-        return CompensatedPull(
-            state.route, l, Cast(None), Cast(None), sample.graph, aggregation,
-            forwards=self._forwards(l, model, plan, sample.forward),
-            backwards=self._backwards(l, plan, sample.backward),
-            reverse=sample.reverse,
-        )  # fmt: skip
+        nodes = state.halo_ids.index_select(0, sample.read), state.halo_ids.index_select(0, sample.reading)
+        boundaries = self._requested(sample.forward), self._requested(sample.backward)
+        fetches = (
+            self._forwards(l, model, plan, boundaries[0], nodes[0]),
+            self._backwards(l, plan, boundaries[1], nodes[1]),
+        )
+        return self._pull(l, model, state, fetches, sample.graph, sample.reverse)

@@ -16,7 +16,7 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import AttentionPull, HaloPull, Memory, Route, ship
+from harness.exchanges import AttentionPull, HaloFetch, HaloPull, LayerPull, Memory, Route, ship
 from harness.graphs import LocalGraph, Part
 from harness.methods.base import Method, Seen, WireBytes, all_reduce_bytes
 from harness.nn import GNN, GATConv
@@ -83,14 +83,17 @@ class EdgeCut(Method):
         halo_x, z0 = None, None
         if layer0 != "exchange":
             assert part.x is not None
-            rows = part.x.index_select(0, part.plan.send_rows)
-            counts = part.plan.send_counts, part.plan.recv_counts
-            halo_x = await ship(rank, rows, *counts, Cast(None), label="features", direction="other", layer=-1)
+            halo_x = await self.fetch_features(rank, part, part.x)
         if layer0 == "precompute":
             aggregation = model.aggregation(0)
             assert aggregation is not None and halo_x is not None and part.x is not None
             z0, halo_x = aggregation.forward(graph, part.x, halo_x), None
         return EdgeCutState(graph, route, layer0, halo_x, z0)
+
+    async def fetch_features(self, rank: Rank, part: Part, x: Tensor) -> Tensor:
+        """The input features of the halo nodes, as this rank keeps them for the whole run."""
+        rows, counts = x.index_select(0, part.plan.send_rows), (part.plan.send_counts, part.plan.recv_counts)
+        return await ship(rank, rows, *counts, Cast(None), label="features", direction="other", layer=-1)
 
     def row_bytes(self, model: GNN, l: int, direction: Direction) -> int | None:
         """Bytes of one row that layer l sends, with side information; None if no formula is stated."""
@@ -192,8 +195,14 @@ class EdgeCut(Method):
         exchange, layer = self.exchange(l, model, state, plan), model.layers[l]
         if isinstance(exchange, AttentionPull):
             assert isinstance(layer, GATConv)
-            (out,) = await tape.apply(exchange, layer.pull_input(h))
+            (out,) = await tape.apply(exchange, exchange.input(h))
             return model.combine(l, h, layer.pulled(out), transformed=True)
+        if isinstance(exchange, LayerPull):
+            out, h = await tape.apply(exchange, h, h)
+            return model.combine(l, h, out, transformed=True)
+        if isinstance(exchange, HaloFetch):
+            own, halo = await tape.apply(exchange, h)
+            return model.update(l, self.view(state, plan), own, model.message(l, own), model.message(l, halo))
         message = model.message(l, h)
         if exchange is None:
             return model.update(l, self.view(state, plan), h, message, message[:0])

@@ -75,6 +75,10 @@ class Conv(nn.Module):
         """The linear map of neighbour rows, [n, in] -> [n, out]."""
         raise TypeError(f"{type(self).__name__} has no transform")
 
+    def transform_adjoint(self, gradient: Tensor) -> Tensor:
+        """The gradient of rows from that of their linear map, [n, out] -> [n, in]."""
+        raise TypeError(f"{type(self).__name__} has no transform")
+
     def aggregate(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         """Sum over neighbours."""
         if self.aggregation is None:
@@ -111,6 +115,9 @@ class GCNConv(Conv):
     def transform(self, rows: Tensor) -> Tensor:
         return rows @ self.weight
 
+    def transform_adjoint(self, gradient: Tensor) -> Tensor:
+        return gradient @ self.weight.t()
+
     def combine(self, rows: Tensor, z: Tensor) -> Tensor:
         return z + self.bias
 
@@ -130,6 +137,9 @@ class SAGEConv(Conv):
 
     def transform(self, rows: Tensor) -> Tensor:
         return self.neighbour(rows)  # type: ignore[no-any-return]
+
+    def transform_adjoint(self, gradient: Tensor) -> Tensor:
+        return gradient @ self.neighbour.weight
 
     def combine(self, rows: Tensor, z: Tensor) -> Tensor:
         return self.own(rows) + z  # type: ignore[no-any-return]

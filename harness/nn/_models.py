@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from harness.config import ModelConfig
 from harness.errors import InputError
@@ -30,7 +31,7 @@ class GNN(nn.Module):
         layers: `_layers.Conv` modules or any module with that call.
         widths: input width, then the output width of every layer.
         dropout: probability; masks are keyed by global node, so they do not depend on the partition.
-        norm: LayerNorm after all but the last layer.
+        norm: after all but the last layer, before its ReLU: LayerNorm, or every row divided by its L2 norm.
         order: which of linear map and aggregation is first, if a layer allows both.
     """
 
@@ -40,12 +41,12 @@ class GNN(nn.Module):
         widths: Sequence[int],
         *,
         dropout: float = 0.0,
-        norm: Literal["none", "layer"] = "none",
+        norm: Literal["none", "layer", "l2"] = "none",
         order: Order = "aggregate-first",
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.widths, self.dropout, self.order = tuple(widths), dropout, order
+        self.widths, self.dropout, self.norm, self.order = tuple(widths), dropout, norm, order
         normed = widths[1:-1] if norm == "layer" else []
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in normed)
 
@@ -108,6 +109,8 @@ class GNN(nn.Module):
     def _finish(self, l: int, out: Tensor) -> Tensor:
         if l == self.depth - 1:
             return out
+        if self.norm == "l2":
+            return functional.normalize(out, dim=1).relu_()
         return self.norms[l](out).relu_() if len(self.norms) else out.relu()
 
 

@@ -34,12 +34,14 @@ class LayerSample:
         graph: the kept edges into own nodes; halo columns are the halo rows that are read.
         read: int64 [graph.num_halo], their rows in the part's halo.
         reverse: the kept edges out of own nodes; halo columns are the foreign nodes that read them.
+        reading: int64 [reverse.num_halo], their rows in the part's halo.
         forward, backward: which rows are sent to which ranks, along the edges and against them.
     """
 
     graph: LocalGraph
     read: torch.Tensor
     reverse: LocalGraph
+    reading: torch.Tensor
     forward: Boundary
     backward: Boundary
 
@@ -68,7 +70,8 @@ class LayerSample:
         forward, backward = plan(rank.rate("rows read", layer)), plan(rank.rate("rows reading", layer))
         read, reading = int(forward.recv_counts.sum()), int(backward.recv_counts.sum())
         boundaries = Boundary.of(forward, num_own), Boundary.of(backward, num_own)
-        return cls(graph(read), part.halo_nodes.new_empty(read), graph(reading), *boundaries)
+        columns = part.halo_nodes.new_empty(read), part.halo_nodes.new_empty(reading)
+        return cls(graph(read), columns[0], graph(reading), columns[1], *boundaries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +193,7 @@ class _Sampler:
             local(own_block, halo_block, read),
             torch.from_numpy(read).long().to(device),
             local(_turn(own_block), _turn(turned), readers),
+            torch.from_numpy(readers).long().to(device),
             self._plan(source, self.owner[reader], read, own_block.num_rows),
             self._plan(_rows(halo_starts), self.owner[column], readers, own_block.num_rows),
         )

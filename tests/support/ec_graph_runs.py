@@ -31,6 +31,9 @@ ABLATIONS = {
     "EC-Graph": ECGraph(period=4),
     "element": ECGraph(select="element", period=4),
     "matrix": ECGraph(select="matrix", period=4, range="row"),
+    "pooled": ECGraph(period=5, tuner="pooled", requests=False),
+    "requested": ECGraph(period=4, range="requested", table="values"),
+    "product": ECGraph(period=4, wire="product"),
     "EC-Graph-S": ECGraphS(fanouts="3/2/2", period=4),
 }
 

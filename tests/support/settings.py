@@ -12,6 +12,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "vanilla": [
         {"method": "vanilla:dtype=fp16"},
         {"method": "vanilla:style=pull"},
+        {"method": "vanilla", "norm": "l2"},
         {"method": "vanilla", "model": "gcn-no-loop"},
     ],
     "bns-gcn": [
@@ -55,10 +56,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:fp=compressed:bp=compressed:range=row:servers=2", "order": "auto"},
         {"method": "ec-graph:select=element:period=3:layer0=exchange"},
         {"method": "ec-graph:select=matrix:tune=false:servers=1", "model": "gcn"},
+        {"method": "ec-graph:period=4:bits=4", "model": "gat"},
+        {"method": "ec-graph:wire=product:period=4", "order": "auto"},
+        {"method": "ec-graph:tuner=pooled:requests=false:period=5", "norm": "l2"},
+        {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},
+        {"method": "ec-graph:fp=compressed:features=exact:layer0=precompute", "norm": "l2", "model": "gcn"},
     ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
+        {"method": "ec-graph-s:fanouts=4/3/2:wire=product:range=requested:requests=false", "order": "auto"},
     ],
 }
 

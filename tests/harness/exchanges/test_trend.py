@@ -144,14 +144,13 @@ def follow(
     """Memory before the epoch, halo rows and bytes of every rank and epoch; bits are what each rank asks for."""
 
     async def program(rank: Rank) -> list[tuple[Memory, Tensor, Any]]:
-        memory: Memory = {"bits": torch.tensor(bits[rank.index])}
+        asked = np.full(3, bits[rank.index])
+        memory: Memory = {}
         boundary, found = boundary_of(rank.index), []
         for epoch in range(epochs):
             rank.epoch = epoch
             before = dict(memory.get("trend", {}).get("1", {}))
-            fetch = Trend(
-                boundary, 1, scope, select, period, memory, np.array(bits), bits[rank.index], tune=False
-            )  # fmt: skip
+            fetch = Trend(boundary, 1, scope, select, period, memory, np.array(bits), asked)
             halo = await fetch(rank, rows_at(rank.index, epoch))
             found.append((before, halo, rank.traffic.take()))
         return found

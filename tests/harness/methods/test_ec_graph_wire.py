@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ import torch
 from harness import loopback
 from harness.config import from_mapping
 from harness.errors import InputError
-from harness.exchanges import Diverged
+from harness.exchanges import Diverged, Tuner
 from harness.methods.ec_graph import ECGraph
+from harness.methods.ec_graph_s import ECGraphS
 from harness.methods.registry import parse_method
+from harness.nn import build_model
 from harness.rank import Rank
 from harness.running import run
 from harness.running.results import Result
@@ -29,37 +32,79 @@ from tests.support.graphs import owners, random_graph
 @pytest.mark.parametrize("kind", ["gcn", "sage"])
 @pytest.mark.parametrize("bits", [1, 4, 16])
 @pytest.mark.parametrize("scope", ["matrix", "row"])
-def test_bytes_of_compressed_rows(kind: str, bits: int, scope: str) -> None:
-    parts, widths = parts_of(3), (7, 4, 3)  # order=auto: layer 2 sends its 3 classes
-    method = ECGraph(fp="compressed", bits=bits, backward_bits=bits, range=scope)  # type: ignore[arg-type]
+@pytest.mark.parametrize("wire", ["paper", "product"])
+def test_bytes_of_compressed_rows(kind: str, bits: int, scope: str, wire: str) -> None:
+    """H forwards has the width of a layer's input, G that of its output; order=auto sends products of 3 classes."""
+    parts, widths = parts_of(3), {"forward": (4, 4 if wire == "paper" else 3), "backward": (4, 3)}
+    options: Any = {"range": scope, "wire": wire}
+    method = ECGraph(fp="compressed", bits=bits, backward_bits=bits, **options)
     runs = train(method, 3, 2, kind=kind)
     rows, pairs = sum(len(p.halo_nodes) for p in parts), sum(int((p.plan.send_counts > 0).sum()) for p in parts)
     ranges = 8 * (rows if scope == "row" else pairs)
-    wanted = [0, *(rows * -(-d * bits // 8) + ranges for d in widths[1:])]
     for epoch in (0, 1):
-        assert layer_bytes(runs, epoch, "forward") == wanted == layer_bytes(runs, epoch, "backward")
+        for direction, each in widths.items():
+            wanted = [0, *(rows * -(-d * bits // 8) + ranges for d in each)]
+            assert layer_bytes(runs, epoch, direction) == wanted
 
 
-def test_bytes_of_trends() -> None:
+@pytest.mark.parametrize("tuner", ["responder", "pooled"])
+@pytest.mark.parametrize("table", ["range", "values"])
+def test_bytes_of_trends(tuner: Tuner, table: Literal["range", "values"]) -> None:
     parts, period = parts_of(3), 5
-    runs = train(ECGraph(period=period), 3, 11)
-    rows, widths = sum(len(p.halo_nodes) for p in parts), (0, 4, 3)
+    runs = train(ECGraph(period=period, tuner=tuner, table=table), 3, 11)
+    rows, widths = sum(len(p.halo_nodes) for p in parts), (0, 4, 4)
     pairs = [int(n) for p in parts for n in p.plan.send_counts if n]
     for epoch in range(11):
         got = layer_bytes(runs, epoch, "forward")
         exact = epoch == 0 or (epoch + 1) % period == 0
-        other = sum(r.traffic[epoch].layers.get("other", {}).get(-1, 0) for r in runs)
-        assert other == (0 if exact else len(pairs))
+        other = [sum(r.traffic[epoch].layers["other"].get(l, 0) for r in runs) for l in (-1, 0, 1, 2)]
+        assert other == [0 if exact else len(pairs), 0, 2 * 4 * rows, 2 * 4 * rows], "bits, and node numbers both ways"
         for l in (1, 2):
             if exact:
                 assert got[l] == 4 * rows * widths[l] * (2 if epoch else 1)
                 continue
             codes = 0
-            for seen in runs:
+            for seen, part in zip(runs, parts, strict=True):
                 predicted, whole = seen.observed[epoch][f"predicted/{l}"]
                 bits = int(seen.observed[epoch]["bits"][0])
+                messages = int((part.plan.send_counts > 0).sum())  # as many as it receives: the graph is symmetric
                 codes += int(whole - predicted) * -(-widths[l] * bits // 8)
-            assert got[l] == codes + sum(-(-n // 4) + 8 for n in pairs) + 8 * 6
+                codes += messages * (8 if table == "range" else 4 * 2**bits)
+            shares = 4 * len(pairs) if tuner == "responder" else 0
+            assert got[l] == codes + shares + sum(-(-n // 4) for n in pairs) + 8 * 6
+
+
+def test_requests_are_the_node_numbers_of_every_layer_and_direction() -> None:
+    """Alg. 3 and 5, line 1; the label tells them from other bytes, and without them nothing else changes."""
+    with_requests, without = (train(replace(NON_CP, requests=asked), 3, 2) for asked in (True, False))
+    assert with_requests[0].losses == without[0].losses
+    for asked, plain in zip(with_requests, without, strict=True):
+        numbers = int(parts_of(3)[with_requests.index(asked)].plan.recv_counts.sum())
+        for epoch in (0, 1):
+            assert asked.traffic[epoch].layers["other"] == {1: 8 * numbers, 2: 8 * numbers}
+            assert not plain.traffic[epoch].layers["other"]
+            assert all(
+                asked.traffic[epoch].layers[way] == plain.traffic[epoch].layers[way] for way in ("forward", "backward")
+            )
+
+
+def test_a_request_holds_the_numbers_of_the_rows_that_come_back() -> None:
+    """The sampled method's too, which reads other nodes in each layer and direction."""
+    for method in (NON_CP, ECGraphS(fanouts="3/2/2", fp="exact", bp="exact")):
+        parts, model = parts_of(3), make_model("sage", GRAPH, dtype=torch.float32, norm="none")
+
+        async def program(rank: Rank, method: ECGraph = method, parts: Any = parts, model: Any = model) -> None:
+            part, mine = parts[rank.index], copy.deepcopy(model)
+            state: Any = await method.setup(rank, part, mine)
+            memory = method.remember(rank, part, mine, state)
+            plan = await method.begin(rank, part, state, memory)
+            nodes = method.trained(part, state).nodes.float()[:, None]
+            for l in (1, 2):
+                pull: Any = method.exchange(l, mine, state, plan)
+                for fetch in (pull.forwards, pull.backwards):
+                    assert torch.equal((await fetch(rank, nodes))[:, 0], fetch.nodes.float())
+
+        loopback.run_ranks(program, 3)
 
 
 def test_a_forward_pass_never_costs_less_than_its_exact_epochs() -> None:
@@ -105,8 +150,12 @@ def config(**values: object) -> Any:
 
 
 @pytest.mark.parametrize(
-    "options", ["", ":select=matrix", ":select=element", ":tune=false:range=row", ":fp=compressed"]
-)
+    "options",
+    [
+        "", ":select=matrix", ":select=element", ":tune=false:range=row", ":fp=compressed",
+        ":tuner=pooled:requests=false", ":range=requested:table=values:tune=false", ":wire=product",
+    ],
+)  # fmt: skip
 def test_shapes_only_runs_take_their_shares_from_a_recorded_run(options: str, tmp_path: Path) -> None:
     settings = {"method": f"ec-graph{options}:bits=4", "mode": "sim", "cluster": "ethernet-1g"}
     real = run(config(**settings))
@@ -142,7 +191,8 @@ def test_a_sample_is_known_by_shares_in_shapes_only_runs(options: str, tmp_path:
 @pytest.mark.parametrize(
     ("text", "values", "message"),
     [
-        ("ec-graph", {"model": "gat"}, "linear in rows"),
+        ("ec-graph:wire=product", {"model": "gat"}, "needs wire=paper"),
+        ("ec-graph-s:fanouts=3/3/3", {"model": "gat"}, "no sample of neighbours"),
         ("ec-graph:bits=3", {}, "bits must be 1, 2, 4, 8 or 16"),
         ("ec-graph:backward_bits=32", {}, "backward_bits must be"),
         ("ec-graph:period=0", {}, "period must be at least 1"),
@@ -167,9 +217,18 @@ def test_directed_graphs_are_refused() -> None:
         ECGraph().check(make_model("gcn", graph), totals, 2)
 
 
+def test_widths_of_ogbn_products() -> None:
+    """Three layers of 256: H^1 and H^2 forwards, G^2 and G^3 backwards; with products 303 both ways."""
+    model = build_model(from_mapping({"layers": 3, "hidden": 256, "order": "auto"}).model, 100, 47)
+    for wire, wanted in (("paper", (512, 303)), ("product", (303, 303))):
+        sent = parse_method(f"ec-graph:wire={wire}").sent_layers(model, "cache")  # type: ignore[attr-defined]
+        assert tuple(sum(d for _, way, d in sent if way == asked) for asked in ("forward", "backward")) == wanted
+
+
 def test_defaults_are_the_papers() -> None:
     method = parse_method("ec-graph")
     assert isinstance(method, ECGraph) and (method.period, method.select, method.tune) == (10, "vertex", True)
+    assert (method.wire, method.tuner, method.requests) == ("paper", "responder", True)
     assert method.input_layer(make_model("gcn", GRAPH)) == "cache"
 
 

@@ -1,0 +1,50 @@
+"""What a stack does around its layers: norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from harness.conformance import adjacency, dense_forward
+from harness.graphs import LocalGraph
+from harness.nn import GNN, Dense
+from tests.support.conformance import make_model, make_parts
+from tests.support.graphs import owners, random_graph
+
+GRAPH = random_graph(40, 160, features=6, seed=2)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
+def test_l2_divides_hidden_rows_before_the_relu_and_leaves_the_last_layer(kind: str) -> None:
+    model = make_model(kind, GRAPH, norm="l2")
+    (part,) = make_parts(GRAPH, owners(GRAPH, 1, "hash"), 1)
+    assert part.x is not None and not len(model.norms), "nothing is learnt"
+    graph: LocalGraph = part.graph.with_self_loops() if model.self_loops else part.graph
+    if model.self_loops:
+        graph = LocalGraph(graph.own.with_edge_map(), graph.halo.with_edge_map(), graph.degree, graph.halo_degree)
+    h = part.x
+    for l, layer in enumerate(model.layers):
+        before = layer(graph, h, h[:0])
+        h = model.update(l, graph, h, model.message(l, h), h[:0])
+        if l == model.depth - 1:
+            assert torch.equal(h, before)
+        else:
+            torch.testing.assert_close(h, (before / before.norm(dim=1, keepdim=True)).relu())
+    nodes = torch.argsort(part.nodes)
+    torch.testing.assert_close(h[nodes], dense_forward(model, adjacency(GRAPH), part.x[nodes]))
+
+
+def test_a_row_of_zeros_stays_zero_and_has_no_gradient() -> None:
+    dense = Dense(3, 4)
+    with torch.no_grad():
+        dense.linear.bias.zero_()
+    model = GNN([dense, Dense(4, 2)], [3, 4, 2], norm="l2")
+    x = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
+    graph: Any = None  # dense layers read none
+    h = model.update(0, graph, x, x, x[:0])
+    h.sum().backward()
+    assert h[0].tolist() == [0.0] * 4 and dense.linear.weight.grad is not None
+    assert dense.linear.weight.grad.isfinite().all() and dense.linear.bias.grad is not None
+    assert dense.linear.bias.grad.abs().max() < 100
