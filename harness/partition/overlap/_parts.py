@@ -65,6 +65,8 @@ def overlapped(
         master: apart leaves part 0 empty and divides the graph among the others, num_parts - 1 of them.
     """
     check_overlap(overlap)
+    if master == "apart" and num_parts < 2:
+        raise InputError("a master apart from the workers needs a second part")
     cut = assigned(graph, name, num_parts - (master == "apart"), seed, renumber)
     settings = {**cut.settings, "seed": seed, "overlap": float(overlap), "degrees": degrees, "loss": loss}
     if master == "apart":

@@ -176,6 +176,8 @@ def test_a_master_apart_holds_nothing_and_does_not_count_in_the_mean(batch: int)
     assert not found[0][3].state_dict()["state"], "the master takes no step"
     with pytest.raises(InputError, match="needs a second rank"):
         train(apart, model, parts_of(graph, 1))
+    with pytest.raises(InputError, match="needs a second part"):
+        parts_of(graph, 1, **apart.part_settings())
 
 
 def test_one_rank_alone_sends_nothing() -> None:
