@@ -21,7 +21,6 @@ from harness import cli, running
 from harness.config import RunConfig
 from harness.console import duration
 from harness.errors import InputError
-from harness.running import _runner
 from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
 
 TINY = 'dataset = "synthetic:nodes=120,degree=6,classes=3,features=8"\nepochs = 2\neval_every = 0\n'
@@ -207,8 +206,7 @@ def test_the_budget_leaves_cells_for_later(
         now[0] += 10.0
         return original(*args)
 
-    monkeypatch.setattr("harness.commands.cells.run_opened", slow)
-    monkeypatch.setattr(_runner, "run_opened", slow)
+    monkeypatch.setattr(running, "run_opened", slow)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert main(sweep, "--out", out, "--jobs", 1, "--budget", "15s") == 0
     assert not results(out), "the probe takes 10 s, and so may the first cell"
