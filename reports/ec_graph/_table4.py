@@ -20,6 +20,7 @@ from reports.ec_graph._times import (
     alone_seconds,
     cell,
     ec_graph,
+    tuner_note,
 )
 
 PAPERS = "ogbn-papers100m"
@@ -94,7 +95,7 @@ def _row(context: Context, line: pd.Series) -> Row:
     dataset, layers, system = str(line["dataset"]), int(line["layers"]), str(line["method"])
     bed, setting = Machines(context, dataset, layers), str(line["setting"])
     ours, how, note = _predicted(bed, system, setting)
-    notes = [note, SAID.get((dataset, system), "")]
+    notes = [note, SAID.get((dataset, system), ""), tuner_note(system, tuned=False)]
     if dataset == PAPERS and ours is not None:
         notes.append(UNFITTED)
     if dataset == "ogbn-products" and system in ("DistGNN", "EC-Graph"):

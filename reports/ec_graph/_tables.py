@@ -24,6 +24,7 @@ from reports.ec_graph._times import (
     gcn,
     on_disk,
     published_counts,
+    tuner_note,
 )
 
 BYTES = 4  # of a float
@@ -186,7 +187,7 @@ def _accuracy(dataset: str, system: str, printed: float, trained: Trained) -> Ro
     return Row(
         label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed,
         ours=trained.mean(ALONE[0] if again else system) if built else None, how="trained" if built else "not built",
-        data=trained.data, judge=judge, note="the run of DGL again" if again else "",
+        data=trained.data, judge=judge, note="the run of DGL again" if again else tuner_note(system, tuned=True),
         conflict="EC9" if (dataset, system) == ("reddit", "EC-Graph") else "",
     )  # fmt: skip
 

@@ -59,6 +59,11 @@ def ec_graph(dataset: str, name: str = "ec-graph") -> str:
     return f"{name}:bits={each['ReqEC']}:backward_bits={each['ResEC']}:tune=false"
 
 
+def tuner_note(system: str, tuned: bool) -> str:
+    """Whether the Bit-Tuner runs, for rows of EC-Graph and EC-Graph-S; "" for other systems."""
+    return f"Bit-Tuner {'on' if tuned else 'off'}" if system.startswith("EC-Graph") else ""
+
+
 def gcn(dataset: str, layers: int) -> dict[str, Any]:
     """Settings of the paper's GCN on a data set."""
     hidden = entry("ec-graph", "model", dataset=dataset)["hidden"]

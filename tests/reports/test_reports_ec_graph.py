@@ -284,3 +284,13 @@ def test_panels_are_saved_twice_with_one_legend(tmp_path: Path) -> None:
             panel.plot([1, 2], [1, 2], label="same <name>")
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert paths[1].read_text().count("same &lt;name&gt;") == 1
+
+
+def test_rows_of_ec_graph_say_whether_the_tuner_runs(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ec_graph_table4, "_predicted", lambda *_: (1.0, "simulated", ""))
+    notes = {name: ec_graph_table4._row(context, _line("cora", 2, name)).note for name in ("EC-Graph", "AGL")}
+    assert "Bit-Tuner off" in notes["EC-Graph"] and "Bit-Tuner" not in notes["AGL"]
+    scores = {"EC-Graph": (80.0, 0.0), "DGL": (81.0, 0.0)}
+    run = Trained(scores=scores, records={}, data="", summary="", commands=(), where="")
+    assert ec_graph._accuracy("cora", "EC-Graph", 80.0, run).note == "Bit-Tuner on"
+    assert ec_graph._accuracy("cora", "DGL", 80.0, run).note == ""
