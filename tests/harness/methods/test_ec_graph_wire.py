@@ -219,7 +219,7 @@ def test_directed_graphs_are_refused() -> None:
 
 def test_widths_of_ogbn_products() -> None:
     """Three layers of 256: H^1 and H^2 forwards, G^2 and G^3 backwards; with products 303 both ways."""
-    model = build_model(from_mapping({"layers": 3, "hidden": 256, "order": "auto"}).model, 100, 47)
+    model = build_model(from_mapping({"layers": 3, "hidden": 256, "order": "auto"}).model, 100, 47, 0)
     for wire, wanted in (("paper", (512, 303)), ("product", (303, 303))):
         sent = parse_method(f"ec-graph:wire={wire}").sent_layers(model, "cache")  # type: ignore[attr-defined]
         assert tuple(sum(d for _, way, d in sent if way == asked) for asked in ("forward", "backward")) == wanted
