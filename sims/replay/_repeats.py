@@ -168,14 +168,15 @@ class _EffectTable:
     def __init__(self) -> None:
         self.tables = Tables()
         self._effects: dict[int, Effect] = {}
+        self._counts: list[np.ndarray] = []
         self._stretches: dict[tuple[Prices, int], tuple[list[tuple[str, Work, float]], Stretch]] = {}
 
     def effect(self, number: int) -> Effect:
         """An effect whose tensors count in no rank's memory."""
         if number not in self._effects:
             with no_dispatch():
-                shape = self.tables.effects.values[number]
-                self._effects[number] = shape.effect(counts_of(self.tables.counts.values))
+                self._counts += counts_of(self.tables.counts.values[len(self._counts) :])
+                self._effects[number] = self.tables.effects.values[number].effect(self._counts)
         return self._effects[number]
 
     def stretch(self, number: int, prices: Prices) -> tuple[list[tuple[str, Work, float]], Stretch]:
