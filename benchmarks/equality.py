@@ -6,7 +6,7 @@
 Rows: every setting of the conformance suite in loopback mode and on three modelled clusters; runs of described graphs
 on 16 and 192 modelled devices; what-if points. All of them go through the command line, whose flags outlast the
 modules behind it. Two reports, kept by `haloscope report`, are compared by `--reports BEFORE AFTER`: every number of
-every table. Exits with 1 where anything but rounding differs.
+every table that both have. Exits with 1 where anything but rounding differs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -128,8 +129,18 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
 
 
 def kept(folder: Path) -> dict[str, Any]:
-    """Every kept table and figure of a report, by key."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.rglob("*.json"))}
+    """Every kept table and figure of a report, by key; the flags of commands in alphabetical order."""
+    found = {}
+    for path in sorted(folder.rglob("*/*.json")):
+        item = json.loads(path.read_text())["item"]
+        item["commands"] = [flags_of(command) for command in item.get("commands", [])]
+        found[f"{path.parent.name}/{path.stem}"] = item
+    return found
+
+
+def flags_of(command: str) -> list[str]:
+    """A command's words, each flag with its value."""
+    return sorted(re.split(r" (?=--)", command))
 
 
 def main() -> int:
@@ -141,7 +152,8 @@ def main() -> int:
     what.add_argument("--reports", type=Path, nargs=2, metavar=("BEFORE", "AFTER"))
     options = parser.parse_args()
     if options.reports:
-        return compare(*(kept(folder) for folder in options.reports))
+        before, after = (kept(folder) for folder in options.reports)
+        return compare({key: before[key] for key in before if key in after}, after)
     found = {}
     for name, values in measured():
         found[name] = values
