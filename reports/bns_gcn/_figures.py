@@ -13,7 +13,7 @@ from harness.partition.edge import assign, quality
 from harness.workloads import Workload, load_workload
 from reports.bns_gcn._times import CLUSTER, boundary, fitted_reddit
 from reports.core import load
-from reports.core.context import Context, demand
+from reports.core.context import Context
 from reports.core.predict import Fit, Seconds
 from reports.core.table import Ordering, Plot, Row
 from reports.core.testbeds import PROFILE, RATES, TITLES, bed_of, eq4, halo_of, sage, select, shape, value
@@ -43,19 +43,6 @@ def simulated(context: Context, fit: Fit, name: str, parts: int) -> dict[str, Se
     bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
     seconds = bed.all_seconds([(method, fit, None) for method in RATES.values()], f"{TITLES[name]}, {parts} parts")
     return dict(zip(RATES, seconds, strict=True))
-
-
-def saved_peaks(context: Context, fit: Fit, name: str, rate: str) -> list[float | None]:
-    """Per cent of p = 1's simulated peak memory that a rate saves, by number of parts; None where the peak is in the
-    set-up, as it is then not the memory of training."""
-    saved = list[float | None]()
-    for parts in COUNTS[name]:
-        bed = bed_of(context, CLUSTER, name, parts, halo=boundary_at(name, parts))
-        runs = context.runs([bed.config(RATES[r], fit) for r in ("p = 1", rate)], f"memory, {TITLES[name]}")
-        whole, less = (max(demand(run)["epochs"][-1]["peak_memory"]) for run in runs)
-        setup = any(run["facts"]["memory"]["setup"] for run in runs)
-        saved.append(None if setup else 100 * (1 - less / whole))
-    return saved
 
 
 def ratios() -> np.ndarray:
