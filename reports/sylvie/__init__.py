@@ -1,4 +1,4 @@
-"""Sylvie (Zhang et al.): all its tables and figures by key."""
+"""Sylvie (Zhang et al.): all its tables and figures by key, and the authors' public logs as three more tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from reports.core.context import Context
 from reports.core.table import PaperTable, Plot
 from reports.sylvie._curves import figure8, figure9
 from reports.sylvie._figures import figure1, figure2, figure5, figure6, figure7, figure10
+from reports.sylvie._logs import memory, server, servers
 from reports.sylvie._scores import table1, table2, table4
 from reports.sylvie._times import table3
 
@@ -16,6 +17,9 @@ TABLES: dict[str, Callable[[Context], PaperTable]] = {
     "table2": table2,
     "table3": table3,
     "table4": table4,
+    "logs-two-servers": servers,
+    "logs-one-server": server,
+    "logs-memory": memory,
 }
 FIGURES: dict[str, Callable[[Context], Plot]] = {
     "figure1": figure1,
