@@ -1,4 +1,4 @@
-"""Sylvie (Zhang et al.): all its tables and figures by key, and the authors' public logs as three more tables."""
+"""Sylvie (Zhang et al.): all its tables and figures by key, and the authors' public logs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reports.core.context import Context
 from reports.core.table import PaperTable, Plot
 from reports.sylvie._curves import figure8, figure9
 from reports.sylvie._figures import figure1, figure2, figure5, figure6, figure7, figure10
-from reports.sylvie._logs import memory, server, servers
+from reports.sylvie._logs import compute, epochs, halo, memory, reduce, section5
 from reports.sylvie._scores import table1, table2, table4
 from reports.sylvie._times import table3
 
@@ -17,8 +17,11 @@ TABLES: dict[str, Callable[[Context], PaperTable]] = {
     "table2": table2,
     "table3": table3,
     "table4": table4,
-    "logs-two-servers": servers,
-    "logs-one-server": server,
+    "section5": section5,
+    "logs-epochs": epochs,
+    "logs-halo": halo,
+    "logs-reduce": reduce,
+    "logs-compute": compute,
     "logs-memory": memory,
 }
 FIGURES: dict[str, Callable[[Context], Plot]] = {

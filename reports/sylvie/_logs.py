@@ -1,12 +1,14 @@
-"""The authors' public logs beside ours: epochs and their components on two servers and on one, and peak memory."""
+"""The authors' public logs beside ours: epochs, their components, and peak memory; Sec. 5's memory."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from reports.core import load
 from reports.core.context import Context, demand
-from reports.core.predict import Fit, Seconds
+from reports.core.predict import Fit
 from reports.core.table import How, Ordering, PaperTable, Row
-from reports.core.testbeds import TITLES, implemented, select, value
+from reports.core.testbeds import implemented, select, value
 from reports.sylvie._testbed import (
     FITTED,
     HALO_ROWS,
@@ -18,14 +20,17 @@ from reports.sylvie._testbed import (
     logged,
     null_for,
 )
+from reports.sylvie._times import CROSSING
 
 SERVER_PARTS = 4
+Part = Literal["halo", "reduce", "compute"]
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
 MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
 WAITS = (
-    "logged: also the wait for ranks with more boundary rows or edges (SY5); modelled parts differ in boundary rows where "
-    "they are printed (Reddit on 8), else they are equal"
+    "logged: also the wait for ranks with more boundary rows or edges (SY5); modelled parts differ in boundary rows "
+    "only where that is printed (Reddit on 8)"
 )
+MEMORY = "MB of the framework: 2^20 bytes; what is alive at once, without the allocator's blocks and rests"
 LAUNCHED = "late rows: the logged halo starts them, the logged all-reduce waits for them (SY5); their sum is judged"
 QUANTISER = "logged with the quantiser's kernels, which are priced by their memory traffic"
 AMAZON_WIDTH = (
@@ -39,69 +44,105 @@ CODES = "logged: 3 to 4 GB over fp32 on one server, whatever the graph, of buffe
 REPEATED = "repeats the number of another row"
 
 
-def servers(context: Context) -> PaperTable:
-    """8 ranks on two servers."""
-    return _components(context, PARTS, "logs-two-servers", "two servers of 4 GPUs")
-
-
-def server(context: Context) -> PaperTable:
-    """4 ranks on one server."""
-    return _components(context, SERVER_PARTS, "logs-one-server", "4 GPUs of one server")
-
-
-def _components(context: Context, parts: int, name: str, where: str) -> PaperTable:
-    fit, found = constants(context), logged(parts)
-    (anchor,) = [row for row in logged(PARTS) if row.fitted]
-    rows = [row for log in found for row in _rows_of(context, log, fit, anchor)]
+def epochs(context: Context) -> PaperTable:
+    """Seconds of an epoch, 8 ranks on two servers and 4 on one."""
+    fit, rows = constants(context), list[Row]()
+    for log in _all_logs():
+        how, null = _origin(log), null_for(_anchor().epoch, log.bed(context), log.name, log.system)
+        rows.append(
+            Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
+                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else how, null=null,
+                at=(log.label, _where(log)))
+        )  # fmt: skip
     return PaperTable(
-        key=f"sylvie/{name}", title=f"Sylvie's public logs: epochs and components on {where}", rows=tuple(rows),
-        assumptions=(
-            FITTED, fit.text(), HALO_ROWS, SETTING,
-            "a mean epoch of 50 to 2000; components that were not timed (0 in the logs) have no row",
-            AMAZON_WIDTH,
-            "PipeGCN is the authors' own code in fp32 with late rows, without smoothing",
-        ),
+        key="sylvie/logs-epochs", title="Sylvie's public logs: epochs on two servers of 4 GPUs, and on one (s)",
+        rows=tuple(rows), assumptions=_assumptions(fit),
     )  # fmt: skip
 
 
-def _rows_of(context: Context, log: Logged, fit: Fit, anchor: Logged) -> list[Row]:
-    """Epoch and timed components of one logged run."""
-    bed, there = log.bed(context), implemented(METHOD_OF[log.system])
-    ours = bed.seconds(METHOD_OF[log.system], fit) if there else None
-    how: How = "simulated" if there else "not built"
-    made = _ours(ours) if ours else dict.fromkeys(("epoch", "halo", "reduce", "compute"))
-    rows = []
-    for part in ("epoch", "halo", "reduce", "compute"):
-        printed = getattr(log, part)
-        if not printed:
-            continue
-        fitted = log.fitted and part in ("epoch", "compute")
-        late = log.system in LATE and part in ("halo", "reduce")
-        null = null_for(getattr(anchor, part), bed, log.name, log.system)
-        rows.append(
-            Row(label=log.label, quantity=part, unit="s", published=printed, ours=made[part],
-                how="fitted" if fitted else how, judge="none" if late else "error", null=null,
-                note=_note(log, part), at=(log.label, part))
-        )  # fmt: skip
-    if log.system in LATE and log.reduce:
-        mine = None if ours is None else (made["halo"] or 0.0) + (made["reduce"] or 0.0)
-        null = null_for(anchor.halo + anchor.reduce, bed, log.name, log.system)
-        rows.append(
-            Row(label=log.label, quantity="halo and reduce", unit="s", published=log.halo + log.reduce, ours=mine,
-                how=how, null=null, note=LAUNCHED, at=(log.label, "halo and reduce"))
-        )  # fmt: skip
-    return rows
+def halo(context: Context) -> PaperTable:
+    """Exchange of boundary rows; where they are late, with the all-reduce that waits for them."""
+    return _component(context, "halo", "exchange of boundary rows", LAUNCHED)
 
 
-def _ours(seconds: Seconds) -> dict[str, float | None]:
-    """The logs' components: the quantiser runs inside the exchange."""
-    compute = seconds.compute - seconds.codec
+def reduce(context: Context) -> PaperTable:
+    """All-reduce of weights' gradients; where rows are late it is judged with their exchange."""
+    return _component(context, "reduce", "all-reduce", WAITS)
+
+
+def compute(context: Context) -> PaperTable:
+    """Computation."""
+    return _component(context, "compute", "computation", PROFILE, EDGES)
+
+
+def _component(context: Context, part: Part, title: str, *notes: str) -> PaperTable:
+    """One component of all epochs in which it was timed (0 in the logs: it was not)."""
+    fit = constants(context)
+    rows = [_row_of(context, log, part, fit) for log in _all_logs() if getattr(log, part)]
+    sums = [_sum_of(context, log, fit) for log in _all_logs() if log.system in LATE and log.reduce]
+    return PaperTable(
+        key=f"sylvie/logs-{part}", title=f"Sylvie's public logs: {title} (s)",
+        rows=(*rows, *(sums if part == "halo" else ())), assumptions=(*_assumptions(fit), *notes),
+    )  # fmt: skip
+
+
+def _assumptions(fit: Fit) -> tuple[str, ...]:
+    late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
+    return (FITTED, fit.text(), HALO_ROWS, SETTING, CROSSING, "mean epochs of 50 to 2000", AMAZON_WIDTH, late)
+
+
+def _all_logs() -> list[Logged]:
+    return [*logged(PARTS), *logged(SERVER_PARTS)]
+
+
+def _where(log: Logged) -> str:
+    return "two servers" if log.parts == PARTS else "one server"
+
+
+def _origin(log: Logged) -> How:
+    return "simulated" if implemented(METHOD_OF[log.system]) else "not built"
+
+
+def _anchor() -> Logged:
+    """The row that the constants are fitted on."""
+    (found,) = [row for row in logged(PARTS) if row.fitted]
+    return found
+
+
+def _row_of(context: Context, log: Logged, part: Part, fit: Fit) -> Row:
+    """A timed component of one logged run; exchange and all-reduce of late rows are judged by their sum."""
+    null = null_for(getattr(_anchor(), part), log.bed(context), log.name, log.system)
+    fitted, waits = log.fitted and part == "compute", log.system in LATE and part != "compute"
+    return Row(
+        label=f"{log.label}, {_where(log)}", quantity=part, unit="s", published=getattr(log, part),
+        ours=_ours(context, log, fit)[part], how="fitted" if fitted else _origin(log), null=null,
+        judge="none" if waits else "error", note=_note(log, part), at=(log.label, _where(log)),
+    )  # fmt: skip
+
+
+def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
+    """Exchange and all-reduce of a run with late rows."""
+    ours, anchor = _ours(context, log, fit), _anchor()
+    null = null_for(anchor.halo + anchor.reduce, log.bed(context), log.name, log.system)
+    return Row(
+        label=f"{log.label}, {_where(log)}", quantity="halo and reduce", unit="s", published=log.halo + log.reduce,
+        ours=None if ours["halo"] is None else ours["halo"] + (ours["reduce"] or 0.0), how=_origin(log), null=null,
+        note=LAUNCHED, at=(f"{log.label}, with all-reduce", _where(log)),
+    )  # fmt: skip
+
+
+def _ours(context: Context, log: Logged, fit: Fit) -> dict[Part | Literal["epoch"], float | None]:
+    """The logs' components of a modelled epoch; the quantiser runs inside the exchange. None without the method."""
+    if not implemented(METHOD_OF[log.system]):
+        return {"epoch": None, "halo": None, "reduce": None, "compute": None}
+    seconds = log.bed(context).seconds(METHOD_OF[log.system], fit)
     return {
-        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce, "compute": compute,
+        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce,
+        "compute": seconds.compute - seconds.codec,
     }  # fmt: skip
 
 
-def _note(log: Logged, part: str) -> str:
+def _note(log: Logged, part: Part) -> str:
     if log.system in LATE and part in ("halo", "reduce"):
         return LAUNCHED
     if part == "halo":
@@ -112,56 +153,53 @@ def _note(log: Logged, part: str) -> str:
 
 
 def memory(context: Context) -> PaperTable:
-    """Peak memory of a rank, of the logs on both numbers of servers and of Sec. 5."""
-    rows = _footprint(context)
-    seen = {round(row.published or 0.0) for row in rows}
-    for parts in (PARTS, SERVER_PARTS):
-        for log in logged(parts):
-            if not log.memory_mb:
-                continue
-            repeated, seen = round(log.memory_mb) in seen, {*seen, round(log.memory_mb)}
-            where = "two servers" if parts == PARTS else "one server"
-            there = implemented(METHOD_OF[log.system])
-            ours = peak_mib(context, log, METHOD_OF[log.system]) if there else None
-            codes = log.system in ("Sylvie-S", "Sylvie-A") and parts == SERVER_PARTS
-            notes = [REPEATED] * repeated + [CODES] * codes
-            rows.append(
-                Row(label=f"{log.label}, {where}", quantity="peak memory", unit="MB", published=log.memory_mb,
-                    ours=ours, how="simulated" if there else "not built", judge="none" if repeated else "error",
-                    note="; ".join(notes), at=(log.label, where))
-            )  # fmt: skip
-    five = {row.label.rpartition(", ")[2]: row.ours for row in rows[:3]}
-    order = ("1 bit", "FP32", "FP16")
+    """Peak memory of a rank."""
+    rows, seen = list[Row](), {round(row.published or 0.0) for row in _footprint(context)}
+    for log in _all_logs():
+        if not log.memory_mb:
+            continue
+        repeated, seen = round(log.memory_mb) in seen, {*seen, round(log.memory_mb)}
+        codes = log.system in ("Sylvie-S", "Sylvie-A") and log.parts == SERVER_PARTS
+        ours = peak_mib(context, log, METHOD_OF[log.system]) if implemented(METHOD_OF[log.system]) else None
+        rows.append(
+            Row(label=f"{log.label}, {_where(log)}", quantity="peak memory", unit="MB", published=log.memory_mb,
+                ours=ours, how=_origin(log), judge="none" if repeated else "error",
+                note="; ".join([REPEATED] * repeated + [CODES] * codes), at=(log.label, _where(log)))
+        )  # fmt: skip
     return PaperTable(
-        key="sylvie/logs-memory", title="Sylvie's public logs and Sec. 5: peak memory of a rank", rows=tuple(rows),
+        key="sylvie/logs-memory", title="Sylvie's public logs: peak memory of a rank (MB)", rows=tuple(rows),
+        assumptions=(SETTING, HALO_ROWS, MEMORY),
+    )  # fmt: skip
+
+
+def section5(context: Context) -> PaperTable:
+    """Sec. 5's peak memory by the width of messages."""
+    rows = _footprint(context)
+    ours = {row.label: row.ours for row in rows}
+    order = tuple(row.label for row in sorted(rows, key=lambda row: -(row.published or 0.0)))
+    return PaperTable(
+        key="sylvie/section5", title="Sylvie Sec. 5: peak memory, GraphSAGE on ogbn-products", rows=tuple(rows),
         orderings=(
-            Ordering(text="peak memory, GraphSAGE on ogbn-products (Sec. 5)", expected=order,
-                     ours=tuple(five[name] for name in order)),
+            Ordering(text="peak memory", expected=order, ours=tuple(ours[name] for name in order)),
         ),
         assumptions=(
-            SETTING, HALO_ROWS,
-            "MB of the framework: 2^20 bytes; the largest of a rank's epoch, without the allocator's rest",
-            "Sec. 5 does not say on how many GPUs: its 6882 MB are the logs' for 4",
+            SETTING, HALO_ROWS, MEMORY, "the number of GPUs is not printed: 6882 MB are the logs' for 4 on one server",
         ),
     )  # fmt: skip
 
 
 def _footprint(context: Context) -> list[Row]:
-    """Sec. 5: GraphSAGE on ogbn-products with messages of three widths."""
-    found = [row for row in logged(SERVER_PARTS) if (row.name, row.model) == ("ogbn-products", "GraphSAGE")]
-    log = next(row for row in found if row.system == "DGL")
+    """GraphSAGE on ogbn-products with messages of three widths."""
+    (log,) = [row for row in logged(SERVER_PARTS) if row.label == "ogbn-products, GraphSAGE, DGL"]
     printed = select(load.text("sylvie"), metric="gpu_memory_max")
     cases = {
-        "FP32": ("fp32", METHOD_OF["DGL"]),
-        "FP16": ("fp16", "vanilla:dtype=fp16"),
-        "1 bit": ("1-bit", METHOD_OF["Sylvie-S"]),
-    }
-    note = {"1 bit": "Sec. 5 prints 6918 MB, the logs 9401"}
+        "FP32": ("fp32", METHOD_OF["DGL"], ""), "FP16": ("fp16", "vanilla:dtype=fp16", ""),
+        "1 bit": ("1-bit", METHOD_OF["Sylvie-S"], "the logs have 9401 MB for the same run"),
+    }  # fmt: skip
     return [
-        Row(label=f"Sec. 5, {TITLES[log.name]}, {name}", quantity="peak memory", unit="MB",
-            published=value(printed, setting=setting), ours=peak_mib(context, log, method), how="simulated",
-            note=note.get(name, ""))
-        for name, (setting, method) in cases.items()
+        Row(label=name, quantity="peak memory", unit="MB", published=value(printed, setting=setting),
+            ours=peak_mib(context, log, method), how="simulated", note=note, at=("peak memory (MB)", name))
+        for name, (setting, method, note) in cases.items()
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -61,8 +62,9 @@ SETTING = (
 )
 HALO_ROWS = (
     "boundary nodes: an input, from Table 3's volumes of DGL on 8 parts; Reddit's 8 parts differ as its METIS parts in "
-    "BNS-GCN's Table 1 do, all others are taken as equal, as nothing is printed; on 4 and 12 parts in proportion to the number of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 "
-    "and 10 are 49 to 66, 72 to 92 and 169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
+    "BNS-GCN's Table 1 do, all others are taken as equal, as nothing is printed; on 4 and 12 parts they are in "
+    "proportion to the number of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 and 10 "
+    "are 49 to 66, 72 to 92 and 169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
 )
 
 
@@ -248,13 +250,14 @@ _OWN = {
 _SAR_LOG = {4: "sar/sar_n4.csv", PARTS: "sar/sar_n8_2node.csv"}
 
 
-def logged(parts: int) -> list[Logged]:
+@cache
+def logged(parts: int) -> tuple[Logged, ...]:
     """Rows of the logs at a number of parts that are systems of Table 2, by graph and model."""
     frame = load.published("sylvie-logs")
     frame = frame[(frame["partitions"] == parts) & frame["synchronise_every"].isin(["NA", ""])]
     found = [_read(line, parts) for line in frame.itertuples()]
     place = {key: at for at, key in enumerate((n, m, s) for n in GRAPHS for m in MODEL_OF for s in METHOD_OF)}
-    return sorted((row for row in found if row), key=lambda row: place[row.name, row.model, row.system])
+    return tuple(sorted((row for row in found if row), key=lambda row: place[row.name, row.model, row.system]))
 
 
 def _read(line: Any, parts: int) -> Logged | None:
