@@ -17,12 +17,11 @@ from reports.sylvie._scores import accuracy_claim, parts_of_training
 from reports.sylvie._testbed import (
     CROWDED,
     HALO_ROWS,
-    PARTS,
     SETTING,
     SIDE_BYTES,
     crowded,
     crowded_fit,
-    epochs_of,
+    logged_epochs,
     training_of,
 )
 from reports.sylvie._times import QUANTISER
@@ -48,7 +47,7 @@ def figure8(context: Context) -> Plot:
     key, paths = "sylvie/figure8", context.figure_paths("sylvie/figure8")
     run = accuracies(
         context, "reddit", STALE, parts=parts_of_training(context), model=training_of(context, "reddit", "GraphSAGE"),
-        epochs=epochs_of("reddit", "GraphSAGE"), seeds=1,
+        epochs=logged_epochs("reddit", "GraphSAGE"), seeds=1,
     )  # fmt: skip
     with panels(paths, 1) as (axes,):
         curves(axes, {name: run.curve(name) for name in STALE}, colours_of(STALE))
@@ -83,7 +82,7 @@ def figure9(context: Context) -> Plot:
     printed = {row.label.partition(", ")[2]: row.published or 0.0 for row in rows if row.quantity == "epoch time"}
     run = accuracies(
         context, "yelp", BITS, parts=parts_of_training(context), model=training_of(context, "yelp", "GraphSAGE"),
-        epochs=epochs_of("yelp", "GraphSAGE"),
+        epochs=logged_epochs("yelp", "GraphSAGE"),
     )  # fmt: skip
     with panels(paths, 2, columns=2) as (left, right):
         stacked(left, {name: paper_parts(seconds) for name, seconds in times.items()}, printed)
@@ -118,7 +117,7 @@ def _gap(run: Trained) -> Row:
 
 def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
     """Sec. 4.3's numbers on Yelp's epoch on one server; those of 1 bit follow from printed reductions."""
-    text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", partitions=float(PARTS))
+    text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", partitions=8.0)
     whole, comm = (value(text, setting="fp32", metric=m) for m in ("epoch_time", "epoch_time_comm"))
     cut, less = (value(text, setting="1-bit", metric=f"{m}_time_reduction") for m in ("epoch", "comm"))
     half = 100 * (1 - times["FP16"].comm / times["FP32"].comm)

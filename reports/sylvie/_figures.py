@@ -20,21 +20,21 @@ from reports.sylvie._testbed import (
     HALO_ROWS,
     METHOD_OF,
     MODEL_OF,
+    ON_THREE_SERVERS,
     SETTING,
-    SYSTEMS,
-    bed_of,
+    THREE_SYSTEMS,
     case,
     crowded,
     crowded_fit,
-    epochs_of,
+    logged_epochs,
     null_gain,
     speed_ups,
+    sylvie_bed,
     training_of,
 )
 from reports.sylvie._times import throughput_claim
 
 BEST = ("Sylvie-A", "Sylvie-S", "BNS-GCN")
-THREE_SERVERS = 12  # ranks
 ONE_SERVER = "compute and quantiser of the device profile: the quantiser is priced by its memory traffic"
 
 
@@ -43,22 +43,22 @@ def figure1(context: Context) -> Plot:
     key, names = "sylvie/figure1", ("ogbn-products", "reddit")
     paths = context.figure_paths(key)
     printed = select(load.published("sylvie-table2"), model="GCN", metric="test_accuracy")
-    methods = {name: METHOD_OF[name] for name in SYSTEMS}
+    methods = {name: METHOD_OF[name] for name in THREE_SYSTEMS}
     colours, fits, orderings = colours_of(methods), list[str](), list[Ordering]()
     with panels(paths, 4, columns=2) as axes:
         for at, name in enumerate(names):
             made, epochs = case(context, name, "GCN"), {}
-            for system in SYSTEMS:
+            for system in THREE_SYSTEMS:
                 epochs[system] = made.bed.seconds(METHOD_OF[system], made.fit)
             stacked(axes[2 * at], {system: paper_parts(seconds) for system, seconds in epochs.items()})
             axes[2 * at].set_title(TITLES[name], loc="left")
             orderings.append(_shares(name, epochs))
             run = accuracies(
                 context, name, methods, parts=parts_of_training(context), model=training_of(context, name, "GCN"),
-                epochs=epochs_of(name, "GCN"), share=0.5,
+                epochs=logged_epochs(name, "GCN"), share=0.5,
             )  # fmt: skip
-            ours = {system: [run.mean(system)] for system in SYSTEMS}
-            theirs = {system: [value(printed, dataset=name, method=system)] for system in SYSTEMS}
+            ours = {system: [run.mean(system)] for system in THREE_SYSTEMS}
+            theirs = {system: [value(printed, dataset=name, method=system)] for system in THREE_SYSTEMS}
             grouped(axes[2 * at + 1], [run.data or name], ours, colours, theirs)
             axes[2 * at + 1].set_ylabel("test accuracy (%)")
             fits.append(run.summary)
@@ -150,7 +150,7 @@ def figure6(context: Context) -> Plot:
     """Amazon on two and on three servers."""
     key, made = "sylvie/figure6", case(context, "amazon")
     names = [name for name in METHOD_OF if name != "DGL" and implemented(METHOD_OF[name])]
-    three = bed_of(context, "amazon", parts=THREE_SERVERS, cluster="sylvie-3x8")
+    three = sylvie_bed(context, "amazon", parts=ON_THREE_SERVERS, cluster="sylvie-3x8")
     paths, gains = context.figure_paths(key), {}
     for servers, bed in (("2 servers", made.bed), ("3 servers", three)):
         base = bed.seconds("vanilla", made.fit)

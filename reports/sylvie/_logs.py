@@ -13,7 +13,8 @@ from reports.sylvie._testbed import (
     FITTED,
     HALO_ROWS,
     METHOD_OF,
-    PARTS,
+    ON_ONE_SERVER,
+    ON_TWO_SERVERS,
     SETTING,
     Logged,
     constants,
@@ -22,8 +23,7 @@ from reports.sylvie._testbed import (
 )
 from reports.sylvie._times import CROSSING
 
-SERVER_PARTS = 4
-Part = Literal["halo", "reduce", "compute"]
+Component = Literal["halo", "reduce", "compute"]
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
 MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
 WAITS = (
@@ -44,7 +44,7 @@ CODES = "logged: 3 to 4 GB over fp32 on one server, whatever the graph, of buffe
 REPEATED = "repeats the number of another row"
 
 
-def epochs(context: Context) -> PaperTable:
+def epochs_logged(context: Context) -> PaperTable:
     """Seconds of an epoch, 8 ranks on two servers and 4 on one."""
     fit, rows = constants(context), list[Row]()
     for log in _all_logs():
@@ -60,22 +60,22 @@ def epochs(context: Context) -> PaperTable:
     )  # fmt: skip
 
 
-def halo(context: Context) -> PaperTable:
+def halo_logged(context: Context) -> PaperTable:
     """Exchange of boundary rows; where they are late, with the all-reduce that waits for them."""
     return _component(context, "halo", "exchange of boundary rows", LAUNCHED)
 
 
-def reduce(context: Context) -> PaperTable:
+def reduce_logged(context: Context) -> PaperTable:
     """All-reduce of weights' gradients; where rows are late it is judged with their exchange."""
     return _component(context, "reduce", "all-reduce", WAITS)
 
 
-def compute(context: Context) -> PaperTable:
+def compute_logged(context: Context) -> PaperTable:
     """Computation."""
     return _component(context, "compute", "computation", PROFILE, EDGES)
 
 
-def _component(context: Context, part: Part, title: str, *notes: str) -> PaperTable:
+def _component(context: Context, part: Component, title: str, *notes: str) -> PaperTable:
     """One component of all epochs in which it was timed (0 in the logs: it was not)."""
     fit = constants(context)
     rows = [_row_of(context, log, part, fit) for log in _all_logs() if getattr(log, part)]
@@ -92,11 +92,11 @@ def _assumptions(fit: Fit) -> tuple[str, ...]:
 
 
 def _all_logs() -> list[Logged]:
-    return [*logged(PARTS), *logged(SERVER_PARTS)]
+    return [*logged(ON_TWO_SERVERS), *logged(ON_ONE_SERVER)]
 
 
 def _where(log: Logged) -> str:
-    return "two servers" if log.parts == PARTS else "one server"
+    return "two servers" if log.parts == ON_TWO_SERVERS else "one server"
 
 
 def _origin(log: Logged) -> How:
@@ -105,11 +105,11 @@ def _origin(log: Logged) -> How:
 
 def _anchor() -> Logged:
     """The row that the constants are fitted on."""
-    (found,) = [row for row in logged(PARTS) if row.fitted]
+    (found,) = [row for row in logged(ON_TWO_SERVERS) if row.fitted]
     return found
 
 
-def _row_of(context: Context, log: Logged, part: Part, fit: Fit) -> Row:
+def _row_of(context: Context, log: Logged, part: Component, fit: Fit) -> Row:
     """A timed component of one logged run; exchange and all-reduce of late rows are judged by their sum."""
     null = null_for(getattr(_anchor(), part), log.bed(context), log.name, log.system)
     fitted, waits = log.fitted and part == "compute", log.system in LATE and part != "compute"
@@ -131,7 +131,7 @@ def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
     )  # fmt: skip
 
 
-def _ours(context: Context, log: Logged, fit: Fit) -> dict[Part | Literal["epoch"], float | None]:
+def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component | Literal["epoch"], float | None]:
     """The logs' components of a modelled epoch; the quantiser runs inside the exchange. None without the method."""
     if not implemented(METHOD_OF[log.system]):
         return {"epoch": None, "halo": None, "reduce": None, "compute": None}
@@ -142,7 +142,7 @@ def _ours(context: Context, log: Logged, fit: Fit) -> dict[Part | Literal["epoch
     }  # fmt: skip
 
 
-def _note(log: Logged, part: Part) -> str:
+def _note(log: Logged, part: Component) -> str:
     if log.system in LATE and part in ("halo", "reduce"):
         return LAUNCHED
     if part == "halo":
@@ -152,14 +152,14 @@ def _note(log: Logged, part: Part) -> str:
     return (EDGES if log.name == "amazon" else PROFILE) if part == "compute" else ""
 
 
-def memory(context: Context) -> PaperTable:
+def memory_logged(context: Context) -> PaperTable:
     """Peak memory of a rank."""
     rows, seen = list[Row](), {round(row.published or 0.0) for row in _footprint(context)}
     for log in _all_logs():
         if not log.memory_mb:
             continue
         repeated, seen = round(log.memory_mb) in seen, {*seen, round(log.memory_mb)}
-        codes = log.system in ("Sylvie-S", "Sylvie-A") and log.parts == SERVER_PARTS
+        codes = log.system in ("Sylvie-S", "Sylvie-A") and log.parts == ON_ONE_SERVER
         ours = peak_mib(context, log, METHOD_OF[log.system]) if implemented(METHOD_OF[log.system]) else None
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="peak memory", unit="MB", published=log.memory_mb,
@@ -190,7 +190,7 @@ def section5(context: Context) -> PaperTable:
 
 def _footprint(context: Context) -> list[Row]:
     """GraphSAGE on ogbn-products with messages of three widths."""
-    (log,) = [row for row in logged(SERVER_PARTS) if row.label == "ogbn-products, GraphSAGE, DGL"]
+    (log,) = [row for row in logged(ON_ONE_SERVER) if row.label == "ogbn-products, GraphSAGE, DGL"]
     printed = select(load.text("sylvie"), metric="gpu_memory_max")
     cases = {
         "FP32": ("fp32", METHOD_OF["DGL"], ""), "FP16": ("fp16", "vanilla:dtype=fp16", ""),

@@ -8,8 +8,7 @@ from typing import Any
 from reports.core import load
 from reports.core.context import Context
 from reports.core.table import POINTS, How, Ordering, PaperTable, Row
-from reports.core.testbeds import SMALL_NOTE, SMALL_PARTS, TITLES, implemented, scored, select, value
-from reports.core.testbeds import SYSTEMS as SAMPLERS
+from reports.core.testbeds import SMALL_NOTE, SMALL_PARTS, SYSTEMS, TITLES, implemented, scored, select, value
 from reports.core.train import Trained, accuracies
 from reports.sylvie._testbed import (
     FITTED,
@@ -17,10 +16,10 @@ from reports.sylvie._testbed import (
     HALO_ROWS,
     METHOD_OF,
     MODEL_OF,
-    PARTS,
+    ON_TWO_SERVERS,
     SETTING,
     case,
-    epochs_of,
+    logged_epochs,
     null_gain,
     speed_ups,
     training_of,
@@ -33,7 +32,7 @@ ALL = "sylvie-s:bits=1:side=fp16:scope=all"
 
 def parts_of_training(context: Context) -> int:
     """The 8 GPUs with `--full`, otherwise as many as stand-ins are cut into elsewhere."""
-    return PARTS if context.full else SMALL_PARTS
+    return ON_TWO_SERVERS if context.full else SMALL_PARTS
 
 
 def table1(context: Context) -> PaperTable:
@@ -43,7 +42,7 @@ def table1(context: Context) -> PaperTable:
     methods = {f"{line.method}, {line.setting}": _sampler(line) for line in frame.itertuples()}
     there = {label: method for label, method in methods.items() if implemented(method)}
     run = accuracies(
-        context, name, there, parts=2, model=training_of(context, name, model), epochs=epochs_of(name, model)
+        context, name, there, parts=2, model=training_of(context, name, model), epochs=logged_epochs(name, model)
     )
     columns = [line.setting.rpartition("=")[2] if "=" in line.setting else "Full-Graph" for line in frame.itertuples()]
     rows = [
@@ -64,7 +63,7 @@ def table1(context: Context) -> PaperTable:
 def _sampler(line: Any) -> str:
     """The method of a line of Table 1, whose settings end in the neighbours that each layer samples."""
     size = line.setting.rpartition("=")[2]
-    return METHOD_OF["DGL"] if line.method == "full-graph" else f"{SAMPLERS[line.method]}:fanout={size}"
+    return METHOD_OF["DGL"] if line.method == "full-graph" else f"{SYSTEMS[line.method]}:fanout={size}"
 
 
 def _difference(run: Trained, row: Row, other: Row, **more: Any) -> Row:
@@ -137,7 +136,7 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     methods = {name: METHOD_OF[name] for name in printed if implemented(METHOD_OF[name])}
     run = accuracies(
         context, name, methods, parts=parts_of_training(context), model=training_of(context, name, model),
-        epochs=epochs_of(name, model), share=0.3,
+        epochs=logged_epochs(name, model), share=0.3,
     )  # fmt: skip
     column = f"{TITLES[name]}, {'F1-micro' if name == 'yelp' else 'Test Acc.'} (%)"
     rows = [
@@ -177,7 +176,7 @@ def table4(context: Context) -> PaperTable:
             mine = select(frame, dataset=name, model=model)
             run = accuracies(
                 context, name, methods, parts=parts_of_training(context), model=training_of(context, name, model),
-                epochs=epochs_of(name, model), share=1 / 4,
+                epochs=logged_epochs(name, model), share=1 / 4,
             )  # fmt: skip
             label = f"{TITLES[name]}, {model}"
             pair = [

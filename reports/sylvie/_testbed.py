@@ -22,7 +22,7 @@ from reports.core.testbeds import TITLES, halo_of, implemented, num_exchanging_l
 
 CLUSTER = "sylvie-2x8"
 SERVER = f"{CLUSTER}:hosts.count=1"
-PARTS = 8  # over two servers
+ON_ONE_SERVER, ON_TWO_SERVERS, ON_THREE_SERVERS = 4, 8, 12  # ranks
 GRAPHS = ("reddit", "yelp", "ogbn-products", "amazon")
 MODEL_OF = {"GraphSAGE": "sage", "GCN": "gcn", "GAT": "gat"}
 METHOD_OF = {
@@ -33,7 +33,7 @@ METHOD_OF = {
     "Sylvie-S": "sylvie-s:bits=1:side=fp16",
     "Sylvie-A": "sylvie-a:bits=1:side=fp16",
 }
-SYSTEMS = ("DGL", "Sylvie-S", "Sylvie-A")
+THREE_SYSTEMS = ("DGL", "Sylvie-S", "Sylvie-A")
 SIDE_BYTES = 4  # scale and minimum of a row in 16 bits each: the reading of Table 3 that agrees with known widths (SY2)
 
 LAYERS: dict[str, dict[str, Any]] = {
@@ -87,16 +87,16 @@ def training_of(context: Context, name: str, model: str) -> dict[str, Any]:
     return {**settings_of(name, model), "lr": 0.01, "protocol": small["protocol"]}
 
 
-def epochs_of(name: str, model: str) -> int:
+def logged_epochs(name: str, model: str) -> int:
     """Epochs that the authors train for."""
     return EPOCHS[name][model == "GAT"]
 
 
-def halo_rows(name: str, parts: int = PARTS) -> float:
+def halo_rows(name: str, parts: int = ON_TWO_SERVERS) -> float:
     """Boundary nodes over all parts."""
     frame = select(load.published("sylvie-table3"), dataset=name, method="DGL")
     eight = halo_of(value(frame, metric="epoch_comm_volume_main"), settings_of(name))
-    return eight * (parts - 1) / (PARTS - 1)
+    return eight * (parts - 1) / (ON_TWO_SERVERS - 1)
 
 
 def boundary_of(name: str, parts: int) -> float | list[int]:
@@ -105,7 +105,7 @@ def boundary_of(name: str, parts: int) -> float | list[int]:
     The 10 METIS parts there are cut anew into 8, in their order.
     """
     halo = halo_rows(name, parts)
-    if (name, parts) != ("reddit", PARTS):
+    if (name, parts) != ("reddit", ON_TWO_SERVERS):
         return round(halo / parts)
     frame = select(load.published("bns-gcn-table1"), dataset=name, metric="boundary_nodes")
     counts = [0.0, *accumulate(frame.sort_values("partition_index")["value"])]
@@ -113,12 +113,12 @@ def boundary_of(name: str, parts: int) -> float | list[int]:
     return [round(halo * share) for share in np.diff(edges) / counts[-1]]
 
 
-def bed_of(
+def sylvie_bed(
     context: Context,
     name: str,
     model: str = "GraphSAGE",
     *,
-    parts: int = PARTS,
+    parts: int = ON_TWO_SERVERS,
     cluster: str = CLUSTER,
     **changed: Any,
 ) -> Testbed:
@@ -133,15 +133,15 @@ def bed_of(
 
 def constants(context: Context) -> Fit:
     """Device speed from the logged compute, then bandwidths from the logged epoch, of one row."""
-    (row,) = [row for row in logged(PARTS) if row.fitted]
-    bed, source = bed_of(context, row.name, row.model), f"{row.label}, two servers (logs)"
+    (row,) = [row for row in logged(ON_TWO_SERVERS) if row.fitted]
+    bed, source = sylvie_bed(context, row.name, row.model), f"{row.label}, two servers (logs)"
     start = bed.fitted("vanilla", row.compute, source=f"compute of {source}", free="compute", part="compute")
     return bed.fitted("vanilla", row.epoch, source=source, start=start)
 
 
 def crowded(context: Context, name: str, model: str = "GraphSAGE") -> Testbed:
     """A graph on the 8 GPUs of one server."""
-    return bed_of(context, name, model, cluster=SERVER)
+    return sylvie_bed(context, name, model, cluster=SERVER)
 
 
 def crowded_fit(context: Context) -> Fit:
@@ -175,7 +175,7 @@ class Case:
 
 def case(context: Context, name: str, model: str = "GraphSAGE") -> Case:
     """A model on 4 GPUs of each of two servers."""
-    return Case(name, bed_of(context, name, model), constants(context), halo_rows(name))
+    return Case(name, sylvie_bed(context, name, model), constants(context), halo_rows(name))
 
 
 def speed_ups(bed: Testbed, fit: Fit, methods: Sequence[str]) -> dict[str, float | None]:
@@ -231,14 +231,14 @@ class Logged:
     @property
     def fitted(self) -> bool:
         """Whether the constants are fitted on it."""
-        return (self.name, self.model, self.system, self.parts) == (FIT_GRAPH, "GraphSAGE", "DGL", PARTS)
+        return (self.name, self.model, self.system, self.parts) == (FIT_GRAPH, "GraphSAGE", "DGL", ON_TWO_SERVERS)
 
     def bed(self, context: Context) -> Testbed:
         """Its testbed. Amazon's GraphSAGE on one server is logged with another width than the scripts have."""
-        cluster, changed = CLUSTER if self.parts == PARTS else SERVER, dict[str, Any]()
-        if self.parts != PARTS and self.hidden:
+        cluster, changed = CLUSTER if self.parts == ON_TWO_SERVERS else SERVER, dict[str, Any]()
+        if self.parts != ON_TWO_SERVERS and self.hidden:
             changed["hidden"] = self.hidden
-        return bed_of(context, self.name, self.model, parts=self.parts, cluster=cluster, **changed)
+        return sylvie_bed(context, self.name, self.model, parts=self.parts, cluster=cluster, **changed)
 
 
 _OWN = {
@@ -247,7 +247,7 @@ _OWN = {
     ("int1", "False"): "Sylvie-S",
     ("int1", "True"): "Sylvie-A",
 }
-_SAR_LOG = {4: "sar/sar_n4.csv", PARTS: "sar/sar_n8_2node.csv"}
+_SAR_LOG = {ON_ONE_SERVER: "sar/sar_n4.csv", ON_TWO_SERVERS: "sar/sar_n8_2node.csv"}
 
 
 @cache

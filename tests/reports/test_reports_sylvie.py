@@ -19,8 +19,7 @@ from reports.sylvie._testbed import (
     GRAPHS,
     METHOD_OF,
     MODEL_OF,
-    PARTS,
-    bed_of,
+    ON_TWO_SERVERS,
     boundary_of,
     case,
     constants,
@@ -28,6 +27,7 @@ from reports.sylvie._testbed import (
     logged,
     settings_of,
     speed_ups,
+    sylvie_bed,
 )
 from reports.sylvie._times import case_rows
 from tests.support.made_up_runs import quick, trained
@@ -109,8 +109,8 @@ def test_settings_are_those_of_the_scripts() -> None:
 
 
 def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> None:
-    amazon = bed_of(context, "amazon")
-    assert amazon.parts == PARTS == 8 and amazon.cluster == "sylvie-2x8"
+    amazon = sylvie_bed(context, "amazon")
+    assert amazon.parts == ON_TWO_SERVERS == 8 and amazon.cluster == "sylvie-2x8"
     assert isinstance(amazon.workload, dict) and amazon.workload["graph"]["train"] == 1_255_968
     assert {row.parts for row in logged(4)} == {4}
     assert logged(4)[0].bed(context).cluster == "sylvie-2x8:hosts.count=1"
@@ -250,7 +250,7 @@ def test_bits_fall_from_left_to_right() -> None:
 
 def test_other_rows_are_predicted_from_one(context: Context) -> None:
     """Yelp's fp32 GraphSAGE comes out; one bit there, and other models, follow within a fifth."""
-    fit, made = constants(context), {row.label: row for row in logged(PARTS)}
+    fit, made = constants(context), {row.label: row for row in logged(ON_TWO_SERVERS)}
     errors = {}
     for label in ("Yelp, GraphSAGE, DGL", "Yelp, GCN, DGL", "Yelp, GraphSAGE, Sylvie-S", "Yelp, GAT, Sylvie-A"):
         row = made[label]
@@ -261,8 +261,8 @@ def test_other_rows_are_predicted_from_one(context: Context) -> None:
 
 def test_all_reduce_waits_behind_late_rows(context: Context) -> None:
     """SY5: with late rows on the same links the all-reduce takes several times as long, as in the logs."""
-    fit, bed = constants(context), bed_of(context, "yelp")
+    fit, bed = constants(context), sylvie_bed(context, "yelp")
     before, late = (bed.seconds(METHOD_OF[name], fit).reduce for name in ("Sylvie-S", "Sylvie-A"))
     assert late > 2 * before
-    made = {row.label: row.reduce for row in logged(PARTS)}
+    made = {row.label: row.reduce for row in logged(ON_TWO_SERVERS)}
     assert made["Yelp, GraphSAGE, Sylvie-A"] > 2 * made["Yelp, GraphSAGE, Sylvie-S"]
