@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,11 @@ from reports.sylvie._testbed import (
     constants,
     halo_rows,
     logged,
+    logged_epochs,
     settings_of,
     speed_ups,
     sylvie_bed,
+    training_of,
 )
 from reports.sylvie._times import case_rows
 from tests.support.made_up_runs import quick, trained
@@ -106,6 +109,20 @@ def test_settings_are_those_of_the_scripts() -> None:
     heads = {name: tuple(settings_of(name, "GAT")[key] for key in (*shape, "heads")) for name in GRAPHS}
     assert heads["reddit"] == heads["yelp"] == (2, 0, 256, 1)
     assert heads["ogbn-products"] == heads["amazon"] == (3, 0, 128, 1)
+
+
+def test_full_training_is_the_authors(context: Context) -> None:
+    full = training_of(replace(context, full=True), "amazon", "GAT")
+    assert (full["layers"], full["hidden"], full["dropout"], full["lr"], full["protocol"]) == (
+        3,
+        128,
+        0.1,
+        0.01,
+        "inductive",
+    )
+    assert (logged_epochs("amazon", "GAT"), logged_epochs("reddit", "GCN")) == (1000, 2000)
+    small = training_of(context, "reddit", "GAT")
+    assert (small["model"], small["hidden"], small["layer0"]) == ("gat", 16, "cache")
 
 
 def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> None:
