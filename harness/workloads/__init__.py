@@ -6,14 +6,16 @@ Implements `--dataset workload:NAME`. Runs on workloads use shapes only; see `do
 from harness.workloads._build import load_workload
 from harness.workloads._closed_form import Degrees, hash_boundary
 from harness.workloads._description import Description, is_workload, read_description, shipped
-from harness.workloads._metis import METIS_LAW, RANDOM_LAW, cut_share, halo_spread, metis_edges
+from harness.workloads._metis import METIS_LAW, RANDOM_LAW, RESIDUAL, MetisLaw, cut_share, halo_spread, metis_edges
 from harness.workloads._workload import Workload
 
 __all__ = [
     "METIS_LAW",
     "RANDOM_LAW",
+    "RESIDUAL",
     "Degrees",
     "Description",
+    "MetisLaw",
     "Workload",
     "cut_share",
     "halo_spread",

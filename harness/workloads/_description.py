@@ -102,8 +102,9 @@ class PartCounts:
     partitioner: str = key(
         "what made the parts. Of counts: metis, whose cut edges follow from the halo nodes by a measured law "
         "(`benchmarks.boundary_edges`), or random, of which 1 - 1/P of the edges are cut and the halo, where it is not "
-        "given, is that of `cut = \"hash\"`. Of `graph.dataset`: any partitioner",
-        default="", shown="metis",
+        'given, is that of `cut = "hash"`. Of `graph.dataset`: any partitioner',
+        default="",
+        shown="metis",
     )
     replication: float | None = key("vertex cuts: the replication factor, copies of a node", default=None)
     mirrors: Numbers = key("vertex cuts: mirrors of a part where they differ", default=None, unit="nodes")

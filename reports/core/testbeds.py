@@ -129,8 +129,8 @@ def laws_of(*hows: str) -> tuple[str, ...]:
     """What is assumed of the edges and the balance of parts, one line per kind of partition."""
     metis = (
         METIS_LAW,
-        "boundary nodes differ from part to part: Reddit's as in Table 1, those of other graphs as METIS leaves them on "
-        "the graphs measured by the same command",
+        "boundary nodes differ from part to part: Reddit's as in BNS-GCN's Table 1, those of other graphs as METIS "
+        "leaves them on the graphs measured by the same command",
     )
     return (*(metis if "METIS" in hows else ()), *((RANDOM_LAW,) if "random" in hows else ()))
 
