@@ -6,7 +6,15 @@ Implements `--dataset workload:NAME`. Runs on workloads use shapes only; see `do
 from harness.workloads._build import load_workload
 from harness.workloads._closed_form import Degrees, hash_boundary
 from harness.workloads._description import Description, is_workload, read_description, shipped
-from harness.workloads._metis import METIS_LAW, RANDOM_LAW, RESIDUAL, MetisLaw, cut_share, halo_spread, metis_edges
+from harness.workloads._metis import (
+    METIS_LAW,
+    RANDOM_LAW,
+    RESIDUAL,
+    MetisLaw,
+    halo_spread,
+    metis_cut_share,
+    metis_edges,
+)
 from harness.workloads._workload import Workload
 
 __all__ = [
@@ -17,7 +25,7 @@ __all__ = [
     "Description",
     "MetisLaw",
     "Workload",
-    "cut_share",
+    "metis_cut_share",
     "halo_spread",
     "hash_boundary",
     "is_workload",

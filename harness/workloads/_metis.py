@@ -60,11 +60,11 @@ def metis_edges(
     one = 1 / np.maximum(inner, 1)  # a part without boundary nodes has edges too
     weights = inner * np.maximum(per_node, one) ** law.power
     edges = np.round(num_edges * weights / max(weights.sum(), 1e-300)).astype(np.int64)
-    cut = np.round(edges * cut_share(per_node, len(inner), law)).astype(np.int64)
+    cut = np.round(edges * metis_cut_share(per_node, len(inner), law)).astype(np.int64)
     return edges, np.clip(cut, np.minimum(boundary, edges), edges)
 
 
-def cut_share(per_node: np.ndarray, num_parts: int, law: MetisLaw = LAW) -> np.ndarray:
+def metis_cut_share(per_node: np.ndarray, num_parts: int, law: MetisLaw = LAW) -> np.ndarray:
     """Share of a part's edges that METIS cuts, [P], for `per_node` [P] boundary nodes per own node."""
     random = 1 - 1 / num_parts
     if not random:

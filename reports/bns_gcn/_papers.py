@@ -26,7 +26,7 @@ COLUMNS = {"epoch": "Total", "compute": "Comp.", "comm": "Comm.", "reduce": "Red
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedPart:
     """A printed part of an epoch beside ours; `bytes_matter`: whether a null model in proportion to p makes sense."""
 
     metric: str
@@ -36,10 +36,10 @@ class Cell:
 
 
 CELLS = (
-    Cell("epoch_time", "epoch time", "epoch", True),
-    Cell("epoch_time_comp", "computation", "compute", True),
-    Cell("epoch_time_comm", "communication", "comm", True),
-    Cell("epoch_time_allreduce", "all-reduce", "reduce", False),
+    PrintedPart("epoch_time", "epoch time", "epoch", True),
+    PrintedPart("epoch_time_comp", "computation", "compute", True),
+    PrintedPart("epoch_time_comm", "communication", "comm", True),
+    PrintedPart("epoch_time_allreduce", "all-reduce", "reduce", False),
 )
 
 
