@@ -16,8 +16,7 @@ from reports.draw.drawing import panels
 from reports.sylvie._scores import accuracy_claim, parts_of_training
 from reports.sylvie._testbed import (
     CROWDED,
-    HALO_ROWS,
-    SETTING,
+    GRAPH_NOTES,
     SIDE_BYTES,
     crowded,
     crowded_fit,
@@ -102,7 +101,7 @@ def figure9(context: Context) -> Plot:
                      theory="the bytes of a row fall with its bits, and nothing else of an exchange changes"),
             replace(level, claim=accuracy_claim("yelp", "GraphSAGE", "Sylvie-S")),
         ),
-        assumptions=(fit.text(), CROWDED, HALO_ROWS, SETTING, run.summary, SMALL_NOTE,
+        assumptions=(fit.text(), CROWDED, *GRAPH_NOTES, run.summary, SMALL_NOTE,
                      "its accuracies are not printed as numbers: those of FP32 and 1 bit are taken from Table 2"),
     )  # fmt: skip
 

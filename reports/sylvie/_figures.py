@@ -16,12 +16,11 @@ from reports.sylvie._scores import parts_of_training, throughput_rows
 from reports.sylvie._testbed import (
     CROWDED,
     FITTED,
+    GRAPH_NOTES,
     GRAPHS,
-    HALO_ROWS,
     METHOD_OF,
     MODEL_OF,
     ON_THREE_SERVERS,
-    SETTING,
     THREE_SYSTEMS,
     case,
     crowded,
@@ -69,7 +68,7 @@ def figure1(context: Context) -> Plot:
         assumptions=(
             "the two graphs are not named",
             "who is faster, and levels of accuracy: judged in Table 2, by the same runs", FITTED, made.fit.text(),
-            HALO_ROWS, SETTING, *fits,
+            *GRAPH_NOTES, *fits,
         ),
     )  # fmt: skip
 
@@ -109,7 +108,7 @@ def figure2(context: Context) -> Plot:
     return Plot(
         key=key, title="Sylvie Fig. 2: parts of a vanilla epoch on one server",
         caption="Simulated shares.", paths=paths, rows=(share,), orderings=tuple(orderings),
-        assumptions=("the three graphs are not named", fit.text(), CROWDED, HALO_ROWS, SETTING),
+        assumptions=("the three graphs are not named", fit.text(), CROWDED, *GRAPH_NOTES),
     )  # fmt: skip
 
 
@@ -141,7 +140,7 @@ def figure5(context: Context) -> Plot:
         paths=paths, orderings=tuple(orderings),
         assumptions=(
             f"compared in the 12 cases: {compared}" + f"; not built: {', '.join(missing)}" * bool(missing),
-            "its claims are Table 2's, and count once", FITTED, fit.text(), HALO_ROWS, SETTING,
+            "its claims are Table 2's, and count once", FITTED, fit.text(), *GRAPH_NOTES,
         ),
     )  # fmt: skip
 
@@ -172,7 +171,7 @@ def figure6(context: Context) -> Plot:
     return Plot(
         key=key, title="Sylvie Fig. 6: Amazon on two and three servers",
         caption="Simulated throughput over DGL on as many servers.", paths=paths, orderings=(*more, *best),
-        assumptions=("4 GPUs of every server", FITTED, made.fit.text() + ", on both", HALO_ROWS, SETTING),
+        assumptions=("4 GPUs of every server", FITTED, made.fit.text() + ", on both", *GRAPH_NOTES),
     )  # fmt: skip
 
 
@@ -209,7 +208,7 @@ def figure7(context: Context) -> Plot:
         key=key, title="Sylvie Fig. 7: throughput over DGL on one server, GraphSAGE",
         caption="Simulated; hollow: the printed maximum, of a variant that is not said.",
         paths=paths, rows=(row,), orderings=tuple(orderings),
-        assumptions=(fit.text(), CROWDED, FITTED, two.fit.text(), HALO_ROWS, SETTING),
+        assumptions=(fit.text(), CROWDED, FITTED, two.fit.text(), *GRAPH_NOTES),
     )  # fmt: skip
 
 
@@ -240,7 +239,7 @@ def figure10(context: Context) -> Plot:
             Ordering(text="share of communication", expected=("2 servers", "1 server"),
                      ours=(shares["2 servers"], shares["1 server"])),
         ),
-        assumptions=(FITTED, two.fit.text(), fit.text(), CROWDED, HALO_ROWS, SETTING,
+        assumptions=(FITTED, two.fit.text(), fit.text(), CROWDED, *GRAPH_NOTES,
                      "quantisation costs memory traffic only; a framework's own kernels take longer"),
     )  # fmt: skip
 

@@ -11,11 +11,10 @@ from reports.core.table import How, Ordering, PaperTable, Row
 from reports.core.testbeds import implemented, select, value
 from reports.sylvie._testbed import (
     FITTED,
-    HALO_ROWS,
+    GRAPH_NOTES,
     METHOD_OF,
     ON_ONE_SERVER,
     ON_TWO_SERVERS,
-    SETTING,
     Logged,
     constants,
     logged,
@@ -27,8 +26,8 @@ Component = Literal["halo", "reduce", "compute"]
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
 MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
 WAITS = (
-    "logged: also the wait for ranks with more boundary rows or edges (SY5); modelled parts differ in boundary rows "
-    "only where that is printed (Reddit on 8)"
+    "logged: also the wait for ranks with more boundary rows or edges (SY5); modelled parts differ less, or in another "
+    "order over the servers"
 )
 MEMORY = "MB of the framework: 2^20 bytes; what is alive at once, without the allocator's blocks and rests"
 LAUNCHED = "late rows: the logged halo starts them, the logged all-reduce waits for them (SY5); their sum is judged"
@@ -38,7 +37,7 @@ AMAZON_WIDTH = (
     "are those of the script's 512"
 )
 SAMPLER = "logged with drawing the sample and telling it to the others, which is not modelled"
-EDGES = "logged on one rank, whose share of the edges is its METIS part's; modelled parts have equal shares"
+EDGES = "logged on one rank, whose share of the edges is its METIS part's; ours is the mean over ranks"
 PROFILE = "one factor for dense and sparse operators, fitted where the dense ones prevail"
 CODES = "logged: 3 to 4 GB over fp32 on one server, whatever the graph, of buffers that the model does not have"
 REPEATED = "repeats the number of another row"
@@ -88,7 +87,7 @@ def _component(context: Context, part: Component, title: str, *notes: str) -> Pa
 
 def _assumptions(fit: Fit) -> tuple[str, ...]:
     late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
-    return (FITTED, fit.text(), HALO_ROWS, SETTING, CROSSING, "mean epochs of 50 to 2000", AMAZON_WIDTH, late)
+    return (FITTED, fit.text(), *GRAPH_NOTES, CROSSING, "mean epochs of 50 to 2000", AMAZON_WIDTH, late)
 
 
 def _all_logs() -> list[Logged]:
@@ -168,7 +167,7 @@ def memory_logged(context: Context) -> PaperTable:
         )  # fmt: skip
     return PaperTable(
         key="sylvie/logs-memory", title="Sylvie's public logs: peak memory of a rank (MB)", rows=tuple(rows),
-        assumptions=(SETTING, HALO_ROWS, MEMORY),
+        assumptions=(*GRAPH_NOTES, MEMORY),
     )  # fmt: skip
 
 
@@ -183,7 +182,7 @@ def section5(context: Context) -> PaperTable:
             Ordering(text="peak memory", expected=order, ours=tuple(ours[name] for name in order)),
         ),
         assumptions=(
-            SETTING, HALO_ROWS, MEMORY, "the number of GPUs is not printed: 6882 MB are the logs' for 4 on one server",
+            *GRAPH_NOTES, MEMORY, "the number of GPUs is not printed: 6882 MB are the logs' for 4 on one server",
         ),
     )  # fmt: skip
 

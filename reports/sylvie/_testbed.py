@@ -14,11 +14,22 @@ from typing import Any
 
 import numpy as np
 
+from harness.workloads import METIS_LAW
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Fit, Testbed, parts_of
 from reports.core.table import Null
-from reports.core.testbeds import TITLES, halo_of, implemented, num_exchanging_layers, select, shape, trainable, value
+from reports.core.testbeds import (
+    TITLES,
+    halo_of,
+    implemented,
+    num_exchanging_layers,
+    select,
+    shape,
+    trainable,
+    uneven,
+    value,
+)
 
 CLUSTER = "sylvie-2x8"
 SERVER = f"{CLUSTER}:hosts.count=1"
@@ -61,11 +72,16 @@ SETTING = (
     "Yelp and Amazon: the graph of training nodes is partitioned"
 )
 HALO_ROWS = (
-    "boundary nodes: an input, from Table 3's volumes of DGL on 8 parts; Reddit's 8 parts differ as its METIS parts in "
-    "BNS-GCN's Table 1 do, all others are taken as equal, as nothing is printed; on 4 and 12 parts they are in "
-    "proportion to the number of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 and 10 "
-    "are 49 to 66, 72 to 92 and 169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
+    "boundary nodes: an input, from Table 3's volumes of DGL on 8 parts; on 4 and 12 parts in proportion to the number "
+    "of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 and 10 are 49 to 66, 72 to 92 and "
+    "169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
 )
+PARTS_DIFFER = (
+    "boundary nodes differ from part to part: Reddit's 8 as the METIS parts in BNS-GCN's Table 1, in their order; "
+    "others as METIS leaves them on the graphs measured by python -m benchmarks.boundary_edges, in a drawn order"
+)
+GRAPH_NOTES = (HALO_ROWS, PARTS_DIFFER, METIS_LAW, SETTING)
+"""What every table says of graphs and models."""
 
 
 def settings_of(name: str, model: str = "GraphSAGE") -> dict[str, Any]:
@@ -99,14 +115,14 @@ def halo_rows(name: str, parts: int = ON_TWO_SERVERS) -> float:
     return eight * (parts - 1) / (ON_TWO_SERVERS - 1)
 
 
-def boundary_of(name: str, parts: int) -> float | list[int]:
-    """Boundary nodes of every part: those of Reddit on 8 in the proportions of BNS-GCN's Table 1, else equal.
+def boundary_of(name: str, parts: int) -> dict[str, Any] | list[int]:
+    """Boundary nodes of every part: those of Reddit on 8 in the proportions of BNS-GCN's Table 1, else by METIS' law.
 
     The 10 METIS parts there are cut anew into 8, in their order.
     """
     halo = halo_rows(name, parts)
     if (name, parts) != ("reddit", ON_TWO_SERVERS):
-        return round(halo / parts)
+        return uneven(name, round(halo / parts), parts)
     frame = select(load.published("bns-gcn-table1"), dataset=name, metric="boundary_nodes")
     counts = [0.0, *accumulate(frame.sort_values("partition_index")["value"])]
     edges = np.interp(np.linspace(0, len(counts) - 1, parts + 1), range(len(counts)), counts)
@@ -126,7 +142,8 @@ def sylvie_bed(
     nodes, edges, features, classes = shape(name)
     if name == "amazon":
         nodes, edges = AMAZON_NODES, round(edges * (AMAZON_NODES / nodes) ** 2)
-    described = parts_of(nodes, edges, features, classes, count=parts, boundary=boundary_of(name, parts))
+    cut: dict[str, Any] = {"count": parts, "partitioner": "metis", "boundary": boundary_of(name, parts)}
+    described = parts_of(nodes, edges, features, classes, **cut)
     model_settings = {**settings_of(name, model), **changed}
     return Testbed(context=context, cluster=cluster, model=model_settings, workload=described, parts=parts)
 

@@ -11,10 +11,9 @@ from reports.core.testbeds import TITLES, seconds_row, select, value
 from reports.sylvie._testbed import (
     FIT_GRAPH,
     FITTED,
+    GRAPH_NOTES,
     GRAPHS,
-    HALO_ROWS,
     METHOD_OF,
-    SETTING,
     SIDE_BYTES,
     Case,
     case,
@@ -26,7 +25,7 @@ VOLUME = "an input: the boundary nodes come from it"
 CROSSING = "4 of 7 rows cross between the servers here; which parts of a METIS partition share more rows is not printed"
 WAITS = (
     "DGL's printed remainder outside communication is all-reduce that waits for ranks with more boundary rows (SY5, by "
-    "the logs); modelled ranks wait where their parts differ (Reddit), and less"
+    "the logs); modelled ranks wait less, as their parts differ less or lie otherwise on the servers"
 )
 QUANTISER = "the printed communication holds the quantiser, here priced by its memory traffic"
 COLUMNS = ("Main Data (MB)", "Error-compensated (MB)", "Total (s)", "Comm. (s)")
@@ -67,8 +66,7 @@ def table3(context: Context) -> PaperTable:
         assumptions=(
             FITTED,
             cases[0].fit.text(),
-            HALO_ROWS,
-            SETTING,
+            *GRAPH_NOTES,
             CROSSING,
             WAITS,
             f"{SIDE_BYTES} bytes of side information per row, read off the four printed scales (SY2)",

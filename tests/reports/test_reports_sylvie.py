@@ -11,6 +11,7 @@ import pytest
 
 from harness.methods.registry import METHODS as METHODS_THERE
 from harness.methods.vanilla import Vanilla
+from harness.workloads import halo_spread
 from reports import sylvie
 from reports.core.context import Context
 from reports.core.load import published
@@ -131,9 +132,10 @@ def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> No
     assert isinstance(amazon.workload, dict) and amazon.workload["graph"]["train"] == 1_255_968
     assert {row.parts for row in logged(4)} == {4}
     assert logged(4)[0].bed(context).cluster == "sylvie-2x8:hosts.count=1"
-    assert sum(boundary_of("reddit", 8)) == pytest.approx(halo_rows("reddit"), rel=1e-4)  # type: ignore[arg-type]
-    assert max(boundary_of("reddit", 8)) > 1.5 * halo_rows("reddit") / 8  # type: ignore[arg-type]
-    assert boundary_of("reddit", 4) == round(halo_rows("reddit") * 3 / 7 / 4)
+    reddit = boundary_of("reddit", 8)
+    assert isinstance(reddit, list) and sum(reddit) == pytest.approx(halo_rows("reddit"), rel=1e-4)
+    assert max(reddit) > 1.5 * halo_rows("reddit") / 8
+    assert boundary_of("yelp", 4) == {"mean": round(halo_rows("yelp") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
 
 
 def test_two_constants_are_fitted_on_one_graph(context: Context, made_up: None) -> None:
