@@ -25,6 +25,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "bns-gcn:p=0.3:sampling=dropedge"},
         {"method": "bns-gcn:p=0.3:sampling=fixed", "model": "gat"},
     ],
+    "pipegcn": [
+        {"method": "pipegcn"},
+        {"method": "pipegcn:smooth=both:gamma=0.5:dropout=after"},
+        {"method": "pipegcn:smooth=gradients:debias=true", "model": "gat"},
+    ],
     "sylvie-s": [
         {"method": "sylvie-s:bits=1"},
         {"method": "sylvie-s:bits=4:side=fp16"},
