@@ -14,6 +14,7 @@ from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
 from harness.exchanges._request import Requested
+from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
 from harness.exchanges._smoothing import Smoothed
 from harness.exchanges._trend import Select, Trend, Tuner
 
@@ -36,12 +37,15 @@ __all__ = [
     "ReplicaSync",
     "Memory",
     "ParameterServers",
+    "Pieces",
     "PlainSync",
     "ReplicaSum",
     "Replicas",
     "Requested",
     "Route",
     "Select",
+    "SequentialAttention",
+    "SequentialSum",
     "Smoothed",
     "Trend",
     "Tuner",

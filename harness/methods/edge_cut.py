@@ -16,7 +16,17 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import AttentionPull, HaloFetch, HaloPull, LayerPull, Memory, Route, ship
+from harness.exchanges import (
+    AttentionPull,
+    HaloFetch,
+    HaloPull,
+    LayerPull,
+    Memory,
+    Route,
+    SequentialAttention,
+    SequentialSum,
+    ship,
+)
 from harness.graphs import LocalGraph, Part
 from harness.methods.base import Method, Seen, WireBytes, all_reduce_bytes
 from harness.nn import GNN, GATConv
@@ -193,7 +203,7 @@ class EdgeCut(Method):
     async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
         """Exchange and compute one layer."""
         exchange, layer = self.exchange(l, model, state, plan), model.layers[l]
-        if isinstance(exchange, AttentionPull):
+        if isinstance(exchange, AttentionPull | SequentialAttention):
             assert isinstance(layer, GATConv)
             (out,) = await tape.apply(exchange, exchange.input(h))
             return model.combine(l, h, layer.pulled(out), transformed=True)
@@ -206,7 +216,7 @@ class EdgeCut(Method):
         message = model.message(l, h)
         if exchange is None:
             return model.update(l, self.view(state, plan), h, message, message[:0])
-        if isinstance(exchange, HaloPull):
+        if isinstance(exchange, HaloPull | SequentialSum):
             z, h = await tape.apply(exchange, message, h)
             return model.combine(l, h, z, transformed=model.linear_first(l))
         if message is h:

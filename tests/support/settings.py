@@ -30,6 +30,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "pipegcn:smooth=both:gamma=0.5:dropout=after"},
         {"method": "pipegcn:smooth=gradients:debias=true", "model": "gat"},
     ],
+    "sar": [
+        {"method": "sar"},
+        {"method": "sar:depth=0", "layer0": "exchange", "order": "linear-first", "model": "gcn"},
+        {"method": "sar:depth=2", "model": "gat", "layer0": "exchange"},
+    ],
     "sylvie-s": [
         {"method": "sylvie-s:bits=1"},
         {"method": "sylvie-s:bits=4:side=fp16"},
