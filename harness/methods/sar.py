@@ -62,6 +62,9 @@ class SAR(EdgeCut):
             "halo rows (rows)": int(part.plan.recv_counts.sum()),
         }
 
+    def maps_attention(self) -> bool:
+        return True
+
     def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
         layer = model.layers[l]
         if isinstance(layer, GATConv):

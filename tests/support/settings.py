@@ -12,6 +12,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "vanilla": [
         {"method": "vanilla:dtype=fp16"},
         {"method": "vanilla:style=pull"},
+        {"method": "vanilla:style=pull", "model": "gat", "layer0": "exchange"},
         {"method": "vanilla", "norm": "l2"},
         {"method": "vanilla", "model": "gcn-no-loop"},
     ],
