@@ -17,6 +17,7 @@ from harness.exchanges._request import Requested
 from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
 from harness.exchanges._smoothing import Smoothed
 from harness.exchanges._trend import Select, Trend, Tuner
+from harness.exchanges._turns import FetchTurn, Turn
 
 __all__ = [
     "AttentionPull",
@@ -28,6 +29,7 @@ __all__ = [
     "Diverged",
     "Exact",
     "Fetch",
+    "FetchTurn",
     "HaloFetch",
     "HaloPull",
     "HaloPush",
@@ -49,6 +51,7 @@ __all__ = [
     "Smoothed",
     "Trend",
     "Tuner",
+    "Turn",
     "Wires",
     "drain_pipeline",
     "empty_cache",

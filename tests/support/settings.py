@@ -73,6 +73,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},
         {"method": "ec-graph:fp=compressed:features=exact:layer0=precompute", "norm": "l2", "model": "gcn"},
     ],
+    "distgnn-ec": [
+        {"method": "distgnn-ec:r=3"},
+        {"method": "distgnn-ec:r=2:missing=cached", "model": "gcn", "order": "linear-first"},
+        {"method": "distgnn-ec:r=4:bins=halo", "layer0": "exchange"},
+    ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
