@@ -8,7 +8,7 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import TITLES, implemented, ratio, select, value
+from reports.core.testbeds import TITLES, implemented, select, value
 from reports.core.train import accuracies
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
@@ -33,7 +33,6 @@ from reports.sylvie._testbed import (
 )
 from reports.sylvie._times import throughput_claim
 
-BEST = ("Sylvie-A", "Sylvie-S", "BNS-GCN")
 ONE_SERVER = "compute and quantiser of the device profile: the quantiser is priced by its memory traffic"
 
 
@@ -150,10 +149,8 @@ def figure6(context: Context) -> Plot:
     key, made = "sylvie/figure6", case(context, "amazon")
     names = [name for name in METHOD_OF if name != "DGL" and implemented(METHOD_OF[name])]
     three = sylvie_bed(context, "amazon", parts=ON_THREE_SERVERS, cluster="sylvie-3x8")
-    paths, gains = context.figure_paths(key), {}
-    for servers, bed in (("2 servers", made.bed), ("3 servers", three)):
-        base = bed.seconds("vanilla", made.fit)
-        gains[servers] = {name: ratio(base, bed.seconds(METHOD_OF[name], made.fit)) for name in names}
+    paths, beds = context.figure_paths(key), {"2 servers": made.bed, "3 servers": three}
+    gains = {servers: speed_ups(bed, made.fit, names) for servers, bed in beds.items()}
     with panels(paths, 1) as (axes,):
         series = {name: [gains[servers][name] for servers in gains] for name in names}
         grouped(axes, list(gains), series, colours_of({n: METHOD_OF[n] for n in names}))
@@ -163,8 +160,9 @@ def figure6(context: Context) -> Plot:
                  ours=(gains["3 servers"][name], gains["2 servers"][name]))
         for name in ("Sylvie-S", "Sylvie-A")
     ]  # fmt: skip
+    order = [name for name in ("Sylvie-A", "Sylvie-S", "BNS-GCN", "PipeGCN", "SAR") if name in names]
     best = [
-        Ordering(text=f"throughput, {servers}", expected=BEST, ours=tuple(ours[n] for n in BEST),
+        Ordering(text=f"throughput, {servers}", expected=tuple(order), ours=tuple(ours[n] for n in order),
                  claim=throughput_claim("amazon", "GraphSAGE") if servers == "2 servers" else "")
         for servers, ours in gains.items()
     ]  # fmt: skip
@@ -186,8 +184,7 @@ def figure7(context: Context) -> Plot:
         two = case(context, name)
         both = speed_ups(two.bed, two.fit, names)
         orderings += [
-            Ordering(text=f"throughput on one server, {TITLES[name]}", expected=BEST,
-                     ours=tuple(gains[name][n] for n in BEST)),
+            _outperforms(name, gains[name]),
             Ordering(text=f"gain of Sylvie-S, {TITLES[name]}", expected=("2 servers", "1 server"),
                      ours=(both["Sylvie-S"], gains[name]["Sylvie-S"])),
         ]  # fmt: skip
@@ -209,6 +206,17 @@ def figure7(context: Context) -> Plot:
         caption="Simulated; hollow: the printed maximum, of a variant that is not said.",
         paths=paths, rows=(row,), orderings=tuple(orderings),
         assumptions=(fit.text(), CROWDED, FITTED, two.fit.text(), *GRAPH_NOTES),
+    )  # fmt: skip
+
+
+def _outperforms(name: str, gains: Mapping[str, float | None]) -> Ordering:
+    """Both of Sylvie's systems are faster than any other, DGL included."""
+    others = {"DGL": 1.0, **{other: gain for other, gain in gains.items() if gain and other not in THREE_SYSTEMS}}
+    best = max(others, key=lambda other: others[other])
+    slower = min((gains["Sylvie-S"], gains["Sylvie-A"]), key=lambda gain: gain or 0.0)
+    return Ordering(
+        text=f"throughput on one server, {TITLES[name]}, against {', '.join(others)}",
+        expected=("the slower of Sylvie-S and Sylvie-A", f"the fastest other ({best})"), ours=(slower, others[best]),
     )  # fmt: skip
 
 

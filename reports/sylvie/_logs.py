@@ -19,8 +19,9 @@ from reports.sylvie._testbed import (
     constants,
     logged,
     null_for,
+    system_seconds,
 )
-from reports.sylvie._times import CROSSING
+from reports.sylvie._times import CROSSING, ROUNDS
 
 Component = Literal["halo", "reduce", "compute"]
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
@@ -87,7 +88,7 @@ def _component(context: Context, part: Component, title: str, *notes: str) -> Pa
 
 def _assumptions(fit: Fit) -> tuple[str, ...]:
     late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
-    return (FITTED, fit.text(), *GRAPH_NOTES, CROSSING, "mean epochs of 50 to 2000", AMAZON_WIDTH, late)
+    return (FITTED, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING, "mean epochs of 50 to 2000", AMAZON_WIDTH, late)
 
 
 def _all_logs() -> list[Logged]:
@@ -132,9 +133,9 @@ def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
 
 def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component | Literal["epoch"], float | None]:
     """The logs' components of a modelled epoch; the quantiser runs inside the exchange. None without the method."""
-    if not implemented(METHOD_OF[log.system]):
+    seconds = system_seconds(log.bed(context), fit, log.system)
+    if seconds is None:
         return {"epoch": None, "halo": None, "reduce": None, "compute": None}
-    seconds = log.bed(context).seconds(METHOD_OF[log.system], fit)
     return {
         "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce,
         "compute": seconds.compute - seconds.codec,

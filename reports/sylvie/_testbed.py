@@ -17,7 +17,7 @@ import numpy as np
 from harness.workloads import METIS_LAW
 from reports.core import load
 from reports.core.context import Context
-from reports.core.predict import Fit, Testbed, parts_of
+from reports.core.predict import Fit, Seconds, Testbed, parts_of
 from reports.core.table import Null
 from reports.core.testbeds import (
     TITLES,
@@ -195,12 +195,22 @@ def case(context: Context, name: str, model: str = "GraphSAGE") -> Case:
     return Case(name, sylvie_bed(context, name, model), constants(context), halo_rows(name))
 
 
-def speed_ups(bed: Testbed, fit: Fit, methods: Sequence[str]) -> dict[str, float | None]:
-    """Epochs per second over DGL's by printed name of the method; None for those that haloscope does not have."""
-    there = [name for name in methods if implemented(METHOD_OF[name])]
-    seconds = bed.all_seconds([(METHOD_OF[name], fit, None) for name in ["DGL", *there]])
-    gains = {name: seconds[0].epoch / s.epoch for name, s in zip(there, seconds[1:], strict=True)}
-    return {name: gains.get(name) for name in methods}
+def bed_for(bed: Testbed, system: str) -> Testbed:
+    """The testbed of a system: SAR exchanges the input layer in every epoch, all others sum or keep it once."""
+    return replace(bed, model={**bed.model, "layer0": "exchange"}) if system == "SAR" else bed
+
+
+def system_seconds(bed: Testbed, fit: Fit, system: str) -> Seconds | None:
+    """One epoch of a system by its printed name; None for those that haloscope does not have."""
+    method = METHOD_OF[system]
+    return bed_for(bed, system).seconds(method, fit) if implemented(method) else None
+
+
+def speed_ups(bed: Testbed, fit: Fit, systems: Sequence[str]) -> dict[str, float | None]:
+    """Epochs per second over DGL's by printed name of the system; None for those that haloscope does not have."""
+    base = bed.seconds(METHOD_OF["DGL"], fit).epoch
+    found = {system: system_seconds(bed, fit, system) for system in systems}
+    return {system: None if seconds is None else base / seconds.epoch for system, seconds in found.items()}
 
 
 def sent_bytes(model: Mapping[str, Any], halo: float, system: str) -> float:

@@ -28,6 +28,10 @@ WAITS = (
     "the logs); modelled ranks wait less, as their parts differ less or lie otherwise on the servers"
 )
 QUANTISER = "the printed communication holds the quantiser, here priced by its memory traffic"
+ROUNDS = (
+    "SAR exchanges the input layer too, and fetches one remote part after the other; the barrier that its code has "
+    "over gloo after every part is not priced"
+)
 COLUMNS = ("Main Data (MB)", "Error-compensated (MB)", "Total (s)", "Comm. (s)")
 
 
