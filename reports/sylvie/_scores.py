@@ -25,6 +25,7 @@ from reports.sylvie._testbed import (
 )
 from reports.sylvie._times import CROSSING, QUANTISER, ROUNDS, throughput_claim
 
+NOTES = {"SAR": ROUNDS, "Sylvie-S": QUANTISER, "Sylvie-A": QUANTISER}
 REPEATED = "Table 3's epochs as a ratio: judged there"
 ALL = "sylvie-s:bits=1:side=fp16:scope=all"
 
@@ -107,7 +108,7 @@ def throughput_rows(context: Context, name: str, model: str) -> tuple[list[Row],
         Row(label=f"{TITLES[name]}, {model}, {system}", quantity="throughput over DGL", unit="x",
             published=value(frame, method=system), ours=gains[system],
             how=_origin(system), judge="none" if system == "DGL" or repeated else "error",
-            note=REPEATED if repeated else QUANTISER if system.startswith("Sylvie") else "",
+            note=REPEATED if repeated else NOTES.get(system, ""),
             null=null_gain(made.bed, name, system), at=(f"{model}, {system}", column))
         for system in gains
         for repeated in [(system, model) == ("Sylvie-S", "GraphSAGE")]
