@@ -51,7 +51,8 @@ def epochs_logged(context: Context) -> PaperTable:
         how, null = _origin(log), null_for(_anchor().epoch, log.bed(context), log.name, log.system)
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
-                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else how, null=null, note=ROUNDS if log.system == "SAR" else "",
+                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else how, null=null,
+                note=ROUNDS if log.system == "SAR" else "",
                 at=(log.label, _where(log)))
         )  # fmt: skip
     return PaperTable(
