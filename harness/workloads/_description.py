@@ -102,7 +102,7 @@ class PartCounts:
     partitioner: str = key(
         "what made the parts. Of counts: metis, whose cut edges follow from the halo nodes by a measured law "
         "(`benchmarks.boundary_edges`), or random, of which 1 - 1/P of the edges are cut and the halo, where it is not "
-        'given, is that of `cut = "hash"`. Of `graph.dataset`: any partitioner',
+        'given, is that of `cut = "hash"`. Of `graph.dataset`: any partitioner, metis-cut if none is named',
         default="",
         shown="metis",
     )

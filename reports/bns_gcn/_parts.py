@@ -33,12 +33,13 @@ def table1(context: Context) -> PaperTable:
         label, (own, halo) = f"part {part + 1}", counts[place]
         rows += [
             Row(label=label, quantity="inner nodes", unit="count", published=printed["inner_nodes"][part], ours=inner,
-                how="closed form", judge="none", note="a tenth of the training nodes"),
+                how="closed form", judge="none", note="a tenth of the training nodes",
+                at=("# Inner Nodes", str(part + 1))),
             Row(label=label, quantity="boundary nodes", unit="count", published=printed["boundary_nodes"][part],
-                ours=None, how="needs data"),
+                ours=None, how="needs data", at=("# Boundary Nodes", str(part + 1))),
             Row(label=label, quantity="boundary / inner", unit="ratio", published=printed["boundary_inner_ratio"][part],
                 ours=halo / own, how="partitioned", data=data, judge="order",
-                conflict="BN1" if part + 1 in TRUNCATED else ""),
+                conflict="BN1" if part + 1 in TRUNCATED else "", at=("Ratio of # Boundary to # Inner", str(part + 1))),
         ]  # fmt: skip
     total = (sum(halo for _, halo in counts), sum(own for own, _ in counts))
     return PaperTable(
@@ -111,7 +112,8 @@ def table3(context: Context) -> PaperTable:
         rows.append(
             Row(label=TITLES[line.dataset], quantity=line.metric.replace("_", " "), unit=line.unit, how="quoted",
                 published=line.value, ours=split.get(line.metric, ours), note=_note(line.dataset, line.metric),
-                conflict="BN16" if (line.dataset, line.metric) == ("reddit", "edges") else "")
+                conflict="BN16" if (line.dataset, line.metric) == ("reddit", "edges") else "",
+                at=(TITLES[line.dataset], line.metric.replace("_", " ")))
         )  # fmt: skip
     return PaperTable(
         key="bns-gcn/table3", title="BNS-GCN Table 3: graphs", rows=tuple(rows),
