@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
-from reports.core.table import Ordering, Plot, Row
+from reports.core.table import Null, Ordering, Plot, Row
 from reports.core.testbeds import TITLES, implemented, select, value
 from reports.core.train import accuracies
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
@@ -114,7 +114,7 @@ def figure2(context: Context) -> Plot:
 def figure5(context: Context) -> Plot:
     """Throughput over DGL on two servers: Table 2's numbers, and its claims by another picture."""
     key, printed = "sylvie/figure5", load.published("sylvie-table2")
-    paths, orderings = context.figure_paths(key), list[Ordering]()
+    paths, orderings, cases = context.figure_paths(key), list[Ordering](), list[dict[str, float | None]]()
     names = [name for name in METHOD_OF if name != "DGL"]
     fit = case(context, GRAPHS[0]).fit
     with panels(paths, len(MODEL_OF), columns=3) as axes:
@@ -122,6 +122,7 @@ def figure5(context: Context) -> Plot:
             made = {name: throughput_rows(context, name, model) for name in GRAPHS}
             orderings += [ordering for _, ordering in made.values()]
             gains = {name: {row.at[0]: row.ours for row in rows if row.at} for name, (rows, _) in made.items()}
+            cases += [{name: gains[graph][f"{model}, {name}"] for name in METHOD_OF} for graph in GRAPHS]
             theirs = select(printed, model=model, metric="throughput_normalised")
             series = {name: [gains[graph][f"{model}, {name}"] for graph in GRAPHS] for name in names}
             marks = {n: [value(theirs, dataset=graph, method=n) for graph in GRAPHS] for n in names}
@@ -136,12 +137,26 @@ def figure5(context: Context) -> Plot:
         key=key, title="Sylvie Fig. 5: throughput over DGL, 2 x 4 GPUs",
         caption="Bars: simulated; hollow: printed in Table 2, where they are judged. Systems without a bar are not "
         "built.",
-        paths=paths, orderings=tuple(orderings),
+        paths=paths, rows=_ranges(cases), orderings=tuple(orderings),
         assumptions=(
             f"compared in the 12 cases: {compared}" + f"; not built: {', '.join(missing)}" * bool(missing),
             "its claims are Table 2's, and count once", FITTED, fit.text(), *GRAPH_NOTES,
         ),
     )  # fmt: skip
+
+
+def _ranges(cases: Sequence[Mapping[str, float | None]]) -> tuple[Row, ...]:
+    """Sec. 4.1's least and largest gains over the 12 cases of Table 2."""
+    text = select(load.text("sylvie"), metric="speedup", section="4.1", bound=lambda bound: bound in ("min", "max"))
+    rows = []
+    for line in text.itertuples():
+        gains = [ours / other for case in cases if (ours := case[line.method]) and (other := case[line.baseline])]
+        ours = (min if line.bound == "min" else max)(gains, default=None)
+        rows.append(
+            Row(label=f"{line.method} over {line.baseline}, {line.bound} of {len(cases)} cases", quantity="throughput",
+                unit="x", published=float(line.value), ours=ours, how="simulated", null=Null(same=1.0))
+        )  # fmt: skip
+    return tuple(rows)
 
 
 def figure6(context: Context) -> Plot:
@@ -196,6 +211,11 @@ def figure7(context: Context) -> Plot:
         published=best, ours=found[ahead], how="simulated", null=null_gain(crowded(context, name), name, ahead),
         note=f"Sec. 4.1; the introduction says 9.3 (SY10), the logs have 2.7 on 4 GPUs; {ONE_SERVER}",
     )  # fmt: skip
+    largest = Row(
+        label="the largest of all", quantity="speed-up over DGL", unit="x", conflict="SY10", how="simulated",
+        published=value(load.text("sylvie"), metric="speedup", method="Sylvie", section="1"), null=Null(same=1.0),
+        ours=max(gains[graph][system] or 0.0 for graph in graphs for system in ("Sylvie-S", "Sylvie-A")),
+    )  # fmt: skip
     with panels(paths, 1) as (axes,):
         series = {n: [gains[name][n] for name in graphs] for n in names}
         marks = {"Sylvie-A": [None, None, best]}
@@ -204,7 +224,7 @@ def figure7(context: Context) -> Plot:
     return Plot(
         key=key, title="Sylvie Fig. 7: throughput over DGL on one server, GraphSAGE",
         caption="Simulated; hollow: the printed maximum, of a variant that is not said.",
-        paths=paths, rows=(row,), orderings=tuple(orderings),
+        paths=paths, rows=(row, largest), orderings=tuple(orderings),
         assumptions=(fit.text(), CROWDED, FITTED, two.fit.text(), *GRAPH_NOTES),
     )  # fmt: skip
 

@@ -171,13 +171,19 @@ def test_figures_are_drawn(name: str, context: Context, made_up: None) -> None:
 
 def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) -> None:
     printed = {name: [row.published for row in sylvie.FIGURES[name](context).rows] for name in sylvie.FIGURES}
-    assert printed["figure2"] == [89.23] and printed["figure7"] == [7.0] and printed["figure10"] == [5.9, 6.7]
+    assert printed["figure2"] == [89.23] and printed["figure7"] == [7.0, 9.3] and printed["figure10"] == [5.9, 6.7]
     assert printed["figure9"] == pytest.approx([1.21, 0.99, 0.191, 0.101, 50, 0.0], rel=0.01)
     nine = sylvie.FIGURES["figure9"](context).rows
     assert [row.conflict for row in nine] == ["", "SY6", "", "", "", ""] and sum(row.counts for row in nine) == 3
     assert nine[-1].judge == "difference"  # accuracy
-    seven = sylvie.FIGURES["figure7"](context).rows[0]
+    seven, largest = sylvie.FIGURES["figure7"](context).rows
     assert seven.counts and seven.null and "SY10" in seven.note
+    assert largest.conflict == "SY10" and not largest.counts
+    assert printed["figure5"] == [12.2, 21.6, 1.4, 2.3, 15.2, 28.1, 1.8, 3.3]
+    ranges = sylvie.FIGURES["figure5"](context).rows
+    assert all(
+        low.ours <= high.ours for low, high in zip(ranges[::2], ranges[1::2], strict=True) if low.ours and high.ours
+    )
 
 
 def test_figures_say_what_they_compare(context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
