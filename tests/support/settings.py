@@ -57,7 +57,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     ],
     "sancus": [
         {"method": "sancus"},
-        {"method": "sancus:rule=change:bound=0.05", "model": "gcn"},
+        {"method": "sancus:rule=change:bound=0.3", "model": "gcn"},
         {"method": "sancus:rule=period:period=3:warmup=2", "layer0": "exchange"},
     ],
     "cdfgnn": [
