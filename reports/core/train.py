@@ -31,10 +31,13 @@ GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
     "reddit": (  # skewed degrees, the densest here of which neighbours agree as often (0.78)
         ("reddit", "pyg:Reddit"), 114.6e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")
     ),
+    "reddit2": (  # CDFGNN's and subgraph approximation's Reddit: a fifth of the edges (X1), as GraphSAINT sampled them
+        ("reddit2", "pyg:Reddit2"), 23.2e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")
+    ),
     "ogbn-products": (  # many nodes, dense features, neighbours that nearly always agree
         ("ogbn-products", "ogb:ogbn-products"), 123.7e6, ("mnist_knn15", "synthetic:products-like,scale=0.003")
     ),
-    "amazon2m": (("amazon2m",), 96.7e6, ("amazon_computers", "synthetic:products-like,scale=0.003")),
+    "amazon2m": (("amazon2m",), 96.7e6, ("facebook_pages", "synthetic:products-like,scale=0.003")),
     "ogbn-papers100m": (("ogb:ogbn-papers100M",), 3.23e9, ("coauthor_physics", "synthetic:nodes=6000,degree=29")),
     "yelp": (  # users and their friends
         ("yelp", "pyg:Yelp"), 14.0e6,
@@ -45,13 +48,16 @@ GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
         ("amazon", "pyg:AmazonProducts"), 264.3e6,
         ("synthetic:amazon-like,scale=0.004,degree=40,classes=20,signal=0.7,label_noise=0.2,multilabel=0",),
     ),
-    "friendster": ((), 3.6e9, ("synthetic:nodes=6000,degree=29",)),
+    "friendster": ((), 3.6e9, ("facebook_pages", "synthetic:nodes=6000,degree=29")),  # who befriends whom
 }  # fmt: skip
 # Values of the features of stand-ins (nodes x width) that cost more than one table of the default budget has.
-LARGE = {"github_social": 151.0e6, "coauthor_physics": 290.3e6}
+LARGE = {"github_social": 151.0e6}
 VALUES_PER_SECOND = 1e6  # such a stand-in is used where it has at most so many per second of the table's share
-SETTINGS = dict.fromkeys(("amazon_computers", "mnist_knn15"), {"features": "projected"})
-"""Settings with which a stand-in is learnt in few epochs at low cost: scaled features, 256 of about 770 columns."""
+PROJECTED = ("amazon_computers", "mnist_knn15", "facebook_pages", "coauthor_physics")
+STANDARDISED = ("yelp", "pyg:Yelp", "amazon", "pyg:AmazonProducts", "reddit2", "pyg:Reddit2")
+SETTINGS = dict.fromkeys(PROJECTED, {"features": "projected"}) | dict.fromkeys(STANDARDISED, {"features": "standard"})
+"""Features as a graph is trained with. Projected: a stand-in is learnt in few epochs at low cost, 256 columns of many.
+Standard: graphs of GraphSAINT's files, which its own loader, and those of the systems that read them, standardise."""
 EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
 EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
 FEWEST = 30  # epochs; the number of seeds is reduced first
