@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.console import DASH
-from reports.core.table import Item, Ordering, PaperTable, shown_number, verdict_line
+from reports.core.rendering import shown_frame, shown_number
+from reports.core.table import Item, Ordering, PaperTable, verdict_line
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 from reports.whole.verdicts import paper_rows, uncounted_orderings, unjudged, worst_rows, wrong_orderings
@@ -147,7 +148,7 @@ def _section(entry: Entry) -> str:
             f"<figcaption>{escape(item.caption)}</figcaption></figure>"
         )
     if item.rows:
-        parts.append(_grid(item.shown().to_dict("records"), _verdict_class))
+        parts.append(_grid(shown_frame(item).to_dict("records"), _verdict_class))
     return "\n".join([*parts, _orderings(item.orderings), _basis(item)])
 
 

@@ -82,7 +82,7 @@ def uncounted_orderings(entries: Sequence[Entry]) -> dict[str, int]:
     """Reason -> number of orderings that do not count because of it."""
     counts: Counter[str] = Counter()
     for ordering in (ordering for item in _items(entries) for ordering in item.orderings if not ordering.counts):
-        if ordering.basis == "theory":
+        if ordering.implied:
             counts["follows from inputs, a fit or a formula"] += 1
         elif ordering.conflict:
             counts["the paper contradicts itself"] += 1

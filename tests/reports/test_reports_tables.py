@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from reports.core import load
+from reports.core.rendering import shown_frame, shown_number, table_csv, table_latex, table_markdown
 from reports.core.table import (
     CLOSE,
     Ordering,
@@ -21,7 +22,6 @@ from reports.core.table import (
     Row,
     orderings_right,
     shared_stand_ins,
-    shown_number,
     verdict_line,
 )
 from reports.whole.papers import PAPERS, chosen, everything
@@ -133,7 +133,7 @@ def test_only_runs_that_nothing_contradicts_count() -> None:
     def ahead(**more: str) -> Ordering:
         return Ordering(text="x", expected=("a", "b"), ours=(1.0, 2.0), **more)  # type: ignore[arg-type]
 
-    theory, conflict = ahead(basis="theory"), ahead(conflict="BN12")
+    theory, conflict = ahead(theory="a formula"), ahead(conflict="BN12")
     assert theory.verdict == conflict.verdict == "wrong" and not theory.counts and not conflict.counts
     assert "theory" in theory.line() and "(BN12)" in conflict.line()
     assert orderings_right([table(orderings=(theory, conflict, ahead()))]) == (0, 1)
@@ -149,19 +149,19 @@ def test_an_ordering_is_right_exactly_when_sorted(values: list[float]) -> None:
 
 def test_a_table_in_its_formats() -> None:
     found = table(row(2.0, 3.0, label=NASTY, note="why"), row(100.0, None, how="not built"), row(2.0, 2.1))
-    frame = pd.read_csv(io.StringIO(found.csv()))
+    frame = pd.read_csv(io.StringIO(table_csv(found)))
     assert list(frame["published"]) == [2.0, 100.0, 2.0]
     assert frame["error"][0] == pytest.approx(0.5) and math.isnan(frame["error"][1])
     assert found.median_error() == pytest.approx(0.275)
-    text = found.markdown()
+    text = table_markdown(found)
     body = [line for line in text.splitlines() if line.startswith("|")]
     assert len(body) == 5
     assert len({line.replace("\\|", "").count("|") for line in body}) == 1  # names do not open columns
     assert "<script>" not in text and "* one \\| two" in text
-    latex = found.latex()
+    latex = table_latex(found)
     assert r"a\_b \& 50 \%" in latex and "\\toprule" in latex
-    assert not {"data", "conflict"} & set(found.shown()) and "note" in found.shown()
-    assert "conflict" in table(row(conflict="SY5")).shown() and "conflict" in frame
+    assert not {"data", "conflict"} & set(shown_frame(found)) and "note" in shown_frame(found)
+    assert "conflict" in shown_frame(table(row(conflict="SY5"))) and "conflict" in frame
 
 
 @pytest.mark.parametrize(
