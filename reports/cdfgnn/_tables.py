@@ -17,6 +17,11 @@ QUANTITIES = {
     "inner_connections_max": "max_inner", "outer_connections_max": "max_outer", "replication_factor": "replication",
     "edge_imbalance_factor": "edge_balance",
 }  # fmt: skip
+COLUMNS = {
+    "inner_connections_max": "Inner", "outer_connections_max": "Outer", "replication_factor": "RF",
+    "edge_imbalance_factor": "Edge IF", "vertices": "|V|", "edges": "|E|", "features": "Input Dim",
+    "classes": "Output Dim",
+}  # fmt: skip
 BOUNDS = "by construction HEP has no part with more than floor(M / P) + 1 edges, DNE none with more than 1.01 M / P"
 CD2_METRICS = ("inner_connections_max", "outer_connections_max", "replication_factor")
 
@@ -26,7 +31,7 @@ def table1(context: Context) -> PaperTable:
     rows = tuple(
         Row(
             label=DATASETS[line["dataset"]], quantity=line["metric"], unit=line["unit"], published=float(line["value"]),
-            ours=None, how="quoted", note=line["note"],
+            ours=None, how="quoted", note=line["note"], at=(DATASETS[line["dataset"]], COLUMNS[line["metric"]]),
             conflict="CD7" if (line["dataset"], line["metric"]) == ("ogbn-papers100m", "features") else "",
         )
         for _, line in published("cdfgnn-table1").iterrows()
@@ -45,6 +50,7 @@ def table2(context: Context) -> PaperTable:
             label=f"{line['method']}, {line['setting']}", quantity="bandwidth", unit=line["unit"],
             published=float(line["value"]), how="quoted",
             ours=taken[line["method"]] / GB if line["setting"].startswith("peer-to-peer") else None,
+            at=(line["method"], line["setting"].partition(";")[0]),
         )
         for _, line in published("cdfgnn-table2").iterrows()
     )  # fmt: skip
@@ -68,6 +74,7 @@ def table3(context: Context) -> PaperTable:
                 unit=line["unit"], published=float(line["value"]),
                 ours=qualities[line["method"]][QUANTITIES[line["metric"]]], how="partitioned", data=data,
                 judge="order" if data else "error",
+                at=(f"{DATASETS[dataset]}, {line['method']}", COLUMNS[line["metric"]]),
                 conflict=_conflict(dataset, line["method"]) if line["metric"] in CD2_METRICS else "",
             )
             for _, line in mine.iterrows()
@@ -80,15 +87,15 @@ def table3(context: Context) -> PaperTable:
     return PaperTable(
         key="cdfgnn/table3", title="CDFGNN, Table 3: vertex cuts", rows=tuple(rows), orderings=tuple(orderings),
         assumptions=(
-            *([f"stand-ins, the same graphs as in Fig. 5 to 8: {', '.join(chosen)}; only orders are judged"] * bool(chosen)),
+            f"stand-ins, the same graphs as in Fig. 5 to 8: {', '.join(chosen) or 'none'}; only orders are judged",
             "sum of both connections from the printed replication factor R: 2 (R - 1) |V| / p is the mean over GPUs, "
             "the printed sum is one of maxima; they agree where the cut is balanced (EBV), a lower bound elsewhere",
             "one printed column from another is no prediction and is not judged",
             f"edge imbalance is not tested: {BOUNDS}; the cuts of CDFGNN's authors are less balanced",
         ),
         commands=tuple(
-            f"haloscope partition --dataset {graph_for(context, d)[0]} --parts {gpus} --hosts {HOSTS} --partitioner {text}"
-            for d, gpus in PRINTED_GPUS.items() for text in CUTS.values()
+            f"haloscope partition --dataset {graph_for(context, d)[0]} --parts {n} --hosts {HOSTS} --partitioner {cut}"
+            for d, n in PRINTED_GPUS.items() for cut in CUTS.values()
         ),
     )  # fmt: skip
 

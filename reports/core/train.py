@@ -170,16 +170,19 @@ def accuracies(
     seeds: int = 3,
     epochs: int = 200,
     share: float = 1.0,
+    fewest: int = FEWEST,
 ) -> Trained:
     """Train every row on the paper's graph or its stand-in.
 
     Args:
         graph: the published name, a key of `GRAPHS`.
-        rows: label -> method text, or -> settings over `model` (with "method", and "parts" where it differs).
+        rows: label -> method text, or -> settings over `model` (with "method", and "parts" where it differs). "longer"
+            is how many times as many epochs a row is trained for as the others, of which each costs as much less.
         parts: partitions of every row but those of method `single`.
         model: settings of `RunConfig` that all rows share.
         seeds, epochs: the paper's, trained with `--full`; otherwise the most that is trained.
         share: of the table's training time, where a table trains several graphs.
+        fewest: epochs below which the number of seeds is reduced; fewer suffice where an epoch has many steps.
 
     Raises:
         InputError: no row can be trained, or one of the runs failed.
@@ -189,12 +192,14 @@ def accuracies(
     name, data = chosen_graph(context, graph)
     plain = {label: {"method": row} if isinstance(row, str) else dict(row) for label, row in rows.items()}
     common = {"dataset": name, "parts": parts, "threads": 1, **SETTINGS.get(name, {}), **model}
+    longer = {label: float(row.pop("longer", 1.0)) for label, row in plain.items()}
     cases = {label: {**common, **row} for label, row in plain.items()}
     cases = {k: {**case, "parts": 1} if case["method"] == "single" else case for k, case in cases.items()}
     cost = 0.0 if context.full else sum(epoch_seconds(case) for case in cases.values())
-    count, runs = (epochs, seeds) if context.full else affordable(share * context.seconds, cost, epochs, seeds)
-    every = max(1, count // EVALUATIONS)
-    made = {label: {**case, "epochs": count, "eval_every": every} for label, case in cases.items()}
+    count, runs = (epochs, seeds) if context.full else affordable(
+        share * context.seconds, cost, epochs, seeds, fewest
+    )  # fmt: skip
+    made = {label: {**case, **_lasting(round(count * longer[label]))} for label, case in cases.items()}
     configs = [{**case, "seed": seed} for case in made.values() for seed in range(runs)]
     records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}", made.values())]
     grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
@@ -205,6 +210,11 @@ def accuracies(
         scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
         summary=summary + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
     )  # fmt: skip
+
+
+def _lasting(epochs: int) -> dict[str, int]:
+    """Settings of a run of so many epochs, at most about `EVALUATIONS` of them evaluated."""
+    return {"epochs": epochs, "eval_every": max(1, epochs // EVALUATIONS)}
 
 
 def caveats(graph: str, name: str) -> str:
@@ -254,15 +264,15 @@ def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
     return chosen, f"{chosen}{STANDS_IN}{graph}"
 
 
-def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tuple[int, int]:
+def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int, fewest: int = FEWEST) -> tuple[int, int]:
     """(epochs, seeds) within `seconds`, where `per_epoch` is the cost of one epoch of every row on one core.
 
-    The number of seeds is reduced before epochs fall below `FEWEST`; the fewest of `EPOCHS` are trained at any cost.
+    The number of seeds is reduced before epochs fall below `fewest`; the fewest of `EPOCHS` are trained at any cost.
     """
     for runs in range(seeds, 0, -1):
         most = min(epochs, seconds / (per_epoch * runs))
         fitting = [count for count in EPOCHS if count <= most]
-        if fitting and (fitting[-1] >= min(FEWEST, epochs) or runs == 1):
+        if fitting and (fitting[-1] >= min(fewest, epochs) or runs == 1):
             return (epochs if most == epochs else fitting[-1]), runs
     return min(EPOCHS[0], epochs), 1
 
@@ -279,10 +289,12 @@ def epoch_seconds(case: Mapping[str, Any]) -> float:
     maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model.name == "sage" else 1)
     sums = 3 * facts["num_edges"] * hidden * layers
     inputs = facts["num_nodes"] * wide * (config.model.name == "sage")
-    plain = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS + PER_LAYER_S * layers * config.cut.parts
+    work, overhead = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS, PER_LAYER_S * layers * config.cut.parts
     name, _, options = config.training.method.partition(":")
-    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"), BATCHES * ("batch=" in options))
-    return float(max(more) * plain)
+    if "batch=" in options:  # as many batches in all, whatever the number of parts
+        return float(BATCHES * work)
+    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"))
+    return float(max(more) * (work + overhead))
 
 
 def _score(records: list[dict[str, Any]]) -> tuple[float, float]:
