@@ -132,11 +132,20 @@ def counts(context: Context, dataset: str, method: str, gpus: int) -> tuple[np.n
     pairs = here.pairs * np.where(_same_host(gpus), *factors) * context.inputs.boundary
     edges = here.edges * (sizes["edges"] / here.edges.sum())
     if gpus == home:
-        fullest = int(edges.argmax())
-        most = printed.imbalance * sizes["edges"] / gpus
-        edges *= (sizes["edges"] - most) / (sizes["edges"] - edges[fullest])
-        edges[fullest] = most
+        edges = _with_peak(edges, printed.imbalance)
     return np.minimum(pairs, sizes["vertices"] // gpus).round().astype(np.int64), edges.round().astype(np.int64)
+
+
+def _with_peak(edges: np.ndarray, imbalance: float) -> np.ndarray:
+    """As many edges in all, with another largest over mean number: one GPU more, or all closer to the mean."""
+    mean, fullest = edges.mean(), int(edges.argmax())
+    most = imbalance * mean
+    if edges[fullest] > most:
+        closer: np.ndarray = mean + (edges - mean) * (most - mean) / (edges[fullest] - mean)
+        return closer
+    rest = edges * (edges.sum() - most) / (edges.sum() - edges[fullest])
+    rest[fullest] = most
+    return rest
 
 
 def described(context: Context, dataset: str, method: str, gpus: int) -> dict[str, Any]:

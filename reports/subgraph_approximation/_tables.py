@@ -110,7 +110,7 @@ def table1(context: Context) -> PaperTable:
             f"with the {FANOUTS[0]} x {FANOUTS[1]} sampled neighbours that it takes for a small constant the order is "
             "the other",
             "Appendix A: nodes of one part with an edge into another, beside the copies that the largest overlap takes "
-            "of them, fewest over all pairs of parts of a METIS cut; on graphs a hundred times larger boundaries are wider",
+            "of them, fewest over all pairs of parts of a METIS cut; graphs a hundred times larger have more",
         ),
     )  # fmt: skip
 
