@@ -96,7 +96,7 @@ def _same_host(gpus: int) -> np.ndarray:
 
 
 @cache
-def cut_of(graph: str, method: str, gpus: int) -> StandInCut:
+def stand_in_cut(graph: str, method: str, gpus: int) -> StandInCut:
     """The cut of a data set's name by one of `CUTS`, over two hosts."""
     from harness import datasets
     from harness.partition.vertex import assign_edges, masters, undirected_pairs, vertex_quality
@@ -114,7 +114,7 @@ def cut_of(graph: str, method: str, gpus: int) -> StandInCut:
     return StandInCut(dict(quality), pairs, np.bincount(part, minlength=gpus))
 
 
-def counts(context: Context, dataset: str, method: str, gpus: int) -> tuple[np.ndarray, np.ndarray]:
+def gpu_counts(context: Context, dataset: str, method: str, gpus: int) -> tuple[np.ndarray, np.ndarray]:
     """(mirrors of GPU i with masters on GPU j, undirected edges of every GPU) of the paper's own graph.
 
     At the number of GPUs of Table 3 the mirrors inside a host and between hosts are the printed ones, spread over pairs
@@ -124,7 +124,11 @@ def counts(context: Context, dataset: str, method: str, gpus: int) -> tuple[np.n
     if gpus == HOSTS and method == EBV1:
         method = EBV0  # one GPU a host: the paper has the same cuts
     graph, home = graph_for(context, dataset)[0], PRINTED_GPUS[dataset]
-    here, there, printed = cut_of(graph, method, gpus), cut_of(graph, method, home), Printed.of(dataset, method)
+    here, there, printed = (
+        stand_in_cut(graph, method, gpus),
+        stand_in_cut(graph, method, home),
+        Printed.of(dataset, method),
+    )
     factors = [want / max(have, 1.0) for want, have in zip(printed.mirrors(), there.mirrors(), strict=True)]
     if gpus == HOSTS:
         factors[1] = sum(printed.mirrors()) / max(sum(there.mirrors()), 1.0)
@@ -143,14 +147,14 @@ def _with_peak(edges: np.ndarray, imbalance: float) -> np.ndarray:
     if edges[fullest] > most:
         closer: np.ndarray = mean + (edges - mean) * (most - mean) / (edges[fullest] - mean)
         return closer
-    rest = edges * (edges.sum() - most) / (edges.sum() - edges[fullest])
+    rest: np.ndarray = edges * (edges.sum() - most) / (edges.sum() - edges[fullest])
     rest[fullest] = most
     return rest
 
 
-def described(context: Context, dataset: str, method: str, gpus: int) -> dict[str, Any]:
+def cut_workload(context: Context, dataset: str, method: str, gpus: int) -> dict[str, Any]:
     """The workload description of one cut of the paper's own graph (docs/workloads.md)."""
-    s, (pairs, edges) = printed_sizes(dataset), counts(context, dataset, method, gpus)
+    s, (pairs, edges) = printed_sizes(dataset), gpu_counts(context, dataset, method, gpus)
     graph = {"nodes": s["vertices"], "edges": 2 * s["edges"], "train": s["vertices"]}
     graph |= {"features": s["features"], "classes": s["classes"]}
     return {"name": DATASETS[dataset], "graph": graph, "parts": {"pairs": pairs.tolist(), "edges": edges.tolist()}}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 
 from reports.cdfgnn._accuracy import figure7, figure8
-from reports.cdfgnn._cuts import CUTS, DATASETS, EBV0, EBV1, HOSTS, PRINTED_GPUS, Printed, cut_of, graph_for
+from reports.cdfgnn._cuts import CUTS, DATASETS, EBV0, EBV1, HOSTS, PRINTED_GPUS, Printed, graph_for, stand_in_cut
 from reports.cdfgnn._times import CLUSTER, figure5, figure6
 from reports.core.clusters import link_bandwidth
 from reports.core.context import Context
@@ -67,7 +67,7 @@ def table3(context: Context) -> PaperTable:
     for dataset, gpus in PRINTED_GPUS.items():
         mine = frame[frame["dataset"] == dataset]
         graph, data = graph_for(context, dataset)
-        qualities = {method: cut_of(graph, method, gpus).quality for method in CUTS}
+        qualities = {method: stand_in_cut(graph, method, gpus).quality for method in CUTS}
         rows += [
             Row(
                 label=f"{DATASETS[dataset]}, {line['method']}", quantity=line["metric"].replace("_", " "),

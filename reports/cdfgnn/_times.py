@@ -13,7 +13,7 @@ from typing import Any
 from harness.config import from_mapping
 from harness.running import open_run
 from reports.cdfgnn._accuracy import MODEL, VARIANTS, observed, watched_run
-from reports.cdfgnn._cuts import CUTS, DATASETS, EBV0, EBV1, PRINTED_GPUS, described, graph_for
+from reports.cdfgnn._cuts import CUTS, DATASETS, EBV0, EBV1, PRINTED_GPUS, cut_workload, graph_for
 from reports.core.context import SHAPES, Context, demand
 from reports.core.inputs import Inputs
 from reports.core.load import text
@@ -38,7 +38,7 @@ def config(context: Context, dataset: str, method: str, gpus: int, variant: str)
     """The run of one variant of CDFGNN on one cut of the paper's graph."""
     rates = {"rates": context.rates("cdfgnn", observed(context, variant, dataset))} if cached(variant) else {}
     return {
-        **SHAPES, **MODEL, "dataset": context.workload(described(context, dataset, method, gpus)), "parts": gpus,
+        **SHAPES, **MODEL, "dataset": context.workload(cut_workload(context, dataset, method, gpus)), "parts": gpus,
         "method": VARIANTS[variant], **rates, "epochs": 2, "cluster": CLUSTER,
     }  # fmt: skip
 

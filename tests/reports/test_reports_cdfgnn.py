@@ -10,7 +10,17 @@ import pytest
 from reports.cdfgnn import _cuts, _times
 from reports.cdfgnn import _tables as cdfgnn
 from reports.cdfgnn._accuracy import STREAMS, VARIANTS, _as_soon, _falls, _largest_between, _quiet, saved
-from reports.cdfgnn._cuts import CUTS, DATASETS, EBV0, EBV1, PRINTED_GPUS, Printed, counts, cut_of, printed_sizes
+from reports.cdfgnn._cuts import (
+    CUTS,
+    DATASETS,
+    EBV0,
+    EBV1,
+    PRINTED_GPUS,
+    Printed,
+    gpu_counts,
+    printed_sizes,
+    stand_in_cut,
+)
 from reports.core.context import Context, demand
 from reports.core.inputs import Inputs
 from reports.core.load import published
@@ -55,7 +65,7 @@ def test_cuts_beside_the_printed_ones(context: Context) -> None:
     ]
     by = {(row.label, row.quantity): row.ours for row in printed}
     for method in CUTS:
-        cut = cut_of(STAND_IN, method, 8).quality
+        cut = stand_in_cut(STAND_IN, method, 8).quality
         assert by[f"ogbn-products, {method}", "replication factor"] == cut["replication"]
         assert 1 < cut["replication"] < 8 and 0 < cut["max_outer"] < 600 * 8
     assert len(table.orderings) == 5 * len(DATASETS)
@@ -85,19 +95,19 @@ def test_theory_gives_the_connections_of_balanced_cuts() -> None:
 def test_a_cut_is_the_printed_one_at_its_number_of_gpus(context: Context, dataset: str) -> None:
     gpus, sizes = PRINTED_GPUS[dataset], printed_sizes(dataset)
     for method in CUTS:
-        printed, (pairs, edges) = Printed.of(dataset, method), counts(context, dataset, method, gpus)
+        printed, (pairs, edges) = Printed.of(dataset, method), gpu_counts(context, dataset, method, gpus)
         assert 1 + pairs.sum() / sizes["vertices"] == pytest.approx(printed.replication, rel=0.06)  # CD2 lowers one
         half = gpus // 2
         outside = (pairs[:half, half:].sum() + pairs[half:, :half].sum()) / pairs.sum()
         assert outside == pytest.approx(printed.outer / (printed.inner + printed.outer), abs=1e-3)
         assert edges.max() * gpus / sizes["edges"] == pytest.approx(printed.imbalance, rel=1e-3)
         assert edges.sum() == pytest.approx(sizes["edges"]) and not pairs.diagonal().any()
-        two, _ = counts(context, dataset, method, 2)
+        two, _ = gpu_counts(context, dataset, method, 2)
         assert two.shape == (2, 2) and 0 < two.sum() < pairs.sum()
 
 
 def test_a_stand_in_is_cut_into_pairs_that_add_up_to_its_mirrors() -> None:
-    cut = cut_of(STAND_IN, EBV1, 4)
+    cut = stand_in_cut(STAND_IN, EBV1, 4)
     assert cut.pairs.sum() == cut.quality["num_mirrors"] == sum(cut.mirrors())
     inside = cut.pairs[:2, :2].sum() + cut.pairs[2:, 2:].sum()
     assert cut.mirrors()[0] == inside == cut.quality["inner"] / 2  # a message each way for every mirror
@@ -105,8 +115,8 @@ def test_a_stand_in_is_cut_into_pairs_that_add_up_to_its_mirrors() -> None:
 
 
 def test_more_boundary_nodes_are_more_mirrors(context: Context) -> None:
-    plain, _ = counts(context, "reddit", EBV1, 4)
-    doubled, _ = counts(replace(context, inputs=Inputs(boundary=2.0)), "reddit", EBV1, 4)
+    plain, _ = gpu_counts(context, "reddit", EBV1, 4)
+    doubled, _ = gpu_counts(replace(context, inputs=Inputs(boundary=2.0)), "reddit", EBV1, 4)
     assert plain.sum() < doubled.sum() <= 2 * plain.sum() + 12
 
 
