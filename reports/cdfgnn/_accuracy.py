@@ -1,19 +1,18 @@
-"""CDFGNN, Fig. 7 and 8: the share of messages that the adaptive cache still sends, and its cost in accuracy."""
+"""CDFGNN, Fig. 7: the share of messages that the adaptive cache still sends; the variants and how they are trained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from reports.cdfgnn._cuts import DATASETS, GRAPH_OF, graph_for
+from reports.cdfgnn._cuts import DATASETS, graph_for
 from reports.core.context import Context, demand
 from reports.core.load import text
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import implemented
-from reports.core.train import SETTINGS, Trained, accuracies
+from reports.core.train import SETTINGS
 from reports.draw.drawing import DASHES, panels
-from reports.draw.figures import OTHER_COLOURS, method_colours
+from reports.draw.figures import OTHER_COLOURS
 
 # Sec. 3.1 normalises the adjacency without self loops.
 MODEL: dict[str, Any] = {"model": "gcn-no-loop", "layers": 2, "hidden": 64, "order": "linear-first"}
@@ -24,14 +23,11 @@ VARIANTS = {
     "Quantify": "cdfgnn:cache=false:last=full",
     "Baseline": "cdfgnn:cache=false:quantise=false:last=full",
 }
-FULL = "single GPU, full batch"
-MINI, SAMPLED = "single GPU, mini-batch", "neighbour-sampling"  # of a GCN, with a limit on the neighbours drawn
 SMALLER = {**MODEL, "hidden": 16}  # trained without --full
 WATCHED_EPOCHS = 100  # the paper speaks of the first 100
 QUIET = (50, 100)  # epochs in which almost no forward messages are sent on ogbn-products
 SHOWN = {"ogbn-products": 4, "reddit": 8}  # GPUs, as the text of Fig. 7 has them (CD8)
 WATCHED = {**SHOWN, "friendster": 16, "ogbn-papers100m": 16}  # GPUs on which shares of rows sent are measured
-NEAR = 0.98  # share of the best accuracy on one device that counts as converged
 STREAMS = {
     "sent/0": "layer 1, forward", "sent/1": "layer 2, forward", "sent-backward/0": "layer 1, backward",
     "sent-backward/1": "layer 2, backward",
@@ -42,13 +38,6 @@ PROTOCOL = "transductive: the paper prints no protocol, and the graph that train
 def gcn_of(context: Context) -> dict[str, Any]:
     """The paper's model with `--full`, a narrower one otherwise."""
     return MODEL if context.full else SMALLER
-
-
-def trained_variants(context: Context, dataset: str) -> Trained:
-    """All variants, and one device, on a data set or its stand-in."""
-    rows = {**VARIANTS, FULL: "single"}
-    graph = GRAPH_OF.get(dataset, dataset)
-    return accuracies(context, graph, rows, parts=SHOWN[dataset], model=gcn_of(context), seeds=1, share=0.8)
 
 
 def watched_run(context: Context, variant: str, dataset: str) -> dict[str, Any]:
@@ -167,100 +156,4 @@ def _largest_between(name: str, thresholds: list[float]) -> list[Ordering]:
         Ordering(text=f"{name}: the threshold is larger in the middle of training than {when}",
                  expected=("second third", other), ours=(middle, value))
         for when, other, value in (("early", "first third", first), ("late", "last third", last))
-    ]  # fmt: skip
-
-
-def figure8(context: Context) -> Plot:
-    """Accuracy by epoch of CDFGNN's variants and of one device."""
-    paths = context.figure_paths("cdfgnn/figure8")
-    runs = {dataset: trained_variants(context, dataset) for dataset in SHOWN}
-    labels = [*VARIANTS, FULL]
-    colours = method_colours((*VARIANTS.values(), "single"))
-    with panels(paths, len(runs), columns=2, height=2.6) as axes:
-        for panel, (dataset, run) in zip(axes, runs.items(), strict=True):
-            for at, label in enumerate(labels):
-                colour = colours[VARIANTS.get(label, "single")]
-                style: Any = {"color": colour, "linestyle": DASHES[at % len(DASHES)], "linewidth": 1.1}
-                named = {"Both": "cache and quantisation"}.get(label, label)
-                panel.plot(*run.curve(label), **style, label=named)
-            panel.set_xlabel("epoch")
-            panel.set_ylabel("test accuracy (%)")
-            panel.set_title(run.data or dataset, loc="left", fontsize=8)
-    return Plot(
-        key="cdfgnn/figure8", title="CDFGNN, Fig. 8: accuracy during training", paths=paths,
-        caption="Convergence is judged by the best test accuracy and by the epochs up to "
-        f"{100 * NEAR:g} % of the best one of one device.",
-        rows=tuple(row for run in runs.values() for row in _convergence(run)),
-        orderings=tuple(ordering for run in runs.values() for ordering in (*_level(run), *_as_soon(run))),
-        assumptions=(
-            *(f"{run.summary}; {PROTOCOL}" for run in runs.values()),
-            *(_active(run) for run in runs.values()),
-            "hidden width 16 instead of 64 unless --full; 8 bits and a first threshold of 0.01; epochs not published",
-        ),
-        commands=tuple(command for run in runs.values() for command in run.commands),
-    )  # fmt: skip
-
-
-def _active(run: Trained) -> str:
-    """The share of messages that the cache alone sends: in a short run nearly all, and the curves show little."""
-    seen = [epoch["observed"] for epoch in run.records["Cache"][0]["epochs"]]
-    sent = fmean(share for each in seen for name, share in each.items() if name.startswith("sent"))
-    return f"{run.where}: the cache alone sends {100 * sent:.0f} % of the messages of these epochs"
-
-
-def _level(run: Trained) -> list[Ordering]:
-    """No variant is a point away from one device's best accuracy."""
-    best: dict[str, float | None] = {label: max(run.curve(label)[1]) for label in (*VARIANTS, FULL)}
-    return [
-        run.ordering(
-            f"{run.where}: {label} is level with full batch on one GPU", {label: label, FULL: FULL}, "demanded",
-            values=best,
-        )
-        for label in VARIANTS
-    ]  # fmt: skip
-
-
-def epochs_to(run: Trained, label: str, score: float) -> float | None:
-    """Epochs done at the first evaluation that reaches a score; None where none does."""
-    return next((float(epoch) for epoch, reached in zip(*run.curve(label), strict=True) if reached >= score), None)
-
-
-def _sooner(run: Trained, labels: Iterable[str]) -> tuple[dict[str, float | None], float, int]:
-    """Epochs to `NEAR` the best accuracy of one device, that accuracy, and the epochs between evaluations."""
-    score = NEAR * max(run.curve(FULL)[1])
-    at = run.curve(FULL)[0]
-    step = at[1] - at[0] if len(at) > 1 else at[0]
-    return {label: epochs_to(run, label, score) for label in labels}, score, step
-
-
-def _convergence(run: Trained) -> list[Row]:
-    """Epochs to converge of all variants and of one device; the mini-batches that they are compared with."""
-    found, score, _ = _sooner(run, (*VARIANTS, FULL))
-    rows = [
-        Row(label=f"{label}", quantity=f"epochs to {score:.1f} %", unit="epochs", published=None, ours=epochs,
-            how="trained", data=run.data, note="" if epochs else "not reached")
-        for label, epochs in found.items()
-    ]  # fmt: skip
-    if not implemented(SAMPLED):
-        rows.append(
-            Row(label=MINI, quantity="accuracy", unit="%", published=None, ours=None, how="not built", data=run.data,
-                note="a GCN's sum over sampled neighbours; that it loses most on Reddit is not tested")
-        )  # fmt: skip
-    return rows
-
-
-def _as_soon(run: Trained) -> list[Ordering]:
-    """Every variant needs as many epochs as one device, but for a fifth or one evaluation."""
-    found, score, step = _sooner(run, (*VARIANTS, FULL))
-    near = max(0.2 * (found[FULL] or 0.0), step) + 0.5  # a difference of exactly so much is level
-    never = float(
-        run.curve(FULL)[0][-1] + 2 * near
-    )  # what does not get there in these epochs is later than any that does
-    return [
-        Ordering(
-            text=f"{run.where}: {label} reaches {score:.1f} % in as many epochs as one GPU", expected=(label, FULL),
-            ours=(never if found[label] is None else found[label], found[FULL]), tolerance=near, ties="demanded",
-            runs=run.evidence((label, FULL)),
-        )
-        for label in VARIANTS
     ]  # fmt: skip

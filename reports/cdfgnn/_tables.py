@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from statistics import fmean
 
-from reports.cdfgnn._accuracy import figure7, figure8
+from reports.cdfgnn._accuracy import figure7
+from reports.cdfgnn._convergence import figure8
 from reports.cdfgnn._cuts import CUTS, DATASETS, EBV0, EBV1, HOSTS, PRINTED_GPUS, Printed, graph_for, stand_in_cut
 from reports.cdfgnn._times import CLUSTER, figure5, figure6
 from reports.core.clusters import link_bandwidth

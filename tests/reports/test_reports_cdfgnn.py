@@ -9,7 +9,8 @@ import pytest
 
 from reports.cdfgnn import _cuts, _times
 from reports.cdfgnn import _tables as cdfgnn
-from reports.cdfgnn._accuracy import STREAMS, VARIANTS, _as_soon, _falls, _largest_between, _quiet, saved
+from reports.cdfgnn._accuracy import STREAMS, VARIANTS, _falls, _largest_between, _quiet, saved
+from reports.cdfgnn._convergence import _as_soon
 from reports.cdfgnn._cuts import (
     CUTS,
     DATASETS,
