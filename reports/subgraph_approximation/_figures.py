@@ -15,10 +15,12 @@ from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, method_
 from reports.subgraph_approximation._training import (
     FEWEST_BATCHED,
     GNNS,
+    ISOLATED,
     LABELS,
     SHARES,
     SINGLE,
     SPLIT,
+    claim_of,
     gnn_settings,
     options,
     orderings,
@@ -163,6 +165,7 @@ def figure4(context: Context) -> Plot:
         text=f"{three.data or 'Reddit'}: accuracy falls with the number of isolated parts",
         expected=("1 machine", "3 workers", "5 workers"),
         ours=(three.mean(SINGLE), three.mean(zero), five.mean(zero)), tolerance=POINTS, ties="not judged",
+        claim=claim_of(three, "GraphSAGE", ISOLATED),
     )  # fmt: skip
     return _drawn(
         context, "figure4", lines, "epoch", "Figure 4: GraphSAGE without approximation", [three.summary, five.summary],

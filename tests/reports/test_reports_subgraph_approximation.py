@@ -218,6 +218,9 @@ def test_claims_as_orderings(context: Context) -> None:
     assert more_sensitive(gcn, gcn, 5).verdict == "not judged"
     assert "a stands in for b" in more_sensitive(gcn, sage, 5).text + orderings(gcn, "x")[0].text
     assert [o.verdict for o in orderings(gcn, "x")] == ["right"] * 4
+    three = made_up(context, "reddit", GNNS[0], 3)
+    both = [o.claim for run in (gcn, three) for o in orderings(run, f"KW-GCN, {run.where[-7]} workers")]
+    assert len(set(both)) == 4 == len(both) / 2  # a claim on any number of workers is one
     assert len(orderings(made_up(context, "amazon2m", "KW-GCN", 5, single=False), "x")) == 3
     rows = differences(gcn, {label: 90.0 - 40.0 * (1 - overlap) for overlap, label in LABELS.items()}, "x")
     assert [row.ours for row in rows] == pytest.approx([4.0, 20.0]) == [row.published for row in rows]
