@@ -212,10 +212,10 @@ class _Builder:
         each = self._default("mirrors_per_shared_master", parts.mirrors_per_shared_master, MIRRORS_PER_SHARED_MASTER)
         most = matrix.max(0)  # a rank has at most one mirror of a master
         shared = np.minimum(np.maximum(np.ceil(matrix.sum(0) / each).astype(np.int64), most), masters)
-        edges = self._edges(self.graph.edges // 2)
+        edges = self._shared_out(self.graph.edges // 2)
         return VertexWorkload(self._provenance(), self._totals(), masters, shared, matrix, edges)
 
-    def _edges(self, total: int) -> np.ndarray:
+    def _shared_out(self, total: int) -> np.ndarray:
         """Undirected edges per rank of a vertex cut; given ones may differ from `total` by rounding."""
         if self.parts.edges is None:
             return round_robin_counts(total, self.size)
