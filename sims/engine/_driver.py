@@ -22,7 +22,7 @@ from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
-from sims.cluster import Cluster, Placement, Stragglers, place
+from sims.cluster import Placement, Stragglers
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores
@@ -68,37 +68,6 @@ class Simulation:
 
 def simulate(
     program: Program,
-    size: int,
-    *,
-    cluster: Cluster,
-    seed: int = 0,
-    deterministic: bool = True,
-    debug: bool = True,
-    shapes_only: bool = False,
-    stragglers: Stragglers | None = None,
-    observers: Sequence[Observer] = (),
-) -> Simulation:
-    """Run `program` on `size` ranks of a modelled cluster.
-
-    Args:
-        seed, deterministic, debug: as for `harness.rank.Rank`.
-        shapes_only: tensors are on the meta device.
-        stragglers: replaces the cluster's own; jitter is drawn from `seed`.
-        observers: notified of what the simulation does.
-
-    Raises:
-        InputError: more ranks than the cluster has devices, a bad device profile, or stragglers that do not exist.
-        ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
-        Exception: any exception that a rank raises, with rank and epoch added as a note.
-    """
-    return simulate_placed(
-        program, place(cluster, size), seed=seed, deterministic=deterministic, debug=debug, shapes_only=shapes_only,
-        stragglers=stragglers, observers=observers,
-    )  # fmt: skip
-
-
-def simulate_placed(
-    program: Program,
     placement: Placement,
     *,
     seed: int = 0,
@@ -108,7 +77,19 @@ def simulate_placed(
     stragglers: Stragglers | None = None,
     observers: Sequence[Observer] = (),
 ) -> Simulation:
-    """As `simulate`, on ranks that have their places already."""
+    """Run `program` on the ranks that have been placed on a modelled cluster.
+
+    Args:
+        seed, deterministic, debug: as for `harness.rank.Rank`.
+        shapes_only: tensors are on the meta device.
+        stragglers: replaces the cluster's own; jitter is drawn from `seed`.
+        observers: notified of what the simulation does.
+
+    Raises:
+        InputError: a bad device profile, or stragglers that do not exist.
+        ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
+        Exception: any exception that a rank raises, with rank and epoch added as a note.
+    """
     size, slow = placement.size, stragglers or placement.cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
     simulator = Simulator(placement, shapes_only=shapes_only, observers=observers)

@@ -24,7 +24,7 @@ from harness.running.results import RankEpoch, RankResult, Result, merge
 from harness.traffic import Traffic
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import DeviceProfile, Fullest, load_device
-from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate_placed
+from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate
 from sims.replay._notation import BEGIN, DO, END, START, Action
 from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions
 from sims.replay._recording import PeakMemory, Recorder, Recording
@@ -157,7 +157,7 @@ def record_placed(plan: Plan, placement: Placement, progress: Progress | None = 
     job, prepared = make_job(plan, progress)
     recorder = Recorder(config.cut.parts)
     with cpu_threads(threads_per_rank(config)):
-        simulation = simulate_placed(
+        simulation = simulate(
             program(job), placement, seed=config.training.seed, deterministic=config.run.deterministic,
             shapes_only=config.cluster.shapes_only, observers=[recorder],
         )  # fmt: skip

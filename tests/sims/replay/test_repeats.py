@@ -17,7 +17,7 @@ from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
 from harness.running import run
 from harness.running.results import Result
-from sims.cluster import load_cluster
+from sims.cluster import load_cluster, place
 from sims.engine import Simulation, simulate
 from sims.replay import Recorder, Repeats
 from sims.replay._replay import needed
@@ -121,7 +121,7 @@ def everything(cluster: str, repeats: Repeats | None) -> tuple[Simulation, list[
 
     spans = Spans()
     observers = [spans] if repeats is None else [spans, repeats]
-    simulation = simulate(program, 3, cluster=load_cluster(cluster), shapes_only=True, observers=observers)
+    simulation = simulate(program, place(load_cluster(cluster), 3), shapes_only=True, observers=observers)
     return simulation, spans.found
 
 
@@ -225,6 +225,6 @@ def test_a_recording_of_played_epochs_is_that_of_computed_ones() -> None:
                 rank.clock.end_epoch()
 
         observers = [recorder] if repeats is None else [recorder, repeats]
-        simulation = simulate(program, 3, cluster=load_cluster("ec-graph"), shapes_only=True, observers=observers)
+        simulation = simulate(program, place(load_cluster("ec-graph"), 3), shapes_only=True, observers=observers)
         recordings.append(recorder.recording({}, {}, {}, needed(simulation)))
     assert recordings[0] == recordings[1]

@@ -22,7 +22,7 @@ from harness.methods.registry import METHODS
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
 from harness.running import run
-from sims.cluster import Cluster, load_cluster, varied
+from sims.cluster import Cluster, load_cluster, place, varied
 from sims.engine import Simulation, simulate
 from sims.replay import Recorder, Recording, Replay, load_recording, record
 from sims.replay._replay import needed
@@ -78,7 +78,7 @@ def recorded(
     program: Callable[[Rank], Any], size: int, cluster: Cluster, **options: Any
 ) -> tuple[Simulation, Recording]:
     recorder = Recorder(size)
-    simulation = simulate(program, size, cluster=cluster, observers=[recorder], **options)
+    simulation = simulate(program, place(cluster, size), observers=[recorder], **options)
     return simulation, recorder.recording(
         {"layers": 1, "seed": options.get("seed", 0), "method": "busy"}, {}, {}, needed(simulation)
     )
@@ -99,7 +99,7 @@ def test_every_effect_on_every_kind_of_cluster(name: str, deterministic: bool) -
     options: dict[str, Any] = {"deterministic": deterministic, "seed": 3}
     _, recording = recorded(busy, 4, load_cluster("local"), **options)
     cluster = load_cluster(name)
-    assert_equal(Replay(recording), simulate(busy, 4, cluster=cluster, **options), cluster)
+    assert_equal(Replay(recording), simulate(busy, place(cluster, 4), **options), cluster)
 
 
 @given(size=st.integers(3, 6), rate=st.floats(1e5, 1e12), latency=st.floats(1e-9, 1e-2))
@@ -108,7 +108,7 @@ def test_any_bandwidth_and_latency(size: int, rate: float, latency: float) -> No
     base = load_cluster("ethernet-10g")
     _, recording = recorded(busy, size, base)
     changed = varied(varied(base, "nic", "bandwidth", rate), "nic", "latency", latency)
-    assert_equal(Replay(recording), simulate(busy, size, cluster=changed), changed)
+    assert_equal(Replay(recording), simulate(busy, place(changed, size)), changed)
 
 
 def test_stragglers_and_jitter_are_those_of_the_seed() -> None:
@@ -170,7 +170,7 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
 def test_recording_changes_nothing() -> None:
     cluster = load_cluster(HERE)
     full, _ = recorded(busy, 3, cluster)
-    assert full.makespan_s == simulate(busy, 3, cluster=cluster).makespan_s
+    assert full.makespan_s == simulate(busy, place(cluster, 3)).makespan_s
 
 
 def test_stretches_operators_and_effects_are_kept_once() -> None:
