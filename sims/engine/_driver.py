@@ -17,7 +17,7 @@ import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
-from harness.effects import Effect, Handle, HostCopy, Start, Wait
+from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous
@@ -29,6 +29,7 @@ from sims.engine._cores import Cores
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
 from sims.engine._pending_effects import PendingEffects, SimProcess
+from sims.engine._side import SideThread
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ class Simulator:
         self.failure: BaseException | None = None
         self._prices: dict[str, Prices] = {}
         self._cores: dict[int, Cores] = {}
+        self._paces: list[Callable[[], float] | None] = []
+        self._sides: dict[int, SideThread] = {}
         self._shapes = ShapeMemory() if shapes_only else None
         self._issued = listeners(observers, Observer.issued)
         self._computed = listeners(observers, Observer.computed)
@@ -168,6 +171,7 @@ class Simulator:
         key = self.placement.profile_of[rank]
         if key not in self._prices:
             self._prices[key] = Prices(profile)
+        self._paces.append(pace)
         self.clocks.append(clock)
         self.memories.append(memory)
         charged = listeners_of(rank, self.observers, Observer.charged)
@@ -188,6 +192,19 @@ class Simulator:
         if place not in self._cores:
             self._cores[place] = Cores(self.env, cluster.cores, profile.cores)
         return self._cores[place]
+
+    def _side_of(self, rank: int) -> SideThread:
+        """The second thread of a rank, made when it begins its first background exchange."""
+        if rank not in self._sides:
+            profile, cores = self.profiles[rank], self._cores_of(rank)
+            if cores is None:
+                cores = Cores(self.env, 2 * profile.cores / profile.slowdown("background"), profile.cores)
+                self.clocks[rank].share(cores)
+            self._sides[rank] = SideThread(
+                rank, self.effects, self.ledgers[rank], cores, launch_s=profile.host_launch, pace=self._paces[rank],
+                observers=self.observers,
+            )  # fmt: skip
+        return self._sides[rank]
 
     def run(self) -> Simulation:
         """Step every rank to its end."""
@@ -256,6 +273,10 @@ class Simulator:
         """Carry out one effect; returns its result when it ends."""
         if isinstance(effect, Start):
             handle = Handle(effect.effect)
+            if isinstance(effect.effect, Background):
+                handle.driver_state = pending = self._side_of(rank).begin(effect.effect)
+                self.effects.run_beside(pending)
+                return handle
             handle.driver_state = pending = self.effects.begin(rank, effect.effect)
             self.effects.run_beside(pending)
             spent = self.effects.transport.start_s
