@@ -61,16 +61,17 @@ class SecondThread:
             exchange.result, lambda: self._own.wait_for(done), watch=exchange.watch, completed=exchange.completed
         )
 
-    def exchange(self, make: Callable[[], Background]) -> Pending:
-        """Start the all-to-all of a payload that `make` returns.
+    def exchange(self, effect: Background, encode: Callable[[], Background]) -> Pending:
+        """Start the all-to-all that `encode` returns for an effect.
 
         If one fails to start, no later one does: on other ranks it would be taken for the one that is missing.
         """
         if self._failure is not None:
             raise self._failure
         try:
-            return start_exchange(self._beside, make())
+            return start_exchange(self._beside, encode())
         except BaseException as error:
+            error.add_note(f"in {effect}")
             self._failure = error
             raise
 
@@ -120,7 +121,7 @@ class _Exchange:
                     self.stream.wait_event(self._ready)
                     for tensor in self._reads:
                         tensor.record_stream(self.stream)
-                pending = self.thread.exchange(self._encoded)
+                pending = self.thread.exchange(self.effect, self._encoded)
             pending.when_done(lambda: self.thread.later(lambda: self._receive(pending)))
         except BaseException as error:  # raised where the program waits
             self.done.set_exception(error)

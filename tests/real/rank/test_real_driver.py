@@ -65,6 +65,10 @@ class TestThreeRanks:
                 assert mine["to"] == theirs["to"]
                 assert sum(mine["to"]) > 0
 
+    def test_the_second_thread_is_gone_after_a_run(self, tour: list[Any]) -> None:
+        for answers in tour:
+            assert "background-exchange" not in answers["threads"] and "MainThread" in answers["threads"]
+
     def test_library_order_sums(self, tour: list[Any]) -> None:
         expected = loopback.run_ranks(programs.sums, 3, make_rank=lambda i: Rank(i, 3, deterministic=False))
         assert [answers["sums"] for answers in tour] == expected
@@ -158,6 +162,29 @@ class TestFailures:
             code, line = caught.value.exits[survivor].code, caught.value.exits[survivor].line
             said = rf"^rank 1 was killed by SIGKILL in epoch 2.* \(rank {survivor} waits in"
             assert code == 1 and re.search(said, line), line
+
+    def test_a_rank_that_is_killed_beside_its_compute_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(RankFailed) as caught:
+            start("killed_beside", tmp_path, 3)
+        assert since_connected(tmp_path) < 10
+        text = str(caught.value)
+        assert re.search(r"rank 1 was killed by SIGKILL in epoch [12]", text), text
+        where = r"rank [02] waits in the wait for Background 'rows' \(forward, layer 1, epoch 1\) at \S*py:"
+        assert re.search(where, text), text
+
+    def test_what_cannot_be_encoded_is_told_at_the_wait(self, tmp_path: Path) -> None:
+        """And no later exchange takes the place of the one that was not started."""
+        with pytest.raises(RankFailed) as caught:
+            start("nan_beside", tmp_path, 3)
+        text = str(caught.value)
+        assert re.search(
+            r"ValueError: a row of nan; in Background 'rows 0' \(forward, layer 1, epoch 1\) at \S*py:", text
+        )
+        assert (caught.value.rank, caught.value.kind) == (1, "ValueError")
+        for survivor in (0, 2):
+            line = caught.value.exits[survivor].line
+            assert line.startswith("rank 1 failed: ValueError: a row of nan"), line
+            assert f"(rank {survivor} waits in the wait for Background 'rows 0'" in line
 
     def test_frozen_rank_is_named_after_the_timeout(self, tmp_path: Path) -> None:
         with pytest.raises(RankFailed) as caught:

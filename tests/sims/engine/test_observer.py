@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.effects import Effect
+from harness.effects import Background, Effect
 from harness.rank import Rank
 from sims.cluster import load_cluster, place
 from sims.device import Work
@@ -38,6 +38,13 @@ class Diary(Observer):
     def charged(self, rank: int, component: str, work: Work, seconds: float) -> None:
         assert seconds > 0
         self.entries.append(("charged", rank, component, work.name))
+
+    def converting(self, rank: int, effect: Background, received: bool, work: Work, seconds: float) -> None:
+        assert seconds > 0
+        self.entries.append(("converting", rank, effect.tag.label, received, work.name))
+
+    def converted(self, rank: int, effect: Background, start: float, end: float) -> None:
+        self.entries.append(("converted", rank, effect.tag.label, start, end))
 
     def issued(self, rank: int, effect: Effect, paused: bool) -> None:
         self.entries.append(("issued", rank, effect.kind, effect.tag.label, paused))

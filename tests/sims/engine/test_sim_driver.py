@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import loopback
-from harness.effects import Rows
+from harness.effects import Received, Rows
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS, Rank
 from sims.cluster import load_cluster, place
 from sims.engine import simulate
+from tests.support.background import halved
 from tests.support.observers import Spans
 from tests.support.simulated import each, everyone_sends, plain, seconds_of, timed, work
 
@@ -138,8 +139,10 @@ def random_program(steps: list[Step], seed: int) -> Callable[[Rank], Any]:
                 x = torch.cat([x, (await rank.all_to_all(exchange, label="x")).tensors[0]])[-8:]
             elif kind == "start":
                 handles.append(await rank.start(rank.all_to_all(exchange, label="s")))
+            elif kind == "beside":
+                handles.append(await halved(rank, rows, send, recv, label="c"))
             elif kind == "wait" and handles:
-                x = torch.cat([(await rank.wait(handles.pop(0))).tensors[0], x])[:8]
+                x = torch.cat([rows_of(await rank.wait(handles.pop(0))), x])[:8]
             elif kind == "reduce":
                 x = x + await rank.all_reduce(x.sum(0) / 7, label="g")
             elif kind == "broadcast":
@@ -158,13 +161,17 @@ def random_program(steps: list[Step], seed: int) -> Callable[[Rank], Any]:
             seen.append(x)
             seen.append(torch.tensor(torch.is_grad_enabled()))
         for handle in handles:
-            seen.append((await rank.wait(handle)).tensors[0])
+            seen.append(rows_of(await rank.wait(handle)))
         return seen
 
     return run
 
 
-KINDS = ["exchange", "start", "wait", "reduce", "broadcast", "ring", "gradient"]
+def rows_of(result: Received | torch.Tensor) -> torch.Tensor:
+    return result if isinstance(result, torch.Tensor) else result.tensors[0]
+
+
+KINDS = ["exchange", "start", "beside", "wait", "reduce", "broadcast", "ring", "gradient"]
 
 
 @settings(deadline=None, max_examples=40)

@@ -27,6 +27,7 @@ from sims.engine import Simulation, simulate
 from sims.replay import Recorder, Recording, Replay, load_recording, record
 from sims.replay._replay import needed
 from tests.conformance.test_drivers import config
+from tests.support.background import halved
 from tests.support.settings import SETTINGS
 from tests.support.simulated import each
 
@@ -36,7 +37,7 @@ ELSEWHERE = ("cdfgnn-2x8a800", "ethernet-1g:stragglers.jitter=0.2", "h100-8:host
 
 async def busy(rank: Rank) -> list[dict[str, float]]:
     """Every kind of effect, compute of several components in between, started exchanges that overlap epochs."""
-    epochs, handle = [], None
+    epochs, handle, beside = [], None, None
     x = torch.ones(40 + 7 * rank.index, 8)
     with rank.off_the_clock():
         await rank.all_reduce(x[:3].sum(0), label="set-up")
@@ -51,6 +52,9 @@ async def busy(rank: Rank) -> list[dict[str, float]]:
         handle = await rank.start(
             rank.all_to_all([Rows(rows, counts, None)], label="late", direction="forward", layer=0)
         )
+        if beside is not None:
+            x = x + (await rank.wait(beside)).mean()
+        beside = await halved(rank, rows * 3, counts, counts, label="beside")
         y = (x * 2 + 1).sum(1)
         copied = await rank.host_copy(y, to_host=True, label="out")
         with rank.span("codec"):
@@ -70,7 +74,10 @@ async def busy(rank: Rank) -> list[dict[str, float]]:
         x = x.tanh()  # passes outside of the epochs
         with rank.off_the_clock():
             await rank.all_reduce(x[:3], label="evaluation")
+            quiet = await halved(rank, rows, counts, counts, label="off the clock")
+            await rank.wait(quiet)
     await rank.wait(handle)
+    await rank.wait(beside)
     return epochs
 
 
