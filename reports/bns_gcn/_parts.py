@@ -88,7 +88,7 @@ def table2(context: Context) -> PaperTable:
                 text="sets that the bounds of FastGCN, LADIES and BNS-GCN grow with, mean part of Table 1",
                 expected=("|V|", "|N|", "|B|"),
                 ours=(float(nodes), inner + boundary, boundary),
-                basis="theory",
+                theory="a part's boundary is a subset of its neighbourhood, and that of all nodes",
             ),
         ),
         assumptions=("|N|: inner and boundary nodes of a part, as every node has an edge to its own part",),

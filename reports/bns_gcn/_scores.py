@@ -233,7 +233,9 @@ def _edges(context: Context, name: str, fit: Any) -> tuple[list[Row], list[Order
     )  # fmt: skip
     ours = tuple(times[m] for m in order)
     # The printed volumes of BES and DropEdge are inputs of their times, so their order cannot fail.
-    slower = Ordering(text=f"epoch time, {TITLES[name]}", expected=order, ours=ours, basis="theory")
+    slower = Ordering(
+        text=f"epoch time, {TITLES[name]}", expected=order, ours=ours, theory="the printed volumes are inputs"
+    )
     return rows, [sent, slower], run
 
 

@@ -25,8 +25,10 @@ def hosts_slowed(cluster: str, parts: int, factor: float) -> str:
     """The cluster with compute on every host that `parts` ranks are on taking `factor` times as long."""
     if factor == 1.0:
         return cluster
-    hosts = int(place(load_cluster(cluster), parts).host.max()) + 1
-    return ":".join([cluster, *(f"stragglers.hosts.{host}={factor:.6g}" for host in range(hosts))])
+    loaded = load_cluster(cluster)
+    before, hosts = loaded.stragglers.hosts, int(place(loaded, parts).host.max()) + 1
+    factors = (factor * before.get(host, 1.0) for host in range(hosts))
+    return ":".join([cluster, *(f"stragglers.hosts.{host}={slow:.6g}" for host, slow in enumerate(factors))])
 
 
 def link_changed(cluster: str, link: str, bandwidth: float) -> str:

@@ -27,6 +27,8 @@ from harness.machine import code_version as code_version
 from harness.running import results
 from harness.running.results import write_atomically
 from harness.workloads import is_workload, read_description
+from reports.core.inputs import Inputs
+from reports.core.table import Fitted
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRESS_EVERY_S = 20.0  # seconds between lines of progress inside one table
@@ -50,17 +52,28 @@ class Context:
         out: folder of the report.
         seconds: budget of one table for training, in seconds of one core.
         full: the paper's epochs and seeds instead, however long that takes.
+        inputs: factors on the model's inputs, in every simulated run that is not a trial of a fit.
         commands: the commands of the runs requested so far, each once.
+        fits: the constants fitted so far, each once.
+        modelled: the clusters of the simulated runs so far: without any, no number comes from the model.
     """
 
     out: Path
     seconds: float = 40.0
     full: bool = False
     quiet: bool = False
+    inputs: Inputs = Inputs()
     commands: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+    fits: dict[Fitted, None] = field(default_factory=dict, compare=False, repr=False)
+    modelled: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
 
     def runs(
-        self, configs: Sequence[Mapping[str, Any]], what: str = "", shown: Iterable[Mapping[str, Any]] | None = None
+        self,
+        configs: Sequence[Mapping[str, Any]],
+        what: str = "",
+        shown: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        trial: bool = False,
     ) -> list[dict[str, Any]]:
         """The result records of configs (keys of `RunConfig`), in their order; those not in the cache are run now.
 
@@ -68,14 +81,18 @@ class Context:
         one that does not fit its device or diverges has the state that says so.
 
         Args:
-            shown: configs whose commands are kept in `commands`, if not all of them (without further seeds, trials).
+            shown: configs whose commands are kept in `commands`, if not all of them (without further seeds).
+            trial: whether a constant is fitted with them: their commands are not kept, and `inputs` are not applied.
 
         Raises:
             InputError: a config with an unknown key or a value out of range.
         """
+        if not trial:
+            self.modelled.update({str(c.get("cluster", "")): None for c in configs if c.get("mode") == "sim"})
+            self.commands.update(dict.fromkeys(self.texts_of(configs if shown is None else shown)))
+            configs = [self.inputs.applied(config, self.workload) for config in configs]
         wanted = [from_mapping(config, source=what or "report") for config in configs]
         distinct = list(dict.fromkeys(wanted))
-        self.commands.update(dict.fromkeys(self.texts_of(configs if shown is None else shown)))
         progress, records = _Progress(what or "runs", len(distinct), self.quiet), {}
         for at, config in enumerate(distinct):
             records[config] = _record(config)

@@ -1,8 +1,8 @@
 """Seconds of an epoch on a paper's testbed, from counts only: shapes-only runs, with constants fitted on a baseline.
 
-One constant is fitted per testbed and graph, on the epoch of a baseline row alone: a factor on every bandwidth of the
-cluster (links and the ceiling of a process), or one on compute. Every other row is then predicted by a run of the
-method's own code, with the all-reduce as the library does it.
+Constants are fitted on baseline rows alone, as few as a testbed allows: a factor on every bandwidth of the cluster
+(links and the ceiling of a process), and one on the speed of its devices. Every other row is then predicted by a run of
+the method's own code, with the all-reduce as the library does it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import Any, Literal
 from harness.errors import InputError
 from reports.core.clusters import all_faster, hosts_slowed
 from reports.core.context import SHAPES, Context, demand
+from reports.core.table import Fitted
 
 ROUNDS = 8  # secant steps at most
 HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
 Free = Literal["bandwidth", "compute"]
+TimedPart = Literal["epoch", "comm", "compute"]
+CONSTANTS: dict[Free, str] = {"bandwidth": "factor on bandwidths", "compute": "factor on device speed"}
 
 
 @dataclass(frozen=True)
@@ -122,40 +125,51 @@ class Testbed:
         *,
         trial: bool = False,
     ) -> list[Seconds]:
-        """The same for several (method, fit, rates). The commands of a `trial` are not listed in the report."""
+        """The same for several (method, fit, rates); a `trial` is a run that a constant is fitted with."""
         configs = [self.config(method, fit, rates) for method, fit, rates in wanted]
-        return [Seconds.of(record) for record in self.context.runs(configs, what, () if trial else None)]
+        return [Seconds.of(record) for record in self.context.runs(configs, what, trial=trial)]
 
     def fitted(
-        self, method: str, epoch_s: float, *, source: str, free: Free = "bandwidth", start: Fit | None = None
+        self,
+        method: str,
+        printed_s: float,
+        *,
+        source: str,
+        free: Free = "bandwidth",
+        start: Fit | None = None,
+        part: TimedPart = "epoch",
     ) -> Fit:
-        """The one constant with which a baseline row has its printed epoch time.
+        """The one constant with which a baseline row has its printed time; it is listed in `Context.fits`.
 
         Args:
-            epoch_s: printed seconds of the baseline's epoch.
+            printed_s: printed seconds of the baseline's epoch, or of the `part` of it that is printed.
             source: description of the row.
             free: the constant to fit; the other stays as in `start`, by default 1.
 
         Raises:
-            InputError: the part that does not depend on the constant alone takes longer than the printed epoch, the
-                epoch does not depend on the constant, or no constant was found.
+            InputError: the part that does not depend on the constant alone takes longer than the printed time, the
+                time does not depend on the constant, or no constant was found.
         """
         start, before = replace(start or Fit(), source=source), None
         slowness = 1.0  # factor on the time of the fitted part, against `start`; the epoch is nearly linear in it
         for _ in range(ROUNDS):
             fit = _slowed(start, free, slowness)
             (now,) = self.all_seconds([(method, fit, None)], f"fitting {free}", trial=True)
-            if abs(now.epoch / epoch_s - 1) < HIT:
+            time = getattr(now, part)
+            if abs(time / printed_s - 1) < HIT:
+                factor = fit.bandwidth if free == "bandwidth" else 1 / fit.compute
+                found = Fitted(testbed=self.cluster, constant=CONSTANTS[free], value=factor, row=source)
+                self.context.fits[found] = None
                 return fit
-            part = now.comm if free == "bandwidth" else now.compute
-            slope = (now.epoch - before[1]) / (slowness - before[0]) if before else part / slowness
+            varying = now.comm if free == "bandwidth" else now.compute
+            slope = (time - before[1]) / (slowness - before[0]) if before else varying / slowness
             if slope <= 0:
-                raise InputError(f"the epoch does not grow as {free} slows down; nothing to fit ({source})")
-            before = slowness, now.epoch
-            slowness += (epoch_s - now.epoch) / slope
+                raise InputError(f"the {part} does not grow as {free} slows down; nothing to fit ({source})")
+            before = slowness, time
+            slowness += (printed_s - time) / slope
             if slowness <= 0:
-                raise InputError(f"what is not fitted takes longer than the printed {epoch_s:.3g} s ({source})")
-        raise InputError(f"no {free} gives {epoch_s:.3g} s: {now.epoch:.3g} s after {ROUNDS} trials ({source})")
+                raise InputError(f"what is not fitted takes longer than the printed {printed_s:.3g} s ({source})")
+        raise InputError(f"no {free} gives {printed_s:.3g} s: {time:.3g} s after {ROUNDS} trials ({source})")
 
     def _cluster(self, fit: Fit) -> str:
         return hosts_slowed(all_faster(self.cluster, fit.bandwidth), self.parts, fit.compute)

@@ -1,6 +1,7 @@
 """Elements of a report: rows that put a number beside the published one, orderings, tables and plots.
 
-Every row states how it is judged: by its error, only by its place in an ordering, or not at all.
+Every row states how it is judged: by its error, by a difference and its interval, only by its place in an ordering, or
+not at all. What a reader takes from the paper, a number or an ordering, is a claim; each has one of five outcomes.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import pandas as pd
-
-from harness.console import DASH, significant
+from harness.console import significant
 
 How = Literal[
     "simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "not built", "quoted"
 ]
+Outcome = Literal["reproduced", "contradicted", "undecided", "theory", "cannot be judged"]
+OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "undecided", "theory", "cannot be judged")
 CLOSE = 0.15  # relative error up to which a prediction counts as right
 POINTS = 1.0  # difference up to which a score in per cent counts as right
+LEVEL = 0.5, 0.25  # a difference of scores counts as equal within so many points, or this share of the printed one
 DECIDED: dict[str, str] = {"needs data": "needs data", "not built": "not built", "quoted": "input", "fitted": "fitted"}
 COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note")
 
@@ -28,6 +30,42 @@ COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verd
 def finite(value: float | None) -> float | None:
     """The value, or None where it is None or nan."""
     return None if value is None or math.isnan(value) else float(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Null:
+    """What a reader would predict for a row without any model, each in the row's unit; None where it means nothing.
+
+    Attributes:
+        same: the printed value of the row that the constant was fitted on (1 for a speed-up: nothing is gained).
+        by_bytes: that, times this row's bytes over that row's bytes.
+        by_layers: that, times this row's layers over that row's layers.
+    """
+
+    same: float | None = None
+    by_bytes: float | None = None
+    by_layers: float | None = None
+
+
+NULLS = {
+    "same": "equal to the fitted row",
+    "by_bytes": "in proportion to bytes",
+    "by_layers": "in proportion to layers",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A constant that was fitted: on which testbed, what it is, its value, and the printed row it was fitted on."""
+
+    testbed: str
+    constant: str
+    value: float
+    row: str
+
+    def text(self) -> str:
+        """One line of the list of constants."""
+        return f"{self.testbed}: {self.constant} x {self.value:.3g}, fitted on {self.row}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +79,13 @@ class Row:
         how: the origin of ours; "fitted" is a baseline row that a constant was fitted on, "quoted" an input.
         data: the graph that was trained or partitioned, where it is not the paper's.
         conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; its error is then not counted.
-        judge: whether the relative error counts, the difference in points (a score on the paper's own graph; never
-            part of a median), only orderings do, or nothing does (an identity, an input, a number judged elsewhere).
+        judge: whether the relative error counts, the distance in points (a score on the paper's own graph; never
+            part of a median), a printed difference of scores with our interval, only orderings do, or nothing does (an
+            identity, an input, a number judged elsewhere).
+        interval: half width of the 95 % confidence interval of ours.
+        null: what would be predicted without a model.
+        at: row and column header of its cell in the paper's own layout.
+        claim: identity of a claim that the paper repeats elsewhere; it counts once.
     """
 
     label: str
@@ -54,7 +97,11 @@ class Row:
     data: str = ""
     conflict: str = ""
     note: str = ""
-    judge: Literal["error", "points", "order", "none"] = "error"
+    judge: Literal["error", "points", "difference", "order", "none"] = "error"
+    interval: float | None = None
+    null: Null | None = None
+    at: tuple[str, str] | None = None
+    claim: str = ""
 
     @property
     def of_time(self) -> bool:
@@ -98,11 +145,41 @@ class Row:
         if self.judge == "points":
             gap = ours - printed
             return f"within {POINTS:g} point" if abs(gap) <= POINTS else f"off by {gap:+.1f} points"
+        if self.judge == "difference":
+            return self._level(printed, ours)
         if self.judge != "error":
             return "order only" if self.judge == "order" else "not judged"
         error = self.error
         text = "published 0" if error is None else f"{100 * error:+.0f} %"
         return f"within {100 * CLOSE:.0f} %" if error is not None and abs(error) <= CLOSE else f"off by {text}"
+
+    def _level(self, printed: float, ours: float) -> Outcome:
+        """Whether our interval lies within what counts as equal to the printed difference, outside, or on its edge."""
+        if self.interval is None:
+            return "cannot be judged"
+        near, gap = max(LEVEL[0], LEVEL[1] * abs(printed)), abs(ours - printed)
+        if gap + self.interval <= near:
+            return "reproduced"
+        return "contradicted" if gap - self.interval > near else "undecided"
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the printed number as a claim; None for an input, and for what only orderings judge."""
+        if self.how in ("fitted", "quoted") or finite(self.published) is None or self.judge in ("order", "none"):
+            return None
+        ours = finite(self.ours)
+        if self.how in DECIDED or self.conflict or ours is None:
+            return "cannot be judged"
+        if self.judge == "difference":
+            return self._level(float(self.published or 0.0), ours)
+        if self.judge == "points":
+            return "reproduced" if abs(self.points or 0.0) <= POINTS else "contradicted"
+        return (
+            "cannot be judged" if self.error is None else "reproduced" if abs(self.error) <= CLOSE else "contradicted"
+        )
+
+
+UNMOVED = "the same with bandwidths, device speed and boundary nodes off by 2 either way"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +192,12 @@ class Ordering:
         ties: what a tied pair is: "not judged" for a claim that one is ahead (other pairs decide), "right" for a claim
             that one is no worse, "demanded" for a claim that all are level: then every pair has to tie.
         floor: if no value exceeds it (the share of the majority class) nothing was learnt, and nothing is judged.
-        basis: "theory" where it follows from inputs, a fit or a formula and cannot fail; it is then not counted.
+        theory: why it cannot come out otherwise: it follows from printed inputs, a fit or a formula. Not counted then.
+        perturbed: whether it flips in any of the variants of the model's inputs (`reports.core.inputs`); "" where no
+            value depends on them. What is right and never flips is theory too; what is wrong in all of them is wrong.
         conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; it is then not counted.
         runs: identity of the runs behind it; equal values of equal runs (a shared stand-in) count once.
+        claim: identity of a claim that the paper repeats elsewhere; it counts once.
     """
 
     text: str
@@ -126,9 +206,11 @@ class Ordering:
     tolerance: float = 0.0
     ties: Literal["right", "not judged", "demanded"] = "right"
     floor: float | None = None
-    basis: Literal["run", "theory"] = "run"
+    theory: str = ""
+    perturbed: Literal["", "flips", "never flips"] = ""
     conflict: str = ""
     runs: str = ""
+    claim: str = ""
 
     @property
     def verdict(self) -> Literal["right", "wrong", "not judged"]:
@@ -149,16 +231,34 @@ class Ordering:
         return gap > 0 or -gap < self.tolerance
 
     @property
+    def implied(self) -> bool:
+        """Whether it is theory: said so, or right whatever the uncertain inputs of the model are."""
+        return bool(self.theory) or (self.perturbed == "never flips" and self.verdict == "right")
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the claim."""
+        if self.conflict or sum(finite(value) is not None for value in self.ours) < 2:
+            return "cannot be judged"
+        if self.verdict == "wrong" and not self.theory:
+            return "contradicted"
+        if self.implied:
+            return "theory"
+        return "reproduced" if self.verdict == "right" else "undecided"
+
+    @property
     def counts(self) -> bool:
         """Whether it counts in the summary: judged, based on runs, on a claim that the paper does not contradict."""
-        return self.basis == "run" and not self.conflict and self.verdict != "not judged"
+        return self.outcome in ("reproduced", "contradicted")
 
     def line(self) -> str:
         """The ordering with our values and the verdict."""
         values = ", ".join(
             f"{name} {significant(finite(value))}" for name, value in zip(self.expected, self.ours, strict=True)
         )
-        theory = "; theory, not counted" if self.basis == "theory" else ""
+        theory = f"; theory, not counted: {self.theory or UNMOVED}" if self.implied else ""
+        if self.perturbed == "never flips" and self.verdict == "wrong":
+            theory = f"; {UNMOVED}"
         return f"{self.text}: {self.verdict}{theory}{contradiction(self.conflict)} ({values})"
 
 
@@ -171,6 +271,7 @@ class Judged:
         rows: printed numbers beside ours; of a figure those that its text or another table prints.
         assumptions: fitted constants with the row they came from, stand-ins, what the paper does not print.
         commands: `haloscope` commands that produce the runs behind it.
+        fits: the constants that were fitted for it.
     """
 
     key: str
@@ -179,6 +280,7 @@ class Judged:
     orderings: tuple[Ordering, ...] = ()
     assumptions: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    fits: tuple[Fitted, ...] = ()
 
     def errors(self, of_time: bool | None = None) -> list[float]:
         """Absolute relative errors of the rows whose error counts: all, or only (not) those of times."""
@@ -190,55 +292,50 @@ class Judged:
         errors = self.errors(of_time)
         return statistics.median(errors) if errors else None
 
-    def frame(self) -> pd.DataFrame:
-        """A line per row, columns `COLUMNS`; errors as fractions."""
-        lines = [
-            (r.label, r.quantity, r.unit, finite(r.published), finite(r.ours), r.error)
-            + (r.how, r.verdict, r.data, r.conflict, r.note)
-            for r in self.rows
-        ]
-        return pd.DataFrame(lines, columns=list(COLUMNS))
+    def skills(self) -> tuple[Skill, ...]:
+        """Our median error against that of every null model, over the predicted times that have that null."""
+        found = []
+        for name, text in NULLS.items():
+            pairs = [
+                (abs(row.error), abs(null / row.published - 1))
+                for row in self.rows
+                if row.counts and row.of_time and row.error is not None and row.published and row.null
+                and (null := getattr(row.null, name)) is not None
+            ]  # fmt: skip
+            if pairs:
+                ours, theirs = map(statistics.median, zip(*pairs, strict=True))
+                found.append(Skill(text, len(pairs), ours, theirs))
+        return tuple(found)
 
-    def shown(self) -> pd.DataFrame:
-        """The frame as text: numbers to four digits, errors in per cent, columns without content left out."""
-        frame = self.frame()
-        for column in ("published", "ours"):
-            frame[column] = [shown_number(finite(value)) for value in frame[column]]
-        frame["error"] = [DASH if math.isnan(v) else f"{100 * v:+.0f} %" for v in frame["error"].astype(float)]
-        empty = [name for name in ("data", "conflict", "note") if not frame[name].any()]
-        return frame.drop(columns=empty)
+    def outcomes(self) -> Iterator[tuple[Outcome, Row | Ordering]]:
+        """Every claim of it with what became of it."""
+        yield from ((row.outcome, row) for row in self.rows if row.outcome is not None)
+        yield from ((ordering.outcome, ordering) for ordering in self.orderings)
+
+
+@dataclass(frozen=True)
+class Skill:
+    """Median errors (fractions) of ours and of a null model over the same rows."""
+
+    null: str
+    rows: int
+    ours: float
+    theirs: float
+
+    @property
+    def value(self) -> float | None:
+        """1 - ours / null's: 1 is exact, 0 no better than the null model; None where that is exact."""
+        return 1 - self.ours / self.theirs if self.theirs else None
+
+    def text(self) -> str:
+        """One phrase for a table's summary."""
+        skill = "it is exact" if self.value is None else f"skill {self.value:+.2f}"
+        return f"null model, {self.null}: {100 * self.theirs:.1f} % against our {100 * self.ours:.1f} %, {skill}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable(Judged):
     """A published table beside ours."""
-
-    def csv(self) -> str:
-        """Comma-separated, full precision."""
-        return str(self.frame().to_csv(index=False))
-
-    def latex(self) -> str:
-        """A `tabular` of the shown columns, escaped; no longer notes, which are in the other formats."""
-        frame = self.shown()
-        text: str = (
-            frame.drop(columns=[name for name in ("note", "data", "conflict") if name in frame])
-            .style.hide(axis="index")
-            .format(escape="latex")
-            .to_latex(hrules=True)
-        )
-        return text
-
-    def markdown(self) -> str:
-        """Title, table, orderings, assumptions and commands."""
-        frame = self.shown()
-        head = ["| " + " | ".join(frame.columns) + " |", "|" + "---|" * len(frame.columns)]
-        body = ["| " + " | ".join(_cell(value) for value in line) + " |" for line in frame.itertuples(index=False)]
-        parts = [f"# {_cell(self.title)}", "\n".join([*head, *body])]
-        lists = (("Orderings", [o.line() for o in self.orderings]), ("Assumptions", self.assumptions))
-        parts += [f"## {name}\n\n" + "\n".join(f"* {_cell(line)}" for line in lines) for name, lines in lists if lines]
-        if self.commands:
-            parts.append("## Commands\n\n" + "\n".join(f"    {command}" for command in self.commands))
-        return "\n\n".join(parts) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,17 +356,43 @@ def verdict_line(item: Item) -> str:
         error = item.median_error(of_time)
         if error is not None:
             phrases.append(f"median error of {what} {100 * error:.1f} % over {len(item.errors(of_time))}")
+    hardest = min(item.skills(), key=lambda skill: skill.theirs, default=None)
+    if hardest:
+        phrases.append(hardest.text())
+    if item.fits:
+        predicted = sum(row.counts and row.of_time for row in item.rows)
+        phrases.append(f"{len(item.fits)} constants fitted to predict {predicted} times")
     right, judged = orderings_right([item])
     if judged:
         phrases.append(f"orderings right {right} of {judged}")
     return ", ".join(phrases) or "drawn"
 
 
-def orderings_right(items: list[Item]) -> tuple[int, int]:
-    """(right, judged) over all orderings of all items that count, those of the same runs once."""
-    counting = [ordering for item in items for ordering in item.orderings if ordering.counts]
-    distinct = {(o.runs, o.ours) if o.runs else at: o for at, o in enumerate(counting)}
-    return sum(o.verdict == "right" for o in distinct.values()), len(distinct)
+ClaimPlace = tuple[str, Row | Ordering]
+"""Where a claim stands: the key of the table or figure, and the row or ordering."""
+
+
+def distinct_claims(items: Iterable[Item]) -> list[tuple[Outcome, ClaimPlace]]:
+    """Every claim of the items once, in their order.
+
+    A claim with a `claim` of its own, or orderings of equal runs and values, may stand in several places: it has the
+    outcome that speaks most against it, and the place that has that outcome first.
+    """
+    order: tuple[Outcome, ...] = ("contradicted", "undecided", "reproduced", "theory", "cannot be judged")
+    found: dict[object, tuple[Outcome, ClaimPlace]] = {}
+    for item in items:
+        for outcome, claim in item.outcomes():
+            same = (claim.runs, claim.ours) if isinstance(claim, Ordering) and claim.runs else (item.key, id(claim))
+            name = claim.claim or same
+            if name not in found or order.index(outcome) < order.index(found[name][0]):
+                found[name] = outcome, (item.key, claim)
+    return list(found.values())
+
+
+def orderings_right(items: Iterable[Item]) -> tuple[int, int]:
+    """(right, judged) over the orderings of all items that count, each claim once."""
+    outcomes = [outcome for outcome, (_, claim) in distinct_claims(items) if isinstance(claim, Ordering)]
+    return outcomes.count("reproduced"), outcomes.count("reproduced") + outcomes.count("contradicted")
 
 
 def judged_errors(items: list[Item]) -> Iterator[tuple[float, Item, Row]]:
@@ -300,17 +423,3 @@ def shared_stand_ins(rows: Iterable[Row]) -> tuple[str, ...]:
 def contradiction(conflict: str) -> str:
     """Note of a verdict on a published number with an id in CONSISTENCY.md; "" without one."""
     return f"; paper contradicts itself ({conflict})" if conflict else ""
-
-
-def shown_number(value: float | None) -> str:
-    """Four significant digits; counts keep all their digits."""
-    if value is None:
-        return DASH
-    if abs(value) >= 1000:
-        return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.4g}"
-    shown = significant(value, 4)
-    return shown.rstrip("0").rstrip(".") if "." in shown else shown
-
-
-def _cell(text: object) -> str:
-    return str(text).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

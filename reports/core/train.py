@@ -10,6 +10,7 @@ a table says so (`reports.core.table.shared_stand_ins`), and orderings of the sa
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+from scipy import stats
 
 from harness.config import from_mapping
 from harness.errors import InputError, unknown
 from reports.core.context import Context, demand
-from reports.core.table import POINTS, STANDS_IN, Ordering
+from reports.core.table import POINTS, STANDS_IN, Ordering, Row
 
 # Published name -> (names under which the real one may be found, its directed edges, stand-ins by preference).
 GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
@@ -89,6 +91,27 @@ class Trained:
     def mean(self, label: str) -> float | None:
         """Mean test accuracy in per cent; None for a label that was not trained (no such method yet)."""
         return self.scores[label][0] if label in self.scores else None
+
+    def difference(self, label: str, printed: float | None, first: str, second: str, **more: Any) -> Row:
+        """A printed difference of two scores (first - second, points) beside ours with its 95 % confidence interval.
+
+        The runs of one seed share splits, initial weights and random keys, so differences are taken seed by seed; the
+        interval is Student's. With one seed there is none, and the row cannot be judged.
+
+        Args:
+            first, second: labels of the scores; a label that was not trained leaves the row without a result.
+            more: further fields of the row.
+        """
+        scores = [[r["summary"]["test_at_best_val"] for r in self.records.get(name, ())] for name in (first, second)]
+        gaps = [100 * (ours - other) for ours, other in zip(*scores, strict=False)]
+        interval = None
+        if len(gaps) > 1:
+            interval = float(stats.t.ppf(0.975, len(gaps) - 1)) * statistics.stdev(gaps) / math.sqrt(len(gaps))
+        fields: dict[str, Any] = {"how": "trained" if gaps else "not built", "data": self.data, "judge": "difference"}
+        return Row(
+            label=label, quantity="difference of accuracy", unit="points", published=printed,
+            ours=statistics.fmean(gaps) if gaps else None, interval=interval, **{**fields, **more},
+        )  # fmt: skip
 
     def ordering(
         self,

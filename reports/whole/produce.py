@@ -27,11 +27,13 @@ from harness.machine import Died, cache_root, code_version, map_on_processes
 from harness.running.results import write_atomically
 from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
+from reports.core.rendering import table_csv, table_latex, table_markdown
 from reports.core.table import Item, PaperTable, Plot, shared_stand_ins
+from reports.whole.flips import with_flips
 from reports.whole.papers import PAPERS, everything
 
-FORMAT = 1
-TABLE_SUFFIXES = (".md", ".csv", ".tex")
+FORMAT = 2
+TABLE_FILES: dict[str, Callable[[Item], str]] = {".md": table_markdown, ".csv": table_csv, ".tex": table_latex}
 DRAWING = ("matplotlib", "pandas")
 EXPECTED_S = 15.0  # of an item that was never made
 
@@ -106,7 +108,7 @@ def finished_item(key: str, context: Context) -> Entry | None:
     if kept is None or kept.kind == "failed" or kept.made_of != made_of(key, context):
         return None
     item = _decoded(kept, context.out)
-    paths = item.paths if isinstance(item, Plot) else tuple(_beside(key, context, suffix) for suffix in TABLE_SUFFIXES)
+    paths = item.paths if isinstance(item, Plot) else tuple(_beside(key, context, suffix) for suffix in TABLE_FILES)
     if not all(path.is_file() for path in paths):
         return None
     return Entry(key, item, seconds=kept.seconds, reused=True)
@@ -146,13 +148,16 @@ def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:
         stamps: `made_of` by key, taken before: if an input changes while the item is made, it is made again next time.
     """
     begin, stamp = time.monotonic(), stamps[key]
-    context = replace(context, out=context.out.absolute(), commands={})
+    context = replace(context, out=context.out.absolute(), commands={}, fits={}, modelled={})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many items at a time as there are cores
     try:
         item = everything()[key](context)
         if item.key != key:
             raise ValueError(f"the function of {key} returned {item.key}")
+        item = replace(item, fits=tuple(dict.fromkeys([*item.fits, *context.fits])))
+        if context.modelled:
+            item = with_flips(item, everything()[key], context)
     except Exception as error:
         message = _said(error)
         _write(key, context, stamp, "failed", None, time.monotonic() - begin, message)
@@ -167,8 +172,8 @@ def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:
     )
     _place(key, context).parent.mkdir(parents=True, exist_ok=True)
     if isinstance(item, PaperTable):
-        for suffix, text in zip(TABLE_SUFFIXES, (item.markdown(), item.csv(), item.latex()), strict=True):
-            write_atomically(_beside(key, context, suffix), text.encode())
+        for suffix, text in TABLE_FILES.items():
+            write_atomically(_beside(key, context, suffix), text(item).encode())
     else:
         item = replace(item, paths=tuple(path.absolute().relative_to(context.out) for path in item.paths))
     _write(key, context, stamp, "table" if isinstance(item, PaperTable) else "plot", item, time.monotonic() - begin)

@@ -128,7 +128,7 @@ def test_orderings_notice_wrong_numbers(context: Context, made_up: None) -> None
 def test_what_cannot_fail_does_not_count(context: Context, made_up: None) -> None:
     theory = {"table2": 1, "table9": 3, "table12": 1, "figure3": 1, "figure6": 3, "figure8": 2}
     for name, make in {**bns_gcn.TABLES, **bns_gcn.FIGURES}.items():
-        found = [ordering for ordering in make(context).orderings if ordering.basis == "theory"]
+        found = [ordering for ordering in make(context).orderings if ordering.theory]
         assert len(found) == theory.get(name, 0) and not any(ordering.counts for ordering in found), name
 
 

@@ -149,7 +149,7 @@ def test_table2_judges_only_what_nothing_was_fitted_on(context: Context) -> None
     error = table.median_error()
     assert error is not None and error < 0.15
     assert {o.verdict for o in table.orderings} == {"right"}
-    assert [o.text for o in table.orderings if o.basis == "theory"] == ["KW-GCN, 3 workers: speed-up is sub-linear"]
+    assert [o.text for o in table.orderings if o.theory] == ["KW-GCN, 3 workers: speed-up is sub-linear"]
     assert not any(row.counts for row in table.rows if row.quantity in ("speed-up", "accuracy"))
     unknown = [row for row in table.rows if row.how == "needs data"]
     assert unknown and all("not published" in row.note for row in unknown)
