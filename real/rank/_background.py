@@ -91,6 +91,7 @@ class SecondThread:
             torch.cuda.set_device(self.device)
         while (task := self._tasks.get()) is not None:
             task()
+            del task  # an exchange, with its rows
 
 
 class _Exchange:
@@ -107,6 +108,7 @@ class _Exchange:
         self._versions = [tensor._version for tensor in self._reads]
         self._ready: torch.cuda.Event | None = None  # the rows are complete
         self._end: torch.cuda.Event | None = None  # the result is
+        self._pending: Pending | None = None
         self._times: list[int] = []
         if stream is not None:
             self._ready = torch.cuda.Event()
@@ -121,8 +123,8 @@ class _Exchange:
                     self.stream.wait_event(self._ready)
                     for tensor in self._reads:
                         tensor.record_stream(self.stream)
-                pending = self.thread.exchange(self.effect, self._encoded)
-            pending.when_done(lambda: self.thread.later(lambda: self._receive(pending)))
+                self._pending = self.thread.exchange(self.effect, self._encoded)
+            self._pending.when_done(self._arrived)
         except BaseException as error:  # raised where the program waits
             self.done.set_exception(error)
 
@@ -133,8 +135,13 @@ class _Exchange:
             raise ProgramError(f"a tensor was written to before {self.effect} had encoded it")
         return self.effect.with_payload(payload)
 
-    def _receive(self, pending: Pending) -> None:
+    def _arrived(self) -> None:
+        self.thread.later(self._receive)
+
+    def _receive(self) -> None:
         """Decode what has arrived (over NCCL: is to arrive). In the thread."""
+        pending, self._pending = self._pending, None  # which refers to this: a cycle would keep the buffers
+        assert pending is not None
         try:
             with self._on_stream():
                 rows = self.effect.conversion.decode(pending.result())
@@ -157,7 +164,8 @@ class _Exchange:
     def watch(self) -> None:
         """Record when the result is there, where the host learns of it."""
         if self.stream is None:
-            self.done.add_done_callback(lambda _: self._times.append(self.thread.clock.now()))
+            times, clock = self._times, self.thread.clock
+            self.done.add_done_callback(lambda _: times.append(clock.now()))
 
     def completed(self) -> int | None:
         """When the result was there."""

@@ -6,12 +6,14 @@ results to `FOLDER/rankR.json` and fails as a rank of `python -m real` does.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -184,6 +186,29 @@ async def everything(rank: Rank) -> dict[str, Any]:
     return {"epochs": epochs, "peak_memory": rank.clock.peak_memory()}
 
 
+async def freed(rank: Rank) -> list[int]:
+    """Tensors of background exchanges that are still alive after the wait, without the help of the cycle collector."""
+    alive = []
+    gc.collect()
+    gc.disable()
+    for rank.epoch in range(3):
+        send, recv = counts(rank, 1)
+        seen: list[weakref.ref[Tensor]] = []
+        rank.clock.begin_epoch()
+        handles = [
+            await halved(rank, rows(rank, int(send.sum()), 3), send, recv, label=f"rows {k}", seen=seen)
+            for k in range(3)
+        ]
+        for handle in handles:
+            await rank.wait(handle)
+        rank.clock.end_epoch()
+        await rank.all_reduce(torch.ones(1), label="later")
+        assert len(seen) == 15
+        alive.append(sum(each() is not None for each in seen))
+    gc.enable()
+    return alive
+
+
 # -- slips of one rank -------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +375,7 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
                     "everything": run_program(everything, connection, seed=7),
                     "debug": run_program(everything, connection, seed=7, debug=True),
                     "sums": run_program(sums, connection, deterministic=False),
+                    "freed": run_program(freed, connection),
                     "threads": [thread.name for thread in threading.enumerate()],
                 }
             elif name == "slips":

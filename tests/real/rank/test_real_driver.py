@@ -69,6 +69,10 @@ class TestThreeRanks:
         for answers in tour:
             assert "background-exchange" not in answers["threads"] and "MainThread" in answers["threads"]
 
+    def test_background_exchanges_keep_nothing(self, tour: list[Any]) -> None:
+        """Neither rows nor buffers, in cycles of references that only a collection would end."""
+        assert [answers["freed"] for answers in tour] == [[0, 0, 0]] * 3
+
     def test_library_order_sums(self, tour: list[Any]) -> None:
         expected = loopback.run_ranks(programs.sums, 3, make_rank=lambda i: Rank(i, 3, deterministic=False))
         assert [answers["sums"] for answers in tour] == expected
@@ -129,6 +133,9 @@ class TestSlips:
         "wrong_last_message": r"messages differ: rank 0 sent rank 1 Send 'first' .*; Send 'second' .* at HERE, "
         r"but rank 1 received Recv 'first' .*; Recv 'third' .*epoch 2\) at HERE",
         "written_to": r"a tensor was written to before the wait for AllReduce 'written' .* at HERE",
+        "beside_written_to": r"a tensor was written to before Background 'rows' .*background.py:\d+ had encoded it",
+        "beside_undeclared": r"Background 'narrow' .* at HERE was declared to send .*\(2, 2\).* payload is .*\(2, 3\)",
+        "beside_on_one": r"rank 0 is in Background 'rows' .*background.py:\d+, but rank 1 is in AllToAll 'rows'",
         "to_itself": r"'self' at HERE names rank \d as its peer",
     }
 
