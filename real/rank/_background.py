@@ -8,6 +8,7 @@ and decodes one after the other, and does not wait for an exchange in between. O
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent import futures
 from contextlib import AbstractContextManager, nullcontext
@@ -129,7 +130,9 @@ class _Exchange:
             self.done.set_exception(error)
 
     def _encoded(self) -> Background:
+        begin = time.time()
         payload, reads = self.effect.conversion.encode(), self._reads
+        self.thread.clock.converted(self.effect, begin)
         self._reads = ()
         if self.thread.debug and self._versions != [tensor._version for tensor in reads]:
             raise ProgramError(f"a tensor was written to before {self.effect} had encoded it")
@@ -144,7 +147,10 @@ class _Exchange:
         assert pending is not None
         try:
             with self._on_stream():
-                rows = self.effect.conversion.decode(pending.result())
+                received, begin = pending.result(), time.time()
+                rows = self.effect.conversion.decode(received)
+                self.thread.clock.converted(self.effect, begin)
+                del received
                 if self.stream is not None:
                     self._end = torch.cuda.Event()
                     self._end.record(self.stream)

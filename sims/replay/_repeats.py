@@ -64,10 +64,10 @@ class Repeats(Observer):
     def issued(self, rank: int, effect: Effect, paused: bool) -> None:
         """See `Observer`. Raises ProgramError for a wait for an effect of another epoch, and a background exchange."""
         track = self._ranks[rank].track
-        if isinstance(effect, Start) and isinstance(effect.effect, Background):
-            raise ProgramError(f"rank {rank}: {effect.effect} runs beside its epoch: such epochs do not repeat")
         if track is not None:
             try:
+                if isinstance(effect, Start) and isinstance(effect.effect, Background):
+                    raise ProgramError(f"{effect.effect} runs beside its epoch: such epochs do not repeat")
                 track.effect(effect, paused)
             except ProgramError as error:
                 error.add_note(f"on rank {rank}")

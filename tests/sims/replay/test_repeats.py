@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,6 +25,7 @@ from sims.replay._replay import needed
 from sims.study import _execute
 from tests.conformance.test_drivers import config
 from tests.sims.engine.test_scale import recorded
+from tests.support.background import halved
 from tests.support.observers import Spans
 from tests.support.settings import label, rows
 from tests.support.simulated import each
@@ -176,10 +178,31 @@ def test_a_method_that_breaks_its_promise_is_named(method: type[Vanilla], monkey
         shapes({"method": method.name}, cluster="ethernet-1g")
 
 
-def test_an_exchange_that_spans_epochs_does_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Beside(Vanilla):
+    """Has an exchange in the background within its epoch."""
+
+    name = "beside"
+
+    async def epoch(self, rank: Rank, *given: Any) -> torch.Tensor:
+        ones = np.ones(rank.size, np.int64)
+        rows = torch.ones(rank.size, 2, device=rank.device)
+        await rank.wait(await halved(rank, rows, ones, ones, label="h"))
+        return await Vanilla.epoch(self, rank, *given)
+
+
+def test_background_exchanges_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS.builtin, Beside.name, Beside)
+    with pytest.raises(ProgramError, match="Background 'h' .* runs beside its epoch") as caught:
+        shapes({"method": "beside"}, cluster="ethernet-1g")
+    assert any("rank" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("where", ["inline", "background"])
+def test_an_exchange_that_spans_epochs_does_not_repeat(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     promise(monkeypatch, "sylvie-a", True)
     with pytest.raises(ProgramError, match="was started in another epoch") as caught:
-        shapes({"method": "sylvie-a"}, cluster="ethernet-1g")
+        shapes({"method": f"sylvie-a:quantiser={where}"}, cluster="ethernet-1g")
     assert any("rank" in note for note in caught.value.__notes__)
 
 
