@@ -33,12 +33,12 @@ class Late:
         memory: holds what the next epoch uses; one entry per label.
         synchronous: use the rows of this epoch. The message of the epoch before is received first, and the next epoch
             uses the rows of this one.
-        quantiser: a synchronous epoch encodes and decodes in the rank's compute in any case.
+        quantiser: with a codec that costs nothing both are the same; a synchronous epoch is inline in any case.
     """
 
     memory: Memory
     synchronous: bool
-    quantiser: Quantiser = "background"
+    quantiser: Quantiser = "inline"
 
     async def ship(
         self,
