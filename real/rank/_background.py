@@ -44,7 +44,7 @@ class SecondThread:
         self._own, self._beside = endpoint, Endpoint(connection, clock, connection.beside, BESIDE)
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._streams = [torch.cuda.Stream(self.device) for _ in range(STREAMS * (self.device.type == "cuda"))]
+        self._streams: list[torch.cuda.Stream] = []
         self._begun = 0
         self._failure: BaseException | None = None  # of an exchange that was not started
 
@@ -53,6 +53,8 @@ class SecondThread:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, daemon=True, name="background-exchange")
             self._thread.start()
+            if self.device.type == "cuda":
+                self._streams = [torch.cuda.Stream(self.device) for _ in range(STREAMS)]
         stream = self._streams[self._begun % STREAMS] if self._streams else None
         self._begun += 1
         exchange = _Exchange(self, effect, stream)
