@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from harness.datasets import PRESETS
 from harness.errors import InputError
 from harness.methods.registry import METHODS
+from harness.workloads import METIS_LAW, RANDOM_LAW, halo_spread
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds, Testbed, parts_of
@@ -92,15 +94,45 @@ def bed_of(
     *,
     halo: float | None = None,
     model: Mapping[str, Any] | None = None,
+    how: Literal["METIS", "random"] = "METIS",
     **counts: Any,
 ) -> Testbed:
-    """A graph in equal parts with `halo` boundary nodes in all, or with the keys of `[parts]` given instead."""
+    """A graph in parts with `halo` boundary nodes in all, or with the keys of `[parts]` given instead.
+
+    Random parts are equal. METIS balances own nodes only: Reddit's boundary nodes differ from part to part as Table 1
+    prints them, those of other graphs as on the graphs measured (`halo_spread`); edges follow by `how`'s law.
+    """
+    counts = {"partitioner": how.lower(), **counts}
     if halo is not None:
-        counts["boundary"] = round(halo / parts)
+        mean = round(halo / parts)
+        counts["boundary"] = mean if how == "random" or parts == 1 else uneven(name, mean, parts)
     described = parts_of(*shape(name), count=parts, **counts)
     return Testbed(
         context=context, cluster=cluster, model=sage(name) if model is None else model, workload=described, parts=parts
     )
+
+
+def uneven(name: str, mean: int, parts: int) -> dict[str, Any]:
+    """The boundary nodes of METIS' parts as a distribution over them (docs/workloads.md), of the given mean."""
+    if name != "reddit":
+        return {"mean": mean, "spread": round(halo_spread(parts), 3)}
+    printed = select(load.published("bns-gcn-table1"), metric="boundary_inner_ratio")["value"].to_numpy(float)
+    count = len(printed)
+    places, at = (np.arange(count) + 0.5) / count, (np.arange(parts) + 0.5) / parts
+    found = np.interp(at, places, np.sort(printed) / printed.mean())
+    found = 1 + (found / found.mean() - 1) * halo_spread(parts) / halo_spread(count)
+    quantiles = zip(np.linspace(0, 1, parts).tolist(), (mean * found).tolist(), strict=True)
+    return {"quantiles": [[place, boundary] for place, boundary in quantiles]}
+
+
+def laws_of(*hows: str) -> tuple[str, ...]:
+    """What is assumed of the edges and the balance of parts, one line per kind of partition."""
+    metis = (
+        METIS_LAW,
+        "boundary nodes differ from part to part: Reddit's as in BNS-GCN's Table 1, those of other graphs as METIS "
+        "leaves them on the graphs measured by the same command",
+    )
+    return (*(metis if "METIS" in hows else ()), *((RANDOM_LAW,) if "random" in hows else ()))
 
 
 def value(frame: pd.DataFrame, **where: Any) -> float:
