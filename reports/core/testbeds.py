@@ -1,8 +1,7 @@
-"""The graphs, models and testbed of BNS-GCN's experiments, as counts and settings; Sylvie's are taken to be the same.
+"""The graphs, models and testbed of BNS-GCN's experiments, as counts and settings; Sylvie has the same graphs.
 
 Counts are those of the stand-ins' presets (published, `harness.datasets`); depth, width and dropout are printed
-(`reports/published/bns-gcn-setup.toml`). Sylvie prints neither; the widths that its Table 3 implies are these
-(CONSISTENCY.md, SY2 and X5).
+(`reports/published/bns-gcn-setup.toml`). Sylvie's are in `reports.sylvie`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TITLES = {
 PRESET = {"reddit": "reddit-like", "yelp": "yelp-like", "ogbn-products": "products-like", "amazon": "amazon-like"}
 INDUCTIVE = ("reddit", "yelp", "amazon")  # only training nodes, and edges between them, are in the graph that trains
 LINEAR = {"yelp": 2}  # of the layers, in the authors' script: dense, exchange nothing
-AMAZON = {"layers": 3, "hidden": 512, "dropout": 0.1}  # width implied by Sylvie's Table 3 (SY2); depth assumed
+AMAZON = {"layers": 4, "linear_layers": 2, "hidden": 512, "dropout": 0.1}  # which only Sylvie has: of its scripts
 SPREAD = 1.5  # coefficient of variation of degrees in hash partitions; fitted on the three counts of Table 8
 
 WORKS = {"p=1.0": "vanilla", "p=0.1": "bns-gcn:p=0.1", "p=0.01": "bns-gcn:p=0.01", "p=0.0": "bns-gcn:p=0"}
@@ -51,7 +50,6 @@ PROFILE = (
     "compute is what the device profile says, not fitted; the one fitted constant is a factor on every bandwidth "
     "(links and the ceiling of a process), so that the baseline's epoch comes out"
 )
-INDUCTIVE_NOTE = "Reddit, Yelp and Amazon: the graph of training nodes is partitioned (BN2); Amazon's depth is assumed"
 
 
 def shape(name: str) -> tuple[int, int, int, int]:
@@ -69,11 +67,6 @@ def sage(name: str) -> dict[str, Any]:
     known = {k: printed[k] for k in ("layers", "hidden", "dropout")} if printed else AMAZON
     linear = {"linear_layers": LINEAR[name]} if name in LINEAR else {}
     return {"model": "sage", "norm": "layer", "layer0": "precompute", **known, **linear}
-
-
-def variant(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The settings with another model; attention cannot sum its inputs once and keeps those of boundary nodes."""
-    return {**settings, "model": model, "layer0": "cache" if model == "gat" else "precompute"}
 
 
 def num_exchanging_layers(model: Mapping[str, Any]) -> int:
