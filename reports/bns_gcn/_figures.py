@@ -29,8 +29,9 @@ SETUP_PEAK = (
     "the peak at p = 0.01 is the set-up's, when the input layer is summed over all boundary nodes; the saving in "
     "training alone is larger"
 )
-BASELINES = {"ROC": "roc", "CAGNET (c=2)": "cagnet"}
-"""System as printed -> the method that corresponds to it; rows stay empty while haloscope has none."""
+BASELINES = {"ROC": "roc", "CAGNET (c=2)": "cagnet-1.5d"}
+"""System as printed -> the method that corresponds to it; rows stay empty while haloscope has none: `cagnet` holds
+every block once (c = 1), and has no replicas of parts."""
 BETWEEN = (
     "boundary nodes: the largest count of parts as in Table 8, the smallest by Table 9's volume (BN10), between them a "
     "power of the parts"

@@ -13,12 +13,11 @@ from typing import Any
 from harness.config import from_mapping
 from harness.running import open_run
 from reports.cdfgnn._accuracy import MODEL, VARIANTS, observed, watched_run
+from reports.cdfgnn._broadcasts import BROADCASTING, SANCUS_NOTE, broadcast_seconds, less_than_sancus, over_broadcasts
 from reports.cdfgnn._cuts import CUTS, DATASETS, EBV0, EBV1, PRINTED_GPUS, cut_workload, graph_for
 from reports.core.context import SHAPES, Context, demand
 from reports.core.inputs import Inputs
-from reports.core.load import text
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import implemented
 from reports.draw.drawing import DASHES, panels
 from reports.draw.figures import COMPONENT_COLOURS, OTHER_COLOURS
 from sims.replay import Replay, record_placed, traced
@@ -62,6 +61,10 @@ def figure5(context: Context) -> Plot:
     by_case = dict(zip(cases, map(timed_record, records), strict=True))
     seconds = {case: float(record["summary"]["seconds"]["epoch"]) for case, record in by_case.items()}
     full = [case for case, record in by_case.items() if record["state"] == "out_of_memory"]
+    others = [
+        (dataset, system, gpus) for dataset in DATASETS for system in BROADCASTING for gpus in shown(context, dataset)
+    ]
+    seconds |= broadcast_seconds(context, CLUSTER, others)
     with panels(paths, len(DATASETS), columns=4, height=2.1) as axes:
         for panel, dataset in zip(axes, DATASETS, strict=True):
             for at, method in enumerate(CUTS):
@@ -73,13 +76,17 @@ def figure5(context: Context) -> Plot:
                     "markersize": 3,
                 }
                 panel.plot(shown(context, dataset), values, **style, label=method.replace("_gamma=", ", gamma "))
+            for at, system in enumerate(BROADCASTING):
+                values = [seconds[dataset, system, gpus] for gpus in shown(context, dataset)]
+                grey: Any = {"color": ("#707070", "#a8a8a8")[at], "marker": "v<"[at], "markersize": 3, "linewidth": 0.9}
+                panel.plot(shown(context, dataset), values, **grey, label=system)
             over = [case for case in full if case[0] == dataset]
             crossed: Any = {"color": "#202020", "marker": "x", "s": 30, "linewidths": 0.8, "zorder": 4}
             panel.scatter([gpus for *_, gpus in over], [seconds[case] for case in over], **crossed,
                           label="exceeds 80 GB a GPU")  # fmt: skip
             panel.set_title(DATASETS[dataset], loc="left")
             panel.set_xscale("log", base=2)
-            panel.set_ylim(0)
+            panel.set_yscale("log")
             panel.set_xticks(shown(context, dataset), list(map(str, shown(context, dataset))))
             panel.set_xlabel("GPUs")
         axes[0].set_ylabel("epoch (s)")
@@ -87,8 +94,9 @@ def figure5(context: Context) -> Plot:
         key="cdfgnn/figure5", title="CDFGNN, Fig. 5: average time of an epoch", paths=paths,
         caption="Simulated; the paper prints no epoch time. Crossed out: what would not fit the memory of a GPU, timed "
         "all the same.",
-        rows=_others(), orderings=tuple(_faster(seconds)),
+        rows=(less_than_sancus(seconds),), orderings=(*_faster(seconds), *over_broadcasts(seconds)),
         assumptions=(
+            f"CAGNET: one-dimensional; SANCUS: {SANCUS_NOTE}; both: nodes dealt out evenly",
             "nothing is fitted: device and NCCL constants of the cluster file; one adapter per host",
             "at Table 3's number of GPUs: mirrors inside a host and between hosts as printed (at most what the printed "
             "connections allow, CD2), edges of the fullest GPU as printed; at other numbers both change as in a real "
@@ -100,21 +108,6 @@ def figure5(context: Context) -> Plot:
         ),
         commands=context.texts_of([*(watched_run(context, "Both", d) for d in DATASETS), *configs]),
     )  # fmt: skip
-
-
-def _others() -> tuple[Row, ...]:
-    """The systems that CDFGNN is compared with."""
-    frame = text("cdfgnn")
-    (line,) = frame[frame["metric"] == "epoch_time_reduction"].itertuples()
-    less = Row(
-        label="EBV_gamma=0.1 against SANCUS, mean over the cases of Fig. 5", quantity="reduction of the epoch time",
-        unit="%", published=float(line.value), ours=None, how="not built", conflict="CD4",
-        note="the cases that are averaged are not listed",
-    )  # fmt: skip
-    absent = [name for name, method in {"SANCUS": "sancus", "CAGNET": "cagnet"}.items() if not implemented(method)]
-    return less, *(
-        Row(label=name, quantity="epoch time", unit="s", published=None, ours=None, how="not built") for name in absent
-    )
 
 
 def timed_record(record: Mapping[str, Any]) -> Mapping[str, Any]:

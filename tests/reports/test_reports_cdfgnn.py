@@ -10,6 +10,7 @@ import pytest
 from reports.cdfgnn import _cuts, _times
 from reports.cdfgnn import _tables as cdfgnn
 from reports.cdfgnn._accuracy import STREAMS, VARIANTS, _falls, _largest_between, _quiet, saved
+from reports.cdfgnn._broadcasts import BROADCASTING, broadcast_seconds, less_than_sancus, over_broadcasts
 from reports.cdfgnn._convergence import _as_soon
 from reports.cdfgnn._cuts import (
     CUTS,
@@ -152,10 +153,22 @@ def test_all_claims_of_communication_become_orderings() -> None:
     assert sum(ordering.counts for ordering in orderings) == 7  # gamma follows from the printed cuts
 
 
-def test_systems_that_are_not_built_have_rows() -> None:
-    rows = _times._others()
-    assert rows[0].published == 30.39 and rows[0].outcome == "cannot be judged"
-    assert {row.label for row in rows[1:]} == {"SANCUS", "CAGNET"} and {row.how for row in rows} == {"not built"}
+def test_broadcasts_are_compared_case_by_case() -> None:
+    seconds = {("reddit", s, 2): t for s, t in (("CAGNET", 9.0), ("SANCUS", 2.0), (EBV1, 3.0))}
+    seconds |= {("reddit", s, PRINTED_GPUS["reddit"]): t for s, t in (("CAGNET", 8.0), ("SANCUS", 4.0), (EBV1, 1.0))}
+    row = less_than_sancus(seconds)
+    assert row.published == 30.39 and row.ours == pytest.approx((-50 + 75) / 2) and row.outcome == "cannot be judged"
+    chain, first = over_broadcasts(seconds)
+    assert chain.verdict == "right" and chain.ours == (8.0, 4.0, 1.0)
+    assert first.verdict == "right" and first.ours == (3.0, 2.0)
+
+
+def test_whole_blocks_need_no_rates(tmp_path: Path) -> None:
+    """Both run on counts alone; SANCUS sends less than CAGNET."""
+    context = Context(tmp_path, quiet=True)
+    cases = [("reddit", system, 2) for system in BROADCASTING]
+    found = broadcast_seconds(context, _times.CLUSTER, cases)
+    assert found["reddit", "CAGNET", 2] > found["reddit", "SANCUS", 2] > 0
 
 
 def test_what_the_cache_saves_is_the_mean_over_streams() -> None:
