@@ -16,8 +16,8 @@ from harness.console import DASH, duration, percent, show, significant, stderr
 from harness.errors import InputError
 from harness.machine import core_count
 from reports.core.context import Context
-from reports.core.table import verdict_line
-from reports.whole import html, papers, produce, verdicts
+from reports.core.table import OUTCOMES, verdict_line
+from reports.whole import page, papers, produce, verdicts
 
 SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
 
@@ -82,7 +82,7 @@ def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any]
     if args.html:
         made = "haloscope report all" + (f" --only {args.only}" if args.only else "")
         made += " --full" if args.full else f" --budget {args.budget}"
-        files[args.out / "index.html"] = html.page(entries, made).encode()
+        files[args.out / "index.html"] = page.page(entries, made).encode()
     for path, content in files.items():
         write_atomically(path, content)
     return summary, list(files)
@@ -93,7 +93,7 @@ def _tables(summary: dict[str, Any]) -> list[Any]:
     from harness.commands.tables import table
 
     columns = ["paper", "tables", "figures", "failed", "rows", "times", "error", "within 15 %", "others", "error"]
-    columns += ["scores", "orderings"]
+    columns += ["scores", "orderings", "fitted"]
     lines = [
         [
             line["paper"],
@@ -104,12 +104,16 @@ def _tables(summary: dict[str, Any]) -> list[Any]:
             percent(line["median_error_of_others"]),
             f"{line['close_scores']} of {line['scores']}",
             f"{line['orderings_right']} of {line['orderings']}",
+            str(line["fitted_constants"]),
         ]
         for line in summary["papers"]
     ]
+    claims = [[line["paper"], *map(str, line["claims"].values())] for line in summary["papers"]]
     made: list[Any] = [
         table("", columns, lines),
-        "times: judged times and speed-ups with their median error; others: other judged numbers with theirs",
+        "times: judged times and speed-ups with their median error; others: other judged numbers with theirs; "
+        "fitted: constants",
+        table("claims", ["paper", *OUTCOMES], claims),
     ]
     made += [
         f"off: {w['key']}, {w['row']}, {w['quantity']}: {significant(w['ours'])} {w['unit']} against "

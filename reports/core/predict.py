@@ -158,9 +158,8 @@ class Testbed:
             time = getattr(now, part)
             if abs(time / printed_s - 1) < HIT:
                 factor = fit.bandwidth if free == "bandwidth" else 1 / fit.compute
-                self.context.fits[Fitted(testbed=self.cluster, constant=CONSTANTS[free], value=factor, row=source)] = (
-                    None
-                )
+                found = Fitted(testbed=self.cluster, constant=CONSTANTS[free], value=factor, row=source)
+                self.context.fits[found] = None
                 return fit
             varying = now.comm if free == "bandwidth" else now.compute
             slope = (time - before[1]) / (slowness - before[0]) if before else varying / slowness

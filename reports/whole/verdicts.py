@@ -10,7 +10,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from reports.core.table import CLOSE, DECIDED, POINTS, Item, PaperTable, finite, judged_errors, orderings_right
+from reports.core.table import (
+    CLOSE,
+    DECIDED,
+    OUTCOMES,
+    POINTS,
+    Item,
+    PaperTable,
+    distinct_claims,
+    finite,
+    judged_errors,
+    orderings_right,
+)
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 
@@ -48,7 +59,49 @@ def _line(title: str, entries: Sequence[Entry]) -> dict[str, Any]:
         "close_scores": sum(gap <= POINTS for gap in points),
         "orderings": judged,
         "orderings_right": right,
+        "fitted_constants": len({fitted for item in items for fitted in item.fits}),
+        "claims": claim_counts(entries),
     }
+
+
+def claim_counts(entries: Sequence[Entry]) -> dict[str, int]:
+    """Outcome -> number of claims, each counted once."""
+    found = Counter(outcome for outcome, _ in distinct_claims(_items(entries)))
+    return {outcome: found[outcome] for outcome in OUTCOMES}
+
+
+def skill_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """A line per table or figure and null model: the median error of both over the same rows, and the skill."""
+    return [
+        {
+            "table": item.key,
+            "null model": skill.null,
+            "times": skill.rows,
+            "its median error": f"{100 * skill.theirs:.1f} %",
+            "our median error": f"{100 * skill.ours:.1f} %",
+            "skill": "null is exact" if skill.value is None else f"{skill.value:+.2f}",
+        }
+        for item in _items(entries)
+        for skill in item.skills()
+    ]
+
+
+def fitted_constants(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """A line per fitted constant, with the tables and figures that use it."""
+    users: dict[Any, list[str]] = {}
+    for item in _items(entries):
+        for fitted in item.fits:
+            users.setdefault(fitted, []).append(item.key)
+    return [
+        {
+            "testbed": fitted.testbed,
+            "constant": fitted.constant,
+            "value": f"x {fitted.value:.3g}",
+            "fitted on": fitted.row,
+            "used by": ", ".join(keys),
+        }
+        for fitted, keys in users.items()
+    ]
 
 
 def worst_rows(entries: Sequence[Entry], count: int = WORST) -> list[dict[str, Any]]:
@@ -113,6 +166,8 @@ def summary(entries: Sequence[Entry]) -> dict[str, Any]:
         "papers": paper_rows(entries),
         "worst_rows": worst_rows(entries),
         "wrong_orderings": [{"key": key, "ordering": line} for key, line in wrong_orderings(entries)],
+        "skill": skill_rows(entries),
+        "fitted_constants": fitted_constants(entries),
         "unjudged": unjudged(entries),
         "uncounted_orderings": uncounted_orderings(entries),
         "failed": [{"key": entry.key, "reason": entry.message} for entry in entries if entry.item is None],

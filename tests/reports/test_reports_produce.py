@@ -20,7 +20,7 @@ from reports.core.context import Context
 from reports.core.load import PUBLISHED
 from reports.core.table import Ordering, PaperTable, Plot, Row
 from reports.whole import papers, produce
-from reports.whole.html import page
+from reports.whole.page import page
 from reports.whole.produce import Entry
 
 NASTY = '<script>document.title="hacked"</script><img src=x onerror=alert(1)> & "quotes"'
@@ -153,7 +153,7 @@ def test_a_table_depends_on_its_own_sources_only() -> None:
         "reports.core.context",
         "reports.core.table",
     } <= mine
-    assert "reports.sylvie" not in mine and "reports.whole.html" not in mine
+    assert "reports.sylvie" not in mine and "reports.whole.page" not in mine
 
 
 def test_listing_and_refusals(small: Counted, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,9 +213,8 @@ def test_the_page_is_self_contained_and_escaped(context: Context) -> None:
     tags.feed(text)
     assert "script" not in tags.tags and not tags.outside
     assert tags.tags.count("img") == 1 and tags.targets == tags.ids
-    assert (
-        tags.tags.count("thead") == 4 and '<td class="mark">off by +50 %' in text
-    )  # verdicts, worst rows, the table, the figure
+    assert tags.tags.count("thead") == 5  # claims, errors, worst rows, the table, the figure
+    assert '<td class="mark">off by +50 %' in text
     assert "&lt;script&gt;" in text and "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
 
 

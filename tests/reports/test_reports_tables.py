@@ -13,20 +13,22 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from reports.core import load
-from reports.core.rendering import shown_frame, shown_number, table_csv, table_latex, table_markdown
+from reports.core.rendering import paper_layout, shown_frame, shown_number, table_csv, table_latex, table_markdown
 from reports.core.table import (
     CLOSE,
+    Null,
     Ordering,
     PaperTable,
     Plot,
     Row,
+    distinct_claims,
     orderings_right,
     shared_stand_ins,
     verdict_line,
 )
 from reports.whole.papers import PAPERS, chosen, everything
 from reports.whole.produce import Entry
-from reports.whole.verdicts import paper_rows, summary, uncounted_orderings, unjudged, worst_rows
+from reports.whole.verdicts import claim_counts, paper_rows, summary, uncounted_orderings, unjudged, worst_rows
 
 NASTY = '<script>alert("1")</script> | a_b & 50 % {x} \\ $y$'
 
@@ -135,6 +137,7 @@ def test_only_runs_that_nothing_contradicts_count() -> None:
 
     theory, conflict = ahead(theory="a formula"), ahead(conflict="BN12")
     assert theory.verdict == conflict.verdict == "wrong" and not theory.counts and not conflict.counts
+    assert (theory.outcome, conflict.outcome) == ("theory", "cannot be judged")
     assert "theory" in theory.line() and "(BN12)" in conflict.line()
     assert orderings_right([table(orderings=(theory, conflict, ahead()))]) == (0, 1)
     assert sum(uncounted_orderings([Entry("k", table(orderings=(theory, conflict, ahead())))]).values()) == 2
@@ -200,6 +203,97 @@ def test_verdicts_of_a_report() -> None:
     assert summary(entries)["failed"] == [{"key": "sylvie/table4", "reason": "no data"}]
     assert "speed-ups 105.0 % over 2" in verdict_line(first) and "1 of 2" in verdict_line(first)
     assert "other numbers 20.0 % over 1" in verdict_line(plot)
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "interval", "outcome"),
+    [
+        (-0.3, -0.2, 0.1, "reproduced"),
+        (-0.3, 0.1, 0.05, "reproduced"),  # half a point apart counts as level
+        (-0.3, 0.5, 0.1, "contradicted"),
+        (-0.3, 0.1, 0.6, "undecided"),
+        (-42.0, -0.5, 0.2, "contradicted"),  # no effect where a large one is printed
+        (-42.0, -35.0, 2.0, "reproduced"),  # a quarter of the printed difference
+        (-42.0, -30.0, 5.0, "undecided"),
+        (-42.0, -30.0, None, "cannot be judged"),
+    ],
+)
+def test_differences_need_an_interval(published: float, ours: float, interval: float | None, outcome: str) -> None:
+    found = row(published, ours, unit="points", judge="difference", how="trained", interval=interval)
+    assert found.outcome == found.verdict == outcome and not found.counts
+    assert interval is None or "\u00b1" in shown_frame(table(found))["ours"][0]
+
+
+@pytest.mark.parametrize(
+    ("made", "outcome"),
+    [
+        (row(2.0, 2.2), "reproduced"),
+        (row(2.0, 2.4), "contradicted"),
+        (row(2.0, None), "cannot be judged"),
+        (row(2.0, 2.0, how="not built"), "cannot be judged"),
+        (row(2.0, 2.0, conflict="SY5"), "cannot be judged"),
+        (row(2.0, 2.0, how="fitted"), None),
+        (row(2.0, 2.0, how="quoted"), None),
+        (row(2.0, 2.0, judge="order"), None),
+        (row(None, 2.0), None),
+        (row(90.0, 90.8, unit="%", judge="points"), "reproduced"),
+        (row(90.0, 91.8, unit="%", judge="points"), "contradicted"),
+    ],
+)
+def test_a_row_is_a_claim_unless_it_is_an_input(made: Row, outcome: str | None) -> None:
+    assert made.outcome == outcome
+
+
+def test_a_claim_counts_once_with_what_speaks_most_against_it() -> None:
+    def said(ours: tuple[float, float], **more: str) -> Ordering:
+        return Ordering(text="o", expected=("a", "b"), ours=ours, **more)  # type: ignore[arg-type]
+
+    first = table(row(2.0, 2.1, claim="gain"), orderings=(said((2.0, 1.0), claim="a over b"), said((2.0, 1.0))))
+    later = table(row(2.0, 4.0, claim="gain"), key="k/table2", orderings=(said((1.0, 2.0), claim="a over b"),))
+    found = distinct_claims([first, later])
+    assert [(outcome, key) for outcome, (key, _) in found] == [
+        ("contradicted", "k/table2"),
+        ("contradicted", "k/table2"),
+        ("reproduced", first.key),
+    ]
+    counts = claim_counts([Entry(first.key, first), Entry(later.key, later)])
+    assert counts["contradicted"] == 2 and sum(counts.values()) == 3 and orderings_right([first, later]) == (1, 2)
+
+
+def test_what_never_flips_is_theory_unless_it_is_wrong() -> None:
+    def ordering(ours: tuple[float, float], perturbed: str) -> Ordering:
+        return Ordering(text="o", expected=("a", "b"), ours=ours, perturbed=perturbed)  # type: ignore[arg-type]
+
+    outcomes = [
+        ordering(ours, perturbed).outcome
+        for ours in ((2.0, 1.0), (1.0, 2.0))
+        for perturbed in ("", "flips", "never flips")
+    ]
+    assert outcomes == ["reproduced", "reproduced", "theory", "contradicted", "contradicted", "contradicted"]
+
+
+def test_skill_is_against_the_same_rows() -> None:
+    rows = (
+        row(2.0, 2.2, null=Null(same=4.0, by_bytes=2.0)),
+        row(2.0, 2.0, null=Null(same=3.0)),
+        row(2.0, 9.0),  # without a null model it says nothing about skill
+        row(2.0, 9.0, how="fitted", null=Null(same=2.0)),
+    )
+    found = {skill.null: skill for skill in table(*rows).skills()}
+    same, by_bytes = found["equal to the fitted row"], found["in proportion to bytes"]
+    assert (same.rows, by_bytes.rows) == (2, 1) and len(found) == 2
+    assert same.value == pytest.approx(1 - 0.05 / 0.75) and by_bytes.value is None
+    assert "exact" in by_bytes.text() and "in proportion to bytes" in verdict_line(table(*rows))  # the hardest one
+
+
+def test_the_paper_s_layout_keeps_its_order() -> None:
+    cells = [("Cora", "4 bits"), ("Cora", "1 bit"), ("Reddit", "4 bits"), ("Reddit", "4 bits")]
+    found = table(*(row(2.0, 3.0, at=at) for at in cells), row(2.0, 3.0))
+    layout = paper_layout(found)
+    assert layout is not None and (layout.rows, layout.columns) == (("Cora", "Reddit"), ("4 bits", "1 bit"))
+    assert len(layout.cells["Reddit", "4 bits"]) == 2 and ("Reddit", "1 bit") not in layout.cells
+    assert "| Reddit | 2 / 3; 2 / 3 | - |" in table_markdown(found)
+    assert paper_layout(table(row(2.0, 3.0))) is None
 
 
 def test_published_numbers_are_typed_and_private() -> None:

@@ -1,0 +1,5 @@
+"""A report as one HTML file that needs no network and no script: claims by outcome, the papers' tables, figures."""
+
+from reports.whole.page._page import page
+
+__all__ = ["page"]
