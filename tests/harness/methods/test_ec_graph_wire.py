@@ -82,10 +82,18 @@ def test_requests_are_the_node_numbers_of_every_layer_and_direction() -> None:
         numbers = int(parts_of(3)[with_requests.index(asked)].plan.recv_counts.sum())
         for epoch in (0, 1):
             assert asked.traffic[epoch].layers["other"] == {1: 8 * numbers, 2: 8 * numbers}
+            assert asked.traffic[epoch].others == {"request": 16 * numbers} and not plain.traffic[epoch].others
             assert not plain.traffic[epoch].layers["other"]
             assert all(
                 asked.traffic[epoch].layers[way] == plain.traffic[epoch].layers[way] for way in ("forward", "backward")
             )
+
+
+def test_a_result_tells_requests_from_the_other_bytes() -> None:
+    found = run(config(method="ec-graph", epochs=2)).epochs[-1]["bytes"]
+    assert found["others"]["request"] > 0 and found["others"]["bits"] > 0
+    assert sum(found["others"].values()) == found["other"]
+    assert run(config(method="ec-graph:requests=false:tune=false", epochs=2)).epochs[-1]["bytes"]["others"] == {}
 
 
 def test_a_request_holds_the_numbers_of_the_rows_that_come_back() -> None:
