@@ -13,7 +13,8 @@ from reports.core.train import Trained
 from reports.draw.drawing import AS_PRINTED, panels
 from reports.draw.figures import METHOD_COLOURS
 from reports.ec_graph._accuracy import NEAR, reached_at, trained
-from reports.ec_graph._table4 import DEEPER, READINGS, Timing, cell_claim
+from reports.ec_graph._fits import Timing
+from reports.ec_graph._table4 import DEEPER, READINGS, cell_claim
 from reports.ec_graph._times import (
     DATASETS,
     DELAYED,
@@ -43,7 +44,7 @@ def figure9(context: Context) -> Plot:
     epochs = to_convergence(run)
     prepared = _prepared()
     total = {
-        system: {n: prepared + epochs[system] * by_depth[n] for n in LAYERS} if epochs.get(system) else {}
+        system: {n: prepared + needed * by_depth[n] for n in LAYERS} if (needed := epochs[system]) else {}
         for system, by_depth in epoch.items()
     }
     gains = {
@@ -59,7 +60,8 @@ def figure9(context: Context) -> Plot:
             "constants of Table IV",
             f"end to end: {prepared:g} s of preprocessing (the printed time of EC-Graph's hash partition; no other is "
             "printed, and all three systems share the code), and epochs to convergence times the predicted epoch",
-            f"epochs to convergence, to within {NEAR:g} point of Non-cp's best test accuracy, from training ({run.summary}):"
+            f"epochs to convergence, to within {NEAR:g} point of Non-cp's best test accuracy, from training "
+            f"({run.summary}):"
             f" Non-cp {epochs.get('Non-cp') or 'none'}, EC-Graph {epochs.get('EC-Graph') or 'none'}. DistGNN is given "
             "Non-cp's: no method distgnn-ec; the text says that it needs more",
             "EC-Graph-S against AliGraph-FG, DistDGL and AGL: not built",
@@ -106,7 +108,9 @@ def _printed(system: str) -> list[dict[str, Any]]:
     frame = text("ec-graph")
     mine = frame[(frame["dataset"] == PRODUCTS) & (frame["baseline"] == system) & (frame["metric"] == "speedup")]
     lines = mine[mine["setting"].str.startswith("end to end")].to_dict("records")
-    return sorted(({str(k): v for k, v in line.items()} for line in lines), key=lambda line: str(line["bound"]) != "min")
+    return sorted(
+        ({str(k): v for k, v in line.items()} for line in lines), key=lambda line: str(line["bound"]) != "min"
+    )
 
 
 def _gain_rows(gains: Mapping[str, list[float]], data: str) -> list[Row]:
@@ -114,18 +118,18 @@ def _gain_rows(gains: Mapping[str, list[float]], data: str) -> list[Row]:
     rows = []
     for system in ("Non-cp", "DistGNN", "AliGraph-FG", "DistDGL", "AGL"):
         for line in _printed(system):
-            built, smallest = system in ("Non-cp", "DistGNN"), line["bound"] == "min"
+            built, end = system in ("Non-cp", "DistGNN"), "smallest" if line["bound"] == "min" else "largest"
             found = gains.get(system)
             notes = [tuner_note("EC-Graph", False)]
             if system == "DistGNN":
                 notes.append("timing proxy, with Non-cp's epochs to convergence")
             rows.append(
                 Row(
-                    label=f"{DATASETS[PRODUCTS]}, {line['method']} over {system}, {'smallest' if smallest else 'largest'}",
+                    label=f"{DATASETS[PRODUCTS]}, {line['method']} over {system}, {end}",
                     quantity="end-to-end speed-up", unit="x", published=float(line["value"]),
-                    ours=(min if smallest else max)(found) if found else None,
+                    ours=(min if end == "smallest" else max)(found) if found else None,
                     how="simulated" if built else "not built", data=data if built else "", note="; ".join(notes),
-                    null=Null(same=1.0) if found else None, at=(f"over {system}", "smallest" if smallest else "largest"),
+                    null=Null(same=1.0) if found else None, at=(f"over {system}", end),
                 )
             )  # fmt: skip
     return rows
@@ -176,9 +180,10 @@ def figure10(context: Context) -> Plot:
     ]  # fmt: skip
     deepest = tuple(reversed(LAYERS))
     return Plot(
-        key="ec-graph/figure10", title="EC-Graph, Fig. 10: ogbn-papers100M on six machines", paths=paths, rows=tuple(rows),
-        caption="Bars: simulated epoch of Non-cp (left) and EC-Graph (right) on the labelled nodes. The printed graph is in "
-        "Table IV's rows 'as printed' (EC6).",
+        key="ec-graph/figure10", title="EC-Graph, Fig. 10: ogbn-papers100M on six machines", paths=paths,
+        rows=tuple(rows),
+        caption="Bars: simulated epoch of Non-cp (left) and EC-Graph (right) on the labelled nodes. The printed graph "
+        "is in Table IV's rows 'as printed' (EC6).",
         orderings=(
             Ordering(text="EC-Graph by depth (Table IV)", expected=tuple(f"{n} layers" for n in deepest),
                      ours=tuple(clocks["EC-Graph"][n].epoch for n in deepest), theory=DEEPER),

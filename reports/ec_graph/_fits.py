@@ -1,7 +1,7 @@
 """The constants of EC-Graph's testbed: two for EC-Graph's code on the clusters, one for each library on one machine.
 
 EC-Graph's code base has two systems with printed times, EC-Graph and the authors' DistGNN. The constants are fitted on
-rows of DistGNN: the device's on Reddit, which is compute, then that of the messages' software on Cora, which is messages.
+rows of DistGNN: the device's on Reddit, which computes, then that of the messages' software on Cora, which hardly does.
 They serve all data sets, depths, numbers of machines, EC-Graph-S, and the second cluster, of which no baseline is
 printed. The wire has its printed bandwidth.
 """
@@ -9,11 +9,13 @@ printed. The wire has its printed bandwidth.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from harness.errors import InputError
 from reports.core.context import Context
 from reports.core.table import Fitted
-from reports.ec_graph._times import DATASETS, LAYERS, Constants, Machines, alone, cell
+from reports.ec_graph._times import DATASETS, LAYERS, PARTS, Constants, Machines, alone, cell
 
 FIRST = LAYERS[0]
 ROUNDS, HIT = 10, 0.002  # secant steps at most; relative distance from the printed time at which a fit is done
@@ -22,22 +24,35 @@ LIBRARY_ON = {"DGL": "reddit", "PyG": "pubmed"}
 """Data sets whose rows of two layers the constants are fitted on."""
 
 
+@dataclass(frozen=True)
+class Timing:
+    """The testbed with its fitted constants."""
+
+    context: Context
+    code: Constants
+    libraries: dict[str, float]
+
+    @classmethod
+    def fitted(cls, context: Context, *libraries: str) -> Timing:
+        """With the constants of EC-Graph's code, and of these libraries on one machine."""
+        return cls(context, constants(context), {system: library(context, system) for system in libraries})
+
+    def machines(self, dataset: str, layers: int, parts: int = PARTS, *, printed: bool = False) -> Machines:
+        """A data set at one depth on the paper's machines."""
+        return Machines(self.context, dataset, layers, parts, self.code, printed=printed)
+
+
 def constants(context: Context) -> Constants:
     """The two constants of EC-Graph's code, listed in `Context.fits`."""
 
-    def bed(dataset: str, **factors: float) -> Machines:
-        return Machines(context, dataset, FIRST, constants=Constants(**factors), trial=True)
+    def distgnn(dataset: str, device: float, messages: float) -> float:
+        factors = Constants(device, messages)
+        return Machines(context, dataset, FIRST, constants=factors, trial=True).distgnn().epoch
 
     device = messages = 1.0
     for _ in range(2):  # Reddit's epoch has a few messages too
-        device = solved(
-            lambda factor, slow=messages: bed(DEVICE_ON, device=factor, messages=slow).distgnn().epoch, DEVICE_ON,
-            "DistGNN", device,
-        )  # fmt: skip
-        messages = solved(
-            lambda factor, slow=device: bed(MESSAGES_ON, device=slow, messages=factor).distgnn().epoch, MESSAGES_ON,
-            "DistGNN", messages,
-        )  # fmt: skip
+        device = solved(partial(distgnn, DEVICE_ON, messages=messages), DEVICE_ON, "DistGNN", device)
+        messages = solved(partial(distgnn, MESSAGES_ON, device), MESSAGES_ON, "DistGNN", messages)
     _list(context, "ec-graph", "factor on device speed", 1 / device, DEVICE_ON, "DistGNN")
     _list(context, "ec-graph", "factor on the time of the messages' software", messages, MESSAGES_ON, "DistGNN")
     return Constants(device, messages)

@@ -13,7 +13,8 @@ from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot
 from reports.draw.drawing import panels
 from reports.draw.figures import method_colours
-from reports.ec_graph._table4 import Timing, printed_fanouts
+from reports.ec_graph._fits import Timing
+from reports.ec_graph._table4 import printed_fanouts
 from reports.ec_graph._times import DATASETS, TOPOLOGIES, Machines, counts, ec_graph, on_disk, tuner_note, workload
 
 PRODUCTS, CUT = "ogbn-products", "pubmed"
@@ -43,8 +44,8 @@ def figure11(context: Context) -> Plot:
     where = SAMPLE if on_disk(SAMPLE) else SAMPLE_ELSEWHERE
     return Plot(
         key="ec-graph/figure11", title="EC-Graph, Fig. 11: scalability", paths=paths,
-        caption="Simulated: ogbn-products, three layers of 256, and Pubmed, two layers of 16. The paper names neither data "
-        "sets nor machine counts.",
+        caption="Simulated: ogbn-products, three layers of 256, and Pubmed, two layers of 16. The paper names "
+        "neither data sets nor machine counts.",
         orderings=tuple(_orderings(shown)),
         assumptions=(
             "constants of Table IV",
@@ -119,8 +120,7 @@ def by_machines(beds: list[Machines]) -> dict[str, tuple[dict[int, float], list[
 def _on_its_graph(timing: Timing, name: str) -> tuple[dict[int, float], list[dict[str, Any]]]:
     """EC-Graph on a graph on disk, in partitions made of it."""
     beds = [timing.machines(CUT, 2, p) for p in MACHINES]
-    cut = {"partitioner": "metis-cut" if name == METIS else "hash"}
-    path = workload(timing.context, CUT, **cut)
+    path = workload(timing.context, CUT, partitioner="metis-cut" if name == METIS else "hash")
     configs = [{**bed.config(ec_graph(CUT)), "dataset": path} for bed in beds]
     return _seconds(beds, configs), configs
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -13,7 +12,7 @@ from reports.core.context import Context
 from reports.core.load import published, setup, text
 from reports.core.predict import Seconds
 from reports.core.table import How, Null, Ordering, PaperTable, Row
-from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, constants, library
+from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, Timing
 from reports.ec_graph._times import (
     ALONE,
     DATASETS,
@@ -22,7 +21,6 @@ from reports.ec_graph._times import (
     LAYERS,
     METHOD_OF,
     OTHERS,
-    Constants,
     Machines,
     alone,
     cell,
@@ -53,24 +51,6 @@ SAME = 0.01
 """Times this close, as a share of the longer one, tie."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """The testbed with its fitted constants."""
-
-    context: Context
-    code: Constants
-    libraries: dict[str, float]
-
-    @classmethod
-    def fitted(cls, context: Context, *libraries: str) -> Timing:
-        """With the constants of EC-Graph's code, and of these libraries on one machine."""
-        return cls(context, constants(context), {system: library(context, system) for system in libraries})
-
-    def machines(self, dataset: str, layers: int, parts: int = 6, *, printed: bool = False) -> Machines:
-        """A data set at one depth on the paper's machines."""
-        return Machines(self.context, dataset, layers, parts, self.code, printed=printed)
-
-
 def table4(context: Context) -> PaperTable:
     """Average time of an epoch."""
     frame = published("ec-graph-table4")
@@ -90,14 +70,19 @@ def table4(context: Context) -> PaperTable:
 def _basis() -> tuple[str, ...]:
     """What the predictions rest on."""
     return (
-        f"EC-Graph's code: two constants for all data sets and depths: a factor on the device, fitted on Reddit, {FIRST} "
-        f"layers, DistGNN, and one on the software of messages, fitted on Cora, {FIRST} layers, DistGNN; both serve the "
+        "EC-Graph's code: two constants for all data sets and depths: a factor on the device, fitted on "
+        f"Reddit, {FIRST} "
+        f"layers, DistGNN, and one on the software of messages, fitted on Cora, {FIRST} layers, DistGNN; both "
+        "serve the "
         "second cluster too. The wire has its printed 1 Gbit/s",
         "its device sums rows by PyTorch's serial product of a COO matrix (devices xeon-e3-1226v3-coo, "
-        "xeon-silver-4110-2x-coo), PyG's makes a message for every edge (xeon-e3-1226v3-scatter), DGL's has a kernel of its "
+        "xeon-silver-4110-2x-coo), PyG's makes a message for every edge (xeon-e3-1226v3-scatter), DGL's has a "
+        "kernel of its "
         "own (xeon-e3-1226v3); DGL and PyG have one factor each, for all data sets and depths",
-        f"DistGNN is a timing proxy while there is no method distgnn-ec: Non-cp with 1/{DELAYED:g} of its halo rows (delayed "
-        "rounds), and all its messages and parameters. If instead a fifth of each machine's vertices requested (Sec. II "
+        f"DistGNN is a timing proxy while there is no method distgnn-ec: Non-cp with 1/{DELAYED:g} of its halo "
+        "rows (delayed "
+        "rounds), and all its messages and parameters. If instead a fifth of each machine's vertices requested "
+        "(Sec. II "
         "can be read so), they would still read the share of rows in its rows' notes",
         "a request and its reply are one message, as one remote call; the request's 4 bytes a row are not timed",
         f"ogbn-papers100M: {READINGS[False]} (python/ecgraph/context/context.py: 13,649,351 edges, each counted once); "
@@ -107,10 +92,12 @@ def _basis() -> tuple[str, ...]:
         "bits: those of Fig. 8, since the table prints none; the Bit-Tuner off",
         "hash partitions: real topologies of Cora and Pubmed where on disk, otherwise the closed form with an assumed "
         "spread of the degrees",
-        "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows, in closed "
+        "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows, "
+        "in closed "
         "form from fan-outs, mean degree, the same spread and hash parts",
         f"rows that are predicted and not sent: shares from training on Cora (Cora, Pubmed) or {OTHERS}",
-        "null models: DistGNN's printed time of two layers on the same graph (DGL's and PyG's own), equal, by bytes and "
+        "null models: DistGNN's printed time of two layers on the same graph (DGL's and PyG's own), equal, by "
+        "bytes and "
         "by layers. They read a printed row of every graph, where our two constants read two rows in all",
     )
 
@@ -145,7 +132,8 @@ def _row(timing: Timing, line: pd.Series, *, printed: bool = False) -> Row:
     if dataset == PAPERS and ours is not None:
         notes.append(READINGS[printed])
     return Row(
-        label=f"{DATASETS[dataset]}{' as printed' * printed}, {layers} layers, {system}", quantity="epoch time", unit="s",
+        label=f"{DATASETS[dataset]}{' as printed' * printed}, {layers} layers, {system}", quantity="epoch time",
+        unit="s",
         published=float(line["value"]), ours=ours, how=how, note="; ".join(filter(None, notes)),
         conflict="EC6" if printed and system == "EC-Graph" else "",
         judge="none" if printed or _unsampled(system, setting) else "error",
@@ -187,7 +175,8 @@ def parts_said(seconds: Seconds) -> str:
 
 
 def _null(timing: Timing, bed: Machines, system: str, setting: str) -> Null | None:
-    """What DistGNN's (DGL's, PyG's) printed row of two layers on this graph says; of such a row itself, the fitted one."""
+    """What DistGNN's (DGL's, PyG's) printed row of two layers on this graph says; of such a row itself, the "
+    "fitted one."""
     baseline = system if system in ALONE else "DistGNN"
     first = bed.layers == FIRST and system == baseline
     dataset = LIBRARY_ON.get(baseline, DEVICE_ON) if first else bed.dataset
@@ -249,7 +238,8 @@ def _plain_null(rows: Sequence[Row]) -> str:
         return "EC-Graph's own rows have no null model"
     ours, null = (100 * statistics.median(side) for side in zip(*pairs, strict=True))
     return (
-        f"EC-Graph's own {len(pairs)} rows: DistGNN's printed time of two layers times layers/2 errs by {null:.1f} % in "
+        f"EC-Graph's own {len(pairs)} rows: DistGNN's printed time of two layers times layers/2 errs by "
+        f"{null:.1f} % in "
         f"the median, ours by {ours:.1f} %: skill {1 - ours / null:+.2f}"
     )
 

@@ -1,6 +1,6 @@
 """EC-Graph's machines: seconds of an epoch on six of them and on one, from counts, devices and links.
 
-What is fitted is in `_fits`: one factor on the device and one on the software of messages, for all data sets and depths.
+What is fitted is in `_fits`: one factor on the device and one on the software of messages, for all data sets.
 """
 
 from __future__ import annotations
@@ -96,10 +96,14 @@ def counts(dataset: str, *, printed: bool = False) -> dict[str, Any]:
     return {**published_counts(dataset), **labelled}
 
 
-def split_of(dataset: str, *, drawn: bool = False) -> str:
-    """The split that EC-Graph's code makes of a data set (by position), or a random one of the same sizes."""
+def split_of(dataset: str, *, drawn: bool = False, shares: bool = False) -> str:
+    """The split that EC-Graph's code makes of a data set, by position; `drawn`: a random one of the printed sizes;
+    `shares`: their shares, for a graph of another size."""
     c = published_counts(dataset)
-    return f"{'counts' if drawn else 'position'}:{c['train']}/{c['val']}/{c['test']}"
+    sizes = [c["train"], c["val"], c["test"]]
+    if shares:
+        return "position:" + "/".join(f"{size / sum(sizes):.4f}" for size in sizes)
+    return f"{'counts' if drawn else 'position'}:{'/'.join(map(str, sizes))}"
 
 
 def on_disk(name: str) -> bool:
