@@ -102,7 +102,8 @@ def split_of(dataset: str, *, drawn: bool = False, shares: bool = False) -> str:
     c = published_counts(dataset)
     sizes = [c["train"], c["val"], c["test"]]
     if shares:
-        return "position:" + "/".join(f"{size / sum(sizes):.4f}" for size in sizes)
+        shares_of = (size * 10_000 // sum(sizes) / 10_000 for size in sizes)  # rounded down: at most 1 in all
+        return "position:" + "/".join(f"{share:.4f}" for share in shares_of)
     return f"{'counts' if drawn else 'position'}:{'/'.join(map(str, sizes))}"
 
 
