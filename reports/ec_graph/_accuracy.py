@@ -44,16 +44,16 @@ def trained(context: Context, dataset: str, texts: Mapping[str, str], share: flo
 
 def best(run: Trained, label: str) -> float:
     """Best test accuracy of a run in per cent, mean over the seeds."""
-    return statistics.fmean(max(scores) for _, scores in curves(run, label))
+    return statistics.fmean(max(scores) for _, scores in seed_curves(run, label))
 
 
 def early(run: Trained, label: str) -> float:
     """Test accuracy over the first half of the epochs in per cent, mean over the seeds: how fast it is learnt."""
-    halves = [[s for e, s in zip(*curve, strict=True) if e <= max(curve[0]) / 2] for curve in curves(run, label)]
+    halves = [[s for e, s in zip(*curve, strict=True) if e <= max(curve[0]) / 2] for curve in seed_curves(run, label)]
     return statistics.fmean(statistics.fmean(half) if half else 0.0 for half in halves)
 
 
-def curves(run: Trained, label: str) -> list[tuple[list[int], list[float]]]:
+def seed_curves(run: Trained, label: str) -> list[tuple[list[int], list[float]]]:
     """Epochs done and test accuracy in per cent, of every seed."""
     found = []
     for record in run.records[label]:
@@ -91,11 +91,11 @@ def _curves(
         for at, (dataset, name) in enumerate((d, n) for d in runs for n in names):
             run, panel = runs[dataset], axes[at]
             panel.set_title(f"{run.data or DATASETS[dataset]}: {name}", loc="left")
-            for curve in curves(run, "Non-cp"):
+            for curve in seed_curves(run, "Non-cp"):
                 panel.plot(*curve, color="#595959", linewidth=1.6, alpha=0.6, label="Non-cp")
             for which, b in enumerate(WIDTHS):
                 style: Any = {"color": shades[which], "linestyle": DASHES[which % len(DASHES)], "linewidth": 1.1}
-                for curve in curves(run, f"{name}-{b}"):
+                for curve in seed_curves(run, f"{name}-{b}"):
                     panel.plot(*curve, **style, label=f"{b} bit" + "s" * (b > 1))
             if published_points and dataset == "reddit":
                 epochs, score = _printed(name)
@@ -257,10 +257,10 @@ def _speedups(context: Context, timing: Timing, dataset: str, run: Trained) -> d
     """Non-cp's seconds to convergence over each method's, mean epochs over the seeds; 0 where a seed never "
     "converges."""
     bed = timing.machines(dataset, depth_of(context, dataset))
-    targets = [max(scores) - NEAR for _, scores in curves(run, "Non-cp")]
+    targets = [max(scores) - NEAR for _, scores in seed_curves(run, "Non-cp")]
     seconds: dict[str, float | None] = {}
     for label, method in ablation(dataset).items():
-        each = [reached_at(*curve, target) for curve, target in zip(curves(run, label), targets, strict=True)]
+        each = [reached_at(*curve, target) for curve, target in zip(seed_curves(run, label), targets, strict=True)]
         reached = [epoch for epoch in each if epoch is not None]
         seconds[label] = statistics.fmean(reached) * bed.seconds(method) if len(reached) == len(each) else None
     first = seconds["Non-cp"]

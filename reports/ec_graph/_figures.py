@@ -14,7 +14,7 @@ from reports.draw.drawing import AS_PRINTED, panels
 from reports.draw.figures import METHOD_COLOURS
 from reports.ec_graph._accuracy import NEAR, reached_at, trained
 from reports.ec_graph._fits import Timing
-from reports.ec_graph._table4 import DEEPER, READINGS, cell_claim
+from reports.ec_graph._table4 import DEEPER, GRAPH_OF_PAPERS, cell_claim
 from reports.ec_graph._times import (
     DATASETS,
     DELAYED,
@@ -166,7 +166,7 @@ def figure10(context: Context) -> Plot:
         Row(
             label=f"{DATASETS[PAPERS]}, {n} layers, EC-Graph", quantity="epoch time", unit="s", published=printed[n],
             ours=clocks["EC-Graph"][n].epoch, how="simulated", claim=cell_claim(PAPERS, n, "EC-Graph"),
-            note=f"printed in Table IV, where the claim counts; {READINGS[False]}; {tuner_note('EC-Graph', False)}",
+            note=f"printed in Table IV; {GRAPH_OF_PAPERS[False]}; {tuner_note('EC-Graph', False)}",
         )
         for n in LAYERS
     ]  # fmt: skip

@@ -66,7 +66,7 @@ def library(context: Context, system: str) -> float:
     return factor
 
 
-def row_of(dataset: str, system: str) -> str:
+def fitted_row(dataset: str, system: str) -> str:
     """The description of a row that a constant is fitted on."""
     return f"{DATASETS[dataset]}, {FIRST} layers, {system}"
 
@@ -91,4 +91,4 @@ def solved(seconds: Callable[[float], float], dataset: str, system: str, start: 
 
 
 def _list(context: Context, testbed: str, constant: str, value: float, dataset: str, system: str) -> None:
-    context.fits[Fitted(testbed=testbed, constant=constant, value=value, row=row_of(dataset, system))] = None
+    context.fits[Fitted(testbed=testbed, constant=constant, value=value, row=fitted_row(dataset, system))] = None

@@ -15,7 +15,16 @@ from reports.draw.drawing import panels
 from reports.draw.figures import method_colours
 from reports.ec_graph._fits import Timing
 from reports.ec_graph._table4 import printed_fanouts
-from reports.ec_graph._times import DATASETS, TOPOLOGIES, Machines, counts, ec_graph, on_disk, tuner_note, workload
+from reports.ec_graph._times import (
+    DATASETS,
+    TOPOLOGIES,
+    Machines,
+    ec_graph,
+    on_disk,
+    timed_counts,
+    tuner_note,
+    workload,
+)
 
 PRODUCTS, CUT = "ogbn-products", "pubmed"
 MACHINES = (2, 4, 6, 9, 12)
@@ -135,7 +144,7 @@ def _seconds(beds: list[Machines], configs: list[dict[str, Any]]) -> dict[int, f
 def _metis(bed: Machines) -> str:
     """A workload of a graph that is not on disk whose boundary is hash's in closed form, times METIS's share of it."""
     share = metis_share(SAMPLE if on_disk(SAMPLE) else SAMPLE_ELSEWHERE, bed.parts)
-    boundary = share * hash_boundary(counts(bed.dataset)["vertices"], bed.degrees(), bed.parts)
+    boundary = share * hash_boundary(timed_counts(bed.dataset)["vertices"], bed.degrees(), bed.parts)
     return workload(bed.context, bed.dataset, boundary=round(boundary))
 
 

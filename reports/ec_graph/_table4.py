@@ -34,7 +34,7 @@ PAIRS = [(own, other) for own in ("EC-Graph", "EC-Graph-S") for other in ("DGL",
 PAIRS.append(("EC-Graph", "EC-Graph-S"))
 
 DENSE = "the rows of all nodes are multiplied, also of those that no sample reads"
-READINGS = {
+GRAPH_OF_PAPERS = {
     False: f"the labelled nodes only, {LABELLED['vertices']:,} of them, as the authors' configuration has it",
     True: "as printed, 111,059,956 nodes; the same printed cell as the row of the labelled nodes",
 }
@@ -87,8 +87,8 @@ def _basis() -> tuple[str, ...]:
         "(Sec. II "
         "can be read so), they would still read the share of rows in its rows' notes",
         "a request and its reply are one message, as one remote call; the request's 4 bytes a row are not timed",
-        f"ogbn-papers100M: {READINGS[False]} (python/ecgraph/context/context.py: 13,649,351 edges, each counted once); "
-        "rows 'as printed' have Table III's graph beside. CONSISTENCY's EC6 is of the printed graph",
+        f"ogbn-papers100M: {GRAPH_OF_PAPERS[False]} (python/ecgraph/context/context.py: 13,649,351 edges, each "
+        "counted once); rows 'as printed' have Table III's graph beside. CONSISTENCY's EC6 is of the printed graph",
         "CONSISTENCY's EC7 assumes that the narrower of H and H W travels; by Alg. 1 and 2 it is H forwards and G "
         "backwards, which is timed here (256 + 256 + 256 + 47 values a row for three layers of ogbn-products)",
         "bits: those of Fig. 8, since the table prints none; the Bit-Tuner off",
@@ -132,7 +132,7 @@ def _row(timing: Timing, line: pd.Series, *, printed: bool = False) -> Row:
     ours, how, note = _predicted(timing, bed, system, setting)
     notes = [note, SAID.get((dataset, system), ""), tuner_note(system, tuned=False)]
     if dataset == PAPERS and ours is not None:
-        notes.append(READINGS[printed])
+        notes.append(GRAPH_OF_PAPERS[printed])
     return Row(
         label=f"{DATASETS[dataset]}{' as printed' * printed}, {layers} layers, {system}", quantity="epoch time",
         unit="s",

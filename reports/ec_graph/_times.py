@@ -90,7 +90,7 @@ def published_counts(dataset: str) -> dict[str, Any]:
     return entry("ec-graph", "dataset", name=dataset)
 
 
-def counts(dataset: str, *, printed: bool = False) -> dict[str, Any]:
+def timed_counts(dataset: str, *, printed: bool = False) -> dict[str, Any]:
     """The counts that a data set is timed with: those of Table III, of ogbn-papers100M `LABELLED` unless `printed`."""
     labelled = LABELLED if dataset == "ogbn-papers100m" and not printed else {}
     return {**published_counts(dataset), **labelled}
@@ -121,7 +121,7 @@ def workload(context: Context, dataset: str, *, printed: bool = False, **parts: 
         printed: counts of ogbn-papers100M as printed, not of its labelled nodes.
         parts: the keys of `[parts]` instead, for another partition.
     """
-    c = counts(dataset, printed=printed)
+    c = timed_counts(dataset, printed=printed)
     sizes = {"features": c["features"], "classes": c["classes"], "train": c["train"]}
     if on_disk(TOPOLOGIES.get(dataset, "")):
         graph, cut = {"dataset": TOPOLOGIES[dataset], **sizes}, {"partitioner": "hash"}
@@ -214,7 +214,7 @@ class Machines:
 
     def degrees(self) -> Degrees:
         """The assumed distribution of degrees."""
-        c = counts(self.dataset, printed=self.printed)
+        c = timed_counts(self.dataset, printed=self.printed)
         return Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[self.dataset])
 
     def requested(self) -> float:
@@ -266,7 +266,7 @@ class Machines:
 
     def _shares(self, fanouts: str) -> dict[str, float]:
         """Expected shares of edges and rows of a sample."""
-        c, hops = counts(self.dataset, printed=self.printed), list(map(int, fanouts.split("/")))
+        c, hops = timed_counts(self.dataset, printed=self.printed), list(map(int, fanouts.split("/")))
         return expected_shares(self.degrees(), c["train"] / c["vertices"], hops, self.parts)
 
 
