@@ -9,7 +9,6 @@ from typing import Any
 from harness.partition.edge import assign, quality
 from harness.workloads import hash_boundary
 from reports.core.context import Context
-from reports.core.predict import Seconds
 from reports.core.table import Ordering, Plot
 from reports.draw.drawing import panels
 from reports.draw.figures import method_colours
@@ -136,9 +135,7 @@ def _on_its_graph(timing: Timing, name: str) -> tuple[dict[int, float], list[dic
 
 def _seconds(beds: list[Machines], configs: list[dict[str, Any]]) -> dict[int, float]:
     """Seconds of an epoch by the number of machines."""
-    return {
-        bed.parts: Seconds.mean(bed.record(config, "machines")).epoch for bed, config in zip(beds, configs, strict=True)
-    }
+    return {bed.parts: bed.timed(config, "machines").epoch for bed, config in zip(beds, configs, strict=True)}
 
 
 def _metis(bed: Machines) -> str:

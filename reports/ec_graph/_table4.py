@@ -72,35 +72,31 @@ def table4(context: Context) -> PaperTable:
 def _basis() -> tuple[str, ...]:
     """What the predictions rest on."""
     return (
-        "EC-Graph's code: two constants for all data sets and depths: a factor on the device, fitted on "
-        f"Reddit, {FIRST} "
-        f"layers, DistGNN, and one on the software of messages, fitted on Cora, {FIRST} layers, DistGNN; both "
-        "serve the "
-        "second cluster too. The wire has its printed 1 Gbit/s",
-        "its device sums rows by PyTorch's serial product of a COO matrix (devices xeon-e3-1226v3-coo, "
-        "xeon-silver-4110-2x-coo), PyG's makes a message for every edge (xeon-e3-1226v3-scatter), DGL's has a "
-        "kernel of its "
-        "own (xeon-e3-1226v3); DGL and PyG have one factor each, for all data sets and depths",
-        f"DistGNN is a timing proxy while there is no method distgnn-ec: Non-cp with 1/{DELAYED:g} of its halo "
-        "rows (delayed "
-        "rounds), and all its messages and parameters. If instead a fifth of each machine's vertices requested "
-        "(Sec. II "
-        "can be read so), they would still read the share of rows in its rows' notes",
-        "a request and its reply are one message, as one remote call; the request's 4 bytes a row are not timed",
+        "EC-Graph's code: two constants for all data sets and depths: a factor on the device, fitted on Reddit, "
+        f"{FIRST} layers, DistGNN, and one on the software of messages, fitted on Cora, {FIRST} layers, DistGNN. "
+        "Both serve the second cluster too. The wire has its printed 1 Gbit/s",
+        "its device sums rows by PyTorch's serial product of a COO matrix (xeon-e3-1226v3-coo, "
+        "xeon-silver-4110-2x-coo), PyG's makes a message for every edge (xeon-e3-1226v3-scatter), DGL's has a kernel "
+        "of its own (xeon-e3-1226v3). DGL and PyG have one factor each, for all data sets and depths",
+        f"DistGNN is a timing proxy while there is no method distgnn-ec: Non-cp with 1/{DELAYED:g} of its halo rows "
+        "(delayed rounds), and all its messages and parameters. If a fifth of each machine's vertices requested "
+        "instead (Sec. II can be read so), they would still read the share of rows that its rows' notes give",
+        "own and fetched rows become one matrix in every layer (Alg. 1, line 7): where a layer multiplies first, the "
+        "copy is added at the device's rates, since haloscope's layers make none",
+        "a request and its reply are one message, as one remote call; the request's 4 bytes a row are not timed. A "
+        "reply whose length only its sender knows costs a second message in the model: EC-Graph's on Cora are too long",
         f"ogbn-papers100M: {GRAPH_OF_PAPERS[False]} (python/ecgraph/context/context.py: 13,649,351 edges, each "
         "counted once); rows 'as printed' have Table III's graph beside. CONSISTENCY's EC6 is of the printed graph",
         "CONSISTENCY's EC7 assumes that the narrower of H and H W travels; by Alg. 1 and 2 it is H forwards and G "
-        "backwards, which is timed here (256 + 256 + 256 + 47 values a row for three layers of ogbn-products)",
+        "backwards, which is timed here (256 + 256 and 256 + 47 values a row for three layers of ogbn-products)",
         "bits: those of Fig. 8, since the table prints none; the Bit-Tuner off",
         "hash partitions: real topologies of Cora and Pubmed where on disk, otherwise the closed form with an assumed "
         "spread of the degrees",
-        "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows, "
-        "in closed "
-        "form from fan-outs, mean degree, the same spread and hash parts",
+        "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows, in "
+        "closed form from fan-outs, mean degree, the same spread and hash parts",
         f"rows that are predicted and not sent: shares from training on Cora (Cora, Pubmed) or {OTHERS}",
-        "null models: DistGNN's printed time of two layers on the same graph (DGL's and PyG's own), equal, by "
-        "bytes and "
-        "by layers. They read a printed row of every graph, where our two constants read two rows in all",
+        "null models: DistGNN's printed time of two layers on the same graph (DGL's and PyG's own), equal, by bytes "
+        "and by layers. They read a printed row of every graph, where our two constants read two rows in all",
     )
 
 

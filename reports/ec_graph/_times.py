@@ -18,6 +18,7 @@ from reports.core.load import entry, published, text
 from reports.core.predict import Seconds
 from reports.ec_graph._sampled import expected_shares
 from sims.cluster import load_cluster
+from sims.device import load_device
 from sims.units import format_quantity
 
 DATASETS = {
@@ -181,7 +182,28 @@ class Machines:
 
     def clock(self, method: str, *, faster: float = 1.0) -> Seconds:
         """One epoch of a method; `faster` multiplies the network's bandwidths."""
-        return Seconds.mean(self.record(self.config(method, faster=faster)))
+        return self.timed(self.config(method, faster=faster))
+
+    def timed(self, config: Mapping[str, Any], what: str = "") -> Seconds:
+        """The mean epoch of a run, with the concatenations that haloscope's layers do without."""
+        record = self.record(config, what)
+        seconds, more = Seconds.mean(record), self._concatenating(record)
+        return replace(seconds, epoch=seconds.epoch + more, compute=seconds.compute + more)
+
+    def _concatenating(self, record: Mapping[str, Any]) -> float:
+        """Seconds that own and fetched inputs of layers which multiply first take to become one matrix (Alg. 1, line
+        7), by the device's rates. Where a layer aggregates first, the run scales rows of this width instead."""
+        device = load_device(DEVICES[self.cluster.partition(":")[0]])
+        c, model = timed_counts(self.dataset, printed=self.printed), gcn(self.dataset, self.layers)
+        widths = [c["features"], *[model["hidden"]] * (self.layers - 1), c["classes"]]
+        cut, seen, seconds = record["graph"]["partition"], record["epochs"][-1]["observed"], 0.0
+        for layer in (l for l in range(self.layers) if widths[l] > widths[l + 1]):
+            rows = c["vertices"] / self.parts + cut["mean_halo"] * seen.get(f"rows read/{layer}", 1.0)
+            nbytes = 4 * rows * widths[layer]
+            seconds += 2 * nbytes / device.bandwidth["copy"].value
+            if device.fresh is not None and nbytes > device.fresh_above.value:
+                seconds += nbytes / device.fresh.value
+        return seconds * self.constants.device / (1.0 if self.trial else self.context.inputs.compute)
 
     def config(self, method: str, *, faster: float = 1.0) -> dict[str, Any]:
         """The run of a method on all machines."""
@@ -249,7 +271,7 @@ class Machines:
 
     def sampled(self, fanouts: str) -> Seconds:
         """An epoch of EC-Graph-S."""
-        return Seconds.mean(self.record(self.sampled_config(fanouts), "EC-Graph-S"))
+        return self.timed(self.sampled_config(fanouts), "EC-Graph-S")
 
     def sampled_config(self, fanouts: str) -> dict[str, Any]:
         """EC-Graph-S: sampled from Cora where it is on disk; otherwise by expected shares, from counts."""

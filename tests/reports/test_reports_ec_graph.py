@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from harness.workloads import Degrees
 from reports.core.context import Context
+from reports.core.inputs import Inputs
 from reports.core.load import published
 from reports.core.predict import Seconds
 from reports.core.table import Row
@@ -144,6 +145,19 @@ def test_constants_act_on_the_device_and_on_the_software_of_messages(context: Co
     later = chatty.clock(NON_CP)
     assert later.compute == pytest.approx(whole.compute) and later.comm > 3 * whole.comm
     assert "links.nic" not in chatty.cluster, "the wire is as printed"
+
+
+def test_inputs_of_layers_that_multiply_first_are_copied(context: Context) -> None:
+    """Alg. 1, line 7; Reddit's 602 columns become 16, ogbn-products' 100 become 256."""
+    wide, narrow = Machines(context, "reddit", 2), Machines(context, "ogbn-products", 2)
+    for bed, columns in ((wide, 602), (narrow, 256)):
+        record = bed.record(bed.config(NON_CP))
+        rows = record["graph"]["num_nodes"] / 6 + record["graph"]["partition"]["mean_halo"]
+        nbytes = 4 * rows * columns
+        added = bed.clock(NON_CP).epoch - Seconds.mean(record).epoch
+        assert added == pytest.approx(nbytes * (2 / 18e9 + 1 / 4e9), rel=1e-6)
+    faster = replace(wide, context=replace(context, inputs=Inputs(compute=2.0)))
+    assert faster.clock(NON_CP).compute == pytest.approx(wide.clock(NON_CP).compute / 2, rel=0.01)
 
 
 def test_distgnn_sends_a_fifth_of_the_rows_and_all_parameters(context: Context) -> None:
