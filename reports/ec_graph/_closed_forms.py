@@ -99,7 +99,7 @@ def counted(context: Context) -> list[Row]:
         ):  # fmt: skip
             note = (
                 f"Table II's formula: {formula:.3g}, L g_rmt d over {factor:g}, a message per remote edge; "
-                "counted is one per vertex and machine that reads it, in the L - 1 layers not cached and both directions"
+                "counted is one per vertex and machine that reads it, in L - 1 layers and both directions"
             )
             rows.append(
                 Row(

@@ -53,8 +53,8 @@ def table5(context: Context) -> PaperTable:
         assumptions=(
             *notes, "one single-device implementation stands for DGL and PyG",
             "the split is that of EC-Graph's code: the first nodes by number train, the next validate, the "
-            "next are the test; sizes as printed (on stand-ins the printed shares). Beside it, where a score is judged, "
-            "a random split of the printed sizes; the paper does not say how it splits",
+            "next are the test; sizes as printed (on stand-ins the printed shares). Beside it, where a score is "
+            "judged, a random split of the printed sizes; the paper does not say how it splits",
             "learning rate 0.01, no dropout: not published; EC-Graph with its Bit-Tuner, from the bits of Fig. 8",
             "intervals: 95 %, Student's, over the seeds; differences are taken seed by seed. A split by "
             "position is one "
