@@ -14,7 +14,10 @@ from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
 from harness.exchanges._request import Requested
+from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
+from harness.exchanges._smoothing import Smoothed
 from harness.exchanges._trend import Select, Trend, Tuner
+from harness.exchanges._turns import FetchTurn, Turn
 
 __all__ = [
     "AttentionPull",
@@ -26,6 +29,7 @@ __all__ = [
     "Diverged",
     "Exact",
     "Fetch",
+    "FetchTurn",
     "HaloFetch",
     "HaloPull",
     "HaloPush",
@@ -35,14 +39,19 @@ __all__ = [
     "ReplicaSync",
     "Memory",
     "ParameterServers",
+    "Pieces",
     "PlainSync",
     "ReplicaSum",
     "Replicas",
     "Requested",
     "Route",
     "Select",
+    "SequentialAttention",
+    "SequentialSum",
+    "Smoothed",
     "Trend",
     "Tuner",
+    "Turn",
     "Wires",
     "drain_pipeline",
     "empty_cache",

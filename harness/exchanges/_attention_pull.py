@@ -10,6 +10,7 @@ EC-Graph does, by fetches that may compress them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -79,10 +80,10 @@ class AttentionPull:
         source, target = x[:, flat : flat + self.heads], x[:, flat + self.heads :]
         halo_source = (halo_z * self.source_vector).sum(-1)
         scores = [
-            _score(self.graph.own, source, target),
-            _score(self.graph.halo, halo_source, target),
+            attention_scores(self.graph.own, source, target),
+            attention_scores(self.graph.halo, halo_source, target),
         ]
-        log_total = _log_sum_exp(self.graph, scores, len(x))
+        log_total = log_sum_exp([self.graph.own, self.graph.halo], scores, len(x))
         out = torch.zeros_like(own_z)
         for block, score, z in zip((self.graph.own, self.graph.halo), scores, (own_z, halo_z), strict=True):
             weight = (score - log_total.index_select(0, edge_rows(block))).exp()
@@ -112,10 +113,10 @@ class AttentionPull:
         g = g.reshape(-1, self.heads, self.width).contiguous()
         at, columns = edge_rows(block), block.indices
         raw = kept.source.index_select(0, at) + target.index_select(0, columns)
-        weight = (_leaky(raw) - log_total.index_select(0, columns)).exp()
+        weight = (leaky(raw) - log_total.index_select(0, columns)).exp()
         g_z += torch.ops.haloscope.gather_weighted_sum(block.indptr, block.indices, weight, g)
         dot = torch.ops.haloscope.edge_dot(block.indptr, block.indices, kept.own.contiguous(), g)
-        g_source.index_add_(0, at, weight * (dot - centre.index_select(0, columns)) * _slope(raw))
+        g_source.index_add_(0, at, weight * (dot - centre.index_select(0, columns)) * slope(raw))
 
     def _as_target(self, kept: _Kept, g: Tensor, centre: Tensor) -> Tensor:
         """Gradient of the target scores of own rows."""
@@ -124,9 +125,9 @@ class AttentionPull:
         for block, z, source in sides:
             at = edge_rows(block)
             raw = source.index_select(0, block.indices) + kept.target.index_select(0, at)
-            weight = (_leaky(raw) - kept.log_total.index_select(0, at)).exp()
+            weight = (leaky(raw) - kept.log_total.index_select(0, at)).exp()
             dot = torch.ops.haloscope.edge_dot(block.indptr, block.indices, g, z.contiguous())
-            total.index_add_(0, at, weight * (dot - centre.index_select(0, at)) * _slope(raw))
+            total.index_add_(0, at, weight * (dot - centre.index_select(0, at)) * slope(raw))
         return total
 
 
@@ -173,22 +174,26 @@ class AttentionRowsPull(AttentionPull):
         return torch.cat([halo, exact], 1)
 
 
-def _score(block: Block, source: Tensor, target: Tensor) -> Tensor:
-    return _leaky(source.index_select(0, block.indices) + target.index_select(0, edge_rows(block)))
+def attention_scores(block: Block, source: Tensor, target: Tensor) -> Tensor:
+    """Score of every edge of a block, [nnz, H], from the source scores of its columns and target scores of its rows."""
+    return leaky(source.index_select(0, block.indices) + target.index_select(0, edge_rows(block)))
 
 
-def _log_sum_exp(graph: LocalGraph, scores: list[Tensor], num_rows: int) -> Tensor:
-    at = torch.cat([edge_rows(graph.own), edge_rows(graph.halo)])
-    score = torch.cat(scores)
+def log_sum_exp(blocks: Sequence[Block], scores: Sequence[Tensor], num_rows: int) -> Tensor:
+    """Logarithm of every row's softmax denominator over the edges of all blocks, [num_rows, H]."""
+    at = torch.cat([edge_rows(block) for block in blocks])
+    score = torch.cat(list(scores))
     top = score.new_full((num_rows, score.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, at[:, None].expand_as(score), score, "amax")
     total = torch.zeros_like(top).index_add_(0, at, (score - top.index_select(0, at)).exp())
     return top + total.log()
 
 
-def _leaky(raw: Tensor) -> Tensor:
+def leaky(raw: Tensor) -> Tensor:
+    """The scores' nonlinearity."""
     return torch.nn.functional.leaky_relu(raw, LEAKY_SLOPE)
 
 
-def _slope(raw: Tensor) -> Tensor:
+def slope(raw: Tensor) -> Tensor:
+    """The derivative of `leaky`."""
     return torch.ones_like(raw).masked_fill(raw <= 0, LEAKY_SLOPE)

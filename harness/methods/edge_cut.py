@@ -16,7 +16,17 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import AttentionPull, HaloFetch, HaloPull, LayerPull, Memory, Route, ship
+from harness.exchanges import (
+    AttentionPull,
+    HaloFetch,
+    HaloPull,
+    LayerPull,
+    Memory,
+    Route,
+    SequentialAttention,
+    SequentialSum,
+    ship,
+)
 from harness.graphs import LocalGraph, Part
 from harness.methods.base import Method, Seen, WireBytes, all_reduce_bytes
 from harness.nn import GNN, GATConv
@@ -35,13 +45,16 @@ class EdgeCutState:
     z0: Tensor | None  # [n_own, F] aggregated input, layer0 = precompute
 
 
-def exchanged_layers(model: GNN, layer0: str) -> list[tuple[int, Direction]]:
-    """The (layer, direction) pairs that exchange rows in every epoch; raw input has no gradient."""
+def exchanged_layers(model: GNN, layer0: str, mapped: bool = False) -> list[tuple[int, Direction]]:
+    """The (layer, direction) pairs that exchange rows in every epoch; raw input has no gradient.
+
+    `mapped`: whether attention layers send rows that they have mapped already, which have a gradient in layer 0 too.
+    """
     found: list[tuple[int, Direction]] = []
     for l in range(model.depth):
         if model.exchanges(l) and (l > 0 or layer0 == "exchange"):
             found.append((l, "forward"))
-            if l > 0 or model.linear_first(l):
+            if l > 0 or model.linear_first(l) or (mapped and isinstance(model.layers[l], GATConv)):
                 found.append((l, "backward"))
     return found
 
@@ -99,6 +112,10 @@ class EdgeCut(Method):
         """Bytes of one row that layer l sends, with side information; None if no formula is stated."""
         return None
 
+    def maps_attention(self) -> bool:
+        """Whether attention layers map rows before they are exchanged, whatever the model's order."""
+        return False
+
     def rows_sent(self, ranks: Sequence[Seen]) -> int:
         """Rows sent in one layer and direction of an epoch, summed over ranks."""
         return sum(int(seen.part.plan.recv_counts.sum()) for seen in ranks)
@@ -107,7 +124,7 @@ class EdgeCut(Method):
         """Rows x `row_bytes` in every layer that exchanges (raw input has no gradient), and the all-reduce."""
         found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, len(ranks))}}
         rows = self.rows_sent(ranks)
-        for l, direction in exchanged_layers(model, ranks[0].state.layer0):
+        for l, direction in exchanged_layers(model, ranks[0].state.layer0, self.maps_attention()):
             row = self.row_bytes(model, l, direction)
             if row is None:
                 return None
@@ -193,7 +210,7 @@ class EdgeCut(Method):
     async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
         """Exchange and compute one layer."""
         exchange, layer = self.exchange(l, model, state, plan), model.layers[l]
-        if isinstance(exchange, AttentionPull):
+        if isinstance(exchange, AttentionPull | SequentialAttention):
             assert isinstance(layer, GATConv)
             (out,) = await tape.apply(exchange, exchange.input(h))
             return model.combine(l, h, layer.pulled(out), transformed=True)
@@ -206,7 +223,7 @@ class EdgeCut(Method):
         message = model.message(l, h)
         if exchange is None:
             return model.update(l, self.view(state, plan), h, message, message[:0])
-        if isinstance(exchange, HaloPull):
+        if isinstance(exchange, HaloPull | SequentialSum):
             z, h = await tape.apply(exchange, message, h)
             return model.combine(l, h, z, transformed=model.linear_first(l))
         if message is h:

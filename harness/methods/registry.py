@@ -8,8 +8,11 @@ from harness import registry
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cdfgnn import CDFGNN
+from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
+from harness.methods.pipegcn import PipeGCN
+from harness.methods.sar import SAR
 from harness.methods.single import Single
 from harness.methods.subgraph_approximation import SubgraphApproximation
 from harness.methods.sylvie import SylvieA, SylvieS
@@ -17,7 +20,8 @@ from harness.methods.vanilla import Vanilla
 from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
-    Single, Vanilla, BNSGCN, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
+    Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
+    DistGNNEC,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

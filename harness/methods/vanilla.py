@@ -54,6 +54,9 @@ class Vanilla(EdgeCut):
         """Half a unit in the last place of a 16-bit float: 11 significant bits in fp16, 8 in bf16."""
         return 2.0**-9 if self.dtype == "bf16" else 2.0**-11
 
+    def maps_attention(self) -> bool:
+        return self.style == "pull"
+
     def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:
         layer = model.layers[l]
         if self.style == "pull" and isinstance(layer, GATConv):

@@ -12,6 +12,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "vanilla": [
         {"method": "vanilla:dtype=fp16"},
         {"method": "vanilla:style=pull"},
+        {"method": "vanilla:style=pull", "model": "gat", "layer0": "exchange"},
         {"method": "vanilla", "norm": "l2"},
         {"method": "vanilla", "model": "gcn-no-loop"},
     ],
@@ -24,6 +25,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "bns-gcn:p=0.3:sampling=bes"},
         {"method": "bns-gcn:p=0.3:sampling=dropedge"},
         {"method": "bns-gcn:p=0.3:sampling=fixed", "model": "gat"},
+    ],
+    "pipegcn": [
+        {"method": "pipegcn"},
+        {"method": "pipegcn:smooth=both:gamma=0.5:dropout=after"},
+        {"method": "pipegcn:smooth=gradients:debias=true", "model": "gat"},
+    ],
+    "sar": [
+        {"method": "sar"},
+        {"method": "sar:depth=0", "layer0": "exchange", "order": "linear-first", "model": "gcn"},
+        {"method": "sar:depth=2", "model": "gat", "layer0": "exchange"},
     ],
     "sylvie-s": [
         {"method": "sylvie-s:bits=1"},
@@ -61,6 +72,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:tuner=pooled:requests=false:period=5", "norm": "l2"},
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},
         {"method": "ec-graph:fp=compressed:features=exact:layer0=precompute", "norm": "l2", "model": "gcn"},
+    ],
+    "distgnn-ec": [
+        {"method": "distgnn-ec:r=3"},
+        {"method": "distgnn-ec:r=2:missing=cached", "model": "gcn", "order": "linear-first"},
+        {"method": "distgnn-ec:r=4:bins=halo", "layer0": "exchange"},
     ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
