@@ -15,7 +15,7 @@ from functools import partial
 from harness.errors import InputError
 from reports.core.context import Context
 from reports.core.table import Fitted
-from reports.ec_graph._times import DATASETS, LAYERS, PARTS, Constants, Machines, alone, cell
+from reports.ec_graph._times import DATASETS, DISTGNN, LAYERS, PARTS, Constants, Machines, alone, cell
 
 FIRST = LAYERS[0]
 ROUNDS, HIT = 10, 0.002  # secant steps at most; relative distance from the printed time at which a fit is done
@@ -47,7 +47,7 @@ def constants(context: Context) -> Constants:
 
     def distgnn(dataset: str, device: float, messages: float) -> float:
         factors = Constants(device, messages)
-        return Machines(context, dataset, FIRST, constants=factors, trial=True).distgnn().epoch
+        return Machines(context, dataset, FIRST, constants=factors, trial=True).seconds(DISTGNN)
 
     device = messages = 1.0
     for _ in range(2):  # Reddit's epoch has a few messages too

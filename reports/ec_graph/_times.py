@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from harness.methods.registry import METHODS
 from harness.workloads import Degrees
-from reports.core.clusters import all_faster, hosts_slowed
+from reports.core.clusters import hosts_slowed
 from reports.core.context import SHAPES, Context, demand
 from reports.core.load import entry, published, text
 from reports.core.predict import Seconds
@@ -36,7 +35,10 @@ WATCHED = {"cora": "cora", "pubmed": "cora"}
 OTHERS = "amazon_computers"
 ELSEWHERE = "synthetic:nodes=2000,degree=8,features=64"  # where a graph is not on disk
 NON_CP = "ec-graph:fp=exact:bp=exact"
-DELAYED = float(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
+DELAYED = int(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
+DISTGNN, TARGETS = f"distgnn-ec:r={DELAYED}:bins=halo", f"distgnn-ec:r={DELAYED}:bins=targets"
+"""DistGNN of EC-Graph's tables: every halo row in one of five rounds, as DistGNN delays, and the authors' code, in
+which a fifth of the vertices request in every round."""
 # Published systems and the method that would stand for them; names that the registry lacks are "not built".
 METHOD_OF = {
     "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn-ec",
@@ -180,9 +182,9 @@ class Machines:
         """The result record of a run."""
         return self.context.runs([config], what or DATASETS[self.dataset], trial=self.trial)[0]
 
-    def clock(self, method: str, *, faster: float = 1.0) -> Seconds:
-        """One epoch of a method; `faster` multiplies the network's bandwidths."""
-        return self.timed(self.config(method, faster=faster))
+    def clock(self, method: str) -> Seconds:
+        """One epoch of a method."""
+        return self.timed(self.config(method))
 
     def timed(self, config: Mapping[str, Any], what: str = "") -> Seconds:
         """The mean epoch of a run, with the concatenations that haloscope's layers do without."""
@@ -205,14 +207,18 @@ class Machines:
                 seconds += nbytes / device.fresh.value
         return seconds * self.constants.device / (1.0 if self.trial else self.context.inputs.compute)
 
-    def config(self, method: str, *, faster: float = 1.0) -> dict[str, Any]:
+    def config(self, method: str) -> dict[str, Any]:
         """The run of a method on all machines."""
-        watched = method.startswith("ec-graph:") and ("fp=" not in method or "fp=trend" in method)
+        compressed = method.startswith("ec-graph:")
+        watched = compressed and ("fp=" not in method or "fp=trend" in method)
         rates = {"rates": self.context.rates("ec-graph", self._predicted(method))} if watched else {}
+        if method == TARGETS:
+            rates = {"rates": self.context.rates("distgnn-ec", {"fetched rows": self.requested()})}
         return {
-            **SHAPES, **gcn(self.dataset, self.layers), **rates, "method": method + ONE_CALL, "parts": self.parts,
+            **SHAPES, **gcn(self.dataset, self.layers), **rates, "parts": self.parts,
+            "method": method + ONE_CALL * compressed,
             "dataset": workload(self.context, self.dataset, printed=self.printed),
-            "cluster": self._slowed(all_faster(self.cluster, faster)), "epochs": 2 + (PERIOD if watched else 2),
+            "cluster": self._slowed(self.cluster), "epochs": 2 + (PERIOD if watched else 2),
         }  # fmt: skip
 
     def _slowed(self, cluster: str) -> str:
@@ -240,17 +246,9 @@ class Machines:
         return Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[self.dataset])
 
     def requested(self) -> float:
-        """Share of its halo rows that a fifth of a machine's nodes read, were each round of DistGNN's such a fifth."""
+        """Share of its halo rows that a fifth of a machine's nodes read (`TARGETS`), in closed form."""
         rest = [1 - self.degrees().generating(1 - 1 / pieces) for pieces in (self.parts * DELAYED, self.parts)]
         return rest[0] / rest[1]
-
-    def distgnn(self) -> Seconds:
-        """An epoch of DistGNN: its own if haloscope has the method; otherwise Non-cp's with a fifth of the halo rows
-        (rounds), all its parameters and all its messages."""
-        if METHOD_OF["DistGNN"] in METHODS:
-            return self.clock(METHOD_OF["DistGNN"])
-        whole, fewer = self.clock(NON_CP), self.clock(NON_CP, faster=DELAYED)
-        return replace(fewer, reduce=whole.reduce, epoch=fewer.epoch - fewer.reduce + whole.reduce)
 
     def seconds(self, method: str) -> float:
         """Predicted seconds of one epoch."""
@@ -258,10 +256,6 @@ class Machines:
 
     def sent(self, method: str) -> float:
         """Bytes that a method sends in an epoch, mean over all but the first."""
-        if method == "distgnn":
-            epoch = self.record(self.config(NON_CP))["epochs"][-1]["bytes"]
-            rows = sum(epoch["forward"]) + sum(epoch["backward"]) + epoch["other"]
-            return float(rows / DELAYED + epoch["reduce"])
         return float(self.record(self.config(method))["summary"]["bytes_per_epoch"])
 
     def shortage(self, method: str) -> str:
