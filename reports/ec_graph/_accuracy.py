@@ -114,11 +114,9 @@ def _curves(
             *(run.summary for run in runs.values()),
             "learning rate 0.01 and epochs: not published; accuracies of stand-ins are compared with each other only",
             "two layers of 16 for all, the widths and depths of each data set with --full",
-            f"orderings at one and two bits{', and at eight for Reddit' * published_points}, of the best "
-            "accuracy and of the "
-            "mean accuracy over the first half of the epochs, each the mean over the seeds; less than "
-            f"{POINTS:g} point "
-            "apart is not judged. Four bits are drawn: no claim names them",
+            f"orderings at one and two bits{', and at four and eight for Reddit' * published_points}, of the best "
+            "accuracy and of the mean accuracy over the first half of the epochs, each the mean over the seeds; less "
+            f"than {POINTS:g} point apart is not judged",
             "the split is EC-Graph's, by position; the Bit-Tuner is off",
         ),
         commands=tuple(command for run in runs.values() for command in run.commands),
