@@ -61,8 +61,8 @@ def figure9(context: Context) -> Plot:
             "printed, and all three systems share the code), and epochs to convergence times the predicted epoch",
             f"epochs to convergence, to within {NEAR:g} point of Non-cp's best test accuracy, from training: "
             f"{', '.join(f'{name} {count or DASH}' for name, count in epochs.items())} ({run.summary})",
-            "a system that does not converge in the epochs trained is charged all of them; where EC-Graph does not, every "
-            "system is charged as many, and the speed-up is that of an epoch",
+            "a system that does not converge in the epochs trained is charged all of them; where EC-Graph does not, "
+            "every system is charged as many, and the speed-up is that of an epoch",
             "EC-Graph-S against AliGraph-FG, DistDGL and AGL: not built",
         ),
         commands=(
