@@ -156,9 +156,11 @@ class Rank:
         tag = self._tag(label, direction, -1)
         return self._build(AllReduce(tag=tag, site=_caller(), tensor=tensor, deterministic=self.deterministic))
 
-    def broadcast(self, tensor: Tensor, *, root: int, label: str, direction: Direction = "other") -> Broadcast:
+    def broadcast(
+        self, tensor: Tensor, *, root: int, label: str, direction: Direction = "other", layer: int = -1
+    ) -> Broadcast:
         """The root's tensor on every rank."""
-        return self._build(Broadcast(tag=self._tag(label, direction, -1), site=_caller(), tensor=tensor, root=root))
+        return self._build(Broadcast(tag=self._tag(label, direction, layer), site=_caller(), tensor=tensor, root=root))
 
     def send(self, tensor: Tensor, *, to: int, label: str, direction: Direction = "other") -> Send:
         """A tensor to one other rank."""

@@ -70,7 +70,7 @@ class Curve:
             replay,
         )
         method = parse_method(config.training.method, layer0=config.training.layer0)
-        self.cycles, self.settles = method.cycle() > 1, method.facts.settles > 0
+        self.cycles, self.settles = method.cycle() > 1, method.promises().settles > 0
         self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
 
     @property

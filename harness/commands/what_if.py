@@ -120,7 +120,8 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
 
 def _enough(method: Method) -> int:
     """Number of epochs to record."""
-    later, cycle = max(method.facts.staleness + 1, method.facts.settles - 1), method.cycle()
+    facts = method.promises()
+    later, cycle = max(facts.staleness + 1, facts.settles - 1), method.cycle()
     return 1 + cycle * max(1, round(later / cycle))
 
 

@@ -15,6 +15,7 @@ from harness.methods.base import Method, Seen, WireBytes
 from harness.nn import GNN
 
 COURSE = 20
+ADAPTING = 24  # epochs of training in which a method that adapts must send something else
 """Epochs in which what comes round is looked for, beside two whole cycles."""
 
 CODED_WIDTH = 12
@@ -90,6 +91,14 @@ def check_cycle(method: Method, ground: Ground) -> None:
                 )
         if cycle > 1 and all(steps[e] == steps[0] for e in range(cycle)):
             raise NotKept(f"cycle={cycle} is idle: every epoch sends the same messages")
+
+
+def check_adaptive(method: Method, ground: Ground) -> None:
+    """Some epoch sends other messages than the one before; otherwise the method has a cycle."""
+    for rank in _played(method, ground, EpochSettings(ADAPTING)):
+        steps = [seen.steps for seen in rank.epochs[max(method.promises().settles, 1) :]]
+        if all(a == steps[0] for a in steps):
+            raise NotKept(f"adaptive is idle: from epoch {method.promises().settles} on every epoch sends the same")
 
 
 def _bytes(ranks: list[RankSeen], epoch: int) -> WireBytes:

@@ -53,7 +53,8 @@ CHECKS: tuple[Check, ...] = (
     Check("repeats", ("repeats",), lambda m, f: f.repeats, _course.check_repeats),
     Check("settles", ("settles",), lambda m, f: f.settles > 0, _course.check_settles),
     Check("timed", ("timed",), _always, _course.check_untimed),
-    Check("cycle", (), _always, _course.check_cycle),
+    Check("cycle", (), lambda m, f: not f.adaptive, _course.check_cycle),
+    Check("adaptive", ("adaptive",), lambda m, f: f.adaptive, _course.check_adaptive),
     Check("bytes", (), _always, _course.check_bytes),
     Check("memory", (), _always, _course.check_memory),
 )

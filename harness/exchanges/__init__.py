@@ -6,6 +6,7 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
+from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, HistoricalBlocks
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.exchanges._layer_pull import HaloFetch, LayerPull
@@ -20,8 +21,11 @@ from harness.exchanges._trend import Select, Trend, Tuner
 from harness.exchanges._turns import FetchTurn, Turn
 
 __all__ = [
+    "AllBlocks",
     "AttentionPull",
     "AttentionRowsPull",
+    "BlockPull",
+    "Blocks",
     "Boundary",
     "CachedSync",
     "CompensatedPull",
@@ -33,6 +37,7 @@ __all__ = [
     "HaloFetch",
     "HaloPull",
     "HaloPush",
+    "HistoricalBlocks",
     "Late",
     "LayerPull",
     "Leg",

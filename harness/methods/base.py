@@ -48,6 +48,7 @@ class Facts:
         compensated: with frozen weights, gradients averaged over n epochs approach those of `Method.lossless` as 1/n.
         repeats: with shapes only, every epoch after the first is equal: computation and traffic depend neither on data,
             nor on random draws, nor on the number of the epoch.
+        adaptive: which messages are sent depends on the data, so epochs have no cycle.
         timed: traffic depends on when messages arrive, so a recorded run cannot be timed on another cluster.
         paper: the source.
     """
@@ -62,6 +63,7 @@ class Facts:
     compensated: bool = False
     isolated: bool = False
     repeats: bool = False
+    adaptive: bool = False
     timed: bool = False
     exact_when: Mapping[str, object] = field(default_factory=dict)
     vanishes_with: Mapping[str, object] = field(default_factory=dict)

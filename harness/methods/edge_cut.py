@@ -18,6 +18,7 @@ from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import (
     AttentionPull,
+    BlockPull,
     HaloFetch,
     HaloPull,
     LayerPull,
@@ -214,7 +215,9 @@ class EdgeCut(Method):
             assert isinstance(layer, GATConv)
             (out,) = await tape.apply(exchange, exchange.input(h))
             return model.combine(l, h, layer.pulled(out), transformed=True)
-        if isinstance(exchange, LayerPull):
+        if isinstance(exchange, LayerPull | BlockPull):
+            if not h.requires_grad:  # input features: the exchange has the gradients of the weights
+                h = h.detach().requires_grad_()
             out, h = await tape.apply(exchange, h, h)
             return model.combine(l, h, out, transformed=True)
         if isinstance(exchange, HaloFetch):

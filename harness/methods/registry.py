@@ -7,11 +7,13 @@ from typing import Any
 from harness import registry
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
+from harness.methods.cagnet import CAGNET
 from harness.methods.cdfgnn import CDFGNN
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
 from harness.methods.pipegcn import PipeGCN
+from harness.methods.sancus import SANCUS
 from harness.methods.sar import SAR
 from harness.methods.single import Single
 from harness.methods.subgraph_approximation import SubgraphApproximation
@@ -21,7 +23,7 @@ from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC,
+    DistGNNEC, CAGNET, SANCUS,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

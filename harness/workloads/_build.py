@@ -24,9 +24,11 @@ from harness.workloads._description import (
     read_description,
 )
 from harness.workloads._margins import fit_margins, spread_rows
+from harness.workloads._metis import METIS_LAW, RANDOM_LAW, metis_edges
 from harness.workloads._workload import Provenance, VertexWorkload, Workload
 
-EDGES_PER_BOUNDARY_NODE = 2.0
+FROM_COUNTS = ("metis", "random")
+"""Partitioners whose cut edges follow from counts of nodes: by a measured law, by a closed form."""
 MIRRORS_PER_SHARED_MASTER = 2.0
 REPLICATION_NEAR = 0.005  # relative; a printed replication factor is rounded
 
@@ -68,14 +70,36 @@ class _Builder:
             return self._from_dataset()
         if self.parts.partition:
             return self._from_partition()
-        inner, boundary, halo_edges = self._hash() if self.parts.cut == "hash" else self._counted()
+        if self.parts.partitioner not in ("", *FROM_COUNTS):
+            known = " or ".join(FROM_COUNTS)
+            raise InputError(f"parts.partitioner of counts is {known}, not {self.parts.partitioner!r}")
+        inner, boundary = self._hash() if self._is_random_alone() else self._counted()
         received = self._pairs(boundary, inner)
-        edges = np.round(self.graph.edges * (inner / max(inner.sum(), 1))).astype(np.int64)
-        halo_edges = np.minimum(halo_edges, edges)
+        edges, halo_edges = self._edges(inner, boundary)
         return Workload(self._provenance(), self._totals(), inner, received, edges - halo_edges, halo_edges)
 
-    def _counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Inner and boundary nodes and boundary edges per rank, from counts or their distribution."""
+    def _is_random_alone(self) -> bool:
+        """Whether the boundary of a random cut follows from the degrees, because no count of it is given."""
+        parts = self.parts
+        counts = parts.boundary is not None or parts.ratio is not None or isinstance(parts.pairs, list)
+        return parts.cut == "hash" or (parts.partitioner == "random" and not counts)
+
+    def _edges(self, inner: np.ndarray, boundary: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Edges into the nodes of every rank, and those of them that are cut: given, or by the partitioner's law."""
+        parts, total = self.parts, self.graph.edges
+        edges = np.round(total * (inner / max(inner.sum(), 1))).astype(np.int64)
+        if parts.edges_per_boundary_node is not None:
+            return edges, np.minimum(np.round(boundary * parts.edges_per_boundary_node).astype(np.int64), edges)
+        if parts.cut == "hash" or parts.partitioner == "random":
+            self.sources["cut edges"] = {"value": "random", "from": "derived", "note": RANDOM_LAW}
+            return edges, np.round(edges * (1 - 1 / self.size)).astype(np.int64)
+        if not parts.partitioner:
+            self._assume("parts.partitioner", "metis")
+        self.sources["cut edges"] = {"value": "metis", "from": "derived", "note": METIS_LAW}
+        return metis_edges(inner, boundary, total)
+
+    def _counted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inner and boundary nodes per rank, from counts or their distribution."""
         parts = self.parts
         matrix = isinstance(parts.pairs, list) and parts.boundary is None and parts.ratio is None
         if not matrix and (parts.boundary is None) == (parts.ratio is None):
@@ -87,8 +111,7 @@ class _Builder:
             boundary = np.round(inner * self._numbers("ratio", parts.ratio)).astype(np.int64)
         else:
             boundary = np.round(self._numbers("boundary", parts.boundary)).astype(np.int64)
-        each = self._default("edges_per_boundary_node", parts.edges_per_boundary_node, EDGES_PER_BOUNDARY_NODE)
-        return inner, boundary, np.round(boundary * each).astype(np.int64)
+        return inner, boundary
 
     def _matrix(self) -> np.ndarray:
         """int64 [P, P], parts.pairs as a matrix: row i has the rows that rank i receives from every other."""
@@ -129,12 +152,11 @@ class _Builder:
             raise InputError(f"parts.inner sum to {given}, but graph.nodes is {wanted}")
         return found
 
-    def _hash(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Expected counts of a hash partition."""
+    def _hash(self) -> tuple[np.ndarray, np.ndarray]:
+        """Expected inner and boundary nodes per rank of a partition that looks at no edge."""
         inner = round_robin_counts(self.graph.nodes, self.size)
         expected = round(hash_boundary(self.graph.nodes, self._degrees(), self.size))
-        edges = self.graph.edges / self.size * (1 - 1 / self.size)
-        return inner, np.full(self.size, expected, np.int64), np.full(self.size, round(edges), np.int64)
+        return inner, np.full(self.size, expected, np.int64)
 
     def _degrees(self) -> Degrees:
         """The degree distribution; if none is given, regular and marked as assumed."""

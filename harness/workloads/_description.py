@@ -83,7 +83,9 @@ class PartCounts:
         "(mirrors of part i whose masters part j has)",
         default="even",
     )
-    edges_per_boundary_node: float | None = key("cut edges per halo node", default=None, unit="edges", shown="2")
+    edges_per_boundary_node: float | None = key(
+        "cut edges per halo node, where they are known", default=None, unit="edges", shown="by `partitioner`"
+    )
     partition: str = key(
         "`partition.json` of `haloscope partition --export`: counts of a real partition; rows between pairs are fitted "
         "to what each part receives and sends",
@@ -97,7 +99,13 @@ class PartCounts:
     degrees: Spread | list[tuple[int, int]] | None = key(
         "of `cut`: [degree, nodes] pairs, or a distribution", default=None, shown="all degrees equal"
     )
-    partitioner: str = key("of `graph.dataset`", default="")
+    partitioner: str = key(
+        "what made the parts. Of counts: metis, whose cut edges follow from the halo nodes by a measured law "
+        "(`benchmarks.boundary_edges`), or random, of which 1 - 1/P of the edges are cut and the halo, where it is not "
+        'given, is that of `cut = "hash"`. Of `graph.dataset`: any partitioner, metis-cut if none is named',
+        default="",
+        shown="metis",
+    )
     replication: float | None = key("vertex cuts: the replication factor, copies of a node", default=None)
     mirrors: Numbers = key("vertex cuts: mirrors of a part where they differ", default=None, unit="nodes")
     mirrors_per_shared_master: float | None = key(

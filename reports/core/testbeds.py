@@ -1,8 +1,7 @@
-"""The graphs, models and testbed of BNS-GCN's experiments, as counts and settings; Sylvie's are taken to be the same.
+"""The graphs, models and testbed of BNS-GCN's experiments, as counts and settings; Sylvie has the same graphs.
 
 Counts are those of the stand-ins' presets (published, `harness.datasets`); depth, width and dropout are printed
-(`reports/published/bns-gcn-setup.toml`). Sylvie prints neither; the widths that its Table 3 implies are these
-(CONSISTENCY.md, SY2 and X5).
+(`reports/published/bns-gcn-setup.toml`). Sylvie's are in `reports.sylvie`.
 """
 
 from __future__ import annotations
@@ -10,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from harness.datasets import PRESETS
 from harness.errors import InputError
 from harness.methods.registry import METHODS
+from harness.workloads import METIS_LAW, RANDOM_LAW, halo_spread
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds, Testbed, parts_of
@@ -31,7 +32,7 @@ TITLES = {
 PRESET = {"reddit": "reddit-like", "yelp": "yelp-like", "ogbn-products": "products-like", "amazon": "amazon-like"}
 INDUCTIVE = ("reddit", "yelp", "amazon")  # only training nodes, and edges between them, are in the graph that trains
 LINEAR = {"yelp": 2}  # of the layers, in the authors' script: dense, exchange nothing
-AMAZON = {"layers": 3, "hidden": 512, "dropout": 0.1}  # width implied by Sylvie's Table 3 (SY2); depth assumed
+AMAZON = {"layers": 4, "linear_layers": 2, "hidden": 512, "dropout": 0.1}  # which only Sylvie has: of its scripts
 SPREAD = 1.5  # coefficient of variation of degrees in hash partitions; fitted on the three counts of Table 8
 
 WORKS = {"p=1.0": "vanilla", "p=0.1": "bns-gcn:p=0.1", "p=0.01": "bns-gcn:p=0.01", "p=0.0": "bns-gcn:p=0"}
@@ -49,7 +50,6 @@ PROFILE = (
     "compute is what the device profile says, not fitted; the one fitted constant is a factor on every bandwidth "
     "(links and the ceiling of a process), so that the baseline's epoch comes out"
 )
-INDUCTIVE_NOTE = "Reddit, Yelp and Amazon: the graph of training nodes is partitioned (BN2); Amazon's depth is assumed"
 
 
 def shape(name: str) -> tuple[int, int, int, int]:
@@ -67,11 +67,6 @@ def sage(name: str) -> dict[str, Any]:
     known = {k: printed[k] for k in ("layers", "hidden", "dropout")} if printed else AMAZON
     linear = {"linear_layers": LINEAR[name]} if name in LINEAR else {}
     return {"model": "sage", "norm": "layer", "layer0": "precompute", **known, **linear}
-
-
-def variant(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The settings with another model; attention cannot sum its inputs once and keeps those of boundary nodes."""
-    return {**settings, "model": model, "layer0": "cache" if model == "gat" else "precompute"}
 
 
 def num_exchanging_layers(model: Mapping[str, Any]) -> int:
@@ -92,15 +87,45 @@ def bed_of(
     *,
     halo: float | None = None,
     model: Mapping[str, Any] | None = None,
+    how: Literal["METIS", "random"] = "METIS",
     **counts: Any,
 ) -> Testbed:
-    """A graph in equal parts with `halo` boundary nodes in all, or with the keys of `[parts]` given instead."""
+    """A graph in parts with `halo` boundary nodes in all, or with the keys of `[parts]` given instead.
+
+    Random parts are equal. METIS balances own nodes only: Reddit's boundary nodes differ from part to part as Table 1
+    prints them, those of other graphs as on the graphs measured (`halo_spread`); edges follow by `how`'s law.
+    """
+    counts = {"partitioner": how.lower(), **counts}
     if halo is not None:
-        counts["boundary"] = round(halo / parts)
+        mean = round(halo / parts)
+        counts["boundary"] = mean if how == "random" or parts == 1 else uneven(name, mean, parts)
     described = parts_of(*shape(name), count=parts, **counts)
     return Testbed(
         context=context, cluster=cluster, model=sage(name) if model is None else model, workload=described, parts=parts
     )
+
+
+def uneven(name: str, mean: int, parts: int) -> dict[str, Any]:
+    """The boundary nodes of METIS' parts as a distribution over them (docs/workloads.md), of the given mean."""
+    if name != "reddit":
+        return {"mean": mean, "spread": round(halo_spread(parts), 3)}
+    printed = select(load.published("bns-gcn-table1"), metric="boundary_inner_ratio")["value"].to_numpy(float)
+    count = len(printed)
+    places, at = (np.arange(count) + 0.5) / count, (np.arange(parts) + 0.5) / parts
+    found = np.interp(at, places, np.sort(printed) / printed.mean())
+    found = 1 + (found / found.mean() - 1) * halo_spread(parts) / halo_spread(count)
+    quantiles = zip(np.linspace(0, 1, parts).tolist(), (mean * found).tolist(), strict=True)
+    return {"quantiles": [[place, boundary] for place, boundary in quantiles]}
+
+
+def laws_of(*hows: str) -> tuple[str, ...]:
+    """What is assumed of the edges and the balance of parts, one line per kind of partition."""
+    metis = (
+        METIS_LAW,
+        "boundary nodes differ from part to part: Reddit's as in BNS-GCN's Table 1, those of other graphs as METIS "
+        "leaves them on the graphs measured by the same command",
+    )
+    return (*(metis if "METIS" in hows else ()), *((RANDOM_LAW,) if "random" in hows else ()))
 
 
 def value(frame: pd.DataFrame, **where: Any) -> float:

@@ -1,4 +1,4 @@
-"""Sylvie (Zhang et al.): all its tables and figures by key."""
+"""Sylvie (Zhang et al.): all its tables and figures by key, and the authors' public logs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from reports.core.context import Context
 from reports.core.table import PaperTable, Plot
 from reports.sylvie._curves import figure8, figure9
 from reports.sylvie._figures import figure1, figure2, figure5, figure6, figure7, figure10
+from reports.sylvie._logs import (
+    compute_logged,
+    epochs_logged,
+    halo_logged,
+    memory_logged,
+    reduce_logged,
+    section5,
+)
 from reports.sylvie._scores import table1, table2, table4
 from reports.sylvie._times import table3
 
@@ -16,6 +24,12 @@ TABLES: dict[str, Callable[[Context], PaperTable]] = {
     "table2": table2,
     "table3": table3,
     "table4": table4,
+    "section5": section5,
+    "logs-epochs": epochs_logged,
+    "logs-halo": halo_logged,
+    "logs-reduce": reduce_logged,
+    "logs-compute": compute_logged,
+    "logs-memory": memory_logged,
 }
 FIGURES: dict[str, Callable[[Context], Plot]] = {
     "figure1": figure1,

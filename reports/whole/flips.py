@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,8 @@ def with_flips(item: Item, make: Make, context: Context) -> Item:
     others: list[dict[str, Ordering]] = []
     with TemporaryDirectory(prefix="haloscope-report-") as folder:
         for inputs in SET_OFF:
+            if all(_perturbed(ordering, _found(ordering, others)) == "flips" for ordering in open_ones):
+                break  # no further variant can change a verdict
             changed = replace(context, out=Path(folder), inputs=inputs, quiet=True, commands={}, fits={}, modelled={})
             try:
                 again = make(changed)
@@ -41,6 +43,11 @@ def with_flips(item: Item, make: Make, context: Context) -> Item:
         for ordering in item.orderings
     )
     return replace(item, orderings=judged)
+
+
+def _found(ordering: Ordering, others: Sequence[Mapping[str, Ordering]]) -> list[Ordering]:
+    """The same ordering of other variants."""
+    return [named[ordering.text] for named in others if ordering.text in named]
 
 
 def _perturbed(ordering: Ordering, others: Sequence[Ordering]) -> Literal["", "flips", "never flips"]:

@@ -124,6 +124,19 @@ def test_what_holds_with_every_input_off_is_theory(bed: Testbed) -> None:
     assert "off by 2" in found.orderings[0].line()
 
 
+def test_no_variant_is_made_once_every_ordering_has_flipped(bed: Testbed) -> None:
+    """The first variant turns the only ordering round."""
+
+    def turning(context: Context) -> Item:
+        calls.append(context.inputs)
+        ours = (2.0, 1.0) if context.inputs == Inputs() else (1.0, 2.0)
+        return PaperTable(key="k/t", title="t", orderings=(Ordering(text="o", expected=("a", "b"), ours=ours),))
+
+    calls: list[Inputs] = []
+    found = with_flips(turning(bed.context), turning, bed.context)
+    assert found.orderings[0].perturbed == "flips" and len(calls) == 2
+
+
 def test_a_variant_that_cannot_run_is_left_out(bed: Testbed) -> None:
     item, made = orderings_of(bed, bed.context), []
 

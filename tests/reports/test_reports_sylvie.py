@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.methods.registry import METHODS as METHODS_THERE
 from harness.methods.vanilla import Vanilla
+from harness.workloads import halo_spread
 from reports import sylvie
 from reports.core.context import Context
 from reports.core.load import published
-from reports.core.table import POINTS
-from reports.core.testbeds import select, value
+from reports.core.table import POINTS, distinct_claims
 from reports.sylvie._curves import BITS
-from reports.sylvie._scores import _bounded
-from reports.sylvie._times import METHOD_OF, _rows, case, speed_ups
+from reports.sylvie._testbed import (
+    GRAPHS,
+    METHOD_OF,
+    MODEL_OF,
+    ON_TWO_SERVERS,
+    bed_for,
+    boundary_of,
+    case,
+    constants,
+    halo_rows,
+    logged,
+    logged_epochs,
+    settings_of,
+    speed_ups,
+    sylvie_bed,
+    training_of,
+)
+from reports.sylvie._times import case_rows
 from tests.support.made_up_runs import quick, trained
 
 
@@ -34,18 +51,112 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_report_has_all_tables_and_figures() -> None:
-    assert list(sylvie.TABLES) == [f"table{n}" for n in range(1, 5)]
+    logs = [f"logs-{what}" for what in ("epochs", "halo", "reduce", "compute", "memory")]
+    assert list(sylvie.TABLES) == [*(f"table{n}" for n in range(1, 5)), "section5", *logs]
     assert list(sylvie.FIGURES) == [f"figure{n}" for n in (1, 2, 5, 6, 7, 8, 9, 10)]
 
 
-@pytest.mark.parametrize("name", sylvie.TABLES)
-def test_every_printed_number_has_its_row(name: str, context: Context, made_up: None) -> None:
+@pytest.mark.parametrize("name", [f"table{n}" for n in range(1, 5)])
+def test_every_printed_number_has_its_cell(name: str, context: Context, made_up: None) -> None:
     table = sylvie.TABLES[name](context)
     assert table.key == f"sylvie/{name}"
-    frame = published(f"sylvie-{name}")
-    if name == "table2":  # DGL's own throughput is 1 by definition and has no row
-        frame = frame[(frame["method"] != "DGL") | (frame["metric"] != "throughput_normalised")]
-    assert Counter(row.published for row in table.rows) == Counter(frame["value"])
+    cells = [row for row in table.rows if row.at]
+    assert Counter(row.published for row in cells) == Counter(published(f"sylvie-{name}")["value"])
+    assert len({row.at for row in cells}) == len(cells)
+    assert all(row.judge == "difference" for row in table.rows if not row.at)
+    assert all(row.null for row in table.rows if row.counts and row.of_time)
+
+
+def test_every_logged_number_has_its_row(context: Context, made_up: None) -> None:
+    """All components that were timed, of every system of Table 2 on two servers and on one."""
+    columns = {"epochs": "epoch_s", "halo": "halo_s", "reduce": "reduce_s", "compute": "compute_s",
+               "memory": "peak_memory_mb"}  # fmt: skip
+    frame = published("sylvie-logs")
+    frame = frame[frame["model"].isin(["graphsage", "gcn", "gat"]) & frame["precision"].isin(["fp32", "int1"])]
+    frame = frame[frame["synchronise_every"].isin(["", "NA"]) & ~frame["source_file"].str.contains("oregon|sar_n8.csv")]
+    assert len(frame) == 2 * 4 * 3 * 6  # systems on graphs with models
+    for name, column in columns.items():
+        table = sylvie.TABLES[f"logs-{name}"](context)
+        there = [float(number) for number in frame[column] if float(number or 0)]
+        shown = [row for row in table.rows if row.quantity != "halo and reduce"]
+        assert Counter(row.published for row in shown) == Counter(there), name
+        assert len({row.at for row in table.rows}) == len(table.rows)
+        assert not table.orderings and all(row.null for row in table.rows if row.of_time)
+
+
+def test_late_rows_are_judged_with_the_all_reduce_that_waits_for_them(context: Context, made_up: None) -> None:
+    halo, reduce = (sylvie.TABLES[f"logs-{name}"](context).rows for name in ("halo", "reduce"))
+    late = [row for row in (*halo, *reduce) if row.label.split(", ")[2] in ("Sylvie-A", "PipeGCN")]
+    judged = [row for row in late if row.judge == "error"]
+    assert judged and {row.quantity for row in judged} == {"halo and reduce"}
+    one = next(row for row in judged if row.label == "Yelp, GCN, Sylvie-A, two servers")
+    parts = [row for row in late if row.label == one.label and row.quantity in ("halo", "reduce")]
+    assert one.published == pytest.approx(sum(row.published or 0 for row in parts))
+    assert one.ours == pytest.approx(sum(row.ours or 0 for row in parts))
+
+
+def test_memory_of_section_5_is_judged_once(context: Context, made_up: None) -> None:
+    rows = sylvie.TABLES["section5"](context).rows
+    assert [row.published for row in rows] == [6882, 6642, 6918] and all(row.counts for row in rows)
+    logs = {row.label: row.judge for row in sylvie.TABLES["logs-memory"](context).rows}
+    assert logs["ogbn-products, GraphSAGE, DGL, one server"] == "none"
+    assert logs["ogbn-products, GraphSAGE, DGL, two servers"] == "error"
+
+
+def test_settings_are_those_of_the_scripts() -> None:
+    """4 x 256, 4 x 512 of which 2 linear, 3 x 128; GAT has one head and fewer layers."""
+    shape = ("layers", "linear_layers", "hidden")
+    found = {name: tuple(settings_of(name).get(key, 0) for key in shape) for name in GRAPHS}
+    assert found == {"reddit": (4, 0, 256), "yelp": (4, 2, 512), "ogbn-products": (3, 0, 128), "amazon": (4, 2, 512)}
+    heads = {name: tuple(settings_of(name, "GAT")[key] for key in (*shape, "heads")) for name in GRAPHS}
+    assert heads["reddit"] == heads["yelp"] == (2, 0, 256, 1)
+    assert heads["ogbn-products"] == heads["amazon"] == (3, 0, 128, 1)
+
+
+def test_full_training_is_the_authors(context: Context) -> None:
+    full = training_of(replace(context, full=True), "amazon", "GAT")
+    assert (full["layers"], full["hidden"], full["dropout"], full["lr"], full["protocol"]) == (
+        3,
+        128,
+        0.1,
+        0.01,
+        "inductive",
+    )
+    assert (logged_epochs("amazon", "GAT"), logged_epochs("reddit", "GCN")) == (1000, 2000)
+    small = training_of(context, "reddit", "GAT")
+    assert (small["model"], small["hidden"], small["layer0"]) == ("gat", 16, "cache")
+
+
+def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> None:
+    amazon = sylvie_bed(context, "amazon")
+    assert amazon.parts == ON_TWO_SERVERS == 8 and amazon.cluster == "sylvie-2x8"
+    assert isinstance(amazon.workload, dict) and amazon.workload["graph"]["train"] == 1_255_968
+    assert {row.parts for row in logged(4)} == {4}
+    assert logged(4)[0].bed(context).cluster == "sylvie-2x8:hosts.count=1"
+    reddit = boundary_of("reddit", 8)
+    assert isinstance(reddit, list) and sum(reddit) == pytest.approx(halo_rows("reddit"), rel=1e-4)
+    assert max(reddit) > 1.5 * halo_rows("reddit") / 8
+    assert boundary_of("yelp", 4) == {"mean": round(halo_rows("yelp") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
+
+
+def test_two_constants_are_fitted_on_one_graph(context: Context, made_up: None) -> None:
+    fit = constants(context)
+    assert [fitted.constant for fitted in context.fits] == ["factor on device speed", "factor on bandwidths"]
+    assert all("Yelp, GraphSAGE, DGL, two servers" in fitted.row for fitted in context.fits)
+    for name in ("table2", "table3", "logs-epochs", "logs-halo"):
+        sylvie.TABLES[name](context)
+    assert len(context.fits) == 2 and case(context, "reddit").fit == fit
+
+
+def test_repeated_claims_count_once(context: Context, made_up: None) -> None:
+    """Who is faster on two servers stands in Tables 2 and 3 and in Fig. 5 and 6."""
+    items = [sylvie.TABLES[name](context) for name in ("table2", "table3")]
+    figures = [sylvie.FIGURES[name](context) for name in ("figure5", "figure6")]
+    claims = Counter(o.claim for item in (*items, *figures) for o in item.orderings if "throughput on two" in o.claim)
+    assert len(claims) == len(GRAPHS) * len(MODEL_OF)
+    assert max(claims.values()) == claims["sylvie: throughput on two servers, amazon, GraphSAGE"] == 4
+    once = [claim for _, (_, claim) in distinct_claims([*items, *figures]) if claim.claim in claims]
+    assert len(once) == len(claims)
 
 
 @pytest.mark.parametrize("name", sylvie.FIGURES)
@@ -54,35 +165,62 @@ def test_figures_are_drawn(name: str, context: Context, made_up: None) -> None:
     assert plot.key == f"sylvie/{name}"
     assert [path.suffix for path in plot.paths] == [".png", ".svg"]
     assert all(path.stat().st_size > 1000 for path in plot.paths)
-    assert plot.orderings or name in ("figure1", "figure5")  # whose runs are judged in Table 2
+    assert plot.orderings or name == "figure1"  # whose runs are judged in Table 2
     assert all(row.published is not None and row.ours is not None for row in plot.rows)
 
 
 def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) -> None:
     printed = {name: [row.published for row in sylvie.FIGURES[name](context).rows] for name in sylvie.FIGURES}
-    assert printed["figure2"] == [89.23] and printed["figure7"] == [7.0] and printed["figure10"] == [5.9, 6.7]
-    assert printed["figure9"] == pytest.approx([1.21, 0.99, 0.191, 0.101, 50], rel=0.01)
+    assert printed["figure2"] == [89.23] and printed["figure7"] == [7.0, 9.3] and printed["figure10"] == [5.9, 6.7]
+    assert printed["figure9"] == pytest.approx([1.21, 0.99, 0.191, 0.101, 50, 0.0], rel=0.01)
     nine = sylvie.FIGURES["figure9"](context).rows
-    assert [row.conflict for row in nine] == ["", "SY6", "", "", ""] and sum(row.counts for row in nine) == 3
-    assert sylvie.FIGURES["figure7"](context).rows[0].conflict == "SY10"
+    assert [row.conflict for row in nine] == ["", "SY6", "", "", "", ""] and sum(row.counts for row in nine) == 3
+    assert nine[-1].judge == "difference"  # accuracy
+    seven, largest = sylvie.FIGURES["figure7"](context).rows
+    assert seven.counts and seven.null and "SY10" in seven.note
+    assert largest.conflict == "SY10" and not largest.counts
+    assert printed["figure5"] == [12.2, 21.6, 1.4, 2.3, 15.2, 28.1, 1.8, 3.3]
+    ranges = sylvie.FIGURES["figure5"](context).rows
+    assert all(
+        low.ours <= high.ours for low, high in zip(ranges[::2], ranges[1::2], strict=True) if low.ours and high.ours
+    )
+
+
+def test_figures_say_what_they_compare(context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    systems = "DGL, SAR, PipeGCN, BNS-GCN, Sylvie-S, Sylvie-A"
+    five = sylvie.FIGURES["figure5"](context)
+    assert five.assumptions[0] == f"compared in the 12 cases: {systems}"
+    assert not any("not built" in ordering.text for ordering in five.orderings)
+    for name in ("sar", "pipegcn"):
+        monkeypatch.delitem(METHODS_THERE.builtin, name)
+    less = sylvie.FIGURES["figure5"](context)
+    assert "DGL, BNS-GCN, Sylvie-S, Sylvie-A; not built: SAR, PipeGCN" in less.assumptions[0]
+    assert all("without SAR and PipeGCN: not built" in ordering.text for ordering in less.orderings)
+    ten = [ordering.text for ordering in sylvie.FIGURES["figure10"](context).orderings]
+    assert [text for text in ten if "smallest" in text] == [
+        f"quantisation is the smallest part, {servers}" for servers in ("1 server", "2 servers")
+    ]
+    nine = {ordering.text.partition(",")[0]: ordering for ordering in sylvie.FIGURES["figure9"](context).orderings}
+    assert nine["communication falls with the bits"].outcome == "theory"
+    assert nine["accuracy is level at every width"].ties == "demanded"
 
 
 def test_the_fitted_row_comes_out_and_counts_nowhere(context: Context, made_up: None) -> None:
     rows = sylvie.TABLES["table3"](context).rows
     fitted = [row for row in rows if row.how == "fitted"]
-    assert [row.published for row in fitted if row.unit == "s"] == [7.28, 4.98, 6.03, 13.33]
+    assert [row.published for row in fitted if row.unit == "s"] == [4.98]
     assert [row.published for row in fitted if row.unit == "MB"] == [10.7, 4.5, 26.6, 11]  # SIDE_BYTES
     assert all(row.error == pytest.approx(0, abs=0.01) for row in fitted if row.unit == "s")
     assert not any(row.counts for row in fitted)
-    marked = [row for row in rows if row.conflict]
-    assert {(row.conflict, row.quantity) for row in marked} == {("SY5", "communication")}
-    assert all("DGL" in row.label for row in marked)
+    volumes = [row for row in rows if row.unit == "MB"]
+    assert volumes and all(row.judge == "none" for row in volumes)
+    assert sum(row.counts for row in rows) == 15  # epochs and communication of four graphs and two systems but one
 
 
 def test_volumes_are_those_that_runs_send(context: Context) -> None:
     """No volume is judged: those of 1 bit follow from DGL's and from SIDE_BYTES. They have to be what is sent."""
     made = case(context, "yelp")
-    rows = {row.quantity: row for row in _rows(made)[0] if row.label == "Yelp, Sylvie-S"}
+    rows = {row.quantity: row for row in case_rows(made)[0] if row.label == "Yelp, Sylvie-S"}
     volumes = [rows[f"volume, {kind}"] for kind in ("main data", "scales")]
     assert not any(row.counts for row in volumes)
     (record,) = context.runs([made.bed.config(METHOD_OF["Sylvie-S"], made.fit)])
@@ -90,32 +228,32 @@ def test_volumes_are_those_that_runs_send(context: Context) -> None:
     assert sent == pytest.approx(1e6 * sum(row.ours or 0.0 for row in volumes), rel=0.02)
 
 
-def test_what_table_3_rules_out_is_marked() -> None:
-    assert _bounded("amazon", "GraphSAGE", "BNS-GCN") and _bounded("reddit", "GraphSAGE", "PipeGCN")
-    assert not _bounded("amazon", "GraphSAGE", "PipeGCN")
-
-
-def test_throughput_needs_a_method(context: Context, made_up: None) -> None:
+def test_throughput_needs_a_method(context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(METHODS_THERE.builtin, "sar")
     made = case(context, "reddit")
-    found = speed_ups(made, ["SAR", "Sylvie-S", "Sylvie-A"])
+    found = speed_ups(made.bed, made.fit, ["SAR", "Sylvie-S", "Sylvie-A"])
     assert found["SAR"] is None
     assert 1 < (found["Sylvie-S"] or 0) < (found["Sylvie-A"] or 0)
-    table = sylvie.TABLES["table2"](context)
-    assert {row.verdict for row in table.rows if row.label.endswith("SAR")} == {"not built"}
+    tables = [sylvie.TABLES[name](context) for name in ("table2", "logs-epochs")]
+    rows = [row for table in tables for row in table.rows if ", SAR" in row.label]
+    assert rows and {row.verdict for row in rows} == {"not built"}
 
 
-def test_systems_fill_their_rows_once_there_are_methods(
+def test_sampling_fills_table_1_once_there_is_a_method(
     context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("sar", "neighbour-sampling"):
-        monkeypatch.setitem(METHODS_THERE.builtin, name, Vanilla)
-    rows = [row for row in sylvie.TABLES["table2"](context).rows if row.label.endswith("SAR")]
-    assert {row.how for row in rows} == {"simulated", "trained"}
-    assert {row.ours for row in rows if row.how == "trained"} == {70.0}
-    epochs = [case(context, "reddit").bed.seconds(method).epoch for method in ("vanilla", "sar")]
-    assert epochs[1] < epochs[0] and all((row.ours or 0) > 1 for row in rows if row.how == "simulated")
+    monkeypatch.setitem(METHODS_THERE.builtin, "neighbour-sampling", Vanilla)
     one = sylvie.TABLES["table1"](context)
     assert {row.how for row in one.rows} == {"trained"} and one.orderings[0].verdict == "not judged"  # all tie
+    assert [row.published for row in one.rows if row.judge == "difference"] == [-5.64, -4.32, -2.35]
+
+
+def test_sar_fetches_its_input_rows_in_rounds(context: Context) -> None:
+    """Slower than DGL, as printed: more rows, and one remote part after the other."""
+    bed = sylvie_bed(context, "yelp")
+    assert bed.model["layer0"] == "precompute" and bed_for(bed, "SAR").model["layer0"] == "exchange"
+    assert bed_for(bed, "PipeGCN") == bed
+    assert (speed_ups(bed, constants(context), ["SAR"])["SAR"] or 1) < 0.9
 
 
 def test_table_2_judges_every_claim_of_accuracy(context: Context, made_up: None) -> None:
@@ -131,7 +269,9 @@ def test_quantising_everything_is_judged_by_its_place(context: Context, made_up:
     table = sylvie.TABLES["table4"](context)
     assert len(table.orderings) == 9 and all(ordering.verdict == "right" for ordering in table.orderings)
     assert len({ordering.runs for ordering in table.orderings}) == 9  # made-up runs of nine graphs and models
-    assert all(row.judge == "order" for row in table.rows) and table.median_error() is None
+    assert {row.judge for row in table.rows if row.at} == {"order"} and table.median_error() is None
+    gaps = [row for row in table.rows if row.judge == "difference"]
+    assert len(gaps) == 9 and gaps[0].published == -26.52 and gaps[0].ours == pytest.approx(-20)
 
 
 def test_early_accuracy_is_that_of_the_first_half(context: Context) -> None:
@@ -144,9 +284,21 @@ def test_bits_fall_from_left_to_right() -> None:
     assert BITS["1 bit"] == METHOD_OF["Sylvie-S"]
 
 
-def test_yelp_is_predicted_from_dgl_alone(context: Context) -> None:
-    made = case(context, "yelp")
-    frame = select(published("sylvie-table3"), dataset="yelp", method="Sylvie-S")
-    ours = made.bed.seconds(METHOD_OF["Sylvie-S"], made.fit)
-    assert ours.epoch == pytest.approx(value(frame, metric="epoch_time"), rel=0.2)
-    assert made.bed.seconds("vanilla", made.fit).epoch == pytest.approx(4.98, rel=0.005)
+def test_other_rows_are_predicted_from_one(context: Context) -> None:
+    """Yelp's fp32 GraphSAGE comes out; one bit there, and other models, follow within a fifth."""
+    fit, made = constants(context), {row.label: row for row in logged(ON_TWO_SERVERS)}
+    errors = {}
+    for label in ("Yelp, GraphSAGE, DGL", "Yelp, GCN, DGL", "Yelp, GraphSAGE, Sylvie-S", "Yelp, GAT, Sylvie-A"):
+        row = made[label]
+        errors[label] = row.bed(context).seconds(METHOD_OF[row.system], fit).epoch / row.epoch - 1
+    assert abs(errors.pop("Yelp, GraphSAGE, DGL")) < 0.005
+    assert all(abs(error) < 0.2 for error in errors.values()), errors
+
+
+def test_all_reduce_waits_behind_late_rows(context: Context) -> None:
+    """SY5: with late rows on the same links the all-reduce takes several times as long, as in the logs."""
+    fit, bed = constants(context), sylvie_bed(context, "yelp")
+    before, late = (bed.seconds(METHOD_OF[name], fit).reduce for name in ("Sylvie-S", "Sylvie-A"))
+    assert late > 2 * before
+    made = {row.label: row.reduce for row in logged(ON_TWO_SERVERS)}
+    assert made["Yelp, GraphSAGE, Sylvie-A"] > 2 * made["Yelp, GraphSAGE, Sylvie-S"]

@@ -48,7 +48,8 @@ def trained(
         epochs = [
             {"epoch": e, "test": last / 100 * (e + 1) / 4, "observed": {"kept nodes": sent(text)}} for e in range(4)
         ]
-        records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs}]
+        summary = {"test_at_best_val": last / 100}
+        records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs, "summary": summary}]
     return Trained(
         scores=scores, records=records, data=f"a toy stands in for {graph}", summary="toy", commands=(),
         where=f"a toy stands in for {graph}, {parts} parts", majority=30.0,

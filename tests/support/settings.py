@@ -51,6 +51,15 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "subgraph-approximation:overlap=0"},
         {"method": "subgraph-approximation:overlap=0.3:master=apart:loss=all"},
     ],
+    "cagnet": [
+        {"method": "cagnet"},
+        {"method": "cagnet", "model": "gcn", "layer0": "cache", "partitioner": "contiguous"},
+    ],
+    "sancus": [
+        {"method": "sancus"},
+        {"method": "sancus:rule=change:bound=0.3", "model": "gcn"},
+        {"method": "sancus:rule=period:period=3:warmup=2", "layer0": "exchange"},
+    ],
     "cdfgnn": [
         {"method": "cdfgnn"},
         {"method": "cdfgnn:bits=2:rule=printed:last=half", "model": "gcn", "order": "linear-first"},

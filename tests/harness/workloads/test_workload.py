@@ -294,7 +294,7 @@ def test_a_result_says_what_was_assumed(tmp_path: Path) -> None:
     found = shapes_run(described(tmp_path, {"ratio": {"value": 0.5, "from": "published", "note": "Table 9"}}))
     assert found["state"] == "done"
     assert found["graph"]["sources"]["parts.ratio"] == {"value": 0.5, "from": "published", "note": "Table 9"}
-    assert "parts.inner, parts.edges_per_boundary_node" in found["graph"]["notes"][-1]
+    assert "parts.inner, parts.partitioner" in found["graph"]["notes"][-1]
     assert found["epoch"]["loss"] is None and found["epoch"]["seconds"]["epoch"] > 0
 
 

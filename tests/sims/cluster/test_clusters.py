@@ -66,7 +66,7 @@ def test_published_values_are_those_of_the_papers() -> None:
 
 
 def test_eight_parts_lie_evenly_on_two_servers() -> None:
-    """Sylvie's table 3 fits eight parts; CDFGNN's table 3 says 2 x 2 and 2 x 4."""
+    """Sylvie's logs have eight parts on two servers; CDFGNN's table 3 says 2 x 2 and 2 x 4."""
     for name in ("sylvie-2x8", "cdfgnn-2x8a800"):
         assert place(load_cluster(name), 8).host.tolist() == [0] * 4 + [1] * 4
 

@@ -1,0 +1,162 @@
+"""Whole blocks of rows broadcast to all ranks, boundary or not: the exchange of CAGNET's one-dimensional algorithm.
+
+A rank's block is all its own rows. Every rank receives all blocks, one after the other, and adds its products with
+them. What travels depends on the number of nodes alone, not on the partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harness.effects import Direction, Rows
+from harness.exchanges._error_feedback import label_of
+from harness.exchanges._memory import Memory
+from harness.graphs import HaloPlan, LocalGraph
+from harness.nn import Conv
+from harness.rank import Rank
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The blocks of all ranks: their sizes, and the rows of each that this rank's halo is."""
+
+    sizes: tuple[int, ...]
+    halo: tuple[Tensor, ...]  # per rank int64 [rows read from it]: places in its block
+
+    @classmethod
+    async def of(cls, rank: Rank, plan: HaloPlan, num_own: int) -> Blocks:
+        """Ask all ranks once for the size of their block, and for the places in it of the rows that this one reads."""
+        own = plan.send_rows.new_empty(rank.size * num_own, 0)  # rows without values: only their number is sent
+        counts = torch.full((rank.size,), num_own).numpy()
+        told = [Rows(own, counts, None), Rows(plan.send_rows, plan.send_counts, plan.recv_counts)]
+        received = await rank.all_to_all(told, label="blocks")
+        places = received.tensors[1].split([int(count) for count in plan.recv_counts])
+        return cls(tuple(int(count) for count in received.counts[0]), places)
+
+    async def broadcast(self, rank: Rank, x: Tensor, root: int, direction: Direction, layer: int) -> Tensor:
+        """The block of `root`, [sizes[root], d]; `x` is this rank's own."""
+        block = x if root == rank.index else x.new_empty(self.sizes[root], x.shape[1])
+        label = f"{label_of(direction, layer)} block {root}"
+        effect = rank.broadcast(block.contiguous(), root=root, label=label, direction=direction, layer=layer)
+        received: Tensor = await effect
+        return received
+
+    def picked(self, blocks: dict[int, Tensor], like: Tensor) -> Tensor:
+        """The halo's rows [n_halo, d] out of the blocks, by rank."""
+        rows = [blocks[root].index_select(0, places) for root, places in enumerate(self.halo) if len(places)]
+        return torch.cat(rows) if rows else like[:0]
+
+
+class Operands(Protocol):
+    """The rows that a layer aggregates."""
+
+    async def __call__(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Own rows [n_own, d] -> (own rows, halo rows) as this rank is to read them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class AllBlocks:
+    """Own rows as they are, and the halo's out of the blocks of all ranks. Bytes over all ranks: 4 n d (P - 1)."""
+
+    blocks: Blocks
+    layer: int
+    direction: Direction
+
+    async def __call__(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = {}
+        for root, size in enumerate(self.blocks.sizes):
+            if size:
+                block = await self.blocks.broadcast(rank, x, root, self.direction, self.layer)
+                found[root] = block if root != rank.index else x
+        return x, self.blocks.picked(found, x)
+
+
+@dataclass(frozen=True, eq=False)
+class HistoricalBlocks:
+    """Blocks as they were when their owner last broadcast them, its own included (SANCUS).
+
+    All ranks take the same decision which blocks are sent. A rank keeps every block whole, n x d values a layer, in
+    `memory` under the label of the exchange and the number of the rank.
+
+    Attributes:
+        due: whether blocks are sent in this epoch, for rules that only count; None where the owner decides by its rows.
+        change: an owner sends where its rows have changed by more than this share of their norm since they were sent
+            (Frobenius); its decision costs one byte to every other rank, counted as other.
+    """
+
+    blocks: Blocks
+    layer: int
+    memory: Memory
+    due: bool | None
+    change: float = 0.0
+
+    async def __call__(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept = dict(self.memory.get(self._label, {}))
+        sent = await self._sent(rank, x, kept)
+        for root, size in enumerate(self.blocks.sizes):
+            if size and sent[root]:
+                block = await self.blocks.broadcast(rank, x, root, "forward", self.layer)
+                kept[str(root)] = block if root != rank.index else x
+        self.memory[self._label] = kept
+        rank.observe("sent rows", float(len(x)) * bool(sent[rank.index]), float(len(x)), self.layer)
+        own = kept.get(str(rank.index), x)
+        return own, self.blocks.picked({int(root): block for root, block in kept.items()}, x)
+
+    @property
+    def _label(self) -> str:
+        return label_of("forward", self.layer)
+
+    async def _sent(self, rank: Rank, x: Tensor, kept: Memory) -> list[bool]:
+        """Whether every rank sends, the same on all of them."""
+        if self.due is not None or not kept:
+            return [self.due is None or self.due or not kept] * rank.size
+        if rank.shapes_only:  # as often as in a recorded run, all ranks in the same epochs
+            share = rank.rate("sent rows", self.layer)
+            mine = int((rank.epoch + 1) * share) > int(rank.epoch * share)
+        else:
+            before = kept.get(str(rank.index), x)
+            mine = bool((x - before).norm() > self.change * before.norm())
+        flags = torch.full((rank.size, 1), mine, dtype=torch.uint8, device=x.device)
+        each = np.ones(rank.size, np.int64)
+        told = await rank.all_to_all([Rows(flags, each, each)], label=f"{self._label} sends", layer=self.layer)
+        return [mine] * rank.size if rank.shapes_only else [bool(flag) for flag in told.tensors[0][:, 0].tolist()]
+
+
+class BlockPull:
+    """Own rows H [n_own, in] -> A [H; halo] W [n_own, out], aggregated first; G travels backwards, in layer 0 too.
+
+    Backwards S = A^T [G; halo of G]; rows get S W^T, and the weights H^T S with the rank's own rows H: where the rows
+    that were aggregated are older than H, that is not the derivative of what was computed, but it is what CAGNET and
+    SANCUS do. One object serves one layer of one epoch.
+    """
+
+    def __init__(self, layer: Conv, graph: LocalGraph, forwards: Operands, backwards: Operands) -> None:
+        self.layer, self.graph, self.forwards, self.backwards = layer, graph, forwards, backwards
+        self._rows: Tensor | None = None
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
+        """x [n_own, in] -> (aggregated and transformed rows [n_own, out],)."""
+        self._rows = x
+        own, halo = await self.forwards(rank, x)
+        with torch.no_grad():
+            return (self.layer.transform(self.layer.aggregate(self.graph, own, halo)),)
+
+    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
+        """(G [n_own, out],) -> the gradient of x [n_own, in]; adds the weights' gradients to them."""
+        own, halo = await self.backwards(rank, gradients[0])
+        assert self.layer.aggregation is not None and self._rows is not None
+        s = self.layer.aggregation.adjoint(self.graph, own, halo)
+        weights = [p for p in self.layer.parameters() if p.requires_grad]
+        found = torch.autograd.grad(self.layer.transform(self._rows), weights, s, allow_unused=True)
+        self._rows = None
+        for weight, gradient in zip(weights, found, strict=True):
+            if gradient is not None:
+                weight.grad = gradient if weight.grad is None else weight.grad + gradient
+        with torch.no_grad():
+            return self.layer.transform_adjoint(s)

@@ -1,0 +1,107 @@
+"""BNS-GCN's machine of 10 GPUs: two fitted constants for all its tables, the graphs on it, and null models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reports.core import load
+from reports.core.context import Context
+from reports.core.predict import Fit, Testbed
+from reports.core.table import Null
+from reports.core.testbeds import bed_of, halo_of, num_exchanging_layers, sage, select, value
+
+CLUSTER = "bns-10x2080ti"
+GAT_WIDTH = {"reddit": 256, "ogbn-products": 128, "yelp": 256}  # of the scripts of Sylvie's program, its descendant
+SOURCE = "Table 11, p = 1 (Reddit in 8 METIS parts)"
+MACHINE = (
+    "the machine has two fitted constants for all its tables and figures, both from Reddit in 8 METIS parts at p = 1: "
+    "one on the speed of its devices, from the third of the epoch that is not communication (Sec. 4.2: 67 % is), and "
+    "one on every bandwidth, from the epoch of Table 11"
+)
+
+
+@dataclass(frozen=True)
+class Halo:
+    """A graph in parts of which the boundary nodes, summed over parts, are printed or derived."""
+
+    name: str
+    parts: int
+    nodes: float
+    how: str = "METIS"
+
+    def bed(self, context: Context, model: Mapping[str, Any] | None = None) -> Testbed:
+        """The graph on the machine."""
+        return bed_of(
+            context, CLUSTER, self.name, self.parts, halo=self.nodes, model=model,
+            how="random" if self.how == "random" else "METIS",
+        )  # fmt: skip
+
+    def num_bytes(self, model: Mapping[str, Any], share: float) -> float:
+        """Bytes of one epoch with a share of the boundary nodes: both directions, fp32."""
+        return 2 * num_exchanging_layers(model) * int(model["hidden"]) * 4 * share * self.nodes
+
+    def null(self, share: float, model: Mapping[str, Any] | None = None, epochs: int = 1) -> Null:
+        """What the fitted epoch alone predicts for this graph with a share of the boundary nodes sent."""
+        mine, base = model or sage(self.name), sage("reddit")
+        epoch, layers = epochs * fitted_epoch(), num_exchanging_layers(mine) / num_exchanging_layers(base)
+        nbytes = self.num_bytes(mine, share) / reddit().num_bytes(base, 1.0)
+        return Null(same=epoch, by_bytes=epoch * nbytes, by_layers=epoch * layers)
+
+
+def boundary(name: str, how: str = "METIS") -> float:
+    """Boundary nodes over all parts, as Table 8 prints them."""
+    frame = load.published("bns-gcn-table8")
+    return value(frame, dataset=name, setting=f"{how} partition", metric="boundary_nodes")
+
+
+def cut(name: str, how: str = "METIS") -> Halo:
+    """A graph in the parts of Table 8."""
+    frame = select(load.published("bns-gcn-table8"), dataset=name)
+    return Halo(name, int(frame["partitions"].iloc[0]), boundary(name, how), how)
+
+
+def fewest(name: str) -> Halo:
+    """A graph in the parts of Table 9, whose volume at p = 0.1 says how many boundary nodes there are (BN10)."""
+    frame = select(load.published("bns-gcn-table9"), dataset=name)
+    volume = value(frame, method="BNS-GCN", metric="epoch_comm_volume")
+    return Halo(name, int(frame["partitions"].iloc[0]), halo_of(volume, sage(name)) / 0.1)
+
+
+def reddit() -> Halo:
+    """The parts that the constants are fitted on."""
+    return cut("reddit")
+
+
+def fitted_epoch() -> float:
+    """Printed seconds of the epoch that the constants are fitted on."""
+    return value(load.published("bns-gcn-table11"), setting="p=1.0; METIS", metric="epoch_time")
+
+
+def fitted_share() -> float:
+    """Printed share of communication in that epoch, the largest over the numbers of parts."""
+    found = value(load.text("bns-gcn"), dataset="reddit", metric="comm_share_of_epoch")
+    return found / 100
+
+
+def machine(context: Context) -> Fit:
+    """The two constants of the machine."""
+    bed, epoch = reddit().bed(context), fitted_epoch()
+    work = (1 - fitted_share()) * epoch
+    device = bed.fitted(
+        "vanilla", work, source=f"{SOURCE} without 67 % for communication (Sec. 4.2)", free="compute", part="compute"
+    )
+    return bed.fitted("vanilla", epoch, source=SOURCE, start=device)
+
+
+def gat(name: str) -> dict[str, Any]:
+    """Settings of the GAT that a graph is trained with; only its layers are printed."""
+    return {
+        "model": "gat", "layers": 2, "hidden": GAT_WIDTH[name], "heads": 1, "dropout": 0.5, "layer0": "cache",
+    }  # fmt: skip
+
+
+def gain_null(share: float) -> Null:
+    """What a speed-up over p = 1 is without a model: none, or that of the bytes."""
+    return Null(same=1.0, by_bytes=1 / share if share else None)

@@ -1,0 +1,210 @@
+"""The authors' public logs beside ours: epochs, their components, and peak memory; Sec. 5's memory."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from reports.core import load
+from reports.core.context import Context, demand
+from reports.core.predict import Fit
+from reports.core.table import How, Ordering, PaperTable, Row
+from reports.core.testbeds import implemented, select, value
+from reports.sylvie._testbed import (
+    FITTED,
+    GRAPH_NOTES,
+    METHOD_OF,
+    ON_ONE_SERVER,
+    ON_TWO_SERVERS,
+    Logged,
+    constants,
+    logged,
+    null_for,
+    system_seconds,
+)
+from reports.sylvie._times import CROSSING, ROUNDS
+
+Component = Literal["halo", "reduce", "compute"]
+LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
+MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
+WAITS = (
+    "logged: also the wait for ranks with more boundary rows or edges (SY5); modelled parts differ less, or in another "
+    "order over the servers"
+)
+MEMORY = "MB of the framework: 2^20 bytes; what is alive at once, without the allocator's blocks and rests"
+LAUNCHED = "late rows: the logged halo starts them, the logged all-reduce waits for them (SY5); their sum is judged"
+QUANTISER = "logged with the quantiser's kernels, which are priced by their memory traffic"
+AMAZON_WIDTH = (
+    "GraphSAGE on Amazon is logged with width 128 on one server, and with 256 on two, whose volume and time "
+    "are those of the script's 512"
+)
+SAMPLER = "logged with drawing the sample and telling it to the others, which is not modelled"
+EDGES = "logged on one rank, whose share of the edges is its METIS part's; ours is the mean over ranks"
+PROFILE = "one factor for dense and sparse operators, fitted where the dense ones prevail"
+CODES = "logged: 3 to 4 GB over fp32 on one server, whatever the graph, of buffers that the model does not have"
+REPEATED = "repeats the number of another row"
+
+
+def epochs_logged(context: Context) -> PaperTable:
+    """Seconds of an epoch, 8 ranks on two servers and 4 on one."""
+    fit, rows = constants(context), list[Row]()
+    for log in _all_logs():
+        how, null = _origin(log), null_for(_anchor().epoch, log.bed(context), log.name, log.system)
+        rows.append(
+            Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
+                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else how, null=null,
+                note=ROUNDS if log.system == "SAR" else "",
+                at=(log.label, _where(log)))
+        )  # fmt: skip
+    return PaperTable(
+        key="sylvie/logs-epochs", title="Sylvie's public logs: epochs on two servers of 4 GPUs, and on one (s)",
+        rows=tuple(rows), assumptions=_assumptions(fit),
+    )  # fmt: skip
+
+
+def halo_logged(context: Context) -> PaperTable:
+    """Exchange of boundary rows; where they are late, with the all-reduce that waits for them."""
+    return _component(context, "halo", "exchange of boundary rows", LAUNCHED)
+
+
+def reduce_logged(context: Context) -> PaperTable:
+    """All-reduce of weights' gradients; where rows are late it is judged with their exchange."""
+    return _component(context, "reduce", "all-reduce", WAITS)
+
+
+def compute_logged(context: Context) -> PaperTable:
+    """Computation."""
+    return _component(context, "compute", "computation", PROFILE, EDGES)
+
+
+def _component(context: Context, part: Component, title: str, *notes: str) -> PaperTable:
+    """One component of all epochs in which it was timed (0 in the logs: it was not)."""
+    fit = constants(context)
+    rows = [_row_of(context, log, part, fit) for log in _all_logs() if getattr(log, part)]
+    sums = [_sum_of(context, log, fit) for log in _all_logs() if log.system in LATE and log.reduce]
+    return PaperTable(
+        key=f"sylvie/logs-{part}", title=f"Sylvie's public logs: {title} (s)",
+        rows=(*rows, *(sums if part == "halo" else ())), assumptions=(*_assumptions(fit), *notes),
+    )  # fmt: skip
+
+
+def _assumptions(fit: Fit) -> tuple[str, ...]:
+    late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
+    return (FITTED, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING, "mean epochs of 50 to 2000", AMAZON_WIDTH, late)
+
+
+def _all_logs() -> list[Logged]:
+    return [*logged(ON_TWO_SERVERS), *logged(ON_ONE_SERVER)]
+
+
+def _where(log: Logged) -> str:
+    return "two servers" if log.parts == ON_TWO_SERVERS else "one server"
+
+
+def _origin(log: Logged) -> How:
+    return "simulated" if implemented(METHOD_OF[log.system]) else "not built"
+
+
+def _anchor() -> Logged:
+    """The row that the constants are fitted on."""
+    (found,) = [row for row in logged(ON_TWO_SERVERS) if row.fitted]
+    return found
+
+
+def _row_of(context: Context, log: Logged, part: Component, fit: Fit) -> Row:
+    """A timed component of one logged run; exchange and all-reduce of late rows are judged by their sum."""
+    null = null_for(getattr(_anchor(), part), log.bed(context), log.name, log.system)
+    fitted, waits = log.fitted and part == "compute", log.system in LATE and part != "compute"
+    return Row(
+        label=f"{log.label}, {_where(log)}", quantity=part, unit="s", published=getattr(log, part),
+        ours=_ours(context, log, fit)[part], how="fitted" if fitted else _origin(log), null=null,
+        judge="none" if waits else "error", note=_note(log, part), at=(log.label, _where(log)),
+    )  # fmt: skip
+
+
+def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
+    """Exchange and all-reduce of a run with late rows."""
+    ours, anchor = _ours(context, log, fit), _anchor()
+    null = null_for(anchor.halo + anchor.reduce, log.bed(context), log.name, log.system)
+    return Row(
+        label=f"{log.label}, {_where(log)}", quantity="halo and reduce", unit="s", published=log.halo + log.reduce,
+        ours=None if ours["halo"] is None else ours["halo"] + (ours["reduce"] or 0.0), how=_origin(log), null=null,
+        note=LAUNCHED, at=(f"{log.label}, with all-reduce", _where(log)),
+    )  # fmt: skip
+
+
+def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component | Literal["epoch"], float | None]:
+    """The logs' components of a modelled epoch; the quantiser runs inside the exchange. None without the method."""
+    seconds = system_seconds(log.bed(context), fit, log.system)
+    if seconds is None:
+        return {"epoch": None, "halo": None, "reduce": None, "compute": None}
+    return {
+        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce,
+        "compute": seconds.compute - seconds.codec,
+    }  # fmt: skip
+
+
+def _note(log: Logged, part: Component) -> str:
+    if log.system in LATE and part in ("halo", "reduce"):
+        return LAUNCHED
+    if part == "halo":
+        return {"Sylvie-S": QUANTISER, "BNS-GCN": SAMPLER}.get(log.system, "")
+    if part == "reduce":
+        return WAITS
+    return (EDGES if log.name == "amazon" else PROFILE) if part == "compute" else ""
+
+
+def memory_logged(context: Context) -> PaperTable:
+    """Peak memory of a rank."""
+    rows, seen = list[Row](), {round(row.published or 0.0) for row in _footprint(context)}
+    for log in _all_logs():
+        if not log.memory_mb:
+            continue
+        repeated, seen = round(log.memory_mb) in seen, {*seen, round(log.memory_mb)}
+        codes = log.system in ("Sylvie-S", "Sylvie-A") and log.parts == ON_ONE_SERVER
+        ours = peak_mib(context, log, METHOD_OF[log.system]) if implemented(METHOD_OF[log.system]) else None
+        rows.append(
+            Row(label=f"{log.label}, {_where(log)}", quantity="peak memory", unit="MB", published=log.memory_mb,
+                ours=ours, how=_origin(log), judge="none" if repeated else "error",
+                note="; ".join([REPEATED] * repeated + [CODES] * codes), at=(log.label, _where(log)))
+        )  # fmt: skip
+    return PaperTable(
+        key="sylvie/logs-memory", title="Sylvie's public logs: peak memory of a rank (MB)", rows=tuple(rows),
+        assumptions=(*GRAPH_NOTES, MEMORY),
+    )  # fmt: skip
+
+
+def section5(context: Context) -> PaperTable:
+    """Sec. 5's peak memory by the width of messages."""
+    rows = _footprint(context)
+    ours = {row.label: row.ours for row in rows}
+    order = tuple(row.label for row in sorted(rows, key=lambda row: -(row.published or 0.0)))
+    return PaperTable(
+        key="sylvie/section5", title="Sylvie Sec. 5: peak memory, GraphSAGE on ogbn-products", rows=tuple(rows),
+        orderings=(
+            Ordering(text="peak memory", expected=order, ours=tuple(ours[name] for name in order)),
+        ),
+        assumptions=(
+            *GRAPH_NOTES, MEMORY, "the number of GPUs is not printed: 6882 MB are the logs' for 4 on one server",
+        ),
+    )  # fmt: skip
+
+
+def _footprint(context: Context) -> list[Row]:
+    """GraphSAGE on ogbn-products with messages of three widths."""
+    (log,) = [row for row in logged(ON_ONE_SERVER) if row.label == "ogbn-products, GraphSAGE, DGL"]
+    printed = select(load.text("sylvie"), metric="gpu_memory_max")
+    cases = {
+        "FP32": ("fp32", METHOD_OF["DGL"], ""), "FP16": ("fp16", "vanilla:dtype=fp16", ""),
+        "1 bit": ("1-bit", METHOD_OF["Sylvie-S"], "the logs have 9401 MB for the same run"),
+    }  # fmt: skip
+    return [
+        Row(label=name, quantity="peak memory", unit="MB", published=value(printed, setting=setting),
+            ours=peak_mib(context, log, method), how="simulated", note=note, at=("peak memory (MB)", name))
+        for name, (setting, method, note) in cases.items()
+    ]  # fmt: skip
+
+
+def peak_mib(context: Context, log: Logged, method: str) -> float:
+    """The largest peak of a rank, in MiB."""
+    (record,) = context.runs([log.bed(context).config(method, constants(context))])
+    return float(max(demand(record)["epochs"][-1]["peak_memory"])) / MIB
