@@ -35,14 +35,14 @@ class Timing:
     @classmethod
     def fitted(cls, context: Context, *libraries: str) -> Timing:
         """With the constants of EC-Graph's code, and of these libraries on one machine."""
-        return cls(context, constants(context), {system: library(context, system) for system in libraries})
+        return cls(context, code_constants(context), {system: library(context, system) for system in libraries})
 
     def machines(self, dataset: str, layers: int, parts: int = PARTS, *, printed: bool = False) -> Machines:
         """A data set at one depth on the paper's machines."""
         return Machines(self.context, dataset, layers, parts, self.code, printed=printed)
 
 
-def constants(context: Context) -> Constants:
+def code_constants(context: Context) -> Constants:
     """The two constants of EC-Graph's code, listed in `Context.fits`."""
 
     def distgnn(dataset: str, device: float, messages: float) -> float:

@@ -122,7 +122,7 @@ def test_cells_and_bits_are_those_of_the_files() -> None:
 
 
 def test_two_constants_reproduce_their_rows_and_serve_every_graph(context: Context) -> None:
-    found = fits.constants(context)
+    found = fits.code_constants(context)
     for dataset in (fits.DEVICE_ON, fits.MESSAGES_ON):
         ours = Machines(context, dataset, 2, constants=found).seconds(DISTGNN)
         assert ours == pytest.approx(cell(dataset, 2, "DistGNN"), rel=0.01)
