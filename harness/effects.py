@@ -7,13 +7,15 @@ directly.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
+
+from harness.errors import ProgramError
 
 Direction = Literal["forward", "backward", "reduce", "other"]
 Counts = np.ndarray  # int64 [size]: one number per rank
@@ -147,6 +149,53 @@ class AllToAll(Effect):
 
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(p.tensor for p in self.parts)
+
+
+class Conversion:
+    """What is done to the rows of an exchange before and after it; each is done once, and neither may use the rank.
+
+    Args:
+        encode: returns the payload, one tensor for each part of the exchange.
+        decode: returns the result, from what was received.
+        reads: tensors that `encode` reads; nothing may write to them before it has.
+    """
+
+    __slots__ = ("_decode", "_encode", "reads")
+
+    def __init__(
+        self, encode: Callable[[], tuple[Tensor, ...]], decode: Callable[[Received], Tensor], reads: tuple[Tensor, ...]
+    ) -> None:
+        self._encode: Callable[[], tuple[Tensor, ...]] | None = encode
+        self._decode, self.reads = decode, reads
+
+    def encode(self) -> tuple[Tensor, ...]:
+        """The payload; what it was made from is not referred to any more."""
+        assert self._encode is not None
+        encode, self._encode, self.reads = self._encode, None, ()
+        return encode()
+
+    def decode(self, received: Received) -> Tensor:
+        """The result of the exchange."""
+        return self._decode(received)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Background(AllToAll):
+    """An all-to-all with the conversion of its rows, all of it beside the rank's own compute. Only within `Start`.
+
+    Its parts are on the meta device and have the columns and types of the payload, which does not exist yet; what is
+    waited for is the result of the conversion's `decode`. Receive counts must be known.
+    """
+
+    conversion: Conversion
+
+    def with_payload(self, payload: tuple[Tensor, ...]) -> Background:
+        """The exchange of a payload. Raises ProgramError if it has other rows, columns or types than declared."""
+        found, declared = ([(p.dtype, tuple(p.shape)) for p in parts] for parts in (payload, self.tensors()))
+        if found != declared:
+            raise ProgramError(f"{self} was declared to send {declared}, but its payload is {found}")
+        parts = tuple(Rows(tensor, part.send, part.recv) for tensor, part in zip(payload, self.parts, strict=True))
+        return replace(self, parts=parts)
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harness.effects import Effect, Handle, HostCopy, Start, Wait
+from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank
 from harness.rendezvous import Meeting, Rendezvous
@@ -72,14 +72,23 @@ class _Loopback:
                 if state.results is None:
                     self.blocked[rank] = state
                     return
-                result = state.results[rank]
+                result = _result(effect, state.results[rank])
 
     def _post(self, rank: int, effect: Effect) -> Meeting:
         if isinstance(effect, HostCopy):
             return Meeting.alone(rank, effect, effect.tensor)
+        if isinstance(effect, Background):
+            effect = effect.with_payload(effect.conversion.encode())
         meeting = self.rendezvous.post(rank, effect)
         if meeting.results is not None:
             for other in [r for r, m in self.blocked.items() if m is meeting]:
                 del self.blocked[other]
-                self.ready.append((other, meeting.results[other]))
+                self.ready.append((other, _result(self.steppers[other].last, meeting.results[other])))
         return meeting
+
+
+def _result(effect: Effect | None, received: Any) -> Any:
+    """The result of an effect from what was received."""
+    if isinstance(effect, Wait) and isinstance(effect.handle.effect, Background):
+        return effect.handle.effect.conversion.decode(received)
+    return received

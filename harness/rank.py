@@ -19,7 +19,9 @@ from torch import Tensor
 from harness.effects import (
     AllReduce,
     AllToAll,
+    Background,
     Broadcast,
+    Conversion,
     Direction,
     Effect,
     Handle,
@@ -143,12 +145,7 @@ class Rank:
         self, parts: Sequence[Rows], *, label: str, direction: Direction = "other", layer: int = -1
     ) -> AllToAll:
         """Rows to and from every rank; see `Rows`. Raises ProgramError when the counts do not fit the tensors."""
-        for part in parts:
-            if int(part.send.sum()) != part.tensor.shape[0] or len(part.send) != self.size:
-                raise ProgramError(
-                    f"rank {self.index}: all-to-all {label!r} at {_caller()}: a tensor of {part.tensor.shape[0]} rows "
-                    f"was given counts for {int(part.send.sum())} rows to {len(part.send)} of {self.size} ranks"
-                )
+        self._check_counts(parts, label)
         return self._build(AllToAll(tag=self._tag(label, direction, layer), site=_caller(), parts=tuple(parts)))
 
     def all_reduce(self, tensor: Tensor, *, label: str, direction: Direction = "reduce") -> AllReduce:
@@ -181,6 +178,27 @@ class Rank:
         self._built = None
         return self._build(Start(tag=effect.tag, site=effect.site, effect=effect))
 
+    def background(
+        self,
+        parts: Sequence[Rows],
+        conversion: Conversion,
+        *,
+        label: str,
+        direction: Direction = "other",
+        layer: int = -1,
+    ) -> Start:
+        """Start an all-to-all whose rows are converted before and after it, beside the rank's own compute.
+
+        `await` returns a handle, whose `wait` returns the result of the conversion. `parts` are on the meta device and
+        have the shapes and types of the payload. Raises ProgramError as `all_to_all`, and where counts are unknown.
+        """
+        self._check_counts(parts, label)
+        if any(part.recv is None for part in parts):
+            raise ProgramError(f"rank {self.index}: background exchange {label!r} at {_caller()} has no receive counts")
+        tag, site = self._tag(label, direction, layer), _caller()
+        effect = Background(tag=tag, site=site, parts=tuple(parts), conversion=conversion)
+        return self._build(Start(tag=tag, site=site, effect=effect))
+
     def wait(self, handle: Handle) -> Wait:
         """Suspend until a started effect is done; each handle can be waited for once."""
         return self._build(Wait(tag=handle.effect.tag, site=_caller(), handle=handle))
@@ -212,6 +230,14 @@ class Rank:
     def _check_awaited(self) -> None:
         if self._built is not None:
             raise ProgramError(f"rank {self.index}: a forgotten await: {self._built} was built but never awaited")
+
+    def _check_counts(self, parts: Sequence[Rows], label: str) -> None:
+        for part in parts:
+            if int(part.send.sum()) != part.tensor.shape[0] or len(part.send) != self.size:
+                raise ProgramError(
+                    f"rank {self.index}: all-to-all {label!r} at {_caller()}: a tensor of {part.tensor.shape[0]} rows "
+                    f"was given counts for {int(part.send.sum())} rows to {len(part.send)} of {self.size} ranks"
+                )
 
     def _other(self, peer: int, label: str) -> None:
         if peer == self.index or not 0 <= peer < self.size:

@@ -50,6 +50,10 @@ class Cast:
         """[n, width] of `dtype`; the payload itself where the type is right."""
         return payload[0].to(dtype)
 
+    def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
+        """One tensor as wide as the rows."""
+        return ((width, self.dtype or dtype),)
+
     def row_bytes(self, width: int) -> int:
         """Bytes per row of `width` values."""
         return width * (self.dtype or torch.float32).itemsize

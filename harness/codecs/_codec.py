@@ -24,6 +24,9 @@ class Codec(Protocol):
     def decode(self, payload: tuple[Tensor, ...], width: int, dtype: torch.dtype) -> Tensor:
         """The payload of n rows -> [n, width] of `dtype`."""
 
+    def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
+        """Columns and type of every tensor that `encode` returns for rows of `width` values of `dtype`."""
+
     def row_bytes(self, width: int) -> int:
         """Exact bytes on the wire of a row of `width` values, side information included."""
 

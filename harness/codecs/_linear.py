@@ -53,6 +53,10 @@ class LinearRows:
         rows: Tensor = torch.ops.haloscope.dequantize_rows(codes, side, self.bits, width)
         return rows.to(dtype)
 
+    def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
+        """Codes, and side information of two columns."""
+        return (code_bytes(width, self.bits), torch.uint8), (2, torch.float32)
+
     def row_bytes(self, width: int) -> int:
         """ceil(width b / 8) bytes of codes plus the side information."""
         return code_bytes(width, self.bits) + self.side_bytes()

@@ -86,6 +86,12 @@ GRAPHS = {
         _in_raw(raw.raw_reddit),
         archive="https://data.dgl.ai/dataset/reddit.zip",
     ),
+    "pyg:Reddit2": _saint(
+        "Reddit2",
+        "Reddit with a fifth of the edges, 232,965 nodes, 23,213,838 edges, public split",
+        "1sncK996BM5lpuDf75lDFqCiDZyErc1c2 1ZsHaJ0ussP1W722krmEIp_8pwKAoi5b3"
+        " 1JF3Pjv9OboMNYs2aXRQGbJbc4t_nDd5u 1nJIKd77lcAGU4j-kVNx_AIGEkveIKz3A",
+    ),
     "pyg:Flickr": _saint(
         "Flickr",
         "89,250 nodes, 899,756 edges, public split",

@@ -12,7 +12,7 @@ from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaS
 from harness.exchanges._layer_pull import HaloFetch, LayerPull
 from harness.exchanges._memory import Memory
 from harness.exchanges._parameter_server import ParameterServers
-from harness.exchanges._pipeline import Late, drain_pipeline
+from harness.exchanges._pipeline import Late, Quantiser, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
 from harness.exchanges._request import Requested
 from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
@@ -39,6 +39,7 @@ __all__ = [
     "HaloPush",
     "HistoricalBlocks",
     "Late",
+    "Quantiser",
     "LayerPull",
     "Leg",
     "ReplicaSync",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from harness.errors import ProgramError
 from harness.exchanges._error_feedback import Fetch
 from harness.graphs import LocalGraph
 from harness.nn import Conv
@@ -88,4 +89,4 @@ class HaloFetch:
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
         """Never called: the tape does not record exchanges of rows without a gradient."""
-        raise NotImplementedError("rows that are fetched by HaloFetch must not need a gradient")
+        raise ProgramError("rows that are fetched by HaloFetch must not need a gradient")

@@ -49,12 +49,26 @@ def encode_rows(
 ) -> tuple[Tensor, ...]:
     """The payload of `rows`. Raises Diverged, naming rank, layer and epoch, where the codec met nan or inf."""
     with rank.span("codec"):
+        return encoding(rank, rows, codec, label=label, direction=direction, layer=layer)()
+
+
+def encoding(
+    rank: Rank, rows: Tensor, codec: Codec, *, label: str, direction: Direction, layer: int
+) -> Callable[[], tuple[Tensor, ...]]:
+    """A function that returns the payload of `rows`, the same whenever it is called: random numbers are of this epoch.
+
+    It raises Diverged as `encode_rows` does.
+    """
+    key = rank.key(f"codec/{label}", layer)
+    where = f"rank {rank.index}, layer {layer}, epoch {rank.epoch}: {direction} {label}"
+
+    def encode() -> tuple[Tensor, ...]:
         try:
-            return codec.encode(rows, rank.key(f"codec/{label}", layer))
+            return codec.encode(rows, key)
         except ValueError as error:
-            raise Diverged(
-                f"rank {rank.index}, layer {layer}, epoch {rank.epoch}: {direction} {label}: {error}"
-            ) from None
+            raise Diverged(f"{where}: {error}") from None
+
+    return encode
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,7 +171,7 @@ def _encode(rows: Tensor, bits: int, key: int, half: bool, nearest: bool) -> tup
     codes = rows.new_empty((num_rows, code_bytes(width, bits)), dtype=torch.uint8)
     side = rows.new_empty((num_rows, 2), dtype=torch.float16 if half else torch.float32)
     packed, planes = codes.view(torch.uint16) if bits == 16 else codes, max(1, 8 // bits)
-    bad = _bad(rows.device)
+    bad = _bad(rows.device, torch.cuda.current_stream(rows.device).cuda_stream)
     tile = rows_at_once(packed.shape[1], planes, ELEMENTS, WIDEST, WARPS)
     _encode_kernel[(triton.cdiv(num_rows, tile["ROWS"]),)](
         rows, packed, side, bad, stream_argument(key), num_rows, width, packed.shape[1],
@@ -186,8 +186,8 @@ def _encode(rows: Tensor, bits: int, key: int, half: bool, nearest: bool) -> tup
 
 
 @functools.cache
-def _bad(device: torch.device) -> Tensor:
-    """Memory in which the kernels of a device write the first row that is not finite; NONE otherwise."""
+def _bad(device: torch.device, stream: int) -> Tensor:
+    """Memory in which the kernels of a stream write the first row that is not finite; NONE otherwise."""
     return torch.full((1,), NONE, device=device)
 
 

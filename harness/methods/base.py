@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from harness.errors import InputError
+from harness.errors import InputError, ProgramError
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
 from harness.nn import GNN, adam, training_loss
@@ -124,7 +124,7 @@ class Method(Optioned, ABC):
         For methods that are `bounded`: the total over all ranks that contribute to a value, with frozen weights and
         after `Facts.settles` epochs.
         """
-        raise NotImplementedError(f"{self.name} declares `bounded` and states no error_bound")
+        raise ProgramError(f"{self.name} declares `bounded` and states no error_bound")
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
         """Bytes of one epoch over all ranks by the docstring's formula, for fp32 rows; None if no formula is stated."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from harness.codecs import Codec, StochasticRows
 from harness.effects import Direction, Rows
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Late, Memory, Route, drain_pipeline, encode_rows, ship
+from harness.exchanges import HaloPush, Late, Memory, Quantiser, Route, drain_pipeline, encode_rows, ship
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
@@ -83,8 +83,13 @@ class SylvieS(Sylvie):
 class SylvieA(Sylvie):
     """Pipelined Sylvie (Sec. 3.3): an epoch computes with the halo rows and halo gradients sent in the epoch before.
 
-    Messages are quantised and overlap with compute. The first epoch uses zeros, as the authors' code does. Bytes are
-    those of sylvie-s in every epoch.
+    With Q the quantiser, epoch e computes layer l with Q(H_l^(e-1)) in the place of the halo rows H_l^(e) and adds
+    Q(G_l^(e-1)) in the place of the gradients G_l^(e) that readers return; a synchronous epoch has Q(H_l^(e)) and
+    Q(G_l^(e)). The first epoch uses zeros, as the authors' code does. Bytes are those of sylvie-s in every epoch.
+
+    Quantising, sending and dequantising overlap with the epoch's compute (Fig. 4c): a second thread of the rank does it
+    (with streams of its own on a GPU), and the rank waits for what is not done when the next epoch needs it. These
+    seconds are part of `hidden`, not of `codec`; what they take from the rank's own compute makes that longer.
 
     Options:
         bits: 1, 2, 4, 8 or 16 bits per element.
@@ -93,10 +98,13 @@ class SylvieA(Sylvie):
             rows, and every reader drops its copies by masks of its own (the authors' GraphSAGE). The paper does not
             say. Bytes are the same.
         staleness: epsilon_s of the Bounded Staleness Adaptor: epoch e is synchronous when (e + 1) mod epsilon_s = 0,
-            after the message in flight has been drained. 0 = never, 1 = sylvie-s.
+            after the message in flight has been drained; it quantises where it computes. 0 = never, 1 = sylvie-s.
+        quantiser: background as in the paper; inline quantises and dequantises where the rank computes, so that only
+            the transfers overlap. Losses and bytes are the same.
     """
 
     staleness: int = 0
+    quantiser: Quantiser = "background"
 
     name = "sylvie-a"
     facts = Facts(
@@ -118,7 +126,7 @@ class SylvieA(Sylvie):
         return replace(self.facts, staleness=0) if self.staleness == 1 else self.facts
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Late:
-        return Late(memory, bool(self.staleness) and (rank.epoch + 1) % self.staleness == 0)
+        return Late(memory, bool(self.staleness) and (rank.epoch + 1) % self.staleness == 0, self.quantiser)
 
     async def settle(self, rank: Rank, memory: Memory) -> None:
         await drain_pipeline(rank, memory)

@@ -17,8 +17,8 @@ import msgspec
 
 from harness.running.results import write_atomically
 
-Stream = Literal["compute", "communication", "copy"]
-STREAMS: tuple[Stream, ...] = ("compute", "communication", "copy")
+Stream = Literal["compute", "communication", "copy", "background"]
+STREAMS: tuple[Stream, ...] = ("compute", "communication", "copy", "background")
 MOST_ARROWS = 5_000  # messages drawn as arrows; more make viewers slow
 
 

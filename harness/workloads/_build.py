@@ -212,8 +212,17 @@ class _Builder:
         each = self._default("mirrors_per_shared_master", parts.mirrors_per_shared_master, MIRRORS_PER_SHARED_MASTER)
         most = matrix.max(0)  # a rank has at most one mirror of a master
         shared = np.minimum(np.maximum(np.ceil(matrix.sum(0) / each).astype(np.int64), most), masters)
-        edges = round_robin_counts(self.graph.edges // 2, self.size)
+        edges = self._shared_out(self.graph.edges // 2)
         return VertexWorkload(self._provenance(), self._totals(), masters, shared, matrix, edges)
+
+    def _shared_out(self, total: int) -> np.ndarray:
+        """Undirected edges per rank of a vertex cut; given ones may differ from `total` by rounding."""
+        if self.parts.edges is None:
+            return round_robin_counts(total, self.size)
+        found = np.round(self._numbers("edges", self.parts.edges)).astype(np.int64)
+        if abs(int(found.sum()) - total) > 0.01 * total:
+            raise InputError(f"parts.edges sum to {found.sum()}, half of graph.edges is {total}")
+        return found
 
     def _mirrors(self, masters: np.ndarray) -> np.ndarray:
         """Mirrors per rank: given, from the pair matrix, or from the replication factor."""

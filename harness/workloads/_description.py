@@ -108,6 +108,7 @@ class PartCounts:
     )
     replication: float | None = key("vertex cuts: the replication factor, copies of a node", default=None)
     mirrors: Numbers = key("vertex cuts: mirrors of a part where they differ", default=None, unit="nodes")
+    edges: Numbers = key("vertex cuts: undirected edges of a part", default=None, unit="edges", shown="equal shares")
     mirrors_per_shared_master: float | None = key(
         "vertex cuts: mirrors of a master that has some", default=None, unit="nodes", shown="2"
     )

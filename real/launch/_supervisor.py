@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.console import show, stderr
 from harness.running import Job, last_epochs
 from real.launch._launcher import RankFailed
 
@@ -35,4 +34,6 @@ def supervise(attempt: Callable[[], None], job: Job) -> list[str]:
                 raise
             failures.append(f"{failure}; resumed after {last_epochs(job)} epochs")
             left = options.restarts - len(failures)
+            from harness.console import show, stderr  # here, because it would take every rank 0.1 s to import
+
             show([f"haloscope: {failures[-1]} ({left} restart{'' if left == 1 else 's'} left)"], stderr())

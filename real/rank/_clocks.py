@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
+from harness.effects import Effect
 from harness.rank import COMPONENTS, Clock
 from real.rank.place import Activity
 
@@ -118,6 +119,9 @@ class _Clock(ABC, Generic[Stamp]):
     def overlapped(self, begin: Mark, done: int | None) -> None:
         """Count as hidden the time from `begin` to `done` (a value of `now`), or to this moment if `done` is None."""
         self._hidden_ns += max(0, min(self.now() if done is None else done, self.now()) - begin.at)
+
+    def converted(self, effect: Effect, begin: float) -> None:
+        """The rank's second thread has encoded or decoded rows since `begin`, by the time of day; not booked."""
 
     def _enter(self, kind: str) -> None:
         self._stack.append(kind)

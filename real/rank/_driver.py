@@ -11,7 +11,19 @@ from typing import Any
 
 import torch
 
-from harness.effects import AllReduce, AllToAll, Broadcast, Effect, Handle, HostCopy, Recv, Send, Start, Wait
+from harness.effects import (
+    AllReduce,
+    AllToAll,
+    Background,
+    Broadcast,
+    Effect,
+    Handle,
+    HostCopy,
+    Recv,
+    Send,
+    Start,
+    Wait,
+)
 from harness.errors import HaloscopeError, ProgramError
 from harness.machine import keep_heap
 from harness.rank import Rank
@@ -19,6 +31,7 @@ from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
 from real.rank import spans as tracing
 from real.rank._agreement import Agreement
+from real.rank._background import SecondThread
 from real.rank._clocks import CudaClock, HostClock, Mark
 from real.rank._exchanges import start_exchange
 from real.rank._transport import Endpoint, Pending, Silence
@@ -71,6 +84,7 @@ def run_program(
         raise
     finally:
         stepper.close()
+        network.close()
 
 
 def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
@@ -133,7 +147,8 @@ class _Network:
     def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
         self.words = connection.words
         self.words.withdraw()
-        self.endpoint = Endpoint(connection, clock)
+        self.endpoint = Endpoint(connection, clock, connection.group)
+        self.second = SecondThread(connection, clock, self.endpoint, rank.debug)
         self.agreement = Agreement(self.endpoint, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
 
@@ -150,6 +165,8 @@ class _Network:
         self.unfinished.advance()
         if isinstance(effect, AllToAll | AllReduce | Broadcast):
             self.agreement.collective(effect)
+        if isinstance(effect, Background):
+            return self.second.start(effect)
         pending = start_exchange(self.endpoint, effect)
         if isinstance(effect, AllReduce):
             self.unfinished = pending
@@ -161,6 +178,10 @@ class _Network:
         self.unfinished.advance()
         self.words.leave("returned", "")
         self.agreement.returned()
+
+    def close(self) -> None:
+        """End what the rank has beside its program."""
+        self.second.close()
 
 
 class _Alone:
@@ -174,13 +195,19 @@ class _Alone:
 
     def begin(self, effect: Effect, started: bool) -> Pending:
         """The result of an effect from this rank's own arguments."""
+        if isinstance(effect, Background):
+            effect = effect.with_payload(effect.conversion.encode())
         results = self.rendezvous.post(0, effect).results
         if results is None:
             raise ProgramError(f"rank 0 of 1 waits for another rank in {effect}")
-        return Pending(lambda: results[0])
+        pending = Pending(lambda: results[0])
+        return pending.then(effect.conversion.decode) if isinstance(effect, Background) else pending
 
     def finish(self) -> None:
         """Nothing to do: there is no other rank to wait for."""
+
+    def close(self) -> None:
+        """Nothing to do: everything is done in the program's own thread."""
 
 
 def _in_words(effect: Effect | None) -> str:

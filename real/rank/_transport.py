@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent import futures
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -31,6 +31,9 @@ POLL_S = 1.0
 DEALT = 1 << 16
 """Tag of the messages of an all-to-all over gloo, apart from those that programs send."""
 
+BESIDE = DEALT + 1
+"""Tag of the messages of all-to-alls that a rank's second thread starts (`_background`)."""
+
 MOST_IN_FLIGHT = 64
 """All-to-alls over gloo that can be waited for at once; further ones are queued."""
 
@@ -47,6 +50,7 @@ class Pending:
         advance: starts its remaining half; to be called before the rank enters another collective.
         watch: starts to record when it completes; only for exchanges behind compute, since it costs time.
         completed: the clock's time at which it completed; None if it has not, or where the backend does not report it.
+        when_done: calls a function once `result()` does not block the host any more; only of all-to-alls.
     """
 
     finish: Callable[[], Any]
@@ -54,6 +58,7 @@ class Pending:
     advance: Callable[[], None] = lambda: None
     watch: Callable[[], None] = lambda: None
     completed: Callable[[], int | None] = lambda: None
+    when_done: Callable[[Callable[[], None]], None] = lambda call: call()
 
     def result(self) -> Any:
         """The result; call once."""
@@ -86,11 +91,11 @@ class _Together:
     Has the interface of a collective's work. Args: the works, threads to wait in, and the limit of a wait in seconds.
     """
 
-    def __init__(self, works: Sequence[Any], waiters: ThreadPoolExecutor, patience_s: float) -> None:
+    def __init__(self, works: Sequence[Any], waiters: futures.ThreadPoolExecutor, patience_s: float) -> None:
         self._works, self._waiters, self._limit = works, waiters, timedelta(seconds=patience_s)
-        self._future: Future[None] | None = None
+        self._future: futures.Future[None] | None = None
 
-    def get_future(self) -> Future[None]:
+    def get_future(self) -> futures.Future[None]:
         """Completes with the last message."""
         if self._future is None:
             self._future = self._waiters.submit(self._all)
@@ -112,6 +117,23 @@ class _Together:
             work.wait(self._limit)
 
 
+class _Task:
+    """Work of another thread of this rank. Has the interface of a collective's work."""
+
+    def __init__(self, task: futures.Future[Any]) -> None:
+        self._task = task
+
+    def wait(self, limit: timedelta | None = None) -> None:
+        """Raises RuntimeError when it takes longer than `limit`; its own error is not raised here."""
+        futures.wait([self._task], limit.total_seconds() if limit is not None else None)
+        if not self._task.done():
+            raise RuntimeError("work is still under way")
+
+    def is_completed(self) -> bool:
+        """Whether it is done, or has failed."""
+        return self._task.done()
+
+
 class Endpoint:
     """One rank's end of the process group.
 
@@ -119,19 +141,22 @@ class Endpoint:
         connection: this rank, its device and group, and how long it may wait. Exchanges before the first epoch, while
             ranks still load and compile, may take as long as the start.
         clock: this rank's clock, for the moment at which a started exchange completes.
+        group, tag: the process group of its collectives, and the tag of its all-to-alls over gloo.
 
     Attributes:
         stuck: called about every second of a wait that takes longer than one.
     """
 
-    def __init__(self, connection: Connection, clock: HostClock | CudaClock) -> None:
+    def __init__(
+        self, connection: Connection, clock: HostClock | CudaClock, group: dist.ProcessGroup | None, tag: int = DEALT
+    ) -> None:
         self.rank, self.size, self.device = connection.rank, connection.size, connection.device
-        self.words, self.clock, self.group = connection.words, clock, connection.group
+        self.words, self.clock, self.group, self._tag = connection.words, clock, group, tag
         self.patience_s = connection.timeout_s
         self.startup_s = max(connection.startup_s, connection.timeout_s)
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
-        self._waiters = ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange") if self.on_host else None
+        self._waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange") if self.on_host else None
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
         """Send pieces of `send` (uint8, on the rank's device) to all ranks; results in uint8 [sum(received)] there.
@@ -162,8 +187,8 @@ class Endpoint:
         def post() -> list[Any]:
             into = [(target[starts[1, peer] : ends[1, peer]], peer) for peer in reversed(peers) if received[peer]]
             out = [(source[starts[0, peer] : ends[0, peer]], peer) for peer in peers if sent[peer]]
-            works = [dist.irecv(piece, peer, group=self.group, tag=DEALT) for piece, peer in into]
-            return works + [dist.isend(piece, peer, group=self.group, tag=DEALT) for piece, peer in out]
+            works = [dist.irecv(piece, peer, group=self.group, tag=self._tag) for piece, peer in into]
+            return works + [dist.isend(piece, peer, group=self.group, tag=self._tag) for piece, peer in out]
 
         works = self._call(post)
         own = source[starts[0, self.rank] : ends[0, self.rank]]
@@ -238,7 +263,17 @@ class Endpoint:
             if self.on_host:
                 work.get_future().add_done_callback(lambda _: times.append(self.clock.now()))
 
-        return Pending(finish, wait, watch=watch, completed=lambda: times[0] if times else None)
+        def when_done(call: Callable[[], None]) -> None:
+            if self.on_host:
+                work.get_future().add_done_callback(lambda _: call())
+            else:  # the wait is the stream's
+                call()
+
+        return Pending(finish, wait, watch=watch, completed=lambda: times[0] if times else None, when_done=when_done)
+
+    def wait_for(self, task: futures.Future[Any]) -> None:
+        """Block until something that another thread does is done, well or not. Raises Silence as any wait does."""
+        self._wait(_Task(task), on_host=True)
 
     def _wait(self, work: Any, on_host: bool) -> None:
         """Block until `work` is done, its deadline passes, or another rank is known to have failed."""

@@ -54,6 +54,7 @@ class Connection:
         activity: this rank's current activity, for its launcher.
         store: the run's key-value store; None for a run of one rank.
         group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
+        beside: that of exchanges which a second thread starts; None as well is the default one.
         host: index of this process's machine in the run.
     """
 
@@ -68,6 +69,7 @@ class Connection:
     activity: Activity
     store: Store | None
     group: dist.ProcessGroup | None
+    beside: dist.ProcessGroup | None
     host: int
 
     @contextmanager
@@ -113,13 +115,13 @@ def connect(
     place, limits = _device(device, _number(env, "LOCAL_RANK", rank)), (timeout_s, startup_s, prepare_s)
     if size == 1:
         none = LastWords(None, rank, size)
-        yield Connection(rank, size, place, "none", *limits, none, activity, None, None, host)
+        yield Connection(rank, size, place, "none", *limits, none, activity, None, None, None, host)
         return
     backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
     store, words = _meet(env, rank, size, startup_s)
-    group = _join_group(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
+    groups = _join_groups(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
-        yield Connection(rank, size, place, backend, *limits, words, activity, store, group, host)
+        yield Connection(rank, size, place, backend, *limits, words, activity, store, *groups, host)
     except BaseException as error:
         if not isinstance(error, RankLost):
             words.leave("failed", blame(error), type(error).__name__)
@@ -207,10 +209,12 @@ def _wait(store: Store, keys: Sequence[str], limit_s: float, words: LastWords) -
                 return False
 
 
-def _join_group(
+def _join_groups(
     backend: str, store: Store, rank: int, size: int, timeout_s: float, startup_s: float
-) -> dist.ProcessGroup | None:
-    """Join the default group, of gloo; returns the group of payloads where that is another one, else None.
+) -> tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]:
+    """Join the default group, of gloo; returns the groups of payloads where those are others, else None.
+
+    Over NCCL the second thread of a rank has a communicator of its own, which is made when it is first used.
 
     The default group's own deadline is the longest that anything may take; `Endpoint` waits shorter. Only NCCL's
     watchdog can end a wait on the device.
@@ -218,5 +222,6 @@ def _join_group(
     limit = timedelta(seconds=max(timeout_s, startup_s))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
     if backend == "gloo":
-        return None
-    return dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_s))  # type: ignore[no-any-return]
+        return None, None
+    limit = timedelta(seconds=timeout_s)
+    return dist.new_group(backend=backend, timeout=limit), dist.new_group(backend=backend, timeout=limit)

@@ -101,6 +101,11 @@ class _Traced(_Clock[Any]):
             wire = effect.handle.effect
             self._keep("communication", _component(wire), wire, self._marks.pop(begin.at), end)
 
+    def converted(self, effect: Effect, begin: float) -> None:
+        """Also keep a span of the second thread."""
+        details = {"epoch": self.epochs - 1, "direction": effect.tag.direction, "layer": effect.tag.layer}
+        self.spans.append(Span(self.rank, "background", "codec", effect.tag.label, begin, time.time(), 0, details))
+
     def _finish_stamps(self) -> None:
         super()._finish_stamps()
         assert self._origin is not None

@@ -33,10 +33,13 @@ GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
     "reddit": (  # skewed degrees, the densest here of which neighbours agree as often (0.78)
         ("reddit", "pyg:Reddit"), 114.6e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")
     ),
+    "reddit2": (  # CDFGNN's and subgraph approximation's Reddit: a fifth of the edges (X1), as GraphSAINT sampled them
+        ("reddit2", "pyg:Reddit2"), 23.2e6, ("amazon_computers", "synthetic:reddit-like,scale=0.01,degree=40")
+    ),
     "ogbn-products": (  # many nodes, dense features, neighbours that nearly always agree
         ("ogbn-products", "ogb:ogbn-products"), 123.7e6, ("mnist_knn15", "synthetic:products-like,scale=0.003")
     ),
-    "amazon2m": (("amazon2m",), 96.7e6, ("amazon_computers", "synthetic:products-like,scale=0.003")),
+    "amazon2m": (("amazon2m",), 96.7e6, ("facebook_pages", "synthetic:products-like,scale=0.003")),
     "ogbn-papers100m": (("ogb:ogbn-papers100M",), 3.23e9, ("coauthor_physics", "synthetic:nodes=6000,degree=29")),
     "yelp": (  # users and their friends
         ("yelp", "pyg:Yelp"), 14.0e6,
@@ -47,13 +50,16 @@ GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
         ("amazon", "pyg:AmazonProducts"), 264.3e6,
         ("synthetic:amazon-like,scale=0.004,degree=40,classes=20,signal=0.7,label_noise=0.2,multilabel=0",),
     ),
-    "friendster": ((), 3.6e9, ("synthetic:nodes=6000,degree=29",)),
+    "friendster": ((), 3.6e9, ("facebook_pages", "synthetic:nodes=6000,degree=29")),  # who befriends whom
 }  # fmt: skip
 # Values of the features of stand-ins (nodes x width) that cost more than one table of the default budget has.
-LARGE = {"github_social": 151.0e6, "coauthor_physics": 290.3e6}
+LARGE = {"github_social": 151.0e6}
 VALUES_PER_SECOND = 1e6  # such a stand-in is used where it has at most so many per second of the table's share
-SETTINGS = dict.fromkeys(("amazon_computers", "mnist_knn15"), {"features": "projected"})
-"""Settings with which a stand-in is learnt in few epochs at low cost: scaled features, 256 of about 770 columns."""
+PROJECTED = ("amazon_computers", "mnist_knn15", "facebook_pages", "coauthor_physics")
+STANDARDISED = ("yelp", "pyg:Yelp", "amazon", "pyg:AmazonProducts", "reddit2", "pyg:Reddit2")
+SETTINGS = dict.fromkeys(PROJECTED, {"features": "projected"}) | dict.fromkeys(STANDARDISED, {"features": "standard"})
+"""Features as a graph is trained with. Projected: a stand-in is learnt in few epochs at low cost, 256 columns of many.
+Standard: graphs of GraphSAINT's files, which its own loader, and those of the systems that read them, standardise."""
 EDGES_PER_SECOND = 50_000  # a real graph is used where it has at most so many edges per second of the table's share
 EPOCHS = (6, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300, 400, 600, 800, 1000)
 FEWEST = 30  # epochs; the number of seeds is reduced first
@@ -164,16 +170,19 @@ def accuracies(
     seeds: int = 3,
     epochs: int = 200,
     share: float = 1.0,
+    fewest: int = FEWEST,
 ) -> Trained:
     """Train every row on the paper's graph or its stand-in.
 
     Args:
         graph: the published name, a key of `GRAPHS`.
-        rows: label -> method text, or -> settings over `model` (with "method", and "parts" where it differs).
+        rows: label -> method text, or -> settings over `model` (with "method", and "parts" where it differs). "longer"
+            is how many times as many epochs a row is trained for as the others, of which each costs as much less.
         parts: partitions of every row but those of method `single`.
         model: settings of `RunConfig` that all rows share.
         seeds, epochs: the paper's, trained with `--full`; otherwise the most that is trained.
         share: of the table's training time, where a table trains several graphs.
+        fewest: epochs below which the number of seeds is reduced; fewer suffice where an epoch has many steps.
 
     Raises:
         InputError: no row can be trained, or one of the runs failed.
@@ -183,12 +192,14 @@ def accuracies(
     name, data = chosen_graph(context, graph)
     plain = {label: {"method": row} if isinstance(row, str) else dict(row) for label, row in rows.items()}
     common = {"dataset": name, "parts": parts, "threads": 1, **SETTINGS.get(name, {}), **model}
+    longer = {label: float(row.pop("longer", 1.0)) for label, row in plain.items()}
     cases = {label: {**common, **row} for label, row in plain.items()}
     cases = {k: {**case, "parts": 1} if case["method"] == "single" else case for k, case in cases.items()}
     cost = 0.0 if context.full else sum(epoch_seconds(case) for case in cases.values())
-    count, runs = (epochs, seeds) if context.full else affordable(share * context.seconds, cost, epochs, seeds)
-    every = max(1, count // EVALUATIONS)
-    made = {label: {**case, "epochs": count, "eval_every": every} for label, case in cases.items()}
+    count, runs = (epochs, seeds) if context.full else affordable(
+        share * context.seconds, cost, epochs, seeds, fewest
+    )  # fmt: skip
+    made = {label: {**case, **_lasting(round(count * longer[label]))} for label, case in cases.items()}
     configs = [{**case, "seed": seed} for case in made.values() for seed in range(runs)]
     records = [dict(demand(record)) for record in context.runs(configs, f"training on {name}", made.values())]
     grouped = {label: records[at * runs : (at + 1) * runs] for at, label in enumerate(made)}
@@ -199,6 +210,11 @@ def accuracies(
         scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
         summary=summary + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
     )  # fmt: skip
+
+
+def _lasting(epochs: int) -> dict[str, int]:
+    """Settings of a run of so many epochs, at most about `EVALUATIONS` of them evaluated."""
+    return {"epochs": epochs, "eval_every": max(1, epochs // EVALUATIONS)}
 
 
 def caveats(graph: str, name: str) -> str:
@@ -248,15 +264,15 @@ def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
     return chosen, f"{chosen}{STANDS_IN}{graph}"
 
 
-def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int) -> tuple[int, int]:
+def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int, fewest: int = FEWEST) -> tuple[int, int]:
     """(epochs, seeds) within `seconds`, where `per_epoch` is the cost of one epoch of every row on one core.
 
-    The number of seeds is reduced before epochs fall below `FEWEST`; the fewest of `EPOCHS` are trained at any cost.
+    The number of seeds is reduced before epochs fall below `fewest`; the fewest of `EPOCHS` are trained at any cost.
     """
     for runs in range(seeds, 0, -1):
         most = min(epochs, seconds / (per_epoch * runs))
         fitting = [count for count in EPOCHS if count <= most]
-        if fitting and (fitting[-1] >= min(FEWEST, epochs) or runs == 1):
+        if fitting and (fitting[-1] >= min(fewest, epochs) or runs == 1):
             return (epochs if most == epochs else fitting[-1]), runs
     return min(EPOCHS[0], epochs), 1
 
@@ -273,10 +289,12 @@ def epoch_seconds(case: Mapping[str, Any]) -> float:
     maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model.name == "sage" else 1)
     sums = 3 * facts["num_edges"] * hidden * layers
     inputs = facts["num_nodes"] * wide * (config.model.name == "sage")
-    plain = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS + PER_LAYER_S * layers * config.cut.parts
+    work, overhead = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS, PER_LAYER_S * layers * config.cut.parts
     name, _, options = config.training.method.partition(":")
-    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"), BATCHES * ("batch=" in options))
-    return float(max(more) * plain)
+    if "batch=" in options:  # as many batches in all, whatever the number of parts
+        return float(BATCHES * work)
+    more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"))
+    return float(max(more) * (work + overhead))
 
 
 def _score(records: list[dict[str, Any]]) -> tuple[float, float]:

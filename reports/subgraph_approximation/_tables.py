@@ -6,13 +6,14 @@ a graph; for GraphSAGE, whose rows need different numbers, no time is predicted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from reports.core import load
 from reports.core.context import Context
-from reports.core.table import How, Ordering, PaperTable, Row
-from reports.core.train import Trained, chosen_graph
+from reports.core.table import How, Null, Ordering, PaperTable, Row
+from reports.core.train import Trained
 from reports.subgraph_approximation._figures import FIGURES
 from reports.subgraph_approximation._training import (
     GNNS,
@@ -21,6 +22,8 @@ from reports.subgraph_approximation._training import (
     READINGS,
     SINGLE,
     at_equal_time,
+    differences,
+    equal_time_difference,
     equal_time_ordering,
     more_sensitive,
     orderings,
@@ -32,12 +35,16 @@ from reports.subgraph_approximation._workers import (
     PAPER,
     Gcn,
     dataset,
+    first_ring,
+    fits_memory,
     followed_config,
     followed_gb,
     gcn_on_amazon,
     gcn_on_reddit,
     operations,
+    printed_value,
     sage_bytes,
+    said,
 )
 
 SAGE_MEMORY = (
@@ -53,6 +60,14 @@ SAGE_EPOCHS = (
     "GraphSAGE's epochs in a fixed time: copies are taken to be trained on as own nodes are, so that an epoch's work "
     "grows with the nodes; measured times grow faster, which nothing printed explains (SA8)"
 )
+TRANSFERRED = "another graph, and narrower layers: only differences within a table can be compared"
+TABLE1 = {
+    "vertices": "#Vertices", "edges": "#Edges", "classes": "#Labels", "features": "#Features",
+    **dict.fromkeys(("train", "val", "test"), "% of vertices"),
+}  # fmt: skip
+QUANTITIES = {
+    "f1_micro": "accuracy", "gpu_memory_allocated": "memory", "training_time": "time", "speedup": "speed-up",
+}  # fmt: skip
 EQUAL_TIME = (
     "accuracies at equal time: each overlap is read off its own training as far along as its printed epochs are of the "
     "80 without overlap"
@@ -71,6 +86,7 @@ def table1(context: Context) -> PaperTable:
             Row(
                 label=str(line.dataset), quantity=str(line.metric).replace("_", " "), unit=str(line.unit),
                 published=_number(line.value), ours=ours, how="quoted", conflict=conflict, judge="none",
+                at=(str(line.dataset), TABLE1[key] + (f", {key}" if fraction else "")),
             )
         )  # fmt: skip
     degrees = load.text(PAPER)
@@ -84,24 +100,64 @@ def table1(context: Context) -> PaperTable:
                 note="2 |E| / |V| of the same table: no prediction",
             )
         )  # fmt: skip
-    volume = degrees[degrees["metric"] == "epoch_comm_volume"]["value"].iloc[0]
-    rows.append(
-        Row(
-            label="reddit", quantity="every cut edge followed, 5 workers (Sec. 1)", unit="GB", published=float(volume),
-            ours=followed_gb(context), how="simulated",
-            note="input features of one epoch, forwards, in a run that keeps no row for a second edge",
-        )
-    )  # fmt: skip
+    rows += [_followed(context), *_cluster_gcn_rows(), _fewest_parts(context)]
     return PaperTable(
         key=f"{PAPER}/table1", title="Subgraph approximation, Table 1: graphs", rows=tuple(rows),
-        orderings=_cluster_gcn(), commands=context.texts_of([followed_config(context)]),
+        orderings=(*_cluster_gcn(), *_first_ring(context)), commands=context.texts_of([followed_config(context)]),
         assumptions=(
             "The graphs are inputs: these are the counts with which Tables 2 to 4 are predicted.",
             "Sec. 5.4 compares an epoch of ClusterGCN with one of GraphSAGE on 5 workers (10 % overlap) by complexity; "
             f"with the {FANOUTS[0]} x {FANOUTS[1]} sampled neighbours that it takes for a small constant the order is "
-            "the other. Its equal number of epochs is not checked: ClusterGCN is not built",
+            "the other",
+            "Appendix A: nodes of one part with an edge into another, beside the copies that the largest overlap takes "
+            "of them, fewest over all pairs of parts of a METIS cut; graphs a hundred times larger have more",
         ),
     )  # fmt: skip
+
+
+def _followed(context: Context) -> Row:
+    """The example of Sec. 1."""
+    return Row(
+        label="reddit", quantity="every cut edge followed, 5 workers (Sec. 1)", unit="GB",
+        published=said("epoch_comm_volume"), ours=followed_gb(context), how="simulated",
+        note="input features of one epoch, forwards, in a run that keeps no row for a second edge",
+    )  # fmt: skip
+
+
+def _cluster_gcn_rows() -> list[Row]:
+    """Sec. 5.4 in numbers: the epochs of ClusterGCN, and the factor by which copies enlarge a worker's part."""
+    return [
+        Row(
+            label="ClusterGCN, over GraphSAGE on 5 workers with 10 % overlap", quantity="epochs to convergence",
+            unit="ratio", published=said("epochs_to_converge_ratio"), ours=None, how="not built",
+            note="ClusterGCN in its own paper's settings",
+        ),
+        Row(
+            label="1 + O at 10 % overlap, of Sec. 5.4's \"< 1.2\"", quantity="overlap factor", unit="ratio",
+            published=said("overlap_factor"), ours=1.10, how="closed form", judge="none",
+        ),
+    ]  # fmt: skip
+
+
+def _fewest_parts(context: Context) -> Row:
+    """Sec. 5.2: into how many parts the graphs have to be divided to fit the memory of a GPU."""
+    ours = next((parts for parts in range(1, 9) if fits_memory(context, "amazon2m", parts)), None)
+    return Row(
+        label="amazon2m, KW-GCN, no overlap", quantity="fewest parts that fit a GPU's memory", unit="parts",
+        published=said("min_partitions_for_memory"), ours=ours, how="simulated",
+        note="said as a lower bound; of the mean worker, without what the framework keeps aside",
+    )  # fmt: skip
+
+
+def _first_ring(context: Context) -> list[Ordering]:
+    """Appendix A: no part has to look for copies beyond the neighbours of its own nodes."""
+    found = []
+    for name, parts in (("reddit", 3), ("reddit", 5), ("amazon2m", 5), ("amazon2m", 20)):
+        fewest, wanted, graph = first_ring(context, name, parts)
+        text = f"{graph}, {parts} parts: no recursive calls of Algorithm 1 (Appendix A)"
+        names, claim = ("neighbours in another part", "copies of it"), "no recursive calls of Algorithm 1"
+        found.append(Ordering(text=text, expected=names, ours=(fewest, wanted), claim=claim))
+    return found
 
 
 def _cluster_gcn() -> tuple[Ordering, ...]:
@@ -140,10 +196,13 @@ def table2(context: Context) -> PaperTable:
     runs = {(gnn, parts): overlap_runs(context, "reddit", gnn, parts) for parts in (3, 5) for gnn in GNNS}
     lines = load.published(f"{PAPER}-table2")
     lines = lines[lines["value"].notna()].drop_duplicates(["model", "metric", "partitions", "overlap_pct", "bound"])
-    rows = [_row(line, gcn, runs[str(line.model), 5 if line.partitions == 5 else 3]) for line in lines.itertuples()]
+    rows = [
+        _row(context, line, gcn, runs[str(line.model), 5 if line.partitions == 5 else 3]) for line in lines.itertuples()
+    ]
     claims = [o for (gnn, parts), run in runs.items() for o in orderings(run, f"{gnn}, {parts} workers")]
-    for (gnn, _), run in runs.items():
+    for (gnn, parts), run in runs.items():
         rows += _second_reading(run, lines, gnn)
+        rows += differences(run, _accuracies(lines, gnn, parts), f"{gnn}, {parts} workers")
     claims += [more_sensitive(runs[GNNS[0], parts], runs[GNNS[1], parts], parts) for parts in (3, 5)]
     return PaperTable(
         key=f"{PAPER}/table2",
@@ -154,18 +213,35 @@ def table2(context: Context) -> PaperTable:
     )
 
 
+def _accuracies(lines: Any, gnn: str, parts: int) -> dict[str, float]:
+    """Printed accuracies of one GNN by the label of their training: one machine, and every overlap."""
+    mine = lines[(lines["metric"] == "f1_micro") & (lines["model"] == gnn)]
+    shown = mine[mine["partitions"].isin((1, parts))]
+    labels = [SINGLE if math.isnan(overlap) else LABELS[overlap / 100] for overlap in shown["overlap_pct"]]
+    return dict(zip(labels, map(float, shown["value"]), strict=True))
+
+
 def _times(gcn: Gcn) -> list[Ordering]:
-    """The text's claims on KW-GCN's times."""
+    """The text's claims on KW-GCN's times: all follow from what is fitted and from counts."""
     claims = []
     for parts in (3, 5):
         speedup = gcn.seconds(1, 0.0) / gcn.seconds(parts, 0.0)
-        pair = (f"{parts} workers", "speed-up")
-        theory = "both times of 3 workers are fitted" if parts == 3 else ""
-        claim = f"KW-GCN, {parts} workers: speed-up is sub-linear"
-        claims.append(Ordering(text=claim, expected=pair, ours=(float(parts), speedup), theory=theory))
-        ours = tuple(gcn.seconds(parts, overlap) for overlap in reversed(LABELS))
-        names = tuple(f"{100 * overlap:.0f} %" for overlap in reversed(LABELS))
-        claims.append(Ordering(text=f"KW-GCN, {parts} workers: overlap costs time", expected=names, ours=ours))
+        claims.append(
+            Ordering(
+                text=f"KW-GCN, {parts} workers: speed-up is sub-linear", expected=(f"{parts} workers", "speed-up"),
+                ours=(float(parts), speedup), claim="KW-GCN: speed-up is sub-linear",
+                theory="both times of 3 workers are fitted" if parts == 3 else
+                "the parameter average, fitted on 3 workers, is added to an equal share of the work",
+            )
+        )  # fmt: skip
+        claims.append(
+            Ordering(
+                text=f"KW-GCN, {parts} workers: overlap costs time",
+                expected=tuple(f"{100 * overlap:.0f} %" for overlap in reversed(LABELS)),
+                ours=tuple(gcn.seconds(parts, overlap) for overlap in reversed(LABELS)),
+                claim="KW-GCN: overlap costs time", theory="more copies are more nodes and edges on the same device",
+            )
+        )  # fmt: skip
     return claims
 
 
@@ -177,19 +253,14 @@ def table3(context: Context) -> PaperTable:
     return PaperTable(
         key=f"{PAPER}/table3",
         title="Subgraph approximation, Table 3: KW-GCN on Amazon2M, 5 workers",
-        rows=(*(_row(line, gcn, run) for line in lines.itertuples()), *_second_reading(run, lines, "KW-GCN")),
+        rows=(
+            *(_row(context, line, gcn, run) for line in lines.itertuples()),
+            *_second_reading(run, lines, "KW-GCN"),
+            *differences(run, _accuracies(lines, "KW-GCN", 5), "KW-GCN, 5 workers"),
+        ),
         orderings=orderings(run, "KW-GCN, 5 workers"),
-        assumptions=(*gcn.notes, *ASSUMED, READINGS, run.summary, *shared_training(context)),
+        assumptions=(*gcn.notes, *ASSUMED, READINGS, run.summary),
     )
-
-
-def shared_training(context: Context) -> tuple[str, ...]:
-    """A note on Table 3 for the case that both graphs have one stand-in, and KW-GCN therefore the same training."""
-    first, second = (chosen_graph(context, name)[0] for name in ("reddit", "amazon2m"))
-    if first != second:
-        return ()
-    remark = "its accuracies are those of Table 2's KW-GCN on 5 workers, not independent of them; orderings count once"
-    return (f"{first} stands in for Reddit too: {remark}",)
 
 
 def table4(context: Context) -> PaperTable:
@@ -199,53 +270,70 @@ def table4(context: Context) -> PaperTable:
     done = lines[lines["metric"] == "epochs"].set_index("overlap_pct")["value"]
     epochs = {overlap: float(done[100 * overlap]) for overlap in LABELS}
     scores, others = at_equal_time(run, epochs), at_equal_time(run, epochs, OWN)
+    printed = {o: value for o in LABELS for value in [_accuracies(lines, "GraphSAGE", 20)[LABELS[o]]]}
     return PaperTable(
         key=f"{PAPER}/table4",
         title="Subgraph approximation, Table 4: GraphSAGE on Amazon2M, 20 workers, 2386 s",
         rows=(
-            *(_row(line, None, run, scores) for line in lines.itertuples()),
+            *(_row(context, line, None, run, scores) for line in lines.itertuples()),
             *_second_reading(run, lines, "GraphSAGE", others),
+            equal_time_difference(run, printed, epochs),
         ),
         orderings=(equal_time_ordering(scores, run),),
         assumptions=(SAGE_MEMORY, SAGE_EPOCHS, EQUAL_TIME, *ASSUMED, READINGS, run.summary),
     )
 
 
-def _row(line: Any, gcn: Gcn | None, run: Trained, scores: Mapping[float, float] | None = None) -> Row:
+def _row(
+    context: Context, line: Any, gcn: Gcn | None, run: Trained, scores: Mapping[float, float] | None = None
+) -> Row:
     """The row of one printed number. `gcn` is None where the table has no KW-GCN; `scores` replace the run's best."""
     parts, overlap = int(line.partitions), 0.0 if line.partitions == 1 else line.overlap_pct / 100
     ours: float | None = None
-    judge: Literal["error", "points", "order", "none"] = "error"
-    data, conflict, note, how = "", "", "", _how(line, parts, overlap)
+    more: dict[str, Any] = {}
+    how = _how(line, parts, overlap)
     if line.metric == "f1_micro":
         ours = scores[overlap] if scores else run.mean(SINGLE if parts == 1 else LABELS[overlap])
-        data, judge = run.data, "order" if run.data else "points"
-        if line.dataset == "amazon2m" and line.model == "KW-GCN" and overlap == 0.02:
-            note = "the text gives 2 % the gain of the 10 % row (SA4)"
+        more = {"data": run.data, "judge": "order" if run.data else "points", "note": TRANSFERRED if run.data else ""}
     elif line.metric == "gpu_memory_allocated" and line.model == "KW-GCN" and gcn is not None:
         ours = gcn.peak_gb(parts, overlap, line.bound)
-        conflict = "SA9" if parts == 5 and overlap == 0.25 and line.bound == "max" else ""
+        more = {"conflict": "SA9" if parts == 5 and overlap == 0.25 and line.bound == "max" else ""}
     elif line.metric == "gpu_memory_allocated":
-        ours = sage_bytes(line.dataset, parts, overlap, line.bound) / load.GB
+        ours = sage_bytes(context, line.dataset, parts, overlap, line.bound) / load.GB
     elif line.metric == "epochs":
         ours = line.value if how == "fitted" else _epochs(line) / (1 + overlap)
     elif line.model == "KW-GCN" and gcn is not None:
-        ours = gcn.seconds(parts, overlap)
+        ours, more = gcn.seconds(parts, overlap), {"null": _null(line, parts)}
         if line.metric == "speedup":
-            ours, judge, note = gcn.seconds(1, 0.0) / ours, "none", "the time row turned over"
+            ours = gcn.seconds(1, 0.0) / ours
     elif how == "needs data":
-        note = "epochs to convergence are not published"
-    quantity = {
-        "f1_micro": "accuracy",
-        "gpu_memory_allocated": "memory",
-        "training_time": "time",
-        "speedup": "speed-up",
-    }
+        more = {"note": "epochs to convergence are not published"}
     return Row(
-        label=_label(line, parts, overlap), quantity=quantity.get(line.metric, line.metric), unit=line.unit,
-        published=_number(line.value), ours=ours, how=how, data=data, conflict=conflict, judge=judge,
-        note=note,
+        label=_label(line, parts, overlap), quantity=QUANTITIES.get(line.metric, line.metric), unit=line.unit,
+        published=_number(line.value), ours=ours, how=how, at=_place(line, parts), **more,
     )  # fmt: skip
+
+
+def _null(line: Any, parts: int) -> Null:
+    """The time of the fitted row with workers, or its speed-up, and the same in proportion to the master's traffic."""
+    workers = 3 if line.dataset == "reddit" else 5
+    fitted = printed_value(f"table{line.table}", "KW-GCN", "training_time", workers, 0.0)
+    share = (parts - 1) / (workers - 1)
+    if line.metric == "speedup":
+        single = printed_value("table2", "KW-GCN", "training_time", 1, None)
+        return Null(same=single / fitted, by_bytes=single / fitted / share)
+    return Null(same=fitted, by_bytes=fitted * share)
+
+
+def _place(line: Any, parts: int) -> tuple[str, str]:
+    """Row and column of a number in the paper's layout; the single machine is printed in both blocks of Table 2."""
+    column = {"f1_micro": "Accuracy", "training_time": "Training time", "speedup": "Speed-up", "epochs": "Epochs",
+              "gpu_memory_allocated": "Allocated GPU memory"}[line.metric]  # fmt: skip
+    overhead = "" if parts == 1 else str(line.setting).partition(";")[0].removeprefix("overhead=") + " overhead"
+    if line.dataset == "reddit":
+        where = "Single machine" if parts == 1 else f"{parts} workers, {overhead}"
+        return where, f"{column}, {'KW' if line.model == 'KW-GCN' else 'GS'} [{line.unit}]"
+    return overhead, f"{column} [{line.unit}]"
 
 
 def _how(line: Any, parts: int, overlap: float) -> How:

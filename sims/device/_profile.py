@@ -35,8 +35,12 @@ CLASSES = ("gemm", "spmm", *STREAMS, "codec", "host")
 OVERLAP = {
     "compute": "operators while the rank communicates",
     "communication": "exchanges while the rank computes",
+    "background": "operators, and those that convert rows in the background, while both are busy: 1 has room for both, "
+    "without a number they share the rank's cores or the GPU, which is 2",
 }
 """What a device does at once, each slower while the other is busy: they share its memory and its multiprocessors."""
+
+SHARED = 2.0  # `overlap.background` of two threads on the cores of one
 
 STRENGTH = ("assumed", "datasheet", "extrapolated", "published", "measured")
 """Sources from the weakest to the strongest."""
@@ -123,8 +127,9 @@ class DeviceProfile:
         return self.launch.value if self.kind == "gpu" else 0.0
 
     def slowdown(self, stream: str) -> float:
-        """How much longer compute or communication (`stream`, of OVERLAP) takes while the other is busy too."""
-        return self.overlap[stream].value if stream in self.overlap else 1.0
+        """How much longer something (`stream`, of OVERLAP) takes while what it overlaps with is busy too."""
+        usual = SHARED if stream == "background" else 1.0
+        return self.overlap[stream].value if stream in self.overlap else usual
 
     def seconds(self, work: Work) -> float:
         """Seconds that one operator keeps the device busy.

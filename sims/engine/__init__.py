@@ -4,7 +4,7 @@ Builds on clusters, devices, network and transports. Code that follows a simulat
 """
 
 from sims.engine._clock import SimClock
-from sims.engine._driver import Simulation, Simulator, simulate, simulate_placed
+from sims.engine._driver import Simulation, Simulator, simulate
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer
 
@@ -16,5 +16,4 @@ __all__ = [
     "Simulation",
     "Simulator",
     "simulate",
-    "simulate_placed",
 ]

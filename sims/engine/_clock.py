@@ -60,8 +60,10 @@ class SimClock:
         self._operators: dict[str, int] = {}  # and component -> operators
         self._host: dict[str, float] = {}  # and component -> seconds of the host beside those of its launches
         self._pending: dict[str, float] = {}
+        self._on_device = 0.0  # of the pending seconds, those in which the device works
         self._busy = 0.0  # compute seconds that have elapsed, without the stretch that elapses now
         self._busy_since: float | None = None
+        self._load = 1.0  # share of the device that the compute that elapses now uses
         self._in_flight = 0
         self._none_in_flight: simpy.Event | None = None
 
@@ -120,6 +122,10 @@ class SimClock:
             self.charge(0.0, 0)
             self._host[self.kind] = self._host.get(self.kind, 0.0) + seconds
 
+    def share(self, cores: Cores) -> None:
+        """Share cores with others from now on."""
+        self._cores = cores
+
     def take_pending(self) -> dict[str, float]:
         """Compute that has not elapsed on the environment's clock yet, by component, in order of first charge."""
         self._close_stretch()
@@ -130,6 +136,8 @@ class SimClock:
         """Let compute elapse; returns the factor by which effects in flight or busy cores slowed it, and books that."""
         begin = self._busy_since = self.env.now
         total = left = sum(pending.values())
+        self._load = min(1.0, self._on_device / total) if self._launch_s else 1.0
+        self._on_device = 0.0
         if self._in_flight and self._overlap > 1:
             self._none_in_flight, slow = self.env.event(), self._pass(left * self._overlap)
             yield slow | self._none_in_flight
@@ -151,7 +159,7 @@ class SimClock:
         return factor
 
     def _pass(self, seconds: float) -> simpy.Event:
-        return self.env.timeout(seconds) if self._cores is None else self._cores.job(seconds)
+        return self.env.timeout(seconds) if self._cores is None else self._cores.job(seconds, self._load)
 
     def effect_began(self) -> float:
         """An effect of this rank began; returns `busy`."""
@@ -192,4 +200,5 @@ class SimClock:
                 seconds = self._launch_s * self._operators[kind] + self._host.get(kind, 0.0)
             self._booked[kind] += seconds * scale
             self._pending[kind] = self._pending.get(kind, 0.0) + seconds * scale
+        self._on_device += busy * scale
         self._device, self._operators, self._host = {}, {}, {}

@@ -1,6 +1,7 @@
-"""Cores that several ranks share: processor sharing, slower while the ranks want more cores than there are.
+"""Cores that several ranks, or the two threads of a rank, share: processor sharing, slower while more are wanted than
+there are.
 
-Only ranks that compute count; a rank that waits for an exchange uses no core.
+Only threads that compute count; a rank that waits for an exchange uses no core. A GPU is one core.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ class Cores:
     Work is measured in seconds of a job that has its cores to itself; every further job slows all of them equally.
     """
 
-    def __init__(self, env: simpy.Environment, number: int, width: int) -> None:
+    def __init__(self, env: simpy.Environment, number: float, width: int) -> None:
         self.env, self.number, self.width = env, number, width
-        self._ends: list[tuple[float, int, simpy.Event]] = []
+        self._ends: list[tuple[float, int, simpy.Event, float]] = []  # with the load of the job
         self._serial = count()
         self._work = 0.0  # seconds of work of a job that ran from the beginning
         self._since = 0.0
         self._version = 0
 
-    def job(self, seconds: float) -> simpy.Event:
-        """Begin `seconds` of work; returns the event of its end."""
+    def job(self, seconds: float, load: float = 1.0) -> simpy.Event:
+        """Begin `seconds` of work, which uses the share `load` of its cores; returns the event of its end."""
         self._advance()
         event = self.env.event()
-        heapq.heappush(self._ends, (self._work + seconds, next(self._serial), event))
+        heapq.heappush(self._ends, (self._work + seconds, next(self._serial), event, load))
         self._schedule()
         return event
 
     def leave(self, event: simpy.Event) -> float:
         """Remove a job before its end; returns the seconds of work that it had left."""
         self._advance()
-        at = next(at for at, (*_, other) in enumerate(self._ends) if other is event)
+        at = next(at for at, job in enumerate(self._ends) if job[2] is event)
         end = self._ends.pop(at)[0]
         heapq.heapify(self._ends)
         self._schedule()
         return max(0.0, end - self._work)
 
     def _pace(self) -> float:
-        wanted = len(self._ends) * self.width
+        wanted = sum(job[3] for job in self._ends) * self.width
         return min(1.0, self.number / wanted) if wanted else 1.0
 
     def _advance(self) -> None:

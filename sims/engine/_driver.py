@@ -17,18 +17,19 @@ import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
-from harness.effects import Effect, Handle, HostCopy, Start, Wait
+from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
-from sims.cluster import Cluster, Placement, Stragglers, place
+from sims.cluster import Placement, Stragglers
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
 from sims.engine._pending_effects import PendingEffects, SimProcess
+from sims.engine._side import SideThread
 
 
 @dataclass(frozen=True)
@@ -68,37 +69,6 @@ class Simulation:
 
 def simulate(
     program: Program,
-    size: int,
-    *,
-    cluster: Cluster,
-    seed: int = 0,
-    deterministic: bool = True,
-    debug: bool = True,
-    shapes_only: bool = False,
-    stragglers: Stragglers | None = None,
-    observers: Sequence[Observer] = (),
-) -> Simulation:
-    """Run `program` on `size` ranks of a modelled cluster.
-
-    Args:
-        seed, deterministic, debug: as for `harness.rank.Rank`.
-        shapes_only: tensors are on the meta device.
-        stragglers: replaces the cluster's own; jitter is drawn from `seed`.
-        observers: notified of what the simulation does.
-
-    Raises:
-        InputError: more ranks than the cluster has devices, a bad device profile, or stragglers that do not exist.
-        ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
-        Exception: any exception that a rank raises, with rank and epoch added as a note.
-    """
-    return simulate_placed(
-        program, place(cluster, size), seed=seed, deterministic=deterministic, debug=debug, shapes_only=shapes_only,
-        stragglers=stragglers, observers=observers,
-    )  # fmt: skip
-
-
-def simulate_placed(
-    program: Program,
     placement: Placement,
     *,
     seed: int = 0,
@@ -108,7 +78,19 @@ def simulate_placed(
     stragglers: Stragglers | None = None,
     observers: Sequence[Observer] = (),
 ) -> Simulation:
-    """As `simulate`, on ranks that have their places already."""
+    """Run `program` on the ranks that have been placed on a modelled cluster.
+
+    Args:
+        seed, deterministic, debug: as for `harness.rank.Rank`.
+        shapes_only: tensors are on the meta device.
+        stragglers: replaces the cluster's own; jitter is drawn from `seed`.
+        observers: notified of what the simulation does.
+
+    Raises:
+        InputError: a bad device profile, or stragglers that do not exist.
+        ProgramError: deadlock, mismatch or forgotten await, with rank, file, line, label and epoch.
+        Exception: any exception that a rank raises, with rank and epoch added as a note.
+    """
     size, slow = placement.size, stragglers or placement.cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
     simulator = Simulator(placement, shapes_only=shapes_only, observers=observers)
@@ -170,6 +152,8 @@ class Simulator:
         self.failure: BaseException | None = None
         self._prices: dict[str, Prices] = {}
         self._cores: dict[int, Cores] = {}
+        self._paces: list[Callable[[], float] | None] = []
+        self._sides: dict[int, SideThread] = {}
         self._shapes = ShapeMemory() if shapes_only else None
         self._issued = listeners(observers, Observer.issued)
         self._computed = listeners(observers, Observer.computed)
@@ -187,6 +171,7 @@ class Simulator:
         key = self.placement.profile_of[rank]
         if key not in self._prices:
             self._prices[key] = Prices(profile)
+        self._paces.append(pace)
         self.clocks.append(clock)
         self.memories.append(memory)
         charged = listeners_of(rank, self.observers, Observer.charged)
@@ -207,6 +192,19 @@ class Simulator:
         if place not in self._cores:
             self._cores[place] = Cores(self.env, cluster.cores, profile.cores)
         return self._cores[place]
+
+    def _side_of(self, rank: int) -> SideThread:
+        """The second thread of a rank, made when it begins its first background exchange."""
+        if rank not in self._sides:
+            profile, cores = self.profiles[rank], self._cores_of(rank)
+            if cores is None:
+                cores = Cores(self.env, 2 * profile.cores / profile.slowdown("background"), profile.cores)
+                self.clocks[rank].share(cores)
+            self._sides[rank] = SideThread(
+                rank, self.effects, self.ledgers[rank], cores, launch_s=profile.host_launch, pace=self._paces[rank],
+                observers=self.observers,
+            )  # fmt: skip
+        return self._sides[rank]
 
     def run(self) -> Simulation:
         """Step every rank to its end."""
@@ -275,6 +273,10 @@ class Simulator:
         """Carry out one effect; returns its result when it ends."""
         if isinstance(effect, Start):
             handle = Handle(effect.effect)
+            if isinstance(effect.effect, Background):
+                handle.driver_state = pending = self._side_of(rank).begin(effect.effect)
+                self.effects.run_beside(pending)
+                return handle
             handle.driver_state = pending = self.effects.begin(rank, effect.effect)
             self.effects.run_beside(pending)
             spent = self.effects.transport.start_s

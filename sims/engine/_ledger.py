@@ -11,7 +11,8 @@ method declares that they repeat (`sims.replay`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from torch import Tensor, strided
@@ -37,8 +38,8 @@ class Meter(Protocol):
     paused: bool
     kind: str
 
-    def charge(self, seconds: float) -> None:
-        """Book compute seconds."""
+    def charge(self, seconds: float, operators: int = 1) -> None:
+        """Book compute seconds of operators."""
         ...
 
 
@@ -136,6 +137,20 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             meter.charge(seconds)
             self.count(meter.kind, work, seconds)
         return result
+
+    @contextmanager
+    def aside(self, meter: Meter, charged: Sequence[Callable[[str, Work, float], None]]) -> Iterator[None]:
+        """Operators within are charged to another meter, with other callbacks: those of the rank's second thread."""
+        usual = self.meter, self._charged
+        self.meter, self._charged = meter, charged
+        try:
+            if self.memory.played:
+                yield
+            else:
+                with self:
+                    yield
+        finally:
+            self.meter, self._charged = usual
 
     def count(self, component: str, work: Work, seconds: float) -> None:
         """Count an operator that is charged to the clock: under its class, and by name if its class is unknown."""

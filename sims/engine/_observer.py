@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec
 
 import numpy as np
 
-from harness.effects import Effect
+from harness.effects import Background, Effect
 from sims.device import Work
 from sims.engine._clock import SimClock
 from sims.engine._ledger import Ledger
@@ -40,6 +40,10 @@ class Observer:
     def charged(self, rank: int, component: str, work: Work, seconds: float) -> None:
         """An operator was charged to a component of time; not called off the clock."""
 
+    def converting(self, rank: int, effect: Background, received: bool, work: Work, seconds: float) -> None:
+        """An operator was charged to a rank's second thread: it encodes what a background exchange sends, or decodes
+        what it has received; not called off the clock."""
+
     def issued(self, rank: int, effect: Effect, paused: bool) -> None:
         """The rank's compute before an effect has elapsed, and the effect begins; `paused`: off the clock.
 
@@ -48,6 +52,9 @@ class Observer:
 
     def computed(self, rank: int, component: str, start: float, end: float) -> None:
         """A stretch of compute has elapsed; called for one component of the stretch after the other."""
+
+    def converted(self, rank: int, effect: Background, start: float, end: float) -> None:
+        """The rank's second thread has encoded or decoded the rows of a background exchange."""
 
     def carried_out(self, rank: int, component: str, effect: Effect, start: float, end: float, nbytes: int) -> None:
         """An effect has ended, on the clock; `nbytes` is what the rank sent or copied.

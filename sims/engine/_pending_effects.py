@@ -94,8 +94,11 @@ class PendingEffects:
         self.transport = Transport(env, self.network, placement, profiles)
         self.sent = np.zeros((placement.size, placement.size), np.int64)
 
-    def begin(self, rank: int, effect: Effect) -> PendingEffect:
-        """Begin an effect; its process is not run yet. Raises ProgramError if it does not match the other ranks'."""
+    def begin(self, rank: int, effect: Effect, *, later: bool = False) -> PendingEffect:
+        """Begin an effect; its process is not run yet, and with `later` will only be after some time.
+
+        Raises ProgramError if it does not match the other ranks'.
+        """
         clock = self.clocks[rank]
         paused = clock.paused
         if isinstance(effect, HostCopy):
@@ -106,8 +109,8 @@ class PendingEffects:
         held = incoming_bytes(effect, rank)
         self.memories[rank].sending(effect.tensors())
         self.memories[rank].hold(held)
-        pending = PendingEffect(effect, carry, held, clock.effect_began())
-        pending.process = self._run(rank, pending, carry, paused)
+        pending = PendingEffect(effect, carry, held, clock.busy() if later else clock.effect_began())
+        pending.process = self._run(rank, pending, carry, paused, later)
         return pending
 
     def run_beside(self, pending: PendingEffect) -> None:
@@ -122,8 +125,10 @@ class PendingEffects:
             tensors = result.tensors if isinstance(result, Received) else (result,)
             memory.received(t for t in tensors if isinstance(t, Tensor))
 
-    def _run(self, rank: int, pending: PendingEffect, carry: SimProcess, paused: bool) -> SimProcess:
+    def _run(self, rank: int, pending: PendingEffect, carry: SimProcess, paused: bool, later: bool) -> SimProcess:
         """Carry out an effect, record its end, and notify observers."""
+        if later:
+            pending.busy_at_start = self.clocks[rank].effect_began()
         effect, start = pending.effect, self.env.now
         if not paused:
             self.sent[rank] += effect.sent(rank, len(self.sent))

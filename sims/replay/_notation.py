@@ -19,6 +19,7 @@ from torch import Tensor
 from harness.effects import (
     AllReduce,
     AllToAll,
+    Background,
     Broadcast,
     Direction,
     Effect,
@@ -34,9 +35,12 @@ from harness.errors import InputError, ProgramError
 from harness.rank import COMPONENTS
 from sims.device import Work
 
-COMPUTE, BEGIN, END, DO, START, WAIT = range(6)
+COMPUTE, BEGIN, END, DO, START, WAIT, START_BESIDE = range(7)
 """Codes of actions: let a stretch of compute pass, begin or end an epoch, carry out or start an effect, wait for the
-n-th effect that was started."""
+n-th effect that was started, start an exchange with its conversion in the background."""
+
+Converted = tuple[int, int, int]
+"""A background exchange: numbers of its effect, and of the stretches of compute that encode and decode its rows."""
 
 Action = tuple[int, int, bool]
 """A code, the number of the value that it refers to, and whether the rank is off the clock."""
@@ -92,7 +96,7 @@ class EffectShape(msgspec.Struct, frozen=True, array_like=True):
     def effect(self, counts: Sequence[np.ndarray], epoch: int = 0) -> Effect:
         """The effect on tensors of the meta device. Raises InputError for an unknown kind or type."""
         tag = Tag(self.label, self.direction, self.layer, epoch)
-        if self.kind == "AllToAll":
+        if self.kind in ("AllToAll", "Background"):
             return AllToAll(tag=tag, parts=tuple(_rows(rows, counts) for rows in self.rows))
         tensor = _empty(self.shape, self.dtype)
         match self.kind:
@@ -133,6 +137,7 @@ class Tables:
         stretches: compute between two effects: int32 pairs of component and work, in the order of execution.
         counts: int64 counts per rank.
         effects: distinct effects.
+        converted: distinct background exchanges.
     """
 
     def __init__(self) -> None:
@@ -140,6 +145,7 @@ class Tables:
         self.stretches: Numbered[bytes] = Numbered()
         self.counts: Numbered[bytes] = Numbered()
         self.effects: Numbered[EffectShape] = Numbered()
+        self.converted: Numbered[Converted] = Numbered()
 
     def shape(self, effect: Effect) -> EffectShape:
         """An effect that is sent over the wire, without its values."""
@@ -174,10 +180,17 @@ class Track:
         self._open: list[int] = []  # component and work, of the stretch of compute that is not closed yet
         self._started: WeakKeyDictionary[Effect, int] = WeakKeyDictionary()
         self._starts = 0
+        self._beside: WeakKeyDictionary[Effect, int] = WeakKeyDictionary()  # background exchange -> its entry of:
+        self._conversions: list[tuple[int, list[int], list[int]]] = []  # effect; components and works before and after
 
     def operator(self, component: str, work: Work) -> None:
         """An operator was charged."""
         self._open += (_COMPONENT[component], self.tables.works.number(work))
+
+    def converting(self, effect: Background, received: bool, work: Work) -> None:
+        """An operator of a background exchange was charged."""
+        _, before, after = self._conversions[self._beside[effect]]
+        (after if received else before).extend((_COMPONENT["codec"], self.tables.works.number(work)))
 
     def epoch(self, code: int) -> None:
         """An epoch begins or ends (BEGIN, END)."""
@@ -200,12 +213,21 @@ class Track:
         if isinstance(effect, Start):
             self._started[wire] = self._starts
             self._starts += 1
+        if isinstance(wire, Background):
+            self._beside[wire] = len(self._conversions)
+            self._conversions.append((number, [], []))
+            self._add(START_BESIDE, self._beside[wire], paused)
+            return
         self._add(START if isinstance(effect, Start) else DO, number, paused)
 
     def close(self) -> list[Action]:
         """All actions so far, including compute after the last effect."""
         self._pass()
-        return self._actions
+        beside = [
+            self.tables.converted.number((effect, self._stretch(before), self._stretch(after)))
+            for effect, before, after in self._conversions
+        ]
+        return [(code, beside[at] if code == START_BESIDE else at, paused) for code, at, paused in self._actions]
 
     def _add(self, code: int, about: int = 0, paused: bool = False) -> None:
         self._pass()
@@ -213,8 +235,11 @@ class Track:
 
     def _pass(self) -> None:
         if self._open:
-            stretch, self._open = np.asarray(self._open, np.int32).tobytes(), []
-            self._actions.append((COMPUTE, self.tables.stretches.number(stretch), False))
+            stretch, self._open = self._open, []
+            self._actions.append((COMPUTE, self._stretch(stretch), False))
+
+    def _stretch(self, pairs: list[int]) -> int:
+        return self.tables.stretches.number(np.asarray(pairs, np.int32).tobytes())
 
 
 def in_epoch(effect: Effect, epoch: int) -> Effect:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from harness.effects import Effect, Handle, Start, Wait
+from harness.effects import AllToAll, Background, Conversion, Effect, Handle, Start, Wait
 from harness.rank import COMPONENTS
 from harness.trampoline import Finished
 from sims.engine import SimClock
-from sims.replay._notation import BEGIN, COMPUTE, END, START, WAIT, Action
+from sims.replay._notation import BEGIN, COMPUTE, END, START, START_BESIDE, WAIT, Action
 
 Stretch = list[tuple[str, float, int]]
 """A stretch of compute: (component, device seconds, operators), in order of first charge."""
@@ -26,6 +27,7 @@ def replay_actions(
     charge: Callable[[int], None],
     clock: SimClock,
     pause: Callable[[bool], None],
+    beside: Callable[[int], Effect] | None = None,
 ) -> Playback:
     """Replay the actions of a rank.
 
@@ -33,6 +35,7 @@ def replay_actions(
         effect_of: returns the effect with a number.
         charge: charges the stretch of compute with a number.
         pause: takes the rank off the clock, and back onto it.
+        beside: returns the background exchange with a number; None where there are none.
     """
     handles: list[Handle] = []
     epochs: list[dict[str, float]] = []
@@ -49,8 +52,8 @@ def replay_actions(
             if code == WAIT:
                 handle = handles[about]
                 yield Wait(tag=handle.effect.tag, handle=handle)
-            elif code == START:
-                effect = effect_of(about)
+            elif code in (START, START_BESIDE):
+                effect = effect_of(about) if beside is None or code == START else beside(about)
                 handles.append((yield Start(tag=effect.tag, effect=effect)))
             else:
                 yield effect_of(about)
@@ -78,6 +81,25 @@ def charge(clock: SimClock, stretch: Stretch) -> None:
     for clock.kind, seconds, operators in stretch:
         clock.charge(seconds, operators)
     clock.kind = "compute"
+
+
+def replayed(exchange: AllToAll, before: Stretch, after: Stretch, charge: Callable[[float, int], None]) -> Background:
+    """A background exchange whose conversion charges what was recorded.
+
+    Args:
+        charge: charges seconds and operators to the conversion that runs.
+    """
+
+    def encode() -> tuple[Tensor, ...]:
+        for _, seconds, operators in before:
+            charge(seconds, operators)
+        return exchange.tensors()
+
+    def decode(received: object) -> Any:
+        for _, seconds, operators in after:
+            charge(seconds, operators)
+
+    return Background(tag=exchange.tag, parts=exchange.parts, conversion=Conversion(encode, decode, ()))
 
 
 class Player:

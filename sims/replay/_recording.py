@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from harness.effects import Effect
+from harness.effects import Background, Effect
 from harness.errors import InputError
 from harness.running.results import write_atomically
 from sims.device import Work
 from sims.engine import Observer
-from sims.replay._notation import BEGIN, END, Action, EffectShape, Tables, Track, counts_of
+from sims.replay._notation import BEGIN, END, Action, Converted, EffectShape, Tables, Track, counts_of
 
-RECORDING_FORMAT = 3
+RECORDING_FORMAT = 4
 
 
 class PeakMemory(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Recording(msgspec.Struct):
         config: the config of the recorded run; actions do not depend on its cluster unless `timed`.
         graph: the description of the graph in the result file.
         facts: facts of the ranks (layer0).
-        works, stretches, counts, effects: the values that actions refer to, by number (see `_notation.Tables`).
+        works, stretches, counts, effects, converted: values that actions refer to, by number (see `_notation.Tables`).
         actions: the actions of every rank, in order.
         memory: the memory that the ranks needed.
         timed: whether actions depended on when messages arrived (`Facts.timed`).
@@ -58,6 +58,7 @@ class Recording(msgspec.Struct):
     stretches: list[bytes]
     counts: list[bytes]
     effects: list[EffectShape]
+    converted: list[Converted]
     actions: list[list[Action]]
     memory: PeakMemory
     timed: bool = False
@@ -111,6 +112,10 @@ class Recorder(Observer):
         """See `Observer`."""
         self.tracks[rank].operator(component, work)
 
+    def converting(self, rank: int, effect: Background, received: bool, work: Work, seconds: float) -> None:
+        """See `Observer`."""
+        self.tracks[rank].converting(effect, received, work)
+
     def issued(self, rank: int, effect: Effect, paused: bool) -> None:
         """See `Observer`."""
         self.tracks[rank].effect(effect, paused)
@@ -134,6 +139,7 @@ class Recorder(Observer):
             stretches=tables.stretches.values,
             counts=tables.counts.values,
             effects=tables.effects.values,
+            converted=tables.converted.values,
             actions=actions,
             memory=memory,
             timed=timed,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from harness.effects import Effect
+from harness.effects import Background, Effect, Start
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS, Rank
 from sims.device import Work
@@ -62,10 +62,12 @@ class Repeats(Observer):
             track.operator(component, work)
 
     def issued(self, rank: int, effect: Effect, paused: bool) -> None:
-        """See `Observer`. Raises ProgramError for a wait for an effect of another epoch."""
+        """See `Observer`. Raises ProgramError for a wait for an effect of another epoch, and a background exchange."""
         track = self._ranks[rank].track
         if track is not None:
             try:
+                if isinstance(effect, Start) and isinstance(effect.effect, Background):
+                    raise ProgramError(f"{effect.effect} runs beside its epoch: such epochs do not repeat")
                 track.effect(effect, paused)
             except ProgramError as error:
                 error.add_note(f"on rank {rank}")

@@ -6,7 +6,7 @@ same. Operators are priced once per device and stretch of compute, so every furt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import fmean
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.config import RunConfig
-from harness.effects import Effect
+from harness.effects import AllToAll, Background, Effect
 from harness.errors import InputError
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
@@ -24,9 +24,9 @@ from harness.running.results import RankEpoch, RankResult, Result, merge
 from harness.traffic import Traffic
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import DeviceProfile, Fullest, load_device
-from sims.engine import Observer, Prices, SimClock, Simulation, Simulator, simulate_placed
-from sims.replay._notation import BEGIN, DO, END, START, Action
-from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions
+from sims.engine import Ledger, Observer, Prices, SimClock, Simulation, Simulator, simulate
+from sims.replay._notation import BEGIN, DO, END, START, START_BESIDE, Action
+from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions, replayed
 from sims.replay._recording import PeakMemory, Recorder, Recording
 
 
@@ -61,7 +61,7 @@ class Replay:
     def __post_init__(self) -> None:
         self._effects = self.recording.on_meta()
         self._device = cache(load_device)  # a profile is read once
-        self._bytes = [_bytes_by_epoch(self._effects, actions, rank, self.recording.size)
+        self._bytes = [_bytes_by_epoch(self._wire, actions, rank, self.recording.size)
                        for rank, actions in enumerate(self.recording.actions)]  # fmt: skip
 
     def time(self, cluster: Cluster) -> Timed:
@@ -94,18 +94,31 @@ class Replay:
             key = random_key(seed, rank, 0, -1, "jitter")
             clock = simulator.add_clock(cluster.stragglers.pace(rank, int(placement.host[rank]), key))
             clock.memory.played = True
-            simulator.steppers.append(Player(self._play(rank, clock, simulator.ledgers[rank].prices)))
+            simulator.steppers.append(Player(self._play(rank, clock, simulator.ledgers[rank])))
         return simulator
 
-    def _play(self, rank: int, clock: SimClock, prices: Prices) -> Playback:
-        stretches = self._stretches(prices)
+    def _play(self, rank: int, clock: SimClock, ledger: Ledger) -> Playback:
+        stretches = self._stretches(ledger.prices)
+
+        def beside(number: int) -> Background:
+            effect, before, after = self.recording.converted[number]
+            exchange = self._effects[effect]
+            assert isinstance(exchange, AllToAll)
+            return replayed(exchange, stretches[before], stretches[after], lambda s, n: ledger.meter.charge(s, n))
+
         return replay_actions(
             self.recording.actions[rank],
             self._effects.__getitem__,
             lambda number: charge(clock, stretches[number]),
             clock,
             clock.pause,
+            beside,
         )
+
+    def _wire(self, action: Action) -> Effect:
+        """The effect that an action carries out or starts."""
+        code, about, _ = action
+        return self._effects[self.recording.converted[about][0] if code == START_BESIDE else about]
 
     def _with_memory(self, simulation: Simulation) -> Simulation:
         """The simulation's result with the memory of the recording."""
@@ -158,7 +171,7 @@ def record_placed(plan: Plan, placement: Placement, progress: Progress | None = 
     job, prepared = make_job(plan, progress)
     recorder = Recorder(config.cut.parts)
     with cpu_threads(threads_per_rank(config)):
-        simulation = simulate_placed(
+        simulation = simulate(
             program(job), placement, seed=config.training.seed, deterministic=config.run.deterministic,
             shapes_only=config.cluster.shapes_only, observers=[recorder],
         )  # fmt: skip
@@ -172,14 +185,18 @@ def needed(simulation: Simulation) -> PeakMemory:
     return PeakMemory(simulation.peak_memory, fullest.rank, fullest.setup, fullest.contributors)
 
 
-def _bytes_by_epoch(effects: list[Effect], actions: list[Action], rank: int, size: int) -> list[Traffic]:
+def _bytes_by_epoch(
+    effect_of: Callable[[Action], Effect], actions: list[Action], rank: int, size: int
+) -> list[Traffic]:
     """The bytes that a rank sends, by epoch."""
     traffic, found = Traffic(size), []
-    for code, about, paused in actions:
+    for action in actions:
+        code, _, paused = action
         if code == BEGIN:
             traffic.take()
         elif code == END:
             found.append(traffic.take())
-        elif code in (DO, START) and not paused:
-            traffic.add(effects[about].tag, effects[about].sent(rank, size))
+        elif code in (DO, START, START_BESIDE) and not paused:
+            effect = effect_of(action)
+            traffic.add(effect.tag, effect.sent(rank, size))
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.effects import Effect, HostCopy
+from harness.effects import Background, Effect, HostCopy
 from harness.running.trace import Message, Span, Steps, Stream, Trace
 from sims.cluster import Cluster, Placement
 from sims.engine import Observer
@@ -57,6 +57,11 @@ class Timeline(Observer):
         stream: Stream = "copy" if isinstance(effect, HostCopy) else "communication"
         details = {"kind": effect.kind, "direction": effect.tag.direction, "layer": effect.tag.layer}
         self._span(rank, stream, component, effect.tag.label, start, end, nbytes, details)
+
+    def converted(self, rank: int, effect: Background, start: float, end: float) -> None:
+        """See `Observer`."""
+        details = {"direction": effect.tag.direction, "layer": effect.tag.layer}
+        self._span(rank, "background", "codec", effect.tag.label, start, end, 0, details)
 
     def _span(
         self, rank: int, stream: Stream, component: str, label: str, start: float, end: float, nbytes: int,

@@ -11,7 +11,7 @@ from harness.config import RunConfig
 from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import load_device
-from sims.engine import Simulation, simulate_placed
+from sims.engine import Simulation, simulate
 from sims.replay import Repeats
 from sims.study import _remarks as remarks
 from sims.transport import LIBRARIES
@@ -58,7 +58,7 @@ def _execute(job: Job, placement: Placement) -> Execution:
     config, cluster = job.config, placement.cluster
     repeats = Repeats() if config.cluster.shapes_only and job.method.facts.repeats else None
     with cpu_threads(threads_per_rank(config)):
-        simulation = simulate_placed(
+        simulation = simulate(
             program(replace(job, epochs=repeats)),
             placement,
             seed=config.training.seed,

@@ -11,7 +11,7 @@ import torch
 from harness.codecs import Cast
 from harness.conformance import CHECKS, Ground, NotKept, checks, claimed, conform, selected
 from harness.effects import Direction
-from harness.errors import InputError
+from harness.errors import InputError, ProgramError
 from harness.exchanges import HaloPush
 from harness.methods.base import Facts, Method
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
@@ -124,7 +124,7 @@ def test_a_promise_that_selects_no_check_fails() -> None:
 def test_a_method_that_lies_is_found_out(method: type[Method], facts: dict[str, Any], check: str, message: str) -> None:
     made = claiming(method, replace(method.facts, **facts))
     (judge,) = [found for found in checks(made) if found.name == check]
-    with pytest.raises((NotKept, InputError, NotImplementedError), match=message):
+    with pytest.raises((NotKept, InputError, ProgramError), match=message):
         judge.run(made, Ground(quick=True))
 
 

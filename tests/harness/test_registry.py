@@ -29,7 +29,7 @@ from harness.rank import Rank
 from harness.registry import Optioned, Registry, Unbounded, parse_named, syntax, text_of
 from harness.running import run
 from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler
-from sims.cluster import TRANSPORTS, load_cluster
+from sims.cluster import TRANSPORTS, load_cluster, place
 from sims.cluster._load import CLUSTERS
 from sims.engine import simulate
 from sims.study import variants
@@ -160,7 +160,7 @@ def test_a_strangers_transport_carries_the_bytes_of_a_cluster_file(strangers: li
     async def program(rank: Rank) -> float:
         return float((await rank.all_reduce(torch.ones(1000), label="ones"))[0])
 
-    simulation = simulate(program, 8, cluster=flown, deterministic=False)
+    simulation = simulate(program, place(flown, 8), deterministic=False)
     assert simulation.results == [8.0] * 8 and simulation.makespan_s > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import loopback
-from harness.effects import COUNT_BYTES, AllReduce, Rows, Tag, chunk_sizes
+from harness.effects import COUNT_BYTES, AllReduce, Conversion, Rows, Tag, chunk_sizes
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
+from tests.support.background import halved
 
 HERE = "test_seam.py"
 
@@ -85,6 +87,48 @@ def test_point_to_point_broadcast_and_started_effects() -> None:
         return got.tolist(), root.tolist(), (await rank.wait(handle)).tolist()
 
     assert loopback.run_ranks(program, 2) == [([0.0] * 3, [1.0] * 3, [1.0] * 3), ([10.0] * 3, [1.0] * 3, [1.0] * 3)]
+
+
+def test_a_background_exchange_returns_what_is_decoded() -> None:
+    """Its bytes count when it is started; it may be waited for after other effects."""
+    counts = row_counts(3, seed=5)
+
+    async def program(rank: Rank) -> Any:
+        send, recv = counts[rank.index], counts[:, rank.index].copy()
+        rows = torch.full((int(send.sum()), 2), float(rank.index + 1))
+        seen: list[weakref.ref[torch.Tensor]] = []
+        handle = await halved(rank, rows, send, recv, label="h", seen=seen)
+        del rows
+        assert seen[0]() is None, "the rows are not kept once they are encoded"
+        to = rank.traffic.take().to
+        total = await rank.all_reduce(torch.ones(1), label="sum")
+        return (await rank.wait(handle)).tolist(), to.tolist(), float(total)
+
+    for index, (got, to, total) in enumerate(loopback.run_ranks(program, 3)):
+        sent = counts[index] * (2 * 2 + 8)
+        sent[index] = 0
+        sources = np.repeat(np.arange(3) + 1.0, counts[:, index])
+        assert got == [[2 * value] * 2 for value in sources] and to == sent.tolist() and total == 3
+
+
+def test_a_payload_must_be_as_declared() -> None:
+    async def program(rank: Rank) -> None:
+        one = np.ones(1, np.int64)
+        conversion = Conversion(lambda: (torch.ones(1, 3),), lambda received: received.tensors[0], ())
+        await rank.background([Rows(torch.empty(1, 2, device="meta"), one, one)], conversion, label="narrow")
+
+    with pytest.raises(ProgramError, match=r"'narrow' .*test_seam.py:\d+ was declared to send .*2\).* is .*3\)"):
+        loopback.run_ranks(program, 1)
+
+
+def test_a_background_exchange_needs_counts() -> None:
+    async def program(rank: Rank) -> None:
+        one = np.ones(1, np.int64)
+        conversion = Conversion(lambda: (torch.ones(1, 2),), lambda received: received.tensors[0], ())
+        await rank.background([Rows(torch.empty(1, 2, device="meta"), one, None)], conversion, label="unknown")
+
+    with pytest.raises(ProgramError, match=r"'unknown' at .*test_seam.py:\d+ has no receive counts"):
+        loopback.run_ranks(program, 1)
 
 
 async def helper(rank: Rank) -> None:

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reports.cdfgnn import _cuts, _times
 from reports.cdfgnn import _tables as cdfgnn
-from reports.cdfgnn import _times as cdfgnn_times
-from reports.cdfgnn._accuracy import VARIANTS, _falls, _largest_between, _quiet
-from reports.cdfgnn._times import CUTS, DATASETS, PRINTED_GPUS, Cut, Printed
+from reports.cdfgnn._accuracy import STREAMS, VARIANTS, _falls, _largest_between, _quiet, saved
+from reports.cdfgnn._convergence import _as_soon
+from reports.cdfgnn._cuts import (
+    CUTS,
+    DATASETS,
+    EBV0,
+    EBV1,
+    PRINTED_GPUS,
+    Printed,
+    gpu_counts,
+    printed_sizes,
+    stand_in_cut,
+)
 from reports.core.context import Context, demand
+from reports.core.inputs import Inputs
 from reports.core.load import published
+from reports.core.rendering import paper_layout
+from reports.core.train import Trained
+
+STAND_IN = "synthetic:nodes=600,degree=12,features=4"
 
 
 @pytest.fixture
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     """A context in which one small synthetic graph stands in for all."""
-    monkeypatch.setattr(cdfgnn_times, "stand_in", lambda dataset: "synthetic:nodes=600,degree=12,features=4")
-    monkeypatch.setattr(cdfgnn, "stand_in", cdfgnn_times.stand_in)
+    for module in (_cuts, cdfgnn, _times):
+        monkeypatch.setattr(module, "graph_for", lambda context, name: (STAND_IN, f"{STAND_IN} stands in for {name}"))
     return Context(out=tmp_path, seconds=0.1, quiet=True)
 
 
@@ -39,7 +56,7 @@ def test_inputs_are_quoted(context: Context) -> None:
 
 def test_cuts_beside_the_printed_ones(context: Context) -> None:
     table, frame = cdfgnn.table3(context), published("cdfgnn-table3")
-    printed = [row for row in table.rows if row.how == "partitioned"]
+    printed = [row for row in table.rows if row.how == "partitioned" and row.at]
     assert [row.published for row in printed] == frame["value"].tolist()
     assert {row.judge for row in printed} == {"order"}
     marked = [(row.label, row.quantity) for row in printed if row.conflict == "CD2"]
@@ -49,12 +66,17 @@ def test_cuts_beside_the_printed_ones(context: Context) -> None:
     ]
     by = {(row.label, row.quantity): row.ours for row in printed}
     for method in CUTS:
-        cut = cdfgnn_times.measured("ogbn-products", method, 8)
+        cut = stand_in_cut(STAND_IN, method, 8).quality
         assert by[f"ogbn-products, {method}", "replication factor"] == cut["replication"]
         assert 1 < cut["replication"] < 8 and 0 < cut["max_outer"] < 600 * 8
     assert len(table.orderings) == 5 * len(DATASETS)
     assert all(ordering.verdict != "not judged" for ordering in table.orderings)
-    assert table.orderings[0].text.startswith("synthetic:nodes=600,degree=12,features=4 for Reddit, 4 GPUs")
+    assert table.orderings[0].text.startswith(f"{STAND_IN} stands in for reddit, 4 GPUs")
+    assert [o.theory != "" for o in table.orderings] == [False, False, False, False, True] * len(DATASETS)
+    less = next(row for row in table.rows if row.quantity == "reduction of outer connections")
+    assert less.published == 31.08 and less.counts
+    layout = paper_layout(table)
+    assert layout is not None and layout.columns == ("Inner", "Outer", "RF", "Edge IF") and len(layout.rows) == 16
 
 
 def test_theory_gives_the_connections_of_balanced_cuts() -> None:
@@ -72,32 +94,86 @@ def test_theory_gives_the_connections_of_balanced_cuts() -> None:
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_a_cut_is_the_printed_one_at_its_number_of_gpus(context: Context, dataset: str) -> None:
-    gpus = PRINTED_GPUS[dataset]
+    gpus, sizes = PRINTED_GPUS[dataset], printed_sizes(dataset)
     for method in CUTS:
-        printed, cut = Printed.of(dataset, method), Cut.of(dataset, method, gpus)
-        assert cut.replication == pytest.approx(printed.replication, rel=0.06)  # CD2 lowers one of them
-        assert cut.outside == printed.outer / (printed.inner + printed.outer)
-        assert cut.imbalance == pytest.approx(printed.imbalance)
-        assert Cut.of(dataset, method, 2).outside == 1.0
-        assert 1 < Cut.of(dataset, method, 2).replication < cut.replication
+        printed, (pairs, edges) = Printed.of(dataset, method), gpu_counts(context, dataset, method, gpus)
+        assert 1 + pairs.sum() / sizes["vertices"] == pytest.approx(printed.replication, rel=0.06)  # CD2 lowers one
+        half = gpus // 2
+        outside = (pairs[:half, half:].sum() + pairs[half:, :half].sum()) / pairs.sum()
+        assert outside == pytest.approx(printed.outer / (printed.inner + printed.outer), abs=1e-3)
+        assert edges.max() * gpus / sizes["edges"] == pytest.approx(printed.imbalance, rel=1e-3)
+        assert edges.sum() == pytest.approx(sizes["edges"]) and not pairs.diagonal().any()
+        two, _ = gpu_counts(context, dataset, method, 2)
+        assert two.shape == (2, 2) and 0 < two.sum() < pairs.sum()
+
+
+def test_a_stand_in_is_cut_into_pairs_that_add_up_to_its_mirrors() -> None:
+    cut = stand_in_cut(STAND_IN, EBV1, 4)
+    assert cut.pairs.sum() == cut.quality["num_mirrors"] == sum(cut.mirrors())
+    inside = cut.pairs[:2, :2].sum() + cut.pairs[2:, 2:].sum()
+    assert cut.mirrors()[0] == inside == cut.quality["inner"] / 2  # a message each way for every mirror
+    assert cut.edges.max() * 4 / cut.edges.sum() == pytest.approx(cut.quality["edge_balance"])
+
+
+def test_more_boundary_nodes_are_more_mirrors(context: Context) -> None:
+    plain, _ = gpu_counts(context, "reddit", EBV1, 4)
+    doubled, _ = gpu_counts(replace(context, inputs=Inputs(boundary=2.0)), "reddit", EBV1, 4)
+    assert plain.sum() < doubled.sum() <= 2 * plain.sum() + 12
 
 
 def test_fewer_messages_between_hosts_take_less_time(context: Context) -> None:
-    methods = ("EBV_gamma=0.0", "EBV_gamma=0.1")
-    configs = [cdfgnn_times.config(context, "ogbn-products", method, 8, "Baseline") for method in methods]
-    seconds = [cdfgnn_times._split(demand(record)) for record in context.runs(configs)]
+    configs = [_times.config(context, "ogbn-products", method, 8, "Baseline") for method in (EBV0, EBV1)]
+    seconds = [_times._split(demand(record)) for record in context.runs(configs)]
     assert seconds[0][1] > seconds[1][1]  # communication
     assert seconds[0][0] == pytest.approx(seconds[1][0], rel=0.1)  # computation
+
+
+def test_bars_of_every_gpu_have_the_run_s_mean(context: Context) -> None:
+    config = _times.config(context, "reddit", "HEP", 4, "Baseline")
+    (record,) = context.runs([config])
+    gpus = _times.per_gpu(config)
+    assert len(gpus) == 4
+    compute = sum(gpu.compute for gpu in gpus) / 4
+    assert compute == pytest.approx(record["summary"]["seconds"]["compute"], rel=0.05)
+    assert max(gpu.compute for gpu in gpus) > 1.1 * min(gpu.compute for gpu in gpus)  # 1.27 of the mean edges
+    ends = {round(gpu.compute + gpu.communication, 9) for gpu in gpus}
+    assert len(ends) == 1
 
 
 def test_all_claims_of_communication_become_orderings() -> None:
     bars = [*CUTS, "Cache", "Quantify", "Baseline"]
     comm = {("reddit", bar): 1.0 for bar in bars} | {("reddit", "Baseline"): 2.0}
-    verdicts = [ordering.verdict for ordering in cdfgnn_times._communication(comm, ("reddit",))]
-    assert verdicts == ["wrong", "right", "right", "wrong", "wrong", "wrong"]
-    seconds = {(d, m, PRINTED_GPUS[d]): 2.0 - (m == "EBV_gamma=0.1") for d in DATASETS for m in CUTS}
-    orderings = cdfgnn_times._faster(seconds)
+    claims = _times._communication(comm)
+    assert [claim.verdict for claim in claims] == ["wrong", "right", "right", "wrong", "wrong", "wrong"]
+    assert [claim.theory != "" for claim in claims] == [True, False, False, False, False, False]
+    seconds = {(d, m, PRINTED_GPUS[d]): 2.0 - (m == EBV1) for d in DATASETS for m in CUTS}
+    orderings = _times._faster(seconds)
     assert len(orderings) == 11 and {ordering.verdict for ordering in orderings} == {"right"}
+    assert sum(ordering.counts for ordering in orderings) == 7  # gamma follows from the printed cuts
+
+
+def test_systems_that_are_not_built_have_rows() -> None:
+    rows = _times._others()
+    assert rows[0].published == 30.39 and rows[0].outcome == "cannot be judged"
+    assert {row.label for row in rows[1:]} == {"SANCUS", "CAGNET"} and {row.how for row in rows} == {"not built"}
+
+
+def test_what_the_cache_saves_is_the_mean_over_streams() -> None:
+    assert saved(dict.fromkeys(STREAMS, 0.25)) == 75.0
+    assert saved({**dict.fromkeys(STREAMS, 0.0), next(iter(STREAMS)): 1.0, "threshold": 9.0}) == 75.0
+
+
+def test_convergence_is_the_epoch_at_which_a_score_is_reached() -> None:
+    curve = [{"epoch": at, "test": min(0.9, at / 20)} for at in range(0, 40, 2)]
+    late = [{"epoch": at, "test": min(0.9, at / 36)} for at in range(0, 40, 2)]
+    never = [{"epoch": at, "test": 0.5} for at in range(0, 40, 2)]
+    records = {**dict.fromkeys([*VARIANTS, "single GPU, full batch"], curve), "Cache": late, "Quantify": never}
+    run = Trained(
+        scores={}, records={label: [{"run_id": label, "epochs": lines}] for label, lines in records.items()},
+        data="", summary="", commands=(),
+    )  # fmt: skip
+    verdicts = dict(zip(VARIANTS, (claim.verdict for claim in _as_soon(run)), strict=True))
+    assert verdicts == {"Both": "right", "Cache": "wrong", "Quantify": "wrong", "Baseline": "right"}
 
 
 def test_shares_fall_from_the_first_third_to_the_second() -> None:

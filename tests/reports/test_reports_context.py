@@ -108,6 +108,10 @@ def test_the_budget_buys_epochs_before_seeds(seconds: float, cost: float, found:
     assert affordable(seconds, cost, 200, 3) == found
 
 
+def test_fewer_epochs_may_suffice_before_seeds_are_given_up() -> None:
+    assert affordable(3.1, 0.1, 200, 3) == (30, 1) and affordable(3.1, 0.1, 200, 3, fewest=10) == (10, 3)
+
+
 def test_every_graph_has_the_most_similar_stand_in_that_the_budget_affords(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +124,9 @@ def test_every_graph_has_the_most_similar_stand_in_that_the_budget_affords(
     assert chosen_graph(small, "yelp")[0].startswith("synthetic:") and chosen_graph(large, "yelp")[0] == "github_social"
     assert "; github_social is more similar" in train.caveats("yelp", chosen_graph(small, "yelp")[0])
     assert train.caveats("yelp", "github_social") == ""
+    assert chosen_graph(small, "reddit2")[1] == "amazon_computers stands in for reddit2"
+    assert chosen_graph(small, "amazon2m")[0] != chosen_graph(small, "reddit2")[0]
+    assert train.SETTINGS["pyg:Yelp"] == {"features": "standard"} and "pyg:Reddit" not in train.SETTINGS
     assert train.caveats("reddit", "amazon_computers") == "; features projected to 256 columns"
 
 
@@ -134,6 +141,9 @@ def test_training_says_what_stood_in(context: Context, tmp_path: Path, monkeypat
     assert epochs[-1] == 6 and len(scores) == len(epochs) and trained.mean("c") is None
     assert trained.records["b"][0]["config"]["parts"] == 1
     assert len(context.commands) == 2 and trained.where == f"{data}, 2 parts"
+    more = {"method": "single", "longer": 2.5}
+    longer = accuracies(context, "friendster", {"a": "single", "b": more}, parts=2, model=small)
+    assert [len(longer.records[label][0]["epochs"]) for label in "ab"] == [6, 15]
     assert trained.majority is not None and 0 < trained.majority < 100
     assert len({trained.evidence(labels) for labels in ("a", "b", "ab", "ba")}) == 3 and trained.evidence("c") == ""
     values: dict[str, float | None] = {"a": trained.majority + 1.5, "b": trained.majority + 0.1}

@@ -6,12 +6,16 @@ results to `FOLDER/rankR.json` and fails as a rank of `python -m real` does.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.effects import Received, Rows
+from harness.effects import Handle, Received, Rows
 from harness.rank import Rank
 from harness.trampoline import blame
 from real.launch import ERROR_PREFIX
@@ -27,6 +31,7 @@ from real.rank import run_program
 from real.rank._agreement import UNHURRIED
 from real.rank.connection import SHARING, connect
 from real.rank.health import end_process
+from tests.support.background import halved
 from tests.support.slips import slips
 
 HALF = torch.float16
@@ -142,6 +147,22 @@ async def started(rank: Rank, found: dict[str, Any]) -> None:
     await rank.start(rank.all_reduce(rows(rank, 3), label="never waited for"))
 
 
+async def beside(rank: Rank, found: dict[str, Any]) -> None:
+    """Background exchanges among others, which ranks wait for at different places; the last is not waited for."""
+    send, recv = counts(rank, rank.epoch)
+    handles = [
+        await halved(rank, rows(rank, int(send.sum()), 4 + k), send, recv, label=f"beside {k}") for k in range(3)
+    ]
+    halo = await rank.start(rank.all_to_all([Rows(rows(rank, int(send.sum()), 4), send, recv)], label="halo"))
+    if rank.index % 2:
+        found["beside 1"] = show(await rank.wait(handles[1]))
+    found["sum"] = show(await rank.all_reduce(rows(rank, 9), label="sum"))
+    found["beside 0"] = show(await rank.wait(handles[0]))
+    keep(found, "halo beside", await rank.wait(halo))
+    if not rank.index % 2:
+        found["beside 1"] = show(await rank.wait(handles[1]))
+
+
 async def everything(rank: Rank) -> dict[str, Any]:
     """Every effect in three epochs, timed; returns tensors, seconds and bytes."""
     epochs = []
@@ -157,11 +178,35 @@ async def everything(rank: Rank) -> dict[str, Any]:
             time.sleep(0.05)
             await rank.all_reduce(rows(rank, 3), label="evaluation", direction="other")
         await started(rank, found)
+        await beside(rank, found)
         seconds = rank.clock.end_epoch()
         traffic = rank.traffic.take()
         layers = {direction: {str(k): v for k, v in layer.items()} for direction, layer in traffic.layers.items()}
         epochs.append({"found": found, "layers": layers, "to": traffic.to.tolist(), "seconds": seconds})
     return {"epochs": epochs, "peak_memory": rank.clock.peak_memory()}
+
+
+async def freed(rank: Rank) -> list[int]:
+    """Tensors of background exchanges that are still alive after the wait, without the help of the cycle collector."""
+    alive = []
+    gc.collect()
+    gc.disable()
+    for rank.epoch in range(3):
+        send, recv = counts(rank, 1)
+        seen: list[weakref.ref[Tensor]] = []
+        rank.clock.begin_epoch()
+        handles = [
+            await halved(rank, rows(rank, int(send.sum()), 3), send, recv, label=f"rows {k}", seen=seen)
+            for k in range(3)
+        ]
+        for handle in handles:
+            await rank.wait(handle)
+        rank.clock.end_epoch()
+        await rank.all_reduce(torch.ones(1), label="later")
+        assert len(seen) == 15
+        alive.append(sum(each() is not None for each in seen))
+    gc.enable()
+    return alive
 
 
 # -- slips of one rank -------------------------------------------------------------------------------------------------
@@ -191,6 +236,41 @@ async def killed(rank: Rank) -> None:
 
 async def killed_first(rank: Rank) -> None:
     await _slip_in_third_epoch(rank, lambda: os.kill(os.getpid(), signal.SIGKILL), who=0)
+
+
+async def killed_beside(rank: Rank) -> None:
+    """In its second epoch rank 1 dies in its second thread; the others wait for its rows in the third."""
+    handle = None
+    for epoch in range(3):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        if handle is not None:
+            await rank.wait(handle)
+        send, recv = counts(rank, 1)
+        die = partial(os.kill, os.getpid(), signal.SIGKILL) if epoch == 1 and rank.index == 1 else lambda: None
+        handle = await halved(rank, rows(rank, int(send.sum()), 3), send, recv, label="rows", first=die)
+        rank.clock.end_epoch()
+
+
+async def nan_beside(rank: Rank) -> None:
+    """In its second epoch rank 1 cannot encode the first of its exchanges; it is told at the wait."""
+
+    def refuse() -> None:
+        raise ValueError("a row of nan")
+
+    handles: list[Handle] = []
+    for epoch in range(3):
+        rank.epoch = epoch
+        rank.clock.begin_epoch()
+        for handle in handles:
+            await rank.wait(handle)
+        send, recv = counts(rank, 1)
+        handles = []
+        for k in range(3):
+            first = refuse if (epoch, rank.index, k) == (1, 1, 0) else lambda: None
+            mine = rows(rank, int(send.sum()), 3 + k)
+            handles.append(await halved(rank, mine, send, recv, label=f"rows {k}", first=first))
+        rank.clock.end_epoch()
 
 
 async def frozen(rank: Rank) -> None:
@@ -260,7 +340,20 @@ async def sums(rank: Rank) -> list[Any]:
 
 PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
     p.__name__: p
-    for p in (everything, sums, exception, killed, killed_first, frozen, parted, strayed, slow_disk, frozen_at_disk)
+    for p in (
+        everything,
+        sums,
+        exception,
+        killed,
+        killed_first,
+        killed_beside,
+        nan_beside,
+        frozen,
+        parted,
+        strayed,
+        slow_disk,
+        frozen_at_disk,
+    )  # fmt: skip
 }
 
 
@@ -282,6 +375,8 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
                     "everything": run_program(everything, connection, seed=7),
                     "debug": run_program(everything, connection, seed=7, debug=True),
                     "sums": run_program(sums, connection, deterministic=False),
+                    "freed": run_program(freed, connection),
+                    "threads": [thread.name for thread in threading.enumerate()],
                 }
             elif name == "slips":
                 answers = slips(connection)

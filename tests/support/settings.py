@@ -43,7 +43,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "sylvie-s:bits=2", "model": "gat"},
         {"method": "sylvie-s:bits=4:scope=all:dropout=after"},
     ],
-    "sylvie-a": [{"method": "sylvie-a"}, {"method": "sylvie-a:staleness=3:bits=4:dropout=after"}],
+    "sylvie-a": [
+        {"method": "sylvie-a"},
+        {"method": "sylvie-a:staleness=3:bits=4:dropout=after"},
+        {"method": "sylvie-a:quantiser=inline:bits=2", "model": "gat"},
+    ],
     "subgraph-approximation": [
         {"method": "subgraph-approximation:overlap=0.3"},
         {"method": "subgraph-approximation:overlap=0.2:batch=16:fanouts=5/4/3"},

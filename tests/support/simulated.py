@@ -11,7 +11,7 @@ import torch
 
 from harness.effects import Rows
 from harness.rank import Rank
-from sims.cluster import Cluster, load_cluster
+from sims.cluster import Cluster, load_cluster, place
 from sims.engine import Simulation, simulate
 
 BANDWIDTH, LATENCY = 1e6, 1e-3  # of the plain cluster, from host to host
@@ -66,7 +66,7 @@ def timed(program: Callable[[Rank], Any], size: int, cluster: Cluster, **options
         value = await program(rank)
         return value, rank.clock.end_epoch()
 
-    return simulate(run, size, cluster=cluster, **options)
+    return simulate(run, place(cluster, size), **options)
 
 
 def seconds_of(simulation: Simulation, rank: int = 0) -> dict[str, float]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from harness.effects import Rows
+from harness.effects import Conversion, Rows
 from harness.errors import ProgramError
 from harness.rank import Rank
 from harness.trampoline import blame
 from real.rank import run_program
 from real.rank.connection import Connection
+from tests.support.background import halved
 
 
 async def early_return(rank: Rank) -> None:
@@ -97,6 +98,26 @@ async def written_to(rank: Rank) -> None:
     await rank.wait(handle)
 
 
+async def beside_written_to(rank: Rank) -> None:
+    ones = np.ones(rank.size, np.int64)
+    await rank.wait(await halved(rank, torch.ones(2, 2), ones, ones, label="rows", written=True))
+
+
+async def beside_undeclared(rank: Rank) -> None:
+    ones = np.ones(rank.size, np.int64)
+    conversion = Conversion(lambda: (torch.ones(2, 3),), lambda received: received.tensors[0], ())
+    parts = [Rows(torch.empty(2, 2, device="meta"), ones, ones)]
+    await rank.wait(await rank.background(parts, conversion, label="narrow"))
+
+
+async def beside_on_one(rank: Rank) -> None:
+    ones, rows = np.ones(rank.size, np.int64), torch.ones(2, 2)
+    if rank.index == 0:
+        await halved(rank, rows, ones, ones, label="rows")
+    else:
+        await rank.start(rank.all_to_all([Rows(rows, ones, ones)], label="rows", direction="forward", layer=1))
+
+
 async def to_itself(rank: Rank) -> None:
     await rank.send(torch.ones(1), to=rank.index, label="self")
 
@@ -113,6 +134,9 @@ SLIPS = (
     wrong_late_counts,
     wrong_last_message,
     written_to,
+    beside_written_to,
+    beside_undeclared,
+    beside_on_one,
     to_itself,
 )
 
@@ -122,7 +146,7 @@ def slips(connection: Connection) -> dict[str, str]:
     messages = {}
     for program in SLIPS:
         try:
-            run_program(program, connection, debug=program is written_to)
+            run_program(program, connection, debug=program in (written_to, beside_written_to))
         except ProgramError as error:
             messages[program.__name__] = blame(error)
     return messages

@@ -63,7 +63,9 @@ def test_reddit(data: Path) -> None:
 def test_saint_with_one_label_and_with_many(data: Path) -> None:
     write_saint(data, "Flickr", {"0": 0, "1": 1, "2": 2, "3": 1})
     write_saint(data, "Yelp", {"3": [0, 1], "1": [1, 1], "2": [0, 0], "0": [1, 0]})
+    write_saint(data, "Reddit2", {"0": 0, "1": 1, "2": 2, "3": 1})
     flickr, yelp = datasets.load("pyg:Flickr"), datasets.load("pyg:yelp")
+    assert datasets.load("pyg:reddit2").name == "Reddit2" and "23,213,838" in external.GRAPHS["pyg:Reddit2"].what
     for graph in (flickr, yelp):
         check_path(graph)
         assert split_of(graph) == [[0, 3], [2], [1]] and not graph.notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from harness import loopback
 from harness.codecs import StochasticRows
 from harness.effects import Handle
 from harness.errors import InputError
-from harness.exchanges import HaloPush
+from harness.exchanges import HaloPush, Quantiser
 from harness.graphs import LocalGraph
 from harness.methods.edge_cut import EdgeCutState
 from harness.methods.registry import parse_method
@@ -23,6 +24,7 @@ from harness.nn import GNN
 from harness.rank import Rank
 from harness.running import run
 from harness.tape import Exchange, Tape
+from sims.device._profile import DEVICES
 from tests.conformance.test_drivers import comparable, config
 from tests.support.conformance import make_model, make_parts
 from tests.support.graphs import owners, random_graph
@@ -97,8 +99,44 @@ def test_the_pipeline_hides_the_exchange_behind_compute() -> None:
     assert late["epoch"] < now["epoch"]
 
 
-def test_what_is_in_flight_becomes_a_plain_payload() -> None:
-    model, method = make_model("sage", GRAPH, dtype=torch.float32), SylvieA()
+@pytest.mark.parametrize("options", ["", ":staleness=3:bits=4:dropout=after"])
+def test_where_rows_are_quantised_changes_no_number(options: str) -> None:
+    found = [comparable(run(config(f"sylvie-a:quantiser={where}{options}"))) for where in ("background", "inline")]
+    assert found[0] == found[1]
+
+
+def room(folder: Path, factor: float | None) -> str:
+    """A CPU cluster whose devices have room for background work, or state nothing about it."""
+    text = (DEVICES / "cpu-epyc-1core.toml").read_text()
+    file = folder / f"device-{factor}.toml"
+    file.write_text(text if factor is None else f"{text}\n[overlap]\nbackground = {factor}\n")
+    return f"ethernet-1g:hosts.device={file}"
+
+
+def test_quantising_beside_the_epoch_makes_it_shorter(tmp_path: Path) -> None:
+    """By all the quantiser's seconds where the device has room; on a single core by those in which it would wait."""
+
+    def seconds(where: str, factor: float | None) -> dict[str, float]:
+        setting = {"mode": "sim", "cluster": room(tmp_path, factor), "hidden": 64, "shapes_only": True}
+        return run(config(f"sylvie-a:quantiser={where}", **setting)).summary()["seconds"]
+
+    inline, roomy, tight = seconds("inline", 1.0), seconds("background", 1.0), seconds("background", None)
+    assert inline["reduce"] > inline["codec"] > 0.02 * inline["epoch"], "the ranks wait for longer than they quantise"
+    assert roomy["epoch"] == pytest.approx(inline["epoch"] - inline["codec"], rel=0.005)
+    assert roomy["compute"] == pytest.approx(inline["compute"])
+    assert roomy["codec"] == tight["codec"] == 0
+    assert roomy["epoch"] < tight["epoch"] < inline["epoch"]
+    assert inline["compute"] < tight["compute"] < inline["compute"] + inline["codec"]
+
+
+def test_a_synchronous_epoch_quantises_where_it_computes() -> None:
+    epochs = run(config("sylvie-a:staleness=3", mode="sim", cluster="ethernet-1g")).epochs
+    assert [e["seconds"]["codec"] > 0 for e in epochs[:6]] == [False, False, True] * 2
+
+
+@pytest.mark.parametrize(("where", "kind"), [("background", torch.float32), ("inline", torch.uint8)])
+def test_what_is_in_flight_becomes_plain_tensors(where: Quantiser, kind: torch.dtype) -> None:
+    model, method = make_model("sage", GRAPH, dtype=torch.float32), SylvieA(quantiser=where)
 
     async def program(rank: Rank) -> Any:
         part = PARTS[rank.index]
@@ -109,9 +147,10 @@ def test_what_is_in_flight_becomes_a_plain_payload() -> None:
         await push.forward(rank, part.x)
         kinds = [type(entry) for entry in memory.values()]
         await method.settle(rank, memory)
-        return kinds, memory["h1"]["0"].dtype, len(memory["h1"])
+        arrived = memory["h1"]
+        return kinds, arrived.dtype if isinstance(arrived, Tensor) else arrived["0"].dtype
 
-    assert loopback.run_ranks(program, P) == [([Handle], torch.uint8, 2)] * P
+    assert loopback.run_ranks(program, P) == [([Handle], kind)] * P
 
 
 def test_quantising_everything_touches_own_rows_with_the_codes_that_are_sent() -> None:

@@ -116,6 +116,14 @@ def test_spans_hold_the_compute_and_the_bytes_of_the_run(trace: Trace) -> None:
     assert trace.end_s == pytest.approx(Replay(record(CONFIG)).time(load_cluster(CLUSTER)).simulation.makespan_s)
 
 
+def test_conversions_beside_the_compute_are_spans_of_their_own(trace: Trace) -> None:
+    """Of every exchange that is late, before and after it."""
+    spans = [s for s in trace.spans if s.stream == "background"]
+    late = [s for s in trace.spans if s.stream == "communication" and s.name in ("h1", "h2", "g1", "g2")]
+    assert len(spans) == 2 * len(late) > 0
+    assert all(s.component == "codec" and s.details["direction"] in ("forward", "backward") for s in spans)
+
+
 def test_transfers_and_links_hold_the_bytes_of_the_run(trace: Trace) -> None:
     simulation = Replay(record(CONFIG)).time(load_cluster(CLUSTER)).simulation
     assert sum(message.nbytes for message in trace.messages) == sum(simulation.tiers.values())
@@ -227,7 +235,9 @@ def test_the_command_on_a_real_run(haloscope: Callable[..., Any]) -> None:
     assert code == 0 and "measured" in out
     phases = check(json.loads(Path("t.json").read_text())["traceEvents"])
     names = {event["name"] for event in phases["X"]}
-    assert {"compute", "codec", "h1", "wait h1", "gradients"} <= names
+    assert {"compute", "h1", "wait h1", "gradients"} <= names
+    beside = [event for event in phases["X"] if event["cat"] == "background"]
+    assert {event["name"] for event in beside} >= {"h1", "g1"}
     threads = {event["args"]["name"] for event in phases["M"] if event["name"] == "thread_name"}
     assert {"rank 0 compute", "rank 1 compute", "rank 0 communication", "rank 1 communication"} <= threads
     assert {event["args"]["epoch"] for event in phases["X"]} == {0, 1, 2}

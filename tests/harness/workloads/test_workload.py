@@ -222,6 +222,19 @@ def test_vertex_cuts_from_a_replication_factor(tmp_path: Path) -> None:
         load_workload(described(tmp_path, {"replication": 5}), 4, cut="vertex")
 
 
+def test_edges_of_a_vertex_cut_may_differ_by_part(tmp_path: Path) -> None:
+    def cut(**parts: Any) -> list[int]:
+        workload = load_workload(described(tmp_path, {"replication": 2.5, **parts}), 4, cut="vertex")
+        assert isinstance(workload, VertexWorkload)
+        return list(workload.edges.tolist())
+
+    equal = cut()
+    total = sum(equal)
+    assert equal == [total // 4] * 4 and cut(edges=[total - 30, 10, 10, 10]) == [total - 30, 10, 10, 10]
+    with pytest.raises(InputError, match=r"parts\.edges sum to .* half of graph\.edges"):
+        cut(edges=[total, 10, 10, total])
+
+
 def test_a_pair_matrix_says_who_sends_to_whom(tmp_path: Path) -> None:
     both = [edge_cut(described(tmp_path, {"pairs": PAIRS, **more}), 4) for more in ({}, {"boundary": [60, 6, 7, 45]})]
     for workload in both:

@@ -189,7 +189,7 @@ class TestChild:
 def test_data_are_waited_for_as_long_as_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     words, activity, cpu = LastWords(store, 1, 2), place.Activity(None), torch.device("cpu")
-    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, activity, store, None, 0)
+    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, activity, store, None, None, 0)
     begun = time.monotonic()
     with pytest.raises(RankLost, match=r"not ready within 0.2 s; raise --prepare-timeout"), second.host_by_host():
         raise AssertionError

@@ -65,6 +65,14 @@ class TestThreeRanks:
                 assert mine["to"] == theirs["to"]
                 assert sum(mine["to"]) > 0
 
+    def test_the_second_thread_is_gone_after_a_run(self, tour: list[Any]) -> None:
+        for answers in tour:
+            assert "background-exchange" not in answers["threads"] and "MainThread" in answers["threads"]
+
+    def test_background_exchanges_keep_nothing(self, tour: list[Any]) -> None:
+        """Neither rows nor buffers, in cycles of references that only a collection would end."""
+        assert [answers["freed"] for answers in tour] == [[0, 0, 0]] * 3
+
     def test_library_order_sums(self, tour: list[Any]) -> None:
         expected = loopback.run_ranks(programs.sums, 3, make_rank=lambda i: Rank(i, 3, deterministic=False))
         assert [answers["sums"] for answers in tour] == expected
@@ -125,6 +133,9 @@ class TestSlips:
         "wrong_last_message": r"messages differ: rank 0 sent rank 1 Send 'first' .*; Send 'second' .* at HERE, "
         r"but rank 1 received Recv 'first' .*; Recv 'third' .*epoch 2\) at HERE",
         "written_to": r"a tensor was written to before the wait for AllReduce 'written' .* at HERE",
+        "beside_written_to": r"a tensor was written to before Background 'rows' .*background.py:\d+ had encoded it",
+        "beside_undeclared": r"Background 'narrow' .* at HERE was declared to send .*\(2, 2\).* payload is .*\(2, 3\)",
+        "beside_on_one": r"rank 0 is in Background 'rows' .*background.py:\d+, but rank 1 is in AllToAll 'rows'",
         "to_itself": r"'self' at HERE names rank \d as its peer",
     }
 
@@ -158,6 +169,29 @@ class TestFailures:
             code, line = caught.value.exits[survivor].code, caught.value.exits[survivor].line
             said = rf"^rank 1 was killed by SIGKILL in epoch 2.* \(rank {survivor} waits in"
             assert code == 1 and re.search(said, line), line
+
+    def test_a_rank_that_is_killed_beside_its_compute_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(RankFailed) as caught:
+            start("killed_beside", tmp_path, 3)
+        assert since_connected(tmp_path) < 10
+        text = str(caught.value)
+        assert re.search(r"rank 1 was killed by SIGKILL in epoch [12]", text), text
+        where = r"rank [02] waits in the wait for Background 'rows' \(forward, layer 1, epoch 1\) at \S*py:"
+        assert re.search(where, text), text
+
+    def test_what_cannot_be_encoded_is_told_at_the_wait(self, tmp_path: Path) -> None:
+        """And no later exchange takes the place of the one that was not started."""
+        with pytest.raises(RankFailed) as caught:
+            start("nan_beside", tmp_path, 3)
+        text = str(caught.value)
+        assert re.search(
+            r"ValueError: a row of nan; in Background 'rows 0' \(forward, layer 1, epoch 1\) at \S*py:", text
+        )
+        assert (caught.value.rank, caught.value.kind) == (1, "ValueError")
+        for survivor in (0, 2):
+            line = caught.value.exits[survivor].line
+            assert line.startswith("rank 1 failed: ValueError: a row of nan"), line
+            assert f"(rank {survivor} waits in the wait for Background 'rows 0'" in line
 
     def test_frozen_rank_is_named_after_the_timeout(self, tmp_path: Path) -> None:
         with pytest.raises(RankFailed) as caught:

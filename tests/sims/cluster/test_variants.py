@@ -89,7 +89,7 @@ def simulated(config: RunConfig, cluster: Cluster) -> list[dict[str, float]]:
     """Every rank's seconds of the second epoch, simulated in full."""
     job, _ = make_job(plan_of(config))
     results = simulate(
-        program(job), config.cut.parts, cluster=cluster, shapes_only=True, seed=config.training.seed,
+        program(job), place(cluster, config.cut.parts), shapes_only=True, seed=config.training.seed,
         deterministic=config.run.deterministic,
     ).results  # fmt: skip
     return [result.epochs[1].seconds for result in results]

@@ -16,7 +16,7 @@ from harness.effects import Rows
 from harness.rank import Rank
 from harness.running import run
 from harness.running.results import Result
-from sims.cluster import load_cluster
+from sims.cluster import load_cluster, place
 from sims.device import LiveMemory, ShapeMemory, fullest, load_device
 from sims.device._memory import CONTRIBUTORS
 from sims.engine import Ledger, Prices, simulate
@@ -120,7 +120,7 @@ def test_exchanges_hold_what_they_send_and_receive() -> None:
         assert received.tensors[0].shape == rows.shape
         return dict(rank.clock.memory._by_label)  # type: ignore[attr-defined]
 
-    simulation = simulate(program, 2, cluster=load_cluster("ethernet-1g"), shapes_only=True)
+    simulation = simulate(program, place(load_cluster("ethernet-1g"), 2), shapes_only=True)
     assert simulation.peak_memory == [200_000, 200_000]
     assert simulation.fullest.contributors == {"halo": 100_000, "payloads": 100_000}
     assert simulation.results[0]["halo"] == simulation.results[0]["payloads"] == 100_000

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.effects import Effect
+from harness.effects import Background, Effect
 from harness.rank import Rank
-from sims.cluster import load_cluster
+from sims.cluster import load_cluster, place
 from sims.device import Work
 from sims.engine import Ledger, Observer, SimClock, Simulation, simulate
 from tests.support.simulated import everyone_sends, gpus, plain, work
@@ -38,6 +38,13 @@ class Diary(Observer):
     def charged(self, rank: int, component: str, work: Work, seconds: float) -> None:
         assert seconds > 0
         self.entries.append(("charged", rank, component, work.name))
+
+    def converting(self, rank: int, effect: Background, received: bool, work: Work, seconds: float) -> None:
+        assert seconds > 0
+        self.entries.append(("converting", rank, effect.tag.label, received, work.name))
+
+    def converted(self, rank: int, effect: Background, start: float, end: float) -> None:
+        self.entries.append(("converted", rank, effect.tag.label, start, end))
 
     def issued(self, rank: int, effect: Effect, paused: bool) -> None:
         self.entries.append(("issued", rank, effect.kind, effect.tag.label, paused))
@@ -86,7 +93,7 @@ async def epoch(rank: Rank) -> None:
 
 
 def observed(tmp_path: Path, *observers: Observer) -> Simulation:
-    return simulate(epoch, SIZE, cluster=plain(tmp_path), shapes_only=True, observers=observers)
+    return simulate(epoch, place(plain(tmp_path), SIZE), shapes_only=True, observers=observers)
 
 
 def test_what_is_told_of_a_rank_and_in_which_order(tmp_path: Path) -> None:
@@ -139,7 +146,7 @@ def test_copies_over_a_bus_of_their_own_are_told(tmp_path: Path) -> None:
         await rank.host_copy(torch.empty(1000, device="meta"), to_host=True, label="out")
 
     diary = Diary()
-    simulate(program, 2, cluster=gpus(tmp_path, "gloo"), shapes_only=True, observers=[diary])
+    simulate(program, place(gpus(tmp_path, "gloo"), 2), shapes_only=True, observers=[diary])
     assert diary.named("copied") == [(True, 4000)] * 2
 
 
@@ -166,7 +173,7 @@ def test_several_observers_each_hear_all_of_it(tmp_path: Path) -> None:
 def test_looking_on_changes_nothing(name: str) -> None:
     cluster = load_cluster(name)
     plainly, seen = (
-        simulate(epoch, SIZE, cluster=cluster, shapes_only=True, observers=observers) for observers in ([], [Diary()])
+        simulate(epoch, place(cluster, SIZE), shapes_only=True, observers=observers) for observers in ([], [Diary()])
     )
     assert seen.makespan_s == plainly.makespan_s and seen.peak_memory == plainly.peak_memory
     assert seen.link_bytes == plainly.link_bytes and seen.class_seconds == plainly.class_seconds

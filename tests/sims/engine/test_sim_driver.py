@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import loopback
-from harness.effects import Rows
+from harness.effects import Received, Rows
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS, Rank
-from sims.cluster import load_cluster
+from sims.cluster import load_cluster, place
 from sims.engine import simulate
+from tests.support.background import halved
 from tests.support.observers import Spans
 from tests.support.simulated import each, everyone_sends, plain, seconds_of, timed, work
 
@@ -93,7 +94,7 @@ def test_epochs_begin_at_zero(tmp_path: Path) -> None:
             epochs.append(rank.clock.end_epoch())
         return epochs
 
-    simulation = simulate(program, 2, cluster=plain(tmp_path), shapes_only=True)
+    simulation = simulate(program, place(plain(tmp_path), 2), shapes_only=True)
     first, second = simulation.results[0]
     assert first == pytest.approx(second) and first["compute"] == pytest.approx(2e-3)
     assert simulation.makespan_s == pytest.approx(7.0 + 2 * first["epoch"])
@@ -105,7 +106,7 @@ def test_a_wrong_span_is_refused(tmp_path: Path) -> None:
             pass
 
     with pytest.raises(ProgramError, match="'encode'"):
-        simulate(program, 1, cluster=plain(tmp_path))
+        simulate(program, place(plain(tmp_path), 1))
 
 
 @pytest.mark.parametrize("factor", [2, 10])
@@ -138,8 +139,10 @@ def random_program(steps: list[Step], seed: int) -> Callable[[Rank], Any]:
                 x = torch.cat([x, (await rank.all_to_all(exchange, label="x")).tensors[0]])[-8:]
             elif kind == "start":
                 handles.append(await rank.start(rank.all_to_all(exchange, label="s")))
+            elif kind == "beside":
+                handles.append(await halved(rank, rows, send, recv, label="c"))
             elif kind == "wait" and handles:
-                x = torch.cat([(await rank.wait(handles.pop(0))).tensors[0], x])[:8]
+                x = torch.cat([rows_of(await rank.wait(handles.pop(0))), x])[:8]
             elif kind == "reduce":
                 x = x + await rank.all_reduce(x.sum(0) / 7, label="g")
             elif kind == "broadcast":
@@ -158,13 +161,17 @@ def random_program(steps: list[Step], seed: int) -> Callable[[Rank], Any]:
             seen.append(x)
             seen.append(torch.tensor(torch.is_grad_enabled()))
         for handle in handles:
-            seen.append((await rank.wait(handle)).tensors[0])
+            seen.append(rows_of(await rank.wait(handle)))
         return seen
 
     return run
 
 
-KINDS = ["exchange", "start", "wait", "reduce", "broadcast", "ring", "gradient"]
+def rows_of(result: Received | torch.Tensor) -> torch.Tensor:
+    return result if isinstance(result, torch.Tensor) else result.tensors[0]
+
+
+KINDS = ["exchange", "start", "beside", "wait", "reduce", "broadcast", "ring", "gradient"]
 
 
 @settings(deadline=None, max_examples=40)
@@ -180,7 +187,7 @@ def test_results_are_those_of_loopback_bit_for_bit(
 ) -> None:
     program = random_program(steps, seed)
     expected = loopback.run_ranks(program, size)
-    simulation = simulate(program, size, cluster=load_cluster(name), deterministic=deterministic)
+    simulation = simulate(program, place(load_cluster(name), size), deterministic=deterministic)
     for mine, theirs in zip(simulation.results, expected, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
@@ -188,7 +195,7 @@ def test_results_are_those_of_loopback_bit_for_bit(
 def test_gradient_mode_belongs_to_the_rank() -> None:
     """A rank suspended inside no_grad does not change the mode of other ranks, nor its own afterwards."""
     steps = [("no_grad", 0), ("gradient", 0), ("no_grad", 0), ("gradient", 0)]
-    simulation = simulate(random_program(steps, 3), 3, cluster=load_cluster("local"))
+    simulation = simulate(random_program(steps, 3), place(load_cluster("local"), 3))
     assert all(bool(flag) for seen in simulation.results for flag in seen[1::2])
     assert torch.is_grad_enabled()
 
@@ -226,7 +233,7 @@ def test_a_prediction_may_be_out_of_memory() -> None:
     async def program(rank: Rank) -> None:
         torch.empty(2**33 * (rank.index + 1), device="meta").mul_(2)  # 32 GiB, 64 GiB
 
-    simulation = simulate(program, 2, cluster=load_cluster("sylvie-2x8"), shapes_only=True)
+    simulation = simulate(program, place(load_cluster("sylvie-2x8"), 2), shapes_only=True)
     assert simulation.memory == [24 * 2**30] * 2 and simulation.out_of_memory == [0, 1]
 
 

@@ -13,14 +13,14 @@ import torch
 from harness.effects import Rows
 from harness.errors import InputError, ProgramError
 from harness.rank import Rank
-from sims.cluster import load_cluster
+from sims.cluster import load_cluster, place
 from sims.engine import simulate
 from tests.support.simulated import each, exchange_once
 
 
 def failing(program: Callable[[Rank], Any], size: int, kind: type[Exception] = ProgramError) -> Exception:
     with pytest.raises(kind) as caught:
-        simulate(program, size, cluster=load_cluster("ec-graph"))
+        simulate(program, place(load_cluster("ec-graph"), size))
     return caught.value
 
 
@@ -134,4 +134,4 @@ def test_a_tensor_written_to_in_flight_is_detected() -> None:
 
 def test_too_many_ranks() -> None:
     with pytest.raises(InputError, match="takes 6 ranks"):
-        simulate(exchange_once, 7, cluster=load_cluster("ec-graph"))
+        simulate(exchange_once, place(load_cluster("ec-graph"), 7))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.rank import COMPONENTS, Rank
-from sims.cluster import Cluster, Stragglers, load_cluster
+from sims.cluster import Cluster, Stragglers, load_cluster, place
 from sims.device import load_device
 from sims.device._profile import DEVICES
 from sims.engine import Simulation, simulate
@@ -287,6 +287,6 @@ def test_measured_time_is_told_from_the_rest(tmp_path: Path) -> None:
     (tmp_path / "device.toml").write_text("\n".join(lines))
     plain(tmp_path, 2)
     cluster = load_cluster(f"{tmp_path / 'plain.toml'}:hosts.device={tmp_path / 'device.toml'}, cpu-epyc-1core")
-    simulation = simulate(program, 2, cluster=cluster, shapes_only=True)
+    simulation = simulate(program, place(cluster, 2), shapes_only=True)
     gemm, rest = simulation.class_seconds["gemm"], simulation.class_seconds["elementwise"]
     assert simulation.source_seconds == pytest.approx({"datasheet": gemm / 2, "measured": gemm / 2 + rest})

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,13 +18,14 @@ from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
 from harness.running import run
 from harness.running.results import Result
-from sims.cluster import load_cluster
+from sims.cluster import load_cluster, place
 from sims.engine import Simulation, simulate
 from sims.replay import Recorder, Repeats
 from sims.replay._replay import needed
 from sims.study import _execute
 from tests.conformance.test_drivers import config
 from tests.sims.engine.test_scale import recorded
+from tests.support.background import halved
 from tests.support.observers import Spans
 from tests.support.settings import label, rows
 from tests.support.simulated import each
@@ -121,7 +123,7 @@ def everything(cluster: str, repeats: Repeats | None) -> tuple[Simulation, list[
 
     spans = Spans()
     observers = [spans] if repeats is None else [spans, repeats]
-    simulation = simulate(program, 3, cluster=load_cluster(cluster), shapes_only=True, observers=observers)
+    simulation = simulate(program, place(load_cluster(cluster), 3), shapes_only=True, observers=observers)
     return simulation, spans.found
 
 
@@ -176,10 +178,31 @@ def test_a_method_that_breaks_its_promise_is_named(method: type[Vanilla], monkey
         shapes({"method": method.name}, cluster="ethernet-1g")
 
 
-def test_an_exchange_that_spans_epochs_does_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Beside(Vanilla):
+    """Has an exchange in the background within its epoch."""
+
+    name = "beside"
+
+    async def epoch(self, rank: Rank, *given: Any) -> torch.Tensor:
+        ones = np.ones(rank.size, np.int64)
+        rows = torch.ones(rank.size, 2, device=rank.device)
+        await rank.wait(await halved(rank, rows, ones, ones, label="h"))
+        return await Vanilla.epoch(self, rank, *given)
+
+
+def test_background_exchanges_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS.builtin, Beside.name, Beside)
+    with pytest.raises(ProgramError, match="Background 'h' .* runs beside its epoch") as caught:
+        shapes({"method": "beside"}, cluster="ethernet-1g")
+    assert any("rank" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("where", ["inline", "background"])
+def test_an_exchange_that_spans_epochs_does_not_repeat(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     promise(monkeypatch, "sylvie-a", True)
     with pytest.raises(ProgramError, match="was started in another epoch") as caught:
-        shapes({"method": "sylvie-a"}, cluster="ethernet-1g")
+        shapes({"method": f"sylvie-a:quantiser={where}"}, cluster="ethernet-1g")
     assert any("rank" in note for note in caught.value.__notes__)
 
 
@@ -225,6 +248,6 @@ def test_a_recording_of_played_epochs_is_that_of_computed_ones() -> None:
                 rank.clock.end_epoch()
 
         observers = [recorder] if repeats is None else [recorder, repeats]
-        simulation = simulate(program, 3, cluster=load_cluster("ec-graph"), shapes_only=True, observers=observers)
+        simulation = simulate(program, place(load_cluster("ec-graph"), 3), shapes_only=True, observers=observers)
         recordings.append(recorder.recording({}, {}, {}, needed(simulation)))
     assert recordings[0] == recordings[1]

@@ -22,11 +22,12 @@ from harness.methods.registry import METHODS
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
 from harness.running import run
-from sims.cluster import Cluster, load_cluster, varied
+from sims.cluster import Cluster, load_cluster, place, varied
 from sims.engine import Simulation, simulate
 from sims.replay import Recorder, Recording, Replay, load_recording, record
 from sims.replay._replay import needed
 from tests.conformance.test_drivers import config
+from tests.support.background import halved
 from tests.support.settings import SETTINGS
 from tests.support.simulated import each
 
@@ -36,7 +37,7 @@ ELSEWHERE = ("cdfgnn-2x8a800", "ethernet-1g:stragglers.jitter=0.2", "h100-8:host
 
 async def busy(rank: Rank) -> list[dict[str, float]]:
     """Every kind of effect, compute of several components in between, started exchanges that overlap epochs."""
-    epochs, handle = [], None
+    epochs, handle, beside = [], None, None
     x = torch.ones(40 + 7 * rank.index, 8)
     with rank.off_the_clock():
         await rank.all_reduce(x[:3].sum(0), label="set-up")
@@ -51,6 +52,9 @@ async def busy(rank: Rank) -> list[dict[str, float]]:
         handle = await rank.start(
             rank.all_to_all([Rows(rows, counts, None)], label="late", direction="forward", layer=0)
         )
+        if beside is not None:
+            x = x + (await rank.wait(beside)).mean()
+        beside = await halved(rank, rows * 3, counts, counts, label="beside")
         y = (x * 2 + 1).sum(1)
         copied = await rank.host_copy(y, to_host=True, label="out")
         with rank.span("codec"):
@@ -70,7 +74,10 @@ async def busy(rank: Rank) -> list[dict[str, float]]:
         x = x.tanh()  # passes outside of the epochs
         with rank.off_the_clock():
             await rank.all_reduce(x[:3], label="evaluation")
+            quiet = await halved(rank, rows, counts, counts, label="off the clock")
+            await rank.wait(quiet)
     await rank.wait(handle)
+    await rank.wait(beside)
     return epochs
 
 
@@ -78,7 +85,7 @@ def recorded(
     program: Callable[[Rank], Any], size: int, cluster: Cluster, **options: Any
 ) -> tuple[Simulation, Recording]:
     recorder = Recorder(size)
-    simulation = simulate(program, size, cluster=cluster, observers=[recorder], **options)
+    simulation = simulate(program, place(cluster, size), observers=[recorder], **options)
     return simulation, recorder.recording(
         {"layers": 1, "seed": options.get("seed", 0), "method": "busy"}, {}, {}, needed(simulation)
     )
@@ -99,7 +106,7 @@ def test_every_effect_on_every_kind_of_cluster(name: str, deterministic: bool) -
     options: dict[str, Any] = {"deterministic": deterministic, "seed": 3}
     _, recording = recorded(busy, 4, load_cluster("local"), **options)
     cluster = load_cluster(name)
-    assert_equal(Replay(recording), simulate(busy, 4, cluster=cluster, **options), cluster)
+    assert_equal(Replay(recording), simulate(busy, place(cluster, 4), **options), cluster)
 
 
 @given(size=st.integers(3, 6), rate=st.floats(1e5, 1e12), latency=st.floats(1e-9, 1e-2))
@@ -108,7 +115,7 @@ def test_any_bandwidth_and_latency(size: int, rate: float, latency: float) -> No
     base = load_cluster("ethernet-10g")
     _, recording = recorded(busy, size, base)
     changed = varied(varied(base, "nic", "bandwidth", rate), "nic", "latency", latency)
-    assert_equal(Replay(recording), simulate(busy, size, cluster=changed), changed)
+    assert_equal(Replay(recording), simulate(busy, place(changed, size)), changed)
 
 
 def test_stragglers_and_jitter_are_those_of_the_seed() -> None:
@@ -170,7 +177,7 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
 def test_recording_changes_nothing() -> None:
     cluster = load_cluster(HERE)
     full, _ = recorded(busy, 3, cluster)
-    assert full.makespan_s == simulate(busy, 3, cluster=cluster).makespan_s
+    assert full.makespan_s == simulate(busy, place(cluster, 3)).makespan_s
 
 
 def test_stretches_operators_and_effects_are_kept_once() -> None:
