@@ -14,11 +14,13 @@ from harness.effects import Tag
 class Traffic:
     """Bytes sent by one rank since the last `take`.
 
-    `layers[direction][layer]` are bytes; `to` is int64 [size], bytes per destination rank.
+    `layers[direction][layer]` are bytes; `to` is int64 [size], bytes per destination rank; `others` are the bytes of
+    direction "other" by the first word of their exchange's label: "request" of "request h1".
     """
 
     size: int
     layers: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    others: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     to: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -30,11 +32,13 @@ class Traffic:
         if total:
             self.layers[tag.direction][tag.layer] += total
             self.to += sent
+            if tag.direction == "other":
+                self.others[tag.label.partition(" ")[0]] += total
 
     def take(self) -> Traffic:
         """The bytes added since the last call; the counters are reset to zero."""
-        taken = Traffic(self.size, self.layers)
+        taken = Traffic(self.size, self.layers, self.others)
         taken.to = self.to
-        self.layers = defaultdict(lambda: defaultdict(int))
+        self.layers, self.others = defaultdict(lambda: defaultdict(int)), defaultdict(int)
         self.to = np.zeros(self.size, np.int64)
         return taken

@@ -110,6 +110,8 @@ def _byte_table(counts: dict[str, Any]) -> Table:
         for name in ("forward", "backward")
     ]
     rows += [[name, *("" for _ in layers), byte_text(counts[name])] for name in ("reduce", "other")]
+    named = counts.get("others", {})  # results of earlier versions do not tell them apart
+    rows += [[f"other: {name}", *("" for _ in layers), byte_text(n)] for name, n in named.items()]
     rows += [[f"of these over {tier}", *("" for _ in layers), byte_text(n)] for tier, n in counts["tiers"].items()]
     return table("", columns, rows)
 

@@ -31,7 +31,10 @@ class DataConfig:
         "graph name, path to an .npz, or synthetic:KEY=VALUE,... (see `haloscope datasets`); with --shapes-only also "
         "workload:NAME or a .toml or .json description of counts",
     )
-    split: str = option("auto", "auto | public | random:0.6/0.2/0.2 | counts:1408/300/1000, and :keep=0.3 behind it")
+    split: str = option(
+        "auto",
+        "auto | public | random:0.6/0.2/0.2 | counts:1408/300/1000 | position:1408/300/1000, and :keep=0.3 behind it",
+    )
     protocol: Literal["transductive", "inductive"] = option(
         "transductive", "inductive trains on the subgraph of training nodes"
     )

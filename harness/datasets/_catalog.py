@@ -29,7 +29,8 @@ def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "r
     Args:
         dataset: the name of an npz file in the data folder, a path to one, `synthetic:...`, `pyg:...`, `ogb:...`,
             or a prefix that another package offers.
-        split: auto (public where there is one, else random:0.6/0.2/0.2) | public | random:... | counts:...
+        split: auto (public where there is one, else random:0.6/0.2/0.2) | public | random:... | counts:... |
+            position:...
         seed: of a random split.
         features: raw | row (each row divided by the sum of its absolute values) | standard (zero mean and unit
             variance over the training rows) | projected (rows times one fixed matrix of random signs with 256 columns,

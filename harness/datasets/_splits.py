@@ -1,6 +1,6 @@
-"""Splits into training, validation and test nodes: the public split of a dataset, or a seeded random one.
+"""Splits into training, validation and test nodes: a dataset's public split, a seeded random one, or one by position.
 
-A random split depends on the seed and on the labelled nodes only, so it is equal for all methods and partitions.
+A split depends on the labelled nodes and, if random, on the seed only, so it is equal for all methods and partitions.
 """
 
 from __future__ import annotations
@@ -14,16 +14,22 @@ from harness.graphs import UNLABELLED, Graph
 
 DEFAULT = "random:0.6/0.2/0.2"
 KEEP = ":keep="
-_KINDS = ("auto", "public", "random:0.6/0.2/0.2", "counts:1408/300/1000")
+_KINDS = ("auto", "public", "random:0.6/0.2/0.2", "counts:1408/300/1000", "position:1408/300/1000")
 
 
 def apply(graph: Graph, split: str, seed: int) -> Graph:
     """`graph` with the split that `split` describes.
 
     `public` keeps the dataset's own; `random:0.6/0.2/0.2` draws shares of the labelled nodes for training, validation
-    and test; `counts:1408/300/1000` draws numbers of nodes (EC-Graph, Table 3); `auto` is public where there is one,
-    else random:0.6/0.2/0.2. A graph without labels draws from all its nodes. `:keep=0.3` after any of them keeps that
-    share of its training nodes, drawn from the same seed, and changes nothing about the others. Raises InputError.
+    and test; `counts:1408/300/1000` draws numbers of nodes (EC-Graph, Sec. V-A). `position:1408/300/1000` (or shares:
+    `position:0.6/0.2/0.2`) takes them in the order of their numbers: the first train, the next validate, the next are
+    the test. That is the split of EC-Graph's code, whose workers each take the leading share of their own nodes: with a
+    hash partition (number modulo parts) the two differ by at most one node per part and boundary. `auto` is public
+    where there is one, else random:0.6/0.2/0.2. A graph without labels takes from all its nodes. `:keep=0.3` after any
+    of them keeps that share of its training nodes, drawn from the same seed, and changes nothing about the others.
+
+    Raises:
+        InputError: no such split, or one that the graph is too small for.
     """
     split, thinned, share = split.partition(KEEP)
     if thinned:
@@ -36,13 +42,14 @@ def apply(graph: Graph, split: str, seed: int) -> Graph:
         if not public:
             raise InputError(f"graph {graph.name} has no public split; use --split {DEFAULT}")
         return graph
-    if kind not in ("random", "counts") or not sizes:
+    if kind not in ("random", "counts", "position") or not sizes:
         raise unknown("split", split, _KINDS)
     pool = _labelled(graph)
-    counts = _shares(split, sizes, len(pool)) if kind == "random" else _counts(split, sizes)
+    by_share = kind == "random" or (kind == "position" and "." in sizes)
+    counts = _shares(split, sizes, len(pool)) if by_share else _counts(split, sizes)
     if sum(counts) > len(pool):
         raise InputError(f"split {split!r} needs {sum(counts)} nodes, graph {graph.name} has {len(pool)} labelled ones")
-    order = np.random.default_rng([seed, 0x5711]).permutation(pool)
+    order = pool if kind == "position" else np.random.default_rng([seed, 0x5711]).permutation(pool)
     ends = np.cumsum(counts)
     train, val, test = (np.sort(part) for part in np.split(order[: ends[-1]], ends[:-1]))
     return replace(graph, train=train, val=val, test=test)
@@ -72,7 +79,7 @@ def _counts(split: str, sizes: str) -> list[int]:
     except ValueError:
         counts = []
     if len(counts) != 3 or min(counts) < 0:
-        raise InputError(f"split {split!r}: give three numbers of nodes, as in counts:1408/300/1000")
+        raise InputError(f"split {split!r}: give three numbers of nodes, as in 1408/300/1000")
     return counts
 
 

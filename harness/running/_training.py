@@ -128,4 +128,5 @@ def _record(rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dic
     value = None if loss.is_meta else float(loss) / max(part.totals.num_train, 1)
     layers = {direction: dict(found) for direction, found in traffic.layers.items()}
     memory, observed = rank.clock.peak_memory(), rank.take_observed()
-    return RankEpoch(epoch, value, seconds, layers, traffic.to.tolist(), None, memory, observed)
+    others = dict(traffic.others)
+    return RankEpoch(epoch, value, seconds, layers, traffic.to.tolist(), None, memory, observed, others)

@@ -39,6 +39,7 @@ class RankEpoch(msgspec.Struct):
     counts: list[list[float]] | None  # true positives, false positives, false negatives of train, val, test
     peak_memory: int  # bytes so far
     observed: dict[str, list[float]] = {}  # name -> [part, whole] (`Rank.observe`)
+    others: dict[str, int] = {}  # bytes of direction "other" by what they are (`Traffic.others`)
 
 
 class RankResult(msgspec.Struct):
@@ -193,10 +194,16 @@ def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: 
         "val": scores[1],
         "test": scores[2],
         "seconds": _merge_seconds(parts),
-        "bytes": {**layered, **flat, "tiers": by_tier},
+        "bytes": {**layered, **flat, "others": _merge_others(parts), "tiers": by_tier},
         "peak_memory": [p.peak_memory for p in parts],
         "observed": _merge_observed(parts),
     }
+
+
+def _merge_others(parts: list[RankEpoch]) -> dict[str, int]:
+    """Bytes of direction "other" over all ranks, by what they are."""
+    names = sorted({name for p in parts for name in p.others})
+    return {name: sum(p.others.get(name, 0) for p in parts) for name in names}
 
 
 def _merge_observed(parts: list[RankEpoch]) -> dict[str, float]:

@@ -1,26 +1,24 @@
-"""EC-Graph's machines: seconds of an epoch on six of them and on one, with one constant per graph.
+"""EC-Graph's machines: seconds of an epoch on six of them and on one, from counts, devices and links.
 
-Two systems share EC-Graph's code base: Non-cp, whose epoch times are not printed, and the authors' DistGNN, whose are.
-So one constant per graph is fitted on the DistGNN row of two layers: compute of Non-cp, and a fifth
-of its traffic (delayed rounds: 5). It is used at all depths. The network and the codec keep the constants of the
-cluster file.
+What is fitted is in `_fits`: one factor on the device and one on the software of messages, for all data sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from harness.errors import InputError
-from harness.methods.registry import METHODS
 from harness.workloads import Degrees
-from reports.core.clusters import all_faster
+from reports.core.clusters import hosts_slowed
 from reports.core.context import SHAPES, Context, demand
 from reports.core.load import entry, published, text
 from reports.core.predict import Seconds
 from reports.ec_graph._sampled import expected_shares
+from sims.cluster import load_cluster
+from sims.device import load_device
+from sims.units import format_quantity
 
 DATASETS = {
     "cora": "Cora", "pubmed": "Pubmed", "reddit": "Reddit", "ogbn-products": "ogbn-products",
@@ -37,13 +35,28 @@ WATCHED = {"cora": "cora", "pubmed": "cora"}
 OTHERS = "amazon_computers"
 ELSEWHERE = "synthetic:nodes=2000,degree=8,features=64"  # where a graph is not on disk
 NON_CP = "ec-graph:fp=exact:bp=exact"
-DELAYED = float(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
+DELAYED = int(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
+DISTGNN, TARGETS = f"distgnn-ec:r={DELAYED}:bins=halo", f"distgnn-ec:r={DELAYED}:bins=targets"
+"""DistGNN of EC-Graph's tables: every halo row in one of five rounds, as DistGNN delays, and the authors' code, in
+which a fifth of the vertices request in every round."""
 # Published systems and the method that would stand for them; names that the registry lacks are "not built".
 METHOD_OF = {
-    "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn",
+    "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn-ec",
     "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",
 }  # fmt: skip
 ALONE = ("DGL", "PyG")  # on one machine
+LABELLED = {"vertices": 1_546_782, "edges": 2 * 13_649_351}
+"""ogbn-papers100M in the authors' configuration (songzhen-neu/ecgraph, python/ecgraph/context/context.py): the labelled
+nodes, and the edges between them in both directions; the file counts each edge once, as it does for all graphs."""
+ONE_CALL = ":requests=false"
+"""A request and its reply are one remote call (Alg. 3, line 1), which the model prices as one message: timed runs leave
+out the request's numbers, 4 bytes a row. Counted bytes have them (Table II)."""
+DEVICES = {
+    "ec-graph": "xeon-e3-1226v3-coo", "ec-graph-13": "xeon-e3-1226v3-coo", "ec-graph-papers": "xeon-silver-4110-2x-coo",
+}  # fmt: skip
+"""Clusters with devices that sum rows as EC-Graph's code does."""
+LIBRARIES = {"DGL": "ec-graph", "PyG": "ec-graph:hosts.device=xeon-e3-1226v3-scatter"}
+"""The machine under a library: DGL sums rows by a kernel of its own; PyG makes a message for every edge."""
 
 
 def bits(dataset: str) -> dict[str, int]:
@@ -80,6 +93,23 @@ def published_counts(dataset: str) -> dict[str, Any]:
     return entry("ec-graph", "dataset", name=dataset)
 
 
+def timed_counts(dataset: str, *, printed: bool = False) -> dict[str, Any]:
+    """The counts that a data set is timed with: those of Table III, of ogbn-papers100M `LABELLED` unless `printed`."""
+    labelled = LABELLED if dataset == "ogbn-papers100m" and not printed else {}
+    return {**published_counts(dataset), **labelled}
+
+
+def split_of(dataset: str, *, drawn: bool = False, shares: bool = False) -> str:
+    """The split that EC-Graph's code makes of a data set, by position; `drawn`: a random one of the printed sizes;
+    `shares`: their shares, for a graph of another size."""
+    c = published_counts(dataset)
+    sizes = [c["train"], c["val"], c["test"]]
+    if shares:
+        shares_of = (size * 10_000 // sum(sizes) / 10_000 for size in sizes)  # rounded down: at most 1 in all
+        return "position:" + "/".join(f"{share:.4f}" for share in shares_of)
+    return f"{'counts' if drawn else 'position'}:{'/'.join(map(str, sizes))}"
+
+
 def on_disk(name: str) -> bool:
     """Whether a graph can be loaded here."""
     from harness.datasets import known_datasets
@@ -87,49 +117,112 @@ def on_disk(name: str) -> bool:
     return any(known_name == name and here for known_name, _, here in known_datasets())
 
 
-def workload(context: Context, dataset: str) -> str:
-    """A hash partition of a data set: of the real topology where it is on disk, otherwise in expectation."""
-    c = published_counts(dataset)
+def workload(context: Context, dataset: str, *, printed: bool = False, **parts: Any) -> str:
+    """A hash partition of a data set: of the real topology where it is on disk, otherwise in expectation.
+
+    Args:
+        printed: counts of ogbn-papers100M as printed, not of its labelled nodes.
+        parts: the keys of `[parts]` instead, for another partition.
+    """
+    c = timed_counts(dataset, printed=printed)
     sizes = {"features": c["features"], "classes": c["classes"], "train": c["train"]}
     if on_disk(TOPOLOGIES.get(dataset, "")):
-        graph, parts = {"dataset": TOPOLOGIES[dataset], **sizes}, {"partitioner": "hash"}
-        return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": parts})
+        graph, cut = {"dataset": TOPOLOGIES[dataset], **sizes}, {"partitioner": "hash"}
+        return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": parts or cut})
     graph = {"nodes": c["vertices"], "edges": c["edges"], **sizes}
-    degrees = {"spread": SPREADS[dataset]}
-    return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": {"cut": "hash", "degrees": degrees}})
+    expected = {"cut": "hash", "degrees": {"spread": SPREADS[dataset]}}
+    return context.workload({"name": DATASETS[dataset], "graph": graph, "parts": parts or expected})
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Factors on the seconds of a device's operators and of the software of messages.
+
+    The latter has the fixed costs of operations and messages and the coding of bytes; the wire is as printed.
+    """
+
+    device: float = 1.0
+    messages: float = 1.0
 
 
 @dataclass(frozen=True)
 class Machines:
-    """Runs of one data set at one depth on the paper's machines."""
+    """Runs of one data set at one depth on the paper's machines.
+
+    Attributes:
+        constants: those that were fitted; none by default.
+        trial: whether a constant is fitted with these runs.
+        printed: ogbn-papers100M with the counts of Table III.
+    """
 
     context: Context
     dataset: str
     layers: int
     parts: int = PARTS
+    constants: Constants = Constants()
+    trial: bool = False
+    printed: bool = False
 
     @property
     def cluster(self) -> str:
-        """The cluster file: cluster 2 for ogbn-papers100M, cluster 1 for the others; at most 13 machines."""
-        if self.dataset == "ogbn-papers100m":
-            return "ec-graph-papers"
-        return "ec-graph" if self.parts <= PARTS else "ec-graph-13"
+        """The cluster: cluster 2 for ogbn-papers100M, cluster 1 for the others (at most 13 machines), with devices
+        that compute as EC-Graph's code does and the fitted software of messages."""
+        name = "ec-graph" if self.parts <= PARTS else "ec-graph-13"
+        name = "ec-graph-papers" if self.dataset == "ogbn-papers100m" else name
+        slow, quantities = self.constants.messages, dict(load_cluster(name).quantities())
+        changes = [f"hosts.device={DEVICES[name]}"]
+        if slow != 1.0:
+            times = ("transport.operation", "transport.message")
+            changes += [f"{key}={format_quantity(quantities[key].value * slow, 'time')}" for key in times]
+            coding = quantities["transport.process"].value / slow
+            changes.append(f"transport.process={format_quantity(coding, 'bandwidth')}")
+        return ":".join([name, *changes])
 
-    def clock(self, method: str, *, alone: bool = False, faster: float = 1.0) -> Seconds:
-        """One epoch of a method; `alone` on one machine; `faster` multiplies the network's bandwidths."""
-        config = self.config(method, alone=alone, faster=faster)
-        return Seconds.mean(self.context.runs([config], DATASETS[self.dataset])[0])
+    def record(self, config: Mapping[str, Any], what: str = "") -> Mapping[str, Any]:
+        """The result record of a run."""
+        return self.context.runs([config], what or DATASETS[self.dataset], trial=self.trial)[0]
 
-    def config(self, method: str, *, alone: bool = False, faster: float = 1.0) -> dict[str, Any]:
-        """The run of a method."""
-        cluster = all_faster(self.cluster, faster)
-        watched = method.startswith("ec-graph:") and ("fp=" not in method or "fp=trend" in method)
+    def clock(self, method: str) -> Seconds:
+        """One epoch of a method."""
+        return self.timed(self.config(method))
+
+    def timed(self, config: Mapping[str, Any], what: str = "") -> Seconds:
+        """The mean epoch of a run, with the concatenations that haloscope's layers do without."""
+        record = self.record(config, what)
+        seconds, more = Seconds.mean(record), self._concatenating(record)
+        return replace(seconds, epoch=seconds.epoch + more, compute=seconds.compute + more)
+
+    def _concatenating(self, record: Mapping[str, Any]) -> float:
+        """Seconds that own and fetched inputs of layers which multiply first take to become one matrix (Alg. 1, line
+        7), by the device's rates. Where a layer aggregates first, the run scales rows of this width instead."""
+        device = load_device(DEVICES[self.cluster.partition(":")[0]])
+        c, model = timed_counts(self.dataset, printed=self.printed), gcn(self.dataset, self.layers)
+        widths = [c["features"], *[model["hidden"]] * (self.layers - 1), c["classes"]]
+        cut, seen, seconds = record["graph"]["partition"], record["epochs"][-1]["observed"], 0.0
+        for layer in (l for l in range(self.layers) if widths[l] > widths[l + 1]):
+            rows = c["vertices"] / self.parts + cut["mean_halo"] * seen.get(f"rows read/{layer}", 1.0)
+            nbytes = 4 * rows * widths[layer]
+            seconds += 2 * nbytes / device.bandwidth["copy"].value
+            if device.fresh is not None and nbytes > device.fresh_above.value:
+                seconds += nbytes / device.fresh.value
+        return seconds * self.constants.device / (1.0 if self.trial else self.context.inputs.compute)
+
+    def config(self, method: str) -> dict[str, Any]:
+        """The run of a method on all machines."""
+        compressed = method.startswith("ec-graph:")
+        watched = compressed and ("fp=" not in method or "fp=trend" in method)
         rates = {"rates": self.context.rates("ec-graph", self._predicted(method))} if watched else {}
-        run = {"dataset": workload(self.context, self.dataset), "method": method, "cluster": cluster, **rates}
+        if method == TARGETS:
+            rates = {"rates": self.context.rates("distgnn-ec", {"fetched rows": self.requested()})}
         return {
-            **SHAPES, **gcn(self.dataset, self.layers), **run,
-            "parts": 1 if alone else self.parts, "epochs": 2 + (PERIOD if watched else 2),
+            **SHAPES, **gcn(self.dataset, self.layers), **rates, "parts": self.parts,
+            "method": method + ONE_CALL * compressed,
+            "dataset": workload(self.context, self.dataset, printed=self.printed),
+            "cluster": self._slowed(self.cluster), "epochs": 2 + (PERIOD if watched else 2),
         }  # fmt: skip
+
+    def _slowed(self, cluster: str) -> str:
+        return hosts_slowed(cluster, self.parts, self.constants.device)
 
     def _predicted(self, method: str) -> dict[str, float]:
         """Shares of predicted rows, observed in training on a small graph."""
@@ -147,81 +240,50 @@ class Machines:
             "features": "raw" if name == "cora" else "standard",
         }  # fmt: skip
 
-    def distgnn(self) -> Seconds:
-        """An epoch of DistGNN: its own if haloscope has the method, otherwise Non-cp's with a share of the traffic."""
-        if METHOD_OF["DistGNN"] in METHODS:
-            return self.clock(METHOD_OF["DistGNN"])
-        return self.clock(NON_CP, faster=DELAYED)
+    def degrees(self) -> Degrees:
+        """The assumed distribution of degrees."""
+        c = timed_counts(self.dataset, printed=self.printed)
+        return Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[self.dataset])
 
-    def overhead(self) -> float:
-        """Software seconds of a layer on all edges, fitted on DistGNN's row of two layers; 0 where none is printed.
-
-        Raises:
-            InputError: the modelled part alone takes longer than the printed epoch.
-        """
-        printed = cell(self.dataset, LAYERS[0], "DistGNN")
-        if printed is None:
-            return 0.0
-        left = printed - replace(self, layers=LAYERS[0], parts=PARTS).distgnn().epoch
-        if left <= 0:
-            reason = f"what is not fitted takes longer than the printed {printed:.3g} s"
-            raise InputError(f"{reason} (DistGNN, {DATASETS[self.dataset]}, {LAYERS[0]} layers)")
-        return left / LAYERS[0]
-
-    def software(self, shares: Sequence[float] = ()) -> float:
-        """Software seconds of an epoch, in addition to the model: a round per layer, and the handling of its edges.
-
-        A round takes as long as a layer of the smallest graph, which has hardly any edges; the rest of `overhead` is
-        proportional to the edges of a machine.
-
-        Args:
-            shares: of the edges that each layer reads; by default all.
-        """
-        whole = self.overhead()
-        round_s = min(whole, replace(self, dataset="cora").overhead())
-        edges = sum(shares) if shares else float(self.layers)
-        return self.layers * round_s + edges * (whole - round_s) * PARTS / self.parts
+    def requested(self) -> float:
+        """Share of its halo rows that a fifth of a machine's nodes read (`TARGETS`), in closed form."""
+        rest = [1 - self.degrees().generating(1 - 1 / pieces) for pieces in (self.parts * DELAYED, self.parts)]
+        return rest[0] / rest[1]
 
     def seconds(self, method: str) -> float:
-        """Predicted seconds of one epoch on the paper's machines."""
-        return self.clock(method).epoch + self.software()
+        """Predicted seconds of one epoch."""
+        return self.clock(method).epoch
+
+    def sent(self, method: str) -> float:
+        """Bytes that a method sends in an epoch, mean over all but the first."""
+        return float(self.record(self.config(method))["summary"]["bytes_per_epoch"])
 
     def shortage(self, method: str) -> str:
         """A note if a method does not fit the machines' memory, "" if it does; such a run is timed anyway."""
-        record = self.context.runs([self.config(method)])[0]
+        record = self.record(self.config(method))
         return str(record["message"]).partition(" (")[0] if record["state"] == "out_of_memory" else ""
 
-    def sampled(self, fanouts: str) -> float:
-        """Predicted seconds of an epoch of EC-Graph-S."""
-        record = self.context.runs([self.sampled_config(fanouts)], "EC-Graph-S")[0]
-        shares = record["epochs"][-1]["observed"] if self._drawn() else self._shares(fanouts)
-        kept = [shares[f"sampled halo edges/{layer}"] for layer in range(self.layers)]
-        return Seconds.mean(record).epoch + self.software(kept)
+    def sampled(self, fanouts: str) -> Seconds:
+        """An epoch of EC-Graph-S."""
+        return self.timed(self.sampled_config(fanouts), "EC-Graph-S")
 
     def sampled_config(self, fanouts: str) -> dict[str, Any]:
         """EC-Graph-S: sampled from Cora where it is on disk; otherwise by expected shares, from counts."""
-        c = published_counts(self.dataset)
         run = {
-            **gcn(self.dataset, self.layers), "cluster": self.cluster, "parts": self.parts, "epochs": PERIOD + 2,
-            "method": f"{ec_graph(self.dataset, 'ec-graph-s')}:fanouts={fanouts}",
+            **gcn(self.dataset, self.layers), "cluster": self._slowed(self.cluster), "parts": self.parts,
+            "epochs": PERIOD + 2, "method": f"{ec_graph(self.dataset, 'ec-graph-s')}:fanouts={fanouts}{ONE_CALL}",
         }  # fmt: skip
-        if self._drawn():
-            split = f"counts:{c['train']}/{c['val']}/{c['test']}"
+        if self.dataset == "cora" and on_disk("cora"):
             plain = {"mode": "sim", "eval_every": -1, "deterministic": False}
-            return {**plain, **run, "dataset": "cora", "split": split, "partitioner": "hash"}
+            return {**plain, **run, "dataset": "cora", "split": split_of("cora"), "partitioner": "hash"}
         seen = {**self._predicted(ec_graph(self.dataset)), **self._shares(fanouts)}
         rates = self.context.rates("ec-graph-s", seen)
-        return {**SHAPES, **run, "dataset": workload(self.context, self.dataset), "rates": rates}
-
-    def _drawn(self) -> bool:
-        """Whether a sample can be drawn from the data set itself."""
-        return self.dataset == "cora" and on_disk("cora")
+        return {**SHAPES, **run, "dataset": workload(self.context, self.dataset, printed=self.printed), "rates": rates}
 
     def _shares(self, fanouts: str) -> dict[str, float]:
         """Expected shares of edges and rows of a sample."""
-        c = published_counts(self.dataset)
-        degrees = Degrees(mean=c["edges"] / c["vertices"], spread=SPREADS[self.dataset])
-        return expected_shares(degrees, c["train"] / c["vertices"], list(map(int, fanouts.split("/"))), self.parts)
+        c, hops = timed_counts(self.dataset, printed=self.printed), list(map(int, fanouts.split("/")))
+        return expected_shares(self.degrees(), c["train"] / c["vertices"], hops, self.parts)
 
 
 def cell(dataset: str, layers: int, method: str) -> float | None:
@@ -232,14 +294,10 @@ def cell(dataset: str, layers: int, method: str) -> float | None:
     return None if value != value else value
 
 
-def alone_seconds(context: Context, dataset: str, system: str, layers: int) -> float:
-    """Epoch of a library on one machine, with one constant from its row of two layers.
-
-    DGL's is a factor on the modelled work; PyG's, which stores a message per edge, software seconds per layer. Where
-    that row is not printed, the modelled time is returned.
-    """
-    now, first = (Machines(context, dataset, n).clock("single", alone=True).epoch for n in (layers, LAYERS[0]))
-    printed = cell(dataset, LAYERS[0], system)
-    if printed is None:
-        return now
-    return now * printed / first if system == "DGL" else now + layers * (printed - first) / LAYERS[0]
+def alone(
+    context: Context, dataset: str, layers: int, system: str, device: float = 1.0, *, trial: bool = False
+) -> Seconds:
+    """An epoch of a library on one machine, whose operators take `device` times as long as its profile says."""
+    run = {"dataset": workload(context, dataset), "method": "single", "layer0": "cache", "parts": 1, "epochs": 4}
+    config = {**SHAPES, **gcn(dataset, layers), **run, "cluster": hosts_slowed(LIBRARIES[system], 1, device)}
+    return Seconds.mean(context.runs([config], "one machine", trial=trial)[0])

@@ -143,7 +143,8 @@ class Replay:
     def _epoch(self, rank: int, number: int, seconds: dict[str, float]) -> RankEpoch:
         traffic = self._bytes[rank][number]
         layers = {direction: dict(found) for direction, found in traffic.layers.items()}
-        return RankEpoch(number, None, seconds, layers, traffic.to.tolist(), None, 0)
+        others = dict(traffic.others)
+        return RankEpoch(number, None, seconds, layers, traffic.to.tolist(), None, 0, others=others)
 
 
 def refusal(method: str) -> InputError:

@@ -77,6 +77,29 @@ def test_nodes_without_a_label_are_in_no_split() -> None:
         splits.apply(bare, "public", 0)
 
 
+@given(st.integers(6, 60), st.integers(1, 6), st.integers(0, 100))
+def test_a_split_by_position_is_that_of_workers_who_cut_their_own_nodes(nodes: int, parts: int, seed: int) -> None:
+    graph = dataclasses.replace(random_graph(nodes, nodes), train=None, val=None, test=None)
+    counts = (nodes // 2, nodes // 4, nodes // 4)
+    cut = splits.apply(graph, "position:" + "/".join(map(str, counts)), seed)
+    assert cut.train is not None and cut.val is not None and cut.test is not None
+    assert np.array_equal(np.concatenate([cut.train, cut.val, cut.test]), np.arange(sum(counts)))
+    for part in range(parts):
+        own = np.flatnonzero(np.arange(nodes) % parts == part)  # a worker's nodes under a hash partition, in order
+        first = round(len(own) * counts[0] / nodes)
+        assert len(np.setxor1d(own[:first], np.intersect1d(own, cut.train))) <= 1
+
+
+def test_a_split_by_position_takes_shares_and_only_labelled_nodes() -> None:
+    graph = random_graph(40, 60)
+    assert graph.y is not None
+    bare = dataclasses.replace(graph, y=np.where(np.arange(40) < 30, -1, graph.y), train=None, val=None, test=None)
+    cut = splits.apply(bare, "position:0.5/0.3/0.2", 0)
+    assert [part.tolist() for part in (cut.train, cut.val, cut.test) if part is not None] == [
+        [30, 31, 32, 33, 34], [35, 36, 37], [38, 39],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("split", "words"),
     [
@@ -94,6 +117,9 @@ def test_nodes_without_a_label_are_in_no_split() -> None:
         ("counts:5/-5/5", "three numbers"),
         ("counts:5.5/5/5", "three numbers"),
         ("counts:1000/0/0", "needs 1000 nodes"),
+        ("position:5/5", "three numbers"),
+        ("position:0.5/0.5", "three shares"),
+        ("position:1000/0/0", "needs 1000 nodes"),
     ],
 )
 def test_a_bad_split_is_refused(split: str, words: str) -> None:

@@ -82,10 +82,18 @@ def test_requests_are_the_node_numbers_of_every_layer_and_direction() -> None:
         numbers = int(parts_of(3)[with_requests.index(asked)].plan.recv_counts.sum())
         for epoch in (0, 1):
             assert asked.traffic[epoch].layers["other"] == {1: 8 * numbers, 2: 8 * numbers}
+            assert asked.traffic[epoch].others == {"request": 16 * numbers} and not plain.traffic[epoch].others
             assert not plain.traffic[epoch].layers["other"]
             assert all(
                 asked.traffic[epoch].layers[way] == plain.traffic[epoch].layers[way] for way in ("forward", "backward")
             )
+
+
+def test_a_result_tells_requests_from_the_other_bytes() -> None:
+    found = run(config(method="ec-graph", epochs=2)).epochs[-1]["bytes"]
+    assert found["others"]["request"] > 0 and found["others"]["bits"] > 0
+    assert sum(found["others"].values()) == found["other"]
+    assert run(config(method="ec-graph:requests=false:tune=false", epochs=2)).epochs[-1]["bytes"]["others"] == {}
 
 
 def test_a_request_holds_the_numbers_of_the_rows_that_come_back() -> None:
@@ -233,16 +241,16 @@ def test_defaults_are_the_papers() -> None:
 
 
 @cache
-def cora(method: str, layers: int = 2, seed: int = 0) -> Result:
+def cora(method: str, layers: int = 2, seed: int = 0, split: str = "auto") -> Result:
     """60 epochs of the paper's GCN on Cora, hash partitioned."""
     values = {"dataset": str(real_data() / "cora.npz"), "layers": layers, "hidden": 16, "epochs": 60, "eval_every": 0}
-    values["seed"] = seed
+    values |= {"seed": seed, "split": split}
     return run(config(method=method, partitioner="hash", features="row", **values))
 
 
-def distance(method: str) -> float:
+def distance(method: str, split: str = "auto") -> float:
     """Mean difference of the losses from those of vanilla training."""
-    pairs = zip(cora(method).epochs, cora("vanilla").epochs, strict=True)
+    pairs = zip(cora(method, split=split).epochs, cora("vanilla", split=split).epochs, strict=True)
     return float(np.mean([abs(a["loss"] - b["loss"]) for a, b in pairs]))
 
 
@@ -252,11 +260,15 @@ def test_compensation_forwards_brings_the_curve_nearer_to_the_exact_one() -> Non
     assert distance(compensated) < 0.75 * distance(plain)
 
 
-def test_compensation_backwards_raises_the_accuracy() -> None:
-    """Fig. 7 on Cora, three layers and the mean of three seeds.
+def test_compensation_backwards_brings_the_curve_nearer_on_the_papers_split() -> None:
+    """Fig. 7 on Cora: with the 1,408 training nodes of the paper, by position. With the public 140 the residuals of two
+    bits come too late for the few rows that carry a gradient, and the curve is no nearer."""
+    plain, compensated = (f"ec-graph:fp=exact:bp={bp}" for bp in ("compressed", "residual"))
+    assert distance(compensated, "position:1408/300/1000") < 0.6 * distance(plain, "position:1408/300/1000")
 
-    Not the curve of the losses: with two bits it is nearer to the exact one without residuals, which come late.
-    """
+
+def test_compensation_backwards_raises_the_accuracy() -> None:
+    """Fig. 7 on Cora, three layers and the mean of three seeds."""
     plain, compensated = (
         float(np.mean([cora(f"ec-graph:fp=exact:bp={bp}", 3, seed).epochs[-1]["test"] for seed in range(3)]))
         for bp in ("compressed", "residual")
