@@ -3,9 +3,9 @@
     python -m benchmarks.epoch [--nodes 100000] [--epochs 6]
 
 Setting: synthetic graph with communities, 50 neighbours, 128 features, 16 classes; GraphSAGE 3 x 256 with LayerNorm and
-dropout 0.5, Adam, layer 0 precomputed, fp32. One process x 2 threads, and two gloo ranks x 1 thread. Each contender
-runs in a process of its own; medians over epochs after the first. Peak memory is per rank, above interpreter and
-libraries.
+dropout 0.5, Adam, layer 0 precomputed, fp32. One process x 2 threads, and two gloo ranks x 1 thread, with every
+full-graph method of an edge cut. Each contender runs in a process of its own; medians over epochs after the first. Peak
+memory is per rank, above interpreter and libraries.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -141,10 +142,19 @@ def haloscope(config: RunConfig) -> dict[str, object]:
     }
 
 
+def _two_ranks(method: str, config: RunConfig) -> dict[str, object]:
+    """A method on two ranks, its input layer as the method has it by default."""
+    return haloscope(config.changed(parts=2, threads=1, method=method, layer0="auto"))
+
+
 HUGE_PAGES = "huge pages"
-CONTENDERS = {
+OTHER_METHODS = (
+    "bns-gcn:p=0.1", "sylvie-s", "sylvie-a", "pipegcn", "sar", "cagnet", "sancus", "distgnn-ec", "ec-graph",
+)  # fmt: skip
+CONTENDERS: dict[str, Callable[[RunConfig], dict[str, object]]] = {
     "haloscope, 1 rank x 2 threads": lambda c: haloscope(c),
     "haloscope, 2 ranks x 1 thread": lambda c: haloscope(c.changed(parts=2, threads=1)),
+    **{f"2 ranks, {method}": partial(_two_ranks, method) for method in OTHER_METHODS},
     "hand-written loop, same kernels": lambda c: {"seconds": handwritten(c)},
     "PyG SAGEConv on torch CSR": lambda c: {"seconds": pyg(c, "csr")},
     "PyG on torch CSR, huge pages": lambda c: {"seconds": pyg(c, "csr")},
