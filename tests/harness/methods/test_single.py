@@ -118,8 +118,8 @@ def test_gather_takes_longer_in_the_model() -> None:
 
 
 def test_real_memory_grows_as_predicted() -> None:
-    """Resident memory of real processes, and live tensors in the model. Rows are wide, so that the addition's own scratch
-    memory, which the model leaves out, is small beside them."""
+    """Resident memory of real processes, and live tensors in the model. Rows are wide, so that the addition's own
+    scratch memory, which the model leaves out, is small beside them."""
     values = {"dataset": "synthetic:nodes=1500,degree=200,features=16,classes=5", "model": "gcn", "layers": 2}
     values |= {"hidden": 128, "layer0": "cache", "parts": 1, "epochs": 2, "eval_every": -1, "threads": 1}
     grown = {}
