@@ -38,6 +38,12 @@ class Single(EdgeCut):
     once, by the fused product; neither library does that, so layer0=cache compares with them. The sparse blocks that
     parts have in any case (16 E bytes) are held beside the list of edges.
 
+    In brief:
+        travels: nothing
+        bytes: 0
+        memory: with style=gather 4 E d bytes beside the rows of the widest layer, 8 E d where messages have weights, 4
+            E d in every layer of attention; E edges
+
     Options:
         style: fused, a sparse product; gather, a message for every edge.
     """

@@ -28,7 +28,7 @@ from reports.ec_graph._times import (
     alone,
     cell,
     ec_graph,
-    needed,
+    memory_alone,
     tuner_note,
 )
 
@@ -157,7 +157,7 @@ def _memory(context: Context, line: pd.Series) -> list[Row]:
     dataset, layers, system = str(line["dataset"]), int(line["layers"]), str(line["method"])
     rows = []
     for printed in (False, True) if dataset == PAPERS else (False,):
-        peak, fits = needed(context, dataset, layers, system, printed=printed)
+        peak, fits = memory_alone(context, dataset, layers, system, printed=printed)
         notes = ["printed '-', no reason given", "fits the machine" if fits else "out of memory"]
         rows.append(
             Row(

@@ -300,8 +300,10 @@ def alone(
     return Seconds.mean(context.runs([config], "one machine", trial=trial)[0])
 
 
-def needed(context: Context, dataset: str, layers: int, system: str, *, printed: bool = False) -> tuple[float, bool]:
-    """Bytes that a library needs on one machine, and whether the machine has them; `printed` as of `workload`."""
+def memory_alone(
+    context: Context, dataset: str, layers: int, system: str, *, printed: bool = False
+) -> tuple[float, bool]:
+    """Bytes that a library needs on one machine, and whether that has them; `printed` as in `workload`."""
     config = _alone_config(context, dataset, layers, system, printed=printed)
     record = context.runs([config], "memory of one machine")[0]
     return float(record["summary"]["peak_memory"]), record["state"] != "out_of_memory"

@@ -189,7 +189,7 @@ def test_a_library_runs_out_of_memory_where_table_4_has_no_time(
     printed = published("ec-graph-table4")
     mine = printed[(printed["dataset"] == dataset) & (printed["method"] == system) & (printed["layers"] == 2)]
     assert mine["value"].notna().item() == fits
-    peak, found = ec_graph_times.needed(context, dataset, 2, system)
+    peak, found = ec_graph_times.memory_alone(context, dataset, 2, system)
     assert found == fits
     if (dataset, system) == ("reddit", "PyG"):
         assert peak == pytest.approx(114_615_892 * (2 * 4 * 41 + 20 + 8), rel=0.06)
