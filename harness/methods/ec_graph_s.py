@@ -72,6 +72,11 @@ class ECGraphS(ECGraph):
         paper="EC-Graph, Sec. III-C and V (EC-Graph-S)",
     )  # fmt: skip
 
+    def typical(self, layers: int) -> ECGraphS:
+        """With a fan-out for every layer, the last one repeated."""
+        words = self.fanouts.split("/")
+        return replace(self, fanouts="/".join((words + [words[-1]] * layers)[:layers]))
+
     def lossless(self) -> ECGraphS:
         """The same sample with uncompressed messages."""
         return replace(self, fp="exact", bp="exact")
