@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from harness.running.results import RankEpoch
+if TYPE_CHECKING:
+    from harness.running.results import RankEpoch
 
 FILE_WIDTH = 140  # columns when the output is not a terminal
 LINE_EVERY_S = 30.0  # seconds between lines of progress where the output is not a terminal

@@ -8,6 +8,7 @@ import inspect
 from harness.commands.tables import entry_lines, table
 from harness.console import show, stdout
 from harness.partition import PARTITIONERS
+from harness.registry import syntax
 
 ASSIGNED = {"edge": "nodes (cuts edges)", "vertex": "edges (cuts vertices)"}
 
@@ -23,5 +24,6 @@ def main(args: argparse.Namespace) -> int:
         show([table("", ["partitioner", "assigns", "how"], rows, left=3), hint], stdout())
         return 0
     kind = PARTITIONERS.find(args.name)
-    show(entry_lines(f"{args.name}: assigns {ASSIGNED[kind.cuts]}", "--partitioner", args.name, kind), stdout())
+    head, doc = f"{args.name}: assigns {ASSIGNED[kind.cuts]}", inspect.getdoc(kind) or ""
+    show(entry_lines(head, doc, "--partitioner", syntax(args.name, kind)), stdout())
     return 0

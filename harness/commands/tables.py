@@ -1,8 +1,10 @@
-"""Result records as terminal tables, units in every heading."""
+"""Result records as terminal tables, units in every heading.
+
+Imports nothing heavy at once: commands that only list things use it.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +14,6 @@ from rich.text import Text
 
 from harness.config import is_lab
 from harness.console import byte_text, megabytes, percent, significant, time_unit
-from harness.rank import COMPONENTS
-from harness.registry import syntax
-from harness.running.summary import notes_of
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
@@ -29,9 +28,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], lef
     return made
 
 
-def entry_lines(head: str, flag: str, name: str, kind: type[Any]) -> list[str]:
-    """Everything about one entry of a registry whose options are the fields of the class `kind`."""
-    return [head, "", inspect.getdoc(kind) or "", "", f"{flag} {syntax(name, kind)}"]
+def entry_lines(head: str, doc: str, flag: str, syntax: str) -> list[str]:
+    """Everything about one entry of a registry: its docstring, and the flag with its options and their defaults."""
+    return [head, "", doc, "", f"{flag} {syntax}"]
 
 
 def run_report(record: dict[str, Any]) -> list[Table | str]:
@@ -52,11 +51,15 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
 
 def note_lines(record: dict[str, Any]) -> list[str]:
     """The notes of a record, one line each."""
+    from harness.running.summary import notes_of
+
     return [f"note: {note}" for note in notes_of(record)]
 
 
 def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
     """A table with a row per run, without components that are zero in all of them."""
+    from harness.rank import COMPONENTS
+
     factor, unit = time_unit([row["epoch_seconds"] for row in rows])
     shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
     columns = ["method", "mode", "layer0", "parts", f"epoch {unit}", *shown, "speed-up", "MB", "test", "peak MB"]
@@ -90,6 +93,8 @@ def quality_table(summary: dict[str, Any], rows: Sequence[dict[str, int]]) -> li
 
 
 def _time_table(seconds: dict[str, float]) -> Table:
+    from harness.rank import COMPONENTS
+
     factor, unit = time_unit([seconds["epoch"]])
     epoch = seconds["epoch"] or 1.0
     rows = [[name, _scaled(seconds[name], factor), f"{100 * seconds[name] / epoch:.1f}"] for name in COMPONENTS]
