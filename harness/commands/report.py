@@ -15,8 +15,9 @@ from typing import Any
 from harness.console import DASH, duration, percent, show, significant, stderr
 from harness.errors import InputError
 from harness.machine import core_count
+from reports.core.claims import verdict_line
 from reports.core.context import Context
-from reports.core.table import OUTCOMES, verdict_line
+from reports.core.table import OUTCOMES
 from reports.whole import page, papers, produce, verdicts
 
 SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
