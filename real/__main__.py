@@ -22,8 +22,9 @@ import msgspec
 
 from harness.config import from_mapping
 from harness.errors import InputError
+from harness.machine import write_atomically
 from harness.running import stopping
-from harness.running.results import RankEpoch, write_atomically
+from harness.running.results import RankEpoch
 from harness.trampoline import blame
 from real.launch import ERROR_PREFIX
 from real.rank.health import end_process
@@ -57,7 +58,7 @@ def _launched(argv: Sequence[str]) -> int:
         with stopping.stop_requests() as stop:
             outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
     if outcome is not None:
-        write_atomically(args.result, msgspec.msgpack.encode(outcome[0]))
+        write_atomically(args.result, msgspec.msgpack.encode(outcome[0]), durable=False)
     return 0
 
 

@@ -170,7 +170,7 @@ class Stopwatch:
         for line in lines:
             try:
                 self.known.append(msgspec.json.decode(line, type=Spent))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # the line was being written when the sweep was killed
 
     def add(self, config: RunConfig, seconds: float, *, keep: bool = True) -> None:
