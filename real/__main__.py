@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ import msgspec
 
 from harness.config import from_mapping
 from harness.errors import InputError
+from harness.keys import read_table
 from harness.machine import write_atomically
 from harness.running import stopping
 from harness.running.results import RankEpoch
@@ -100,7 +100,7 @@ def _restarted() -> bool:
 def _names_parts(args: argparse.Namespace) -> bool:
     """Whether a flag or the config file sets the number of parts."""
     file = getattr(args, "config", None)
-    return hasattr(args, "parts") or (file is not None and "parts" in tomllib.loads(Path(file).read_text()))
+    return hasattr(args, "parts") or (file is not None and "parts" in read_table(Path(file), "config file"))
 
 
 def _append_to(path: Path) -> Callable[[RankEpoch], None]:
