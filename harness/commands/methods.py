@@ -17,7 +17,7 @@ import msgspec
 from harness.commands.tables import entry_lines, table
 from harness.console import show, stdout
 from harness.errors import InputError, unknown
-from harness.machine import cache_root, code_version
+from harness.machine import cache_root, code_version, write_atomically
 
 GROUP = "haloscope.methods"
 """The entry points of methods of other packages, as in `harness.methods.registry`, which imports torch."""
@@ -68,7 +68,6 @@ def _builtin() -> dict[str, Stated]:
         if kept.code == code:
             return kept.methods
     from harness.methods.registry import METHODS
-    from harness.running.results import write_atomically
 
     found = {name: _stated(name) for name in METHODS.builtin}
     with suppress(OSError, InputError):

@@ -23,9 +23,9 @@ from harness.commands.tables import table
 from harness.config import RunConfig, check, is_lab, parse_lab
 from harness.console import duration, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError, InputError
-from harness.machine import code_version, core_count
+from harness.machine import code_version, core_count, write_atomically
 from harness.running import validation
-from harness.running.results import Result, write_atomically
+from harness.running.results import Result
 from harness.running.sweep import seconds_of
 from reports.draw.validation import write_validation
 from sims.study.calibrated import with_blocks
