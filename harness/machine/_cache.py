@@ -24,7 +24,6 @@ from typing import Literal
 import numpy as np
 
 from harness.errors import InputError
-from harness.machine._checksum import checksum
 
 _META = "meta.json"
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # a file is missing, or is not one; all else may pass
@@ -52,13 +51,19 @@ def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, ob
         for name, array in arrays.items():
             plain = np.asarray(array, order="C")
             np.save(made / f"{name}.npy", plain, allow_pickle=False)
-            listing[name] = [str(array.dtype), list(array.shape), checksum(plain)]
+            listing[name] = [str(array.dtype), list(array.shape), _checksum(plain)]
         (made / _META).write_text(json.dumps({"arrays": listing, "meta": meta}, sort_keys=True))
         publish_folder(made, folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _checksum(array: np.ndarray) -> str:
+    from harness.machine._checksum import checksum  # compiled: commands that only list things need no numba
+
+    return checksum(array)
 
 
 def publish_folder(folder_tmp: Path, folder_final: Path) -> None:
@@ -134,7 +139,7 @@ def building(folder: Path) -> Iterator[None]:
 def _read(folder: Path, name: str, mmap: bool, dtype: str, shape: list[int], written: str) -> np.ndarray:
     mode: Literal["c"] | None = "c" if mmap and 0 not in shape else None  # an empty array cannot be mapped
     array = np.asarray(np.load(folder / f"{name}.npy", mmap_mode=mode, allow_pickle=False))  # a plain view of the map
-    if str(array.dtype) != dtype or list(array.shape) != shape or checksum(array) != written:
+    if str(array.dtype) != dtype or list(array.shape) != shape or _checksum(array) != written:
         raise ValueError(f"{name}.npy is not what was written")
     return array
 

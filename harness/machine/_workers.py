@@ -14,8 +14,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from joblib.externals.loky import ProcessPoolExecutor
-
 A = TypeVar("A")
 R = TypeVar("R")
 WATCH_S = 0.2  # how often a worker checks whether its parent is alive
@@ -54,6 +52,8 @@ def _pool(
     call: Callable[[A], R], queue: list[A], jobs: int, go_on: Callable[[A], bool], begun: list[A]
 ) -> Iterator[tuple[A, R]]:
     """Run one pool: takes arguments off the queue, and keeps those in progress in `begun`."""
+    from joblib.externals.loky import ProcessPoolExecutor  # not for commands that only list things
+
     pool = ProcessPoolExecutor(min(jobs, len(queue)), timeout=None, initializer=_watch, initargs=(os.getpid(),))
     running: dict[Future[R], A] = {}
     try:
