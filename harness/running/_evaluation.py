@@ -34,9 +34,10 @@ def due(epoch: int, config: RunConfig) -> bool:
 
 
 def whole_graph(config: RunConfig) -> RunConfig:
-    """The config of one process with the whole graph on which `config` evaluates."""
+    """The config of one process with the whole graph on which `config` evaluates, in the order of vanilla."""
+    order = "aggregate-first" if config.model.order == "method" else config.model.order
     return config.changed(
-        method="single", layer0="auto", parts=1, hosts=1, partitioner="auto", protocol="transductive",
+        method="single", order=order, layer0="auto", parts=1, hosts=1, partitioner="auto", protocol="transductive",
         mode="loopback", device="cpu", backend="auto", evaluate="ranks",
     )  # fmt: skip
 
