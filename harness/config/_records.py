@@ -60,8 +60,10 @@ class ModelConfig:
     norm: Literal["none", "layer", "l2"] = option(
         "none", "normalisation after every layer but the last: LayerNorm, or rows divided by their L2 norm"
     )
-    order: Literal["aggregate-first", "linear-first", "auto"] = option(
-        "aggregate-first", "order of linear map and aggregation; auto: linear first where the output is narrower"
+    order: Literal["method", "aggregate-first", "linear-first", "auto"] = option(
+        "method",
+        "order of linear map and aggregation; method: as the method's system does, aggregation first where it has no "
+        "order of its own; auto: linear first where the output is narrower",
     )
 
     def rules(self) -> Iterator[Rule]:

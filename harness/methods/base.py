@@ -114,6 +114,10 @@ class Method(Optioned, ABC):
             return replace(facts, exact=True, lossy=False, unbiased=False, bounded=False, compensated=False)
         return replace(facts, exact=False)
 
+    def typical(self, layers: int) -> Method:
+        """The options under which studies of all methods run it on a model of so many layers; by default its own."""
+        return self
+
     def lossless(self) -> Method:
         """The same method with options that send rows without loss, or with the least loss that the options allow."""
         return replace(self, **self.facts.exact_when)

@@ -38,6 +38,12 @@ def parse_method(text: str, **defaults: Any) -> Method:
     return registry.parse_named(METHODS, text, **defaults)
 
 
+def typical_methods(layers: int) -> list[str]:
+    """Texts of all built-in methods of several ranks, as studies run them on models of so many layers."""
+    made = [kind().typical(layers) for kind in METHODS.builtin.values() if kind.facts.cut != "none"]
+    return [registry.short_text(method) for method in made]
+
+
 def cut_of(text: str) -> str:
     """`facts.cut` of the method that a text names, whatever its options. InputError for an unknown name."""
     return METHODS.find(text.partition(":")[0]).facts.cut

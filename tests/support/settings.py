@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "single": [{"method": "single", "parts": 1}],
+    "single": [
+        {"method": "single", "parts": 1},
+        {"method": "single:style=gather", "parts": 1, "model": "gcn", "layer0": "cache"},
+        {"method": "single:style=gather", "parts": 1, "model": "gat"},
+    ],
     "vanilla": [
         {"method": "vanilla:dtype=fp16"},
         {"method": "vanilla:style=pull"},
