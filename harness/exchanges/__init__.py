@@ -7,6 +7,7 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
 from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, HistoricalBlocks
+from harness.exchanges._delayed_sum import DelayedSum, LeafBin, drain_delayed, leaf_bins
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.exchanges._layer_pull import HaloFetch, LayerPull
@@ -30,6 +31,7 @@ __all__ = [
     "CachedSync",
     "CompensatedPull",
     "Compressed",
+    "DelayedSum",
     "Diverged",
     "Exact",
     "Fetch",
@@ -41,6 +43,7 @@ __all__ = [
     "Late",
     "Quantiser",
     "LayerPull",
+    "LeafBin",
     "Leg",
     "ReplicaSync",
     "Memory",
@@ -59,9 +62,11 @@ __all__ = [
     "Tuner",
     "Turn",
     "Wires",
+    "drain_delayed",
     "drain_pipeline",
     "empty_cache",
     "encode_rows",
+    "leaf_bins",
     "replica_maximum",
     "ship",
 ]
