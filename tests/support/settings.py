@@ -86,6 +86,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},
         {"method": "ec-graph:fp=compressed:features=exact:layer0=precompute", "norm": "l2", "model": "gcn"},
     ],
+    "adaqp": [
+        {"method": "adaqp:period=3:group=4"},
+        {"method": "adaqp:bits=2", "model": "gcn", "order": "linear-first"},
+        {"method": "adaqp:period=2:group=16:lambda=0.8", "model": "gcn-no-loop", "layer0": "cache"},
+    ],
     "distgnn": [
         {"method": "distgnn:loss=clones"},
         {"method": "distgnn:delay=3", "model": "gcn", "order": "linear-first"},
