@@ -104,6 +104,8 @@ class Method(Optioned, ABC):
     """Base of all methods. Fields of a subclass are its options on the command line and in config files."""
 
     facts: ClassVar[Facts]
+    default_partitioner: ClassVar[str] = "auto"
+    """What partitioner auto means for this method; auto is the default of its kind of cut."""
 
     def promises(self) -> Facts:
         """The facts that hold with these options; by default they change with `exact_when` only."""

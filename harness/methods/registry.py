@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from harness import registry
+from harness.methods.adaqp import AdaQP
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cagnet import CAGNET
 from harness.methods.cdfgnn import CDFGNN
+from harness.methods.distgnn import DistGNN
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
@@ -23,7 +25,7 @@ from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS,
+    DistGNN, DistGNNEC, CAGNET, SANCUS, AdaQP,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

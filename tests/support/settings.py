@@ -90,6 +90,17 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},
         {"method": "ec-graph:fp=compressed:features=exact:layer0=precompute", "norm": "l2", "model": "gcn"},
     ],
+    "adaqp": [
+        {"method": "adaqp:period=3:group=4"},
+        {"method": "adaqp:bits=2", "model": "gcn", "order": "linear-first"},
+        {"method": "adaqp:period=2:group=16:lambda=0.8", "model": "gcn-no-loop", "layer0": "cache"},
+    ],
+    "distgnn": [
+        {"method": "distgnn:loss=clones"},
+        {"method": "distgnn:delay=3", "model": "gcn", "order": "linear-first"},
+        {"method": "distgnn:delay=2:loss=clones:layer0=precompute"},
+        {"method": "distgnn:delay=none", "model": "gcn-no-loop"},
+    ],
     "distgnn-ec": [
         {"method": "distgnn-ec:r=3"},
         {"method": "distgnn-ec:r=2:missing=cached", "model": "gcn", "order": "linear-first"},
