@@ -13,7 +13,7 @@ from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.mini_batch import BatchState, MiniBatch, fan_outs, fan_outs_by_layer
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.sampling import Batch, draw_hops, needs_degrees, sampled_layers
+from harness.sampling import SampledBatch, draw_hops, needs_degrees, sampled_layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class GraphSAGENS(MiniBatch):
 
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, seeds: Tensor, step: int
-    ) -> Batch:
+    ) -> SampledBatch:
         assert part.x is not None and part.y is not None
         fanouts, neighbours = fan_outs_by_layer(self.name, self.fanout, model), state.neighbours
         hops = await draw_hops(rank, neighbours, fanouts, seeds, step, own_seeds=True)
@@ -66,7 +66,7 @@ class GraphSAGENS(MiniBatch):
         x, *degree = await neighbours.fetch(rank, hops.ids[0], tables, label="x")
         layers = sampled_layers(model, hops, degree[0] if degree else None, x)
         y = part.y.index_select(0, neighbours.local(seeds).to(part.y.device))
-        return Batch(layers, hops.nodes(rank.device), x, y)
+        return SampledBatch(layers, hops.nodes(rank.device), x, y)
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes:
         """The docstring's formula for the nodes and entries that were drawn."""

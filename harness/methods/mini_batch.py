@@ -22,7 +22,7 @@ from harness.graphs import Part, Totals
 from harness.methods.base import Method, Seen, WireBytes
 from harness.nn import GNN, summed_loss
 from harness.rank import Rank
-from harness.sampling import EVERYTHING, Batch, Neighbours, SampledLayer, no_edges
+from harness.sampling import EVERYTHING, Neighbours, SampledBatch, SampledLayer, no_edges
 from harness.tape import Tape
 
 
@@ -97,18 +97,18 @@ class MiniBatch(Method):
     @abstractmethod
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, seeds: Tensor, step: int
-    ) -> Batch:
+    ) -> SampledBatch:
         """The layers, inputs and labels of one step, for `seeds` (addresses, on the host), perhaps none.
 
         All ranks call it together, so its exchanges must not depend on the seeds. With shapes only sizes follow
         recorded rates.
         """
 
-    def aggregate(self, l: int, model: GNN, batch: Batch, layer: SampledLayer, rows: Tensor) -> Tensor:
+    def aggregate(self, l: int, model: GNN, batch: SampledBatch, layer: SampledLayer, rows: Tensor) -> Tensor:
         """z of layer l from the messages of its sources."""
         return layer.aggregate(rows)
 
-    def logits(self, rank: Rank, model: GNN, batch: Batch, step: int) -> Tensor:
+    def logits(self, rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
         """Rows of the last layer, [n, classes]; dropout is keyed by node, layer and step."""
         h = batch.x
         for l, layer in enumerate(batch.layers):
@@ -152,7 +152,7 @@ class MiniBatch(Method):
         return trained[0] / trained[1].clamp(min=1) * part.totals.num_train
 
     async def after_step(
-        self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, batch: Batch
+        self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, batch: SampledBatch
     ) -> None:
         """What follows an optimizer step; nothing by default."""
 
@@ -190,7 +190,7 @@ async def announce(rank: Rank, count: int, *, label: str) -> Counts:
     return counts
 
 
-def _loss(logits: Tensor, batch: Batch, totals: Totals) -> Tensor:
+def _loss(logits: Tensor, batch: SampledBatch, totals: Totals) -> Tensor:
     rows = logits if batch.rows is None else logits.index_select(0, batch.rows)
     return summed_loss(rows, batch.y, totals.multilabel, batch.weight)
 

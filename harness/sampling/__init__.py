@@ -1,7 +1,7 @@
 """What a rank draws: neighbours and the mini-batches made of them, EC-Graph-S's fixed edges, boundary nodes by name.
 
-Of a partitioned graph, `Neighbours` fetches lists and rows from the ranks that own them, and a `Batch` of weighted
-layers is what every sampling method trains on.
+Of a partitioned graph, `Neighbours` fetches lists and rows from the ranks that own them, and a `SampledBatch` of
+weighted layers is what every sampling method trains on.
 """
 
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
@@ -10,8 +10,8 @@ from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.sampling._remote import Lists, Neighbours
 from harness.sampling._sampled import (
-    Batch,
     Hops,
+    SampledBatch,
     SampledLayer,
     draw_hops,
     needs_degrees,
@@ -21,7 +21,7 @@ from harness.sampling._sampled import (
 )
 
 __all__ = [
-    "Batch",
+    "SampledBatch",
     "BoundaryDraw",
     "BoundarySampler",
     "EVERYTHING",

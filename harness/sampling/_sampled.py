@@ -51,7 +51,7 @@ class SampledLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class SampledBatch:
     """One rank's part of one step: what `harness.methods.mini_batch.MiniBatch` computes on.
 
     Attributes:
@@ -86,7 +86,7 @@ class Hops:
     ids: tuple[Tensor, ...]
 
     def nodes(self, device: torch.device) -> tuple[Tensor, ...]:
-        """`Batch.nodes`."""
+        """`SampledBatch.nodes`."""
         first = node_of(self.ids[0]).to(device)
         return tuple(first[: ids.shape[0]] for ids in self.ids[:-1])
 
