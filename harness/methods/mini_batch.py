@@ -55,8 +55,9 @@ class MiniBatch(Method):
     with most batches needs; the others go on with empty ones, so that all take part in every exchange. On one rank
     nothing is sent. Evaluation is full-graph and exact.
 
-    A subclass defines `draw`. It may override `deal` (which nodes a rank trains on), `batches` (how an epoch cuts them)
-    and `aggregate` (how a layer sums its sources), and states its bytes with `reduce_bytes`.
+    A subclass defines `draw`. It may override `deal` (which nodes a rank trains on), `batches` (how an epoch cuts
+    them), `aggregate` or `logits` (the arithmetic of a layer, or of all) and `after_step`; it states its bytes with
+    `reduce_bytes` and `observed`.
 
     Options:
         batch: training nodes of a rank in a step; 0 for all of them, one step an epoch.
@@ -72,7 +73,7 @@ class MiniBatch(Method):
         """Build the lists, deal the training nodes, agree on the steps of an epoch."""
         self.validate()
         self.check(model, part.totals, part.num_parts)
-        neighbours = Neighbours.of(part)
+        neighbours = self.neighbours(part)
         seeds = await self.deal(rank, part, neighbours)
         most = int((await announce(rank, len(seeds), label="training nodes")).max(initial=0))
         degree = part.graph.degree.to(torch.int32)
@@ -81,6 +82,10 @@ class MiniBatch(Method):
     def steps(self, most: int) -> int:
         """Steps of an epoch where the rank with most training nodes has that many; at least one."""
         return max(-(-most // (self.batch or max(most, 1))), 1)
+
+    def neighbours(self, part: Part) -> Neighbours:
+        """The lists of this rank, and how ranks send them to each other."""
+        return Neighbours.of(part)
 
     async def deal(self, rank: Rank, part: Part, neighbours: Neighbours) -> Tensor:
         """Addresses of the nodes that this rank trains on: its own."""
@@ -112,6 +117,9 @@ class MiniBatch(Method):
         """Rows of the last layer, [n, classes]; dropout is keyed by node, layer and step."""
         h = batch.x
         for l, layer in enumerate(batch.layers):
+            if l == 0 and batch.z0 is not None:
+                h = first_layer(rank, model, batch, step)
+                continue
             h = model.drop(h, batch.nodes[l], rank.key(f"dropout/{step}", l, per_rank=False))
             if layer is None:
                 h = model.update(l, no_edges(h), h, h, h[:0])
@@ -160,6 +168,33 @@ class MiniBatch(Method):
         """Bytes over all ranks of an epoch's all-reduces: 8 (P - 1) (parameters + 2) each."""
         steps, values = ranks[0].state.steps, sum(p.numel() for p in model.parameters()) + 2
         return {"forward": {}, "backward": {}, "other": {}, "reduce": {-1: 8 * (len(ranks) - 1) * values * steps}}
+
+
+def observed(ranks: Sequence[Seen], name: str) -> int:
+    """What all ranks observed under a name in an epoch, for byte formulas: the first numbers of `Rank.observe`."""
+    return sum(int(seen.observed.get(name, [0])[0]) for seen in ranks)
+
+
+async def precompute_input(rank: Rank, part: Part, model: GNN) -> Tensor:
+    """The aggregated input features of own nodes, [n_own, F], from all neighbours; halo features travel once.
+
+    Raises InputError where the first layer's aggregation is not linear in rows.
+    """
+    aggregation, plan = model.aggregation(0), part.plan
+    if aggregation is None:
+        raise InputError("a precomputed input layer needs linear aggregation (gcn, sage)")
+    assert part.x is not None
+    rows = part.x.index_select(0, plan.send_rows)
+    received = await rank.all_to_all([Rows(rows, plan.send_counts, plan.recv_counts)], label="features")
+    return aggregation.forward(part.graph, part.x, received.tensors[0])
+
+
+def first_layer(rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
+    """Rows after the first layer, of a batch that has them aggregated."""
+    assert batch.z0 is not None
+    z0 = model.drop(batch.z0, batch.nodes[0], rank.key(f"dropout/z/{step}", 0, per_rank=False))
+    own = model.drop(batch.x, batch.nodes[0], rank.key(f"dropout/{step}", 0, per_rank=False))
+    return model.combine(0, own if model.reads_own(0) else batch.x, z0, transformed=False)
 
 
 def fan_outs(name: str, text: str) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ weighted layers is what every sampling method trains on.
 
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
+from harness.sampling._edge_wire import EdgeNeighbours
 from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.sampling._remote import Lists, Neighbours
@@ -25,6 +26,7 @@ __all__ = [
     "BoundaryDraw",
     "BoundarySampler",
     "EVERYTHING",
+    "EdgeNeighbours",
     "Hops",
     "Lists",
     "NeighbourSampler",

@@ -197,7 +197,7 @@ def _ordered(counts: np.ndarray, columns: np.ndarray, order: np.ndarray) -> tupl
 def list_block(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, expected: int) -> tuple[Tensor, ...]:
     """The arrays of a block with edge map whose rows are lists, and the addresses in the lists that are not in `ids`.
 
-    Columns of the block are positions in `ids` (int64 [n], distinct) followed by the new addresses, which are numbered
+    Columns of the block are positions in `ids` (int64, distinct) followed by the new addresses, which are numbered
     in the order in which the lists first name them. `num_nodes` bounds the distinct addresses; `expected` is the number
     of new ones where tensors have no numbers, and ignored where they have.
     """
@@ -214,7 +214,7 @@ def list_block(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, exp
 @list_block.register_fake
 def _(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, expected: int) -> tuple[Tensor, ...]:
     kind, entries = position_dtype(columns.shape[0]), columns.shape[0]
-    sizes = (ids.shape[0] + 1, entries, ids.shape[0] + expected + 1, entries, entries)
+    sizes = (indptr.shape[0], entries, ids.shape[0] + expected + 1, entries, entries)
     return (*(ids.new_empty(size, dtype=kind) for size in sizes), ids.new_empty(expected))
 
 
