@@ -26,8 +26,8 @@ class DistDGL(GraphSAGENS):
     Ids of training nodes, those of a part one after the other, are dealt out to the trainers in equal shares, so that a
     trainer has mostly, not only, its own. Hop by hop from the seeds, owners draw up to a fan-out of the in-neighbours
     of the nodes they are asked for, without replacement, and return edges; then features of the distinct input nodes
-    and labels of the seeds are fetched. Nothing is kept between batches but weights and optimizer. Gradients are those of
-    the loss summed over all trainers' batches, divided by the number of their nodes, where DistDGL takes the mean of
+    and labels of the seeds are fetched. Nothing is kept between batches but weights and optimizer. Gradients are those
+    of the loss summed over all trainers' batches, divided by the number of their nodes, where DistDGL takes the mean of
     the trainers' means. Sampling is in the foreground, as with its default of no sampling processes.
 
     The mean is over sampled neighbours. A gcn, which the example does not have and EC-Graph's tables use, normalises by

@@ -46,7 +46,83 @@ class BatchState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniBatch(Method):
+class Batched(Method):
+    """One optimizer step per batch, data-parallel, whatever a batch is.
+
+    The state that `setup` returns has the number of `steps` of an epoch. A subclass defines `batches` and `draw`.
+    """
+
+    @abstractmethod
+    def batches(self, rank: Rank, state: Any) -> list[Tensor]:
+        """What is drawn in every step of an epoch, as many as every other rank has."""
+
+    @abstractmethod
+    async def draw(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, seeds: Tensor, step: int
+    ) -> SampledBatch:
+        """The layers, inputs and labels of one step, for what `batches` returned for it, perhaps nothing.
+
+        All ranks call it together, so its exchanges must not depend on the seeds. With shapes only sizes follow
+        recorded rates. In a `MiniBatch` seeds are addresses, on the host.
+        """
+
+    def aggregate(self, l: int, model: GNN, batch: SampledBatch, layer: SampledLayer, rows: Tensor) -> Tensor:
+        """z of layer l from the messages of its sources."""
+        return layer.aggregate(rows)
+
+    def logits(self, rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
+        """Rows of the last layer, [n, classes]; dropout is keyed by node, layer and step."""
+        h = batch.x
+        for l, layer in enumerate(batch.layers):
+            if l == 0 and batch.z0 is not None:
+                h = first_layer(rank, model, batch, step)
+                continue
+            h = model.drop(h, batch.nodes[l], rank.key(f"dropout/{step}", l, per_rank=False))
+            if layer is None:
+                h = model.update(l, no_edges(h), h, h, h[:0])
+                continue
+            message, count = model.message(l, h), layer.block.num_rows
+            if layer.weight is None:
+                graph = layer.graph()
+                graph = graph.with_self_loops() if model.self_loops else graph
+                h = model.update(l, graph, h[:count], message[:count], message[count:])
+            else:
+                z = self.aggregate(l, model, batch, layer, message)
+                h = model.combine(l, h[:count], z, transformed=model.linear_first(l))
+        return h
+
+    async def epoch(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
+    ) -> Tensor:
+        """One optimizer step per batch; returns the mean loss of what was trained, times all training nodes."""
+        trained = torch.zeros(2, device=part.nodes.device)
+        for step, seeds in enumerate(self.batches(rank, state)):
+            with rank.span("sample"):
+                batch = await self.draw(rank, part, model, state, memory, seeds, step)
+            optimizer.zero_grad(set_to_none=True)
+            loss = batch.x.new_zeros(())
+            if len(batch.y):
+                loss = await Tape(rank, model.parameters()).backward(
+                    _loss(self.logits(rank, model, batch, step), batch, part.totals)
+                )
+            trained = trained + await _reduce(rank, model, loss, len(batch.y) if batch.count is None else batch.count)
+            optimizer.step()
+            await self.after_step(rank, part, model, state, memory, batch)
+        return trained[0] / trained[1].clamp(min=1) * part.totals.num_train
+
+    async def after_step(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, batch: SampledBatch
+    ) -> None:
+        """What follows an optimizer step; nothing by default."""
+
+    def reduce_bytes(self, model: GNN, ranks: Sequence[Seen]) -> WireBytes:
+        """Bytes over all ranks of an epoch's all-reduces: 8 (P - 1) (parameters + 2) each."""
+        steps, values = ranks[0].state.steps, sum(p.numel() for p in model.parameters()) + 2
+        return {"forward": {}, "backward": {}, "other": {}, "reduce": {-1: 8 * (len(ranks) - 1) * values * steps}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniBatch(Batched):
     """Base of the methods that train on sampled batches, data-parallel over the parts of an edge cut.
 
     In every step each rank draws a batch of its own training nodes and the layers that compute them, asks owners for
@@ -55,9 +131,8 @@ class MiniBatch(Method):
     with most batches needs; the others go on with empty ones, so that all take part in every exchange. On one rank
     nothing is sent. Evaluation is full-graph and exact.
 
-    A subclass defines `draw`. It may override `deal` (which nodes a rank trains on), `batches` (how an epoch cuts
-    them), `aggregate` or `logits` (the arithmetic of a layer, or of all) and `after_step`; it states its bytes with
-    `reduce_bytes` and `observed`.
+    A subclass defines `draw`. It may override `deal` (which nodes a rank trains on), `batches` (how an epoch cuts them)
+    and `aggregate` (how a layer sums its sources), and states its bytes with `reduce_bytes`.
 
     Options:
         batch: training nodes of a rank in a step; 0 for all of them, one step an epoch.
@@ -99,75 +174,11 @@ class MiniBatch(Method):
         cut = list(seeds.split(self.batch or max(len(seeds), 1)))
         return cut + [seeds[:0]] * (state.steps - len(cut))
 
-    @abstractmethod
-    async def draw(
-        self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, seeds: Tensor, step: int
-    ) -> SampledBatch:
-        """The layers, inputs and labels of one step, for `seeds` (addresses, on the host), perhaps none.
-
-        All ranks call it together, so its exchanges must not depend on the seeds. With shapes only sizes follow
-        recorded rates.
-        """
-
-    def aggregate(self, l: int, model: GNN, batch: SampledBatch, layer: SampledLayer, rows: Tensor) -> Tensor:
-        """z of layer l from the messages of its sources."""
-        return layer.aggregate(rows)
-
-    def logits(self, rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
-        """Rows of the last layer, [n, classes]; dropout is keyed by node, layer and step."""
-        h = batch.x
-        for l, layer in enumerate(batch.layers):
-            if l == 0 and batch.z0 is not None:
-                h = first_layer(rank, model, batch, step)
-                continue
-            h = model.drop(h, batch.nodes[l], rank.key(f"dropout/{step}", l, per_rank=False))
-            if layer is None:
-                h = model.update(l, no_edges(h), h, h, h[:0])
-                continue
-            message, count = model.message(l, h), layer.block.num_rows
-            if layer.weight is None:
-                graph = layer.graph()
-                graph = graph.with_self_loops() if model.self_loops else graph
-                h = model.update(l, graph, h[:count], message[:count], message[count:])
-            else:
-                z = self.aggregate(l, model, batch, layer, message)
-                h = model.combine(l, h[:count], z, transformed=model.linear_first(l))
-        return h
-
     async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
         """Logits of the own nodes, all in one batch with the draws of step 0: what an estimate is checked by."""
         own = torch.arange(len(part.nodes), device=part.nodes.device)
         batch = await self.draw(rank, part, model, state, memory, state.neighbours.own(own), 0)
         return self.logits(rank, model, batch, 0)
-
-    async def epoch(
-        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
-    ) -> Tensor:
-        """One optimizer step per batch; returns the mean loss of what was trained, times all training nodes."""
-        trained = torch.zeros(2, device=part.nodes.device)
-        for step, seeds in enumerate(self.batches(rank, state)):
-            with rank.span("sample"):
-                batch = await self.draw(rank, part, model, state, memory, seeds, step)
-            optimizer.zero_grad(set_to_none=True)
-            loss = batch.x.new_zeros(())
-            if len(batch.y):
-                loss = await Tape(rank, model.parameters()).backward(
-                    _loss(self.logits(rank, model, batch, step), batch, part.totals)
-                )
-            trained = trained + await _reduce(rank, model, loss, len(batch.y) if batch.count is None else batch.count)
-            optimizer.step()
-            await self.after_step(rank, part, model, state, memory, batch)
-        return trained[0] / trained[1].clamp(min=1) * part.totals.num_train
-
-    async def after_step(
-        self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, batch: SampledBatch
-    ) -> None:
-        """What follows an optimizer step; nothing by default."""
-
-    def reduce_bytes(self, model: GNN, ranks: Sequence[Seen]) -> WireBytes:
-        """Bytes over all ranks of an epoch's all-reduces: 8 (P - 1) (parameters + 2) each."""
-        steps, values = ranks[0].state.steps, sum(p.numel() for p in model.parameters()) + 2
-        return {"forward": {}, "backward": {}, "other": {}, "reduce": {-1: 8 * (len(ranks) - 1) * values * steps}}
 
 
 def observed(ranks: Sequence[Seen], name: str) -> int:
