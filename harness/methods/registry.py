@@ -21,11 +21,12 @@ from harness.methods.single import Single
 from harness.methods.subgraph_approximation import SubgraphApproximation
 from harness.methods.sylvie import SylvieA, SylvieS
 from harness.methods.vanilla import Vanilla
+from harness.methods.vr_gcn import VRGCN
 from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, DistDGL,
+    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, DistDGL, VRGCN,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

@@ -88,6 +88,46 @@ declare_work("haloscope::draw_lists", Scattered(entries=1))
 
 
 @torch.library.custom_op(
+    "haloscope::draw_from_lists",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor columns, Tensor indptr, Tensor ids, int fanout, int key, int expected) -> (Tensor, Tensor)",
+)
+def draw_from_lists(
+    columns: Tensor, indptr: Tensor, ids: Tensor, fanout: int, key: int, expected: int
+) -> tuple[Tensor, Tensor]:
+    """What `draw_lists` draws, as CSR (int64), where a rank has the lists (int64 CSR) of the nodes `ids` itself."""
+    names = ids.numpy() >> OWNER_BITS
+    starts, drawn = sample_neighbours(indptr.numpy(), columns.numpy(), np.arange(len(names)), fanout, key, names)
+    return torch.from_numpy(starts), torch.from_numpy(drawn)
+
+
+@draw_from_lists.register_fake
+def _(columns: Tensor, indptr: Tensor, ids: Tensor, fanout: int, key: int, expected: int) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(indptr), columns.new_empty(expected)
+
+
+declare_work("haloscope::draw_from_lists", Scattered(entries=1))
+
+
+@torch.library.custom_op(
+    "haloscope::last_of_each", mutates_args=(), device_types="cpu", schema="(Tensor rows) -> Tensor"
+)
+def last_of_each(rows: Tensor) -> Tensor:
+    """Positions of the last occurrence of every value in `rows`, int64; as many as `rows` without numbers."""
+    _, first = np.unique(rows.numpy()[::-1], return_index=True)
+    return torch.from_numpy(len(rows) - 1 - first)
+
+
+@last_of_each.register_fake
+def _(rows: Tensor) -> Tensor:
+    return torch.empty_like(rows)
+
+
+declare_work("haloscope::last_of_each", Scattered(entries=0))
+
+
+@torch.library.custom_op(
     "haloscope::own_rows",
     mutates_args=(),
     device_types="cpu",
