@@ -175,6 +175,6 @@ def sampled_layers(
             made.append(SampledLayer(block, None))
         else:
             degrees = None if degree is None else degree[: block.num_cols]
-            degrees = degrees.clamp(max=limits[l]) if degrees is not None and limits else degrees
+            degrees = degrees.long().clamp(max=limits[l]) if degrees is not None and limits else degrees
             made.append(SampledLayer(block, *neighbour_weights(aggregation, block, degrees, like)))
     return tuple(made)
