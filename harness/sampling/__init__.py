@@ -1,18 +1,48 @@
-"""What a rank draws: neighbours and the mini-batches made of them, EC-Graph-S's fixed edges, boundary nodes by name."""
+"""What a rank draws: neighbours and the mini-batches made of them, EC-Graph-S's fixed edges, boundary nodes by name.
+
+Of a partitioned graph, `Neighbours` fetches lists and rows from the ranks that own them, and a `SampledBatch` of
+weighted layers is what every sampling method trains on.
+"""
 
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
+from harness.sampling._edge_wire import EdgeNeighbours
+from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
+from harness.sampling._remote import Lists, Neighbours
+from harness.sampling._sampled import (
+    Hops,
+    SampledBatch,
+    SampledLayer,
+    draw_hops,
+    needs_degrees,
+    neighbour_weights,
+    no_edges,
+    sampled_layers,
+)
 
 __all__ = [
+    "SampledBatch",
     "BoundaryDraw",
     "BoundarySampler",
     "EVERYTHING",
+    "EdgeNeighbours",
+    "Hops",
+    "Lists",
     "NeighbourSampler",
+    "Neighbours",
     "SAMPLERS",
     "Sample",
+    "SampledLayer",
+    "addresses",
     "batch_logits",
     "batch_part",
     "batches",
+    "draw_hops",
+    "needs_degrees",
+    "neighbour_weights",
+    "no_edges",
+    "node_of",
     "sample_layers",
+    "sampled_layers",
 ]
