@@ -9,9 +9,11 @@ from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cagnet import CAGNET
 from harness.methods.cdfgnn import CDFGNN
+from harness.methods.cluster_gcn import ClusterGCN
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
+from harness.methods.graphsaint import GraphSAINT
 from harness.methods.pipegcn import PipeGCN
 from harness.methods.sancus import SANCUS
 from harness.methods.sar import SAR
@@ -23,7 +25,7 @@ from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS,
+    DistGNNEC, CAGNET, SANCUS, ClusterGCN, GraphSAINT,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

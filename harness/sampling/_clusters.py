@@ -1,4 +1,4 @@
-"""Clusters of a graph by METIS, and their random order, some of them at a time (Cluster-GCN)."""
+"""Clusters of a graph by METIS (Cluster-GCN)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,3 @@ class Clusters:
         """The nodes of some clusters, int64, ascending."""
         pieces = [self.nodes[self.starts[c] : self.starts[c + 1]] for c in chosen]
         return torch.from_numpy(np.sort(np.concatenate(pieces)) if pieces else np.empty(0, np.int64))
-
-
-def in_turn(count: int, batch: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """All of `count` clusters in random order, `batch` at a time; the last batch may be smaller."""
-    order = generator.permutation(count)
-    return [order[at : at + batch] for at in range(0, count, batch)]
