@@ -16,7 +16,7 @@ from harness.methods.self_weighted import SelfWeighted, refuse_attention
 from harness.methods.subgraph_batches import SubgraphBatches, SubgraphState, named, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.sampling import Batch, Clusters, Induced
+from harness.sampling import Clusters, Induced, SampledBatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,15 +121,15 @@ class ClusterGCN(SubgraphBatches):
             return rows, edges, round(share * len(part.train))
         return state.clusters.union(draw.numpy()), 0, 0
 
-    def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> Batch:
+    def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> SampledBatch:
         weights = self._enhanced.weights(found.block, x) if self.norm == "enhanced" else (None, None)
         assert part.y is not None
         y = part.y.index_select(0, rows)
-        return Batch(uniform_layers(model, found.block, *weights), named(part, rows, model.depth), x, y)
+        return SampledBatch(uniform_layers(model, found.block, *weights), named(part, rows, model.depth), x, y)
 
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, seeds: Tensor, step: int
-    ) -> Batch:
+    ) -> SampledBatch:
         """The subgraph of a step's clusters. Records its edges, of the clusters' share of all own edges."""
         batch = await super().draw(rank, part, model, state, memory, seeds, step)
         if not rank.shapes_only and len(seeds):

@@ -17,7 +17,15 @@ from harness.methods.self_weighted import refuse_attention
 from harness.methods.subgraph_batches import SubgraphBatches, SubgraphState, named, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank, random_key
-from harness.sampling import Batch, Induced, SaintKind, SampledLayer, SubgraphSampler, neighbour_weights, pre_sample
+from harness.sampling import (
+    Induced,
+    SaintKind,
+    SampledBatch,
+    SampledLayer,
+    SubgraphSampler,
+    neighbour_weights,
+    pre_sample,
+)
 
 REDDIT: dict[SaintKind, int] = {"node": 8000, "edge": 6000, "rw": 2000, "mrw": 8000}
 """Sizes in the authors' configurations for Reddit."""
@@ -139,18 +147,18 @@ class GraphSAINT(SubgraphBatches):
         edges = rank.rate("subgraph_edges") * block.nnz * nodes / max(block.num_rows, 1)
         return rows, round(edges), round(rank.rate("subgraph_train") * nodes)
 
-    def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> Batch:
+    def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> SampledBatch:
         assert part.y is not None
         y, nodes = part.y.index_select(0, rows), named(part, rows, model.depth)
         if state.loss is None:
-            return Batch(uniform_layers(model, found.block, None), nodes, x, y)
+            return SampledBatch(uniform_layers(model, found.block, None), nodes, x, y)
         layers = tuple(None if layer is None else _selected(layer, found, rows) for layer in state.layers)
         count = float(len(part.train)) if len(rows) else 0.0
-        return Batch(layers, nodes, x, y, weight=state.loss.index_select(0, rows), count=count)
+        return SampledBatch(layers, nodes, x, y, weight=state.loss.index_select(0, rows), count=count)
 
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, seeds: Tensor, step: int
-    ) -> Batch:
+    ) -> SampledBatch:
         """A step's subgraph. Records its nodes (of the budget), edges (of the share of own edges that its share of own
         nodes would have), and training nodes (of its nodes)."""
         batch = await super().draw(rank, part, model, state, memory, seeds, step)

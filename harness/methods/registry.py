@@ -13,6 +13,7 @@ from harness.methods.cluster_gcn import ClusterGCN
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
+from harness.methods.graphsage_ns import GraphSAGENS
 from harness.methods.graphsaint import GraphSAINT
 from harness.methods.pipegcn import PipeGCN
 from harness.methods.sancus import SANCUS
@@ -25,7 +26,8 @@ from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS, ClusterGCN, GraphSAINT,
+    DistGNNEC, CAGNET, SANCUS, GraphSAGENS,
+    ClusterGCN, GraphSAINT,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

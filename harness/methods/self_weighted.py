@@ -46,9 +46,7 @@ class SelfWeighted(Vanilla):
         scale = self.scale(block.indptr.diff(), like)
         return scale[:, 0].index_select(0, edge_rows(block)), self.own * scale if self.own else None
 
-    async def _layer(
-        self, rank: Rank, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor
-    ) -> Tensor:
+    async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
         """Exchange and compute one layer."""
         exchange = self.exchange(l, model, state, plan)
         own, halo, h = await tape.apply(exchange, model.message(l, h), h)

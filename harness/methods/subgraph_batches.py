@@ -16,7 +16,7 @@ from harness.methods.base import Seen, WireBytes
 from harness.methods.mini_batch import Batched, announce
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.sampling import Batch, Induced, SampledLayer, induced
+from harness.sampling import Induced, SampledBatch, SampledLayer, induced
 from harness.tape import Tape
 
 
@@ -64,19 +64,19 @@ class SubgraphBatches(Batched):
         """The local rows of a draw, ascending, on the host; edges and training nodes to expect with shapes only."""
 
     @abstractmethod
-    def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> Batch:
+    def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> SampledBatch:
         """The batch with its layers and the labels of all rows; `subgraph` keeps those of training nodes."""
 
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, seeds: Tensor, step: int
-    ) -> Batch:
+    ) -> SampledBatch:
         """The subgraph of one of an epoch's draws."""
         rows, edges, trained = self.chosen(rank, part, state, seeds)
         return self.subgraph(rank, part, model, state, rows, edges, trained)
 
     def subgraph(
         self, rank: Rank, part: Part, model: GNN, state: Any, rows: Tensor, edges: int, trained: int
-    ) -> Batch:
+    ) -> SampledBatch:
         """The batch on these local rows; `edges` and `trained` are sizes to expect with shapes only."""
         assert part.x is not None
         found = induced(state.block, rows, edges)
@@ -86,9 +86,7 @@ class SubgraphBatches(Batched):
         weight = None if batch.weight is None else batch.weight.index_select(0, loss_rows)
         return replace(batch, rows=loss_rows, y=batch.y.index_select(0, loss_rows), weight=weight)
 
-    async def forward(
-        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape
-    ) -> Tensor:
+    async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
         """Logits of the own nodes, with the whole part as one batch."""
         count = state.block.num_rows
         rows = torch.arange(count, device=state.block.indices.device)
@@ -109,7 +107,7 @@ def uniform_layers(
 
 
 def named(part: Part, rows: Tensor, depth: int) -> tuple[Tensor, ...]:
-    """`Batch.nodes` where every layer has the same rows."""
+    """`SampledBatch.nodes` where every layer has the same rows."""
     return (part.nodes.index_select(0, rows),) * depth
 
 

@@ -1,28 +1,56 @@
-"""What a rank draws: neighbours and mini-batches, EC-Graph-S's fixed edges, boundary nodes by name, subgraphs."""
+"""What a rank draws: neighbours and the mini-batches made of them, EC-Graph-S's fixed edges, boundary nodes by name.
+
+Of a partitioned graph, `Neighbours` fetches lists and rows from the ranks that own them, and a `SampledBatch` of
+weighted layers is what every sampling method trains on.
+"""
 
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._clusters import Clusters
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
 from harness.sampling._induced import Induced, induced
+from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
+from harness.sampling._remote import Lists, Neighbours
 from harness.sampling._saint import Counts, SaintKind, SubgraphSampler, pre_sample
+from harness.sampling._sampled import (
+    Hops,
+    SampledBatch,
+    SampledLayer,
+    draw_hops,
+    needs_degrees,
+    neighbour_weights,
+    no_edges,
+    sampled_layers,
+)
 
 __all__ = [
+    "SampledBatch",
     "BoundaryDraw",
     "BoundarySampler",
     "Clusters",
     "Counts",
     "EVERYTHING",
+    "Hops",
     "Induced",
+    "Lists",
     "NeighbourSampler",
+    "Neighbours",
     "SAMPLERS",
-    "SaintKind",
     "Sample",
+    "SampledLayer",
+    "SaintKind",
     "SubgraphSampler",
+    "addresses",
     "batch_logits",
     "batch_part",
     "batches",
+    "draw_hops",
     "induced",
+    "needs_degrees",
+    "neighbour_weights",
+    "no_edges",
+    "node_of",
     "pre_sample",
     "sample_layers",
+    "sampled_layers",
 ]

@@ -86,11 +86,13 @@ class Counts:
         ratios = np.full(len(own), UNSEEN)
         np.divide(own, self.edges, out=ratios, where=self.edges > 0)
         ratios[(self.edges == 0) & (own > 0)] = LARGEST_RATIO
-        return np.minimum(ratios, LARGEST_RATIO)
+        limited: np.ndarray = np.minimum(ratios, LARGEST_RATIO)
+        return limited
 
     def loss_weights(self) -> np.ndarray:
         """Subgraphs / C_v of every node, float64 [N]; a node that no subgraph held counts as `UNSEEN` of one."""
-        return self.subgraphs / np.maximum(self.nodes, UNSEEN)
+        weights: np.ndarray = self.subgraphs / np.maximum(self.nodes, UNSEEN)
+        return weights
 
 
 def pre_sample(
@@ -255,7 +257,7 @@ def _frontier(
 
 @njit(cache=True, nogil=True)
 def _weight(indptr: np.ndarray, v: int, clip: int) -> int:
-    degree = indptr[v + 1] - indptr[v]
+    degree = int(indptr[v + 1] - indptr[v])
     return min(degree, clip) if clip else degree
 
 
