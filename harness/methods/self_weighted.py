@@ -7,7 +7,7 @@ Not in the registry: as a way of training it has no source.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -28,7 +28,7 @@ class SelfWeighted(Vanilla):
         mean: r_v = 1 / (degree + 1), without a self loop 1 / degree; otherwise 1.
     """
 
-    layer0: Any = "exchange"
+    layer0: Literal["auto", "precompute", "cache", "exchange"] = "exchange"
     own: float = 1.0
     mean: bool = False
 
