@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from harness import registry
+from harness.methods.agl import AGL
+from harness.methods.aligraph_fg import AliGraphFG
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cagnet import CAGNET
@@ -27,7 +29,7 @@ from harness.registry import Registry
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
     DistGNNEC, CAGNET, SANCUS, GraphSAGENS,
-    ClusterGCN, GraphSAINT,
+    ClusterGCN, GraphSAINT, AGL, AliGraphFG,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

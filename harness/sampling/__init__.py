@@ -22,6 +22,7 @@ from harness.sampling._sampled import (
     no_edges,
     sampled_layers,
 )
+from harness.sampling._stored import Reached, Stored, reached
 
 __all__ = [
     "SampledBatch",
@@ -35,10 +36,12 @@ __all__ = [
     "Lists",
     "NeighbourSampler",
     "Neighbours",
+    "Reached",
     "SAMPLERS",
     "Sample",
     "SampledLayer",
     "SaintKind",
+    "Stored",
     "SubgraphSampler",
     "addresses",
     "batch_logits",
@@ -51,6 +54,7 @@ __all__ = [
     "no_edges",
     "node_of",
     "pre_sample",
+    "reached",
     "sample_layers",
     "sampled_layers",
 ]

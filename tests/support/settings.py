@@ -106,6 +106,16 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "cluster-gcn:clusters=30:batch=4:norm=enhanced:diagonal=0.5", "model": "gcn"},
         {"method": "cluster-gcn:clusters=12:batch=0", "model": "gat"},
     ],
+    "agl": [
+        {"method": "agl:fanout=4/3/2:batch=20"},
+        {"method": "agl:fanout=5:batch=0:prune=false:io=hidden", "model": "gcn", "order": "auto", "linear_layers": 1},
+        {"method": "agl:fanout=full/4/2:batch=16", "model": "gat"},
+    ],
+    "aligraph-fg": [
+        {"method": "aligraph-fg:fanout=4/3/2", "model": "gcn"},
+        {"method": "aligraph-fg:fanout=full/4/4:norm=model:merge=true:batch=30", "model": "gat"},
+        {"method": "aligraph-fg:fanout=3:norm=model", "linear_layers": 1},
+    ],
     "graphsaint": [
         {"method": "graphsaint:size=40:coverage=5"},
         {"method": "graphsaint:sampler=edge:size=25:coverage=8", "model": "gcn", "order": "auto"},
