@@ -74,6 +74,9 @@ class Batched(Method):
         """Rows of the last layer, [n, classes]; dropout is keyed by node, layer and step."""
         h = batch.x
         for l, layer in enumerate(batch.layers):
+            if l == 0 and batch.z0 is not None:
+                h = first_layer(rank, model, batch, step)
+                continue
             h = model.drop(h, batch.nodes[l], rank.key(f"dropout/{step}", l, per_rank=False))
             if layer is None:
                 h = model.update(l, no_edges(h), h, h, h[:0])
@@ -145,7 +148,7 @@ class MiniBatch(Batched):
         """Build the lists, deal the training nodes, agree on the steps of an epoch."""
         self.validate()
         self.check(model, part.totals, part.num_parts)
-        neighbours = Neighbours.of(part)
+        neighbours = self.neighbours(part)
         seeds = await self.deal(rank, part, neighbours)
         most = int((await announce(rank, len(seeds), label="training nodes")).max(initial=0))
         degree = part.graph.degree.to(torch.int32)
@@ -154,6 +157,10 @@ class MiniBatch(Batched):
     def steps(self, most: int) -> int:
         """Steps of an epoch where the rank with most training nodes has that many; at least one."""
         return max(-(-most // (self.batch or max(most, 1))), 1)
+
+    def neighbours(self, part: Part) -> Neighbours:
+        """The lists of this rank, and how ranks send them to each other."""
+        return Neighbours.of(part)
 
     async def deal(self, rank: Rank, part: Part, neighbours: Neighbours) -> Tensor:
         """Addresses of the nodes that this rank trains on: its own."""
@@ -172,6 +179,33 @@ class MiniBatch(Batched):
         own = torch.arange(len(part.nodes), device=part.nodes.device)
         batch = await self.draw(rank, part, model, state, memory, state.neighbours.own(own), 0)
         return self.logits(rank, model, batch, 0)
+
+
+def observed(ranks: Sequence[Seen], name: str) -> int:
+    """What all ranks observed under a name in an epoch, for byte formulas: the first numbers of `Rank.observe`."""
+    return sum(int(seen.observed.get(name, [0])[0]) for seen in ranks)
+
+
+async def precompute_input(rank: Rank, part: Part, model: GNN) -> Tensor:
+    """The aggregated input features of own nodes, [n_own, F], from all neighbours; halo features travel once.
+
+    Raises InputError where the first layer's aggregation is not linear in rows.
+    """
+    aggregation, plan = model.aggregation(0), part.plan
+    if aggregation is None:
+        raise InputError("a precomputed input layer needs linear aggregation (gcn, sage)")
+    assert part.x is not None
+    rows = part.x.index_select(0, plan.send_rows)
+    received = await rank.all_to_all([Rows(rows, plan.send_counts, plan.recv_counts)], label="features")
+    return aggregation.forward(part.graph, part.x, received.tensors[0])
+
+
+def first_layer(rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
+    """Rows after the first layer, of a batch that has them aggregated."""
+    assert batch.z0 is not None
+    z0 = model.drop(batch.z0, batch.nodes[0], rank.key(f"dropout/z/{step}", 0, per_rank=False))
+    own = model.drop(batch.x, batch.nodes[0], rank.key(f"dropout/{step}", 0, per_rank=False))
+    return model.combine(0, own if model.reads_own(0) else batch.x, z0, transformed=False)
 
 
 def fan_outs(name: str, text: str) -> tuple[int, ...]:

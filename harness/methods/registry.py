@@ -12,6 +12,7 @@ from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cagnet import CAGNET
 from harness.methods.cdfgnn import CDFGNN
 from harness.methods.cluster_gcn import ClusterGCN
+from harness.methods.distdgl import DistDGL
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
@@ -24,11 +25,12 @@ from harness.methods.single import Single
 from harness.methods.subgraph_approximation import SubgraphApproximation
 from harness.methods.sylvie import SylvieA, SylvieS
 from harness.methods.vanilla import Vanilla
+from harness.methods.vr_gcn import VRGCN
 from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS, GraphSAGENS,
+    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, DistDGL, VRGCN,
     ClusterGCN, GraphSAINT, AGL, AliGraphFG,
 )  # fmt: skip
 

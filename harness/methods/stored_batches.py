@@ -124,7 +124,7 @@ class StoredBatches(Batched):
         chosen = state.seeds.index_select(0, batch.to(rank.device))
         rows = None if prune else torch.arange(len(batch), device=rank.device)
         by_layer = tuple(names[:count] for count in reversed(inputs))
-        return SampledBatch(tuple(reversed(layers)), by_layer, x, part.y.index_select(0, chosen), rows)
+        return SampledBatch(tuple(reversed(layers)), by_layer, x, part.y.index_select(0, chosen), rows=rows)
 
     def weights(
         self, aggregation: Aggregation, block: Block, degree: Tensor, x: Tensor

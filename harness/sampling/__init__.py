@@ -7,6 +7,7 @@ weighted layers is what every sampling method trains on.
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._clusters import Clusters
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
+from harness.sampling._edge_wire import EdgeNeighbours
 from harness.sampling._induced import Induced, induced
 from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
@@ -31,6 +32,7 @@ __all__ = [
     "Clusters",
     "Counts",
     "EVERYTHING",
+    "EdgeNeighbours",
     "Hops",
     "Induced",
     "Lists",

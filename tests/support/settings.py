@@ -96,6 +96,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "graphsage-ns:fanout=4:batch=32", "model": "gcn", "order": "auto"},
         {"method": "graphsage-ns:fanout=2:batch=25", "model": "gat"},
     ],
+    "distdgl": [
+        {"method": "distdgl:fanout=3:batch=20"},
+        {"method": "distdgl:fanout=4:batch=0", "model": "gcn"},
+    ],
+    "vr-gcn": [
+        {"method": "vr-gcn:batch=20"},
+        {"method": "vr-gcn:fanout=2:batch=32:estimator=cvd", "model": "gcn", "order": "linear-first"},
+    ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
