@@ -5,11 +5,14 @@ weighted layers is what every sampling method trains on.
 """
 
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
+from harness.sampling._clusters import Clusters
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
 from harness.sampling._edge_wire import EdgeNeighbours
+from harness.sampling._induced import Induced, induced
 from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.sampling._remote import Lists, Neighbours
+from harness.sampling._saint import Counts, SaintKind, SubgraphSampler, pre_sample
 from harness.sampling._sampled import (
     Hops,
     SampledBatch,
@@ -20,29 +23,40 @@ from harness.sampling._sampled import (
     no_edges,
     sampled_layers,
 )
+from harness.sampling._stored import Reached, Stored, reached
 
 __all__ = [
     "SampledBatch",
     "BoundaryDraw",
     "BoundarySampler",
+    "Clusters",
+    "Counts",
     "EVERYTHING",
     "EdgeNeighbours",
     "Hops",
+    "Induced",
     "Lists",
     "NeighbourSampler",
     "Neighbours",
+    "Reached",
     "SAMPLERS",
     "Sample",
     "SampledLayer",
+    "SaintKind",
+    "Stored",
+    "SubgraphSampler",
     "addresses",
     "batch_logits",
     "batch_part",
     "batches",
     "draw_hops",
+    "induced",
     "needs_degrees",
     "neighbour_weights",
     "no_edges",
     "node_of",
+    "pre_sample",
+    "reached",
     "sample_layers",
     "sampled_layers",
 ]
