@@ -3,6 +3,15 @@
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
+from harness.sampling._neighbours import sample_neighbours
+from harness.sampling._variance import (
+    column_squares,
+    fixed_variance,
+    merging_bias,
+    neighbour_variance,
+    poisson_variance,
+    replacement_variance,
+)
 
 __all__ = [
     "BoundaryDraw",
@@ -14,5 +23,12 @@ __all__ = [
     "batch_logits",
     "batch_part",
     "batches",
+    "column_squares",
+    "fixed_variance",
+    "merging_bias",
+    "neighbour_variance",
+    "poisson_variance",
+    "replacement_variance",
     "sample_layers",
+    "sample_neighbours",
 ]
