@@ -1,9 +1,25 @@
-"""What a rank draws: neighbours and the mini-batches made of them, EC-Graph-S's fixed edges, boundary nodes by name."""
+"""What a rank draws: neighbours and the mini-batches made of them, EC-Graph-S's fixed edges, boundary nodes by name.
+
+Of a partitioned graph, `Neighbours` fetches lists and rows from the ranks that own them, and a `SampledBatch` of
+weighted layers is what every sampling method trains on.
+"""
 
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
+from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.sampling._neighbours import sample_neighbours
+from harness.sampling._remote import Lists, Neighbours
+from harness.sampling._sampled import (
+    Hops,
+    SampledBatch,
+    SampledLayer,
+    draw_hops,
+    needs_degrees,
+    neighbour_weights,
+    no_edges,
+    sampled_layers,
+)
 from harness.sampling._variance import (
     column_squares,
     fixed_variance,
@@ -14,21 +30,33 @@ from harness.sampling._variance import (
 )
 
 __all__ = [
+    "SampledBatch",
     "BoundaryDraw",
     "BoundarySampler",
     "EVERYTHING",
+    "Hops",
+    "Lists",
     "NeighbourSampler",
+    "Neighbours",
     "SAMPLERS",
     "Sample",
+    "SampledLayer",
+    "addresses",
     "batch_logits",
     "batch_part",
     "batches",
     "column_squares",
+    "draw_hops",
     "fixed_variance",
     "merging_bias",
+    "needs_degrees",
     "neighbour_variance",
+    "neighbour_weights",
+    "no_edges",
+    "node_of",
     "poisson_variance",
     "replacement_variance",
     "sample_layers",
     "sample_neighbours",
+    "sampled_layers",
 ]

@@ -91,6 +91,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "distgnn-ec:r=2:missing=cached", "model": "gcn", "order": "linear-first"},
         {"method": "distgnn-ec:r=4:bins=halo", "layer0": "exchange"},
     ],
+    "graphsage-ns": [
+        {"method": "graphsage-ns:fanout=3:batch=20"},
+        {"method": "graphsage-ns:fanout=4:batch=32", "model": "gcn", "order": "auto"},
+        {"method": "graphsage-ns:fanout=2:batch=25", "model": "gat"},
+    ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
