@@ -5,6 +5,7 @@ weighted layers is what every sampling method trains on.
 """
 
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
+from harness.sampling._columns import MatrixRows, Normalise, matrix_entries
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
 from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
@@ -20,6 +21,7 @@ from harness.sampling._sampled import (
     no_edges,
     sampled_layers,
 )
+from harness.sampling._table import column_norms, gather_by_number
 from harness.sampling._variance import (
     column_squares,
     fixed_variance,
@@ -36,8 +38,10 @@ __all__ = [
     "EVERYTHING",
     "Hops",
     "Lists",
+    "MatrixRows",
     "NeighbourSampler",
     "Neighbours",
+    "Normalise",
     "SAMPLERS",
     "Sample",
     "SampledLayer",
@@ -45,9 +49,12 @@ __all__ = [
     "batch_logits",
     "batch_part",
     "batches",
+    "column_norms",
     "column_squares",
     "draw_hops",
     "fixed_variance",
+    "gather_by_number",
+    "matrix_entries",
     "merging_bias",
     "needs_degrees",
     "neighbour_variance",

@@ -96,6 +96,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "graphsage-ns:fanout=4:batch=32", "model": "gcn", "order": "auto"},
         {"method": "graphsage-ns:fanout=2:batch=25", "model": "gat"},
     ],
+    "ladies": [
+        {"method": "ladies:nodes=12:batch=20"},
+        {"method": "ladies:nodes=15:batch=25:normalise=none:sampling=ordered:norm=root", "model": "gcn"},
+    ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
