@@ -33,8 +33,8 @@ class LADIES(LayerWise):
     owners. A gcn weighs columns by degrees of all nodes, which every rank gathers once (12 bytes a node and rank).
 
     Bytes per step over P ranks: for layer l, with T_l remote destinations and E_l entries of their lists, 12 T_l +
-    8 E_l + 16 P (P - 1); for the last layer nothing. Then (8 + 4 F) U + 8 P (P - 1) for the U remote input rows, forward
-    at layer 0, and the all-reduce, 8 (P - 1) (parameters + 2).
+    8 E_l + 16 P (P - 1); for the last layer nothing. Then, for the U remote input rows, (8 + 4 F) U + 8 P (P - 1)
+    forward at layer 0, and the all-reduce, 8 (P - 1) (parameters + 2).
 
     Observed: `empty_rows`, the share of destinations without any drawn neighbour, by layer.
 

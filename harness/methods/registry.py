@@ -12,6 +12,7 @@ from harness.methods.cdfgnn import CDFGNN
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
+from harness.methods.fastgcn import FastGCN
 from harness.methods.graphsage_ns import GraphSAGENS
 from harness.methods.ladies import LADIES
 from harness.methods.pipegcn import PipeGCN
@@ -25,7 +26,7 @@ from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, LADIES,
+    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, FastGCN, LADIES,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

@@ -21,6 +21,7 @@ from harness.sampling._sampled import (
     no_edges,
     sampled_layers,
 )
+from harness.sampling._shared import SharedNodes, SharedTargets, shared_rows
 from harness.sampling._table import column_norms, gather_by_number
 from harness.sampling._variance import (
     column_squares,
@@ -45,6 +46,8 @@ __all__ = [
     "SAMPLERS",
     "Sample",
     "SampledLayer",
+    "SharedNodes",
+    "SharedTargets",
     "addresses",
     "batch_logits",
     "batch_part",
@@ -66,4 +69,5 @@ __all__ = [
     "sample_layers",
     "sample_neighbours",
     "sampled_layers",
+    "shared_rows",
 ]

@@ -69,7 +69,8 @@ class MatrixRows:
             scale = aggregation.scale(taken.to(like.device), like)[:, 0]
             weight = scale.index_select(0, edge_rows(block))
         else:
-            weight = matrix_entries(aggregation, block, degrees.index_select(0, node_of(columns)).to(like.device), like)
+            degree = degrees.index_select(0, node_of(columns)).to(like.device)
+            weight = matrix_entries(aggregation, block, degree[: block.num_rows], degree, like)
         return cls(block, weight, columns)
 
     def squares(self) -> Tensor:
@@ -126,11 +127,14 @@ class MatrixRows:
         return kept, edges.to(self.weight.device), sources
 
 
-def matrix_entries(aggregation: Aggregation, block: Block, degree: Tensor, like: Tensor) -> Tensor:
-    """P_vu of the entries of a block, [nnz], from the in-degrees of its columns, the first of which are its rows."""
-    scale = aggregation.scale(degree, like)[:, 0]
-    weight = scale[: block.num_rows].index_select(0, edge_rows(block))
-    return weight if aggregation.kind == "mean" else weight * scale.index_select(0, block.indices)
+def matrix_entries(
+    aggregation: Aggregation, block: Block, row_degree: Tensor, column_degree: Tensor, like: Tensor
+) -> Tensor:
+    """P_vu of the entries of a block, [nnz] in the type of `like`, from in-degrees of its rows and columns."""
+    weight = aggregation.scale(row_degree, like)[:, 0].index_select(0, edge_rows(block))
+    if aggregation.kind == "mean":
+        return weight
+    return weight * aggregation.scale(column_degree, like)[:, 0].index_select(0, block.indices)
 
 
 @torch.library.custom_op(

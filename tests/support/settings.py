@@ -96,6 +96,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "graphsage-ns:fanout=4:batch=32", "model": "gcn", "order": "auto"},
         {"method": "graphsage-ns:fanout=2:batch=25", "model": "gat"},
     ],
+    "fastgcn": [
+        {"method": "fastgcn:nodes=12:batch=20"},
+        {"method": "fastgcn:nodes=15:batch=25:sampling=ordered:norm=root", "model": "gcn"},
+    ],
     "ladies": [
         {"method": "ladies:nodes=12:batch=20"},
         {"method": "ladies:nodes=15:batch=25:normalise=none:sampling=ordered:norm=root", "model": "gcn"},
