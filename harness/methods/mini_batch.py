@@ -46,7 +46,83 @@ class BatchState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniBatch(Method):
+class Batched(Method):
+    """One optimizer step per batch, data-parallel, whatever a batch is.
+
+    The state that `setup` returns has the number of `steps` of an epoch. A subclass defines `batches` and `draw`.
+    """
+
+    @abstractmethod
+    def batches(self, rank: Rank, state: Any) -> list[Tensor]:
+        """What is drawn in every step of an epoch, as many as every other rank has."""
+
+    @abstractmethod
+    async def draw(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, seeds: Tensor, step: int
+    ) -> SampledBatch:
+        """The layers, inputs and labels of one step, for what `batches` returned for it, perhaps nothing.
+
+        All ranks call it together, so its exchanges must not depend on the seeds. With shapes only sizes follow
+        recorded rates. In a `MiniBatch` seeds are addresses, on the host.
+        """
+
+    def aggregate(self, l: int, model: GNN, batch: SampledBatch, layer: SampledLayer, rows: Tensor) -> Tensor:
+        """z of layer l from the messages of its sources."""
+        return layer.aggregate(rows)
+
+    def logits(self, rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
+        """Rows of the last layer, [n, classes]; dropout is keyed by node, layer and step."""
+        h = batch.x
+        for l, layer in enumerate(batch.layers):
+            if l == 0 and batch.z0 is not None:
+                h = first_layer(rank, model, batch, step)
+                continue
+            h = model.drop(h, batch.nodes[l], rank.key(f"dropout/{step}", l, per_rank=False))
+            if layer is None:
+                h = model.update(l, no_edges(h), h, h, h[:0])
+                continue
+            message, count = model.message(l, h), layer.block.num_rows
+            if layer.weight is None:
+                graph = layer.graph()
+                graph = graph.with_self_loops() if model.self_loops else graph
+                h = model.update(l, graph, h[:count], message[:count], message[count:])
+            else:
+                z = self.aggregate(l, model, batch, layer, message)
+                h = model.combine(l, h[:count], z, transformed=model.linear_first(l))
+        return h
+
+    async def epoch(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
+    ) -> Tensor:
+        """One optimizer step per batch; returns the mean loss of what was trained, times all training nodes."""
+        trained = torch.zeros(2, device=part.nodes.device)
+        for step, seeds in enumerate(self.batches(rank, state)):
+            with rank.span("sample"):
+                batch = await self.draw(rank, part, model, state, memory, seeds, step)
+            optimizer.zero_grad(set_to_none=True)
+            loss = batch.x.new_zeros(())
+            if len(batch.y):
+                loss = await Tape(rank, model.parameters()).backward(
+                    _loss(self.logits(rank, model, batch, step), batch, part.totals)
+                )
+            trained = trained + await _reduce(rank, model, loss, len(batch.y) if batch.count is None else batch.count)
+            optimizer.step()
+            await self.after_step(rank, part, model, state, memory, batch)
+        return trained[0] / trained[1].clamp(min=1) * part.totals.num_train
+
+    async def after_step(
+        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, batch: SampledBatch
+    ) -> None:
+        """What follows an optimizer step; nothing by default."""
+
+    def reduce_bytes(self, model: GNN, ranks: Sequence[Seen]) -> WireBytes:
+        """Bytes over all ranks of an epoch's all-reduces: 8 (P - 1) (parameters + 2) each."""
+        steps, values = ranks[0].state.steps, sum(p.numel() for p in model.parameters()) + 2
+        return {"forward": {}, "backward": {}, "other": {}, "reduce": {-1: 8 * (len(ranks) - 1) * values * steps}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiniBatch(Batched):
     """Base of the methods that train on sampled batches, data-parallel over the parts of an edge cut.
 
     In every step each rank draws a batch of its own training nodes and the layers that compute them, asks owners for
@@ -72,7 +148,7 @@ class MiniBatch(Method):
         """Build the lists, deal the training nodes, agree on the steps of an epoch."""
         self.validate()
         self.check(model, part.totals, part.num_parts)
-        neighbours = Neighbours.of(part)
+        neighbours = self.neighbours(part)
         seeds = await self.deal(rank, part, neighbours)
         most = int((await announce(rank, len(seeds), label="training nodes")).max(initial=0))
         degree = part.graph.degree.to(torch.int32)
@@ -81,6 +157,10 @@ class MiniBatch(Method):
     def steps(self, most: int) -> int:
         """Steps of an epoch where the rank with most training nodes has that many; at least one."""
         return max(-(-most // (self.batch or max(most, 1))), 1)
+
+    def neighbours(self, part: Part) -> Neighbours:
+        """The lists of this rank, and how ranks send them to each other."""
+        return Neighbours.of(part)
 
     async def deal(self, rank: Rank, part: Part, neighbours: Neighbours) -> Tensor:
         """Addresses of the nodes that this rank trains on: its own."""
@@ -94,72 +174,38 @@ class MiniBatch(Method):
         cut = list(seeds.split(self.batch or max(len(seeds), 1)))
         return cut + [seeds[:0]] * (state.steps - len(cut))
 
-    @abstractmethod
-    async def draw(
-        self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, seeds: Tensor, step: int
-    ) -> SampledBatch:
-        """The layers, inputs and labels of one step, for `seeds` (addresses, on the host), perhaps none.
-
-        All ranks call it together, so its exchanges must not depend on the seeds. With shapes only sizes follow
-        recorded rates.
-        """
-
-    def aggregate(self, l: int, model: GNN, batch: SampledBatch, layer: SampledLayer, rows: Tensor) -> Tensor:
-        """z of layer l from the messages of its sources."""
-        return layer.aggregate(rows)
-
-    def logits(self, rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
-        """Rows of the last layer, [n, classes]; dropout is keyed by node, layer and step."""
-        h = batch.x
-        for l, layer in enumerate(batch.layers):
-            h = model.drop(h, batch.nodes[l], rank.key(f"dropout/{step}", l, per_rank=False))
-            if layer is None:
-                h = model.update(l, no_edges(h), h, h, h[:0])
-                continue
-            message, count = model.message(l, h), layer.block.num_rows
-            if layer.weight is None:
-                graph = layer.graph()
-                graph = graph.with_self_loops() if model.self_loops else graph
-                h = model.update(l, graph, h[:count], message[:count], message[count:])
-            else:
-                z = self.aggregate(l, model, batch, layer, message)
-                h = model.combine(l, h[:count], z, transformed=model.linear_first(l))
-        return h
-
     async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
         """Logits of the own nodes, all in one batch with the draws of step 0: what an estimate is checked by."""
         own = torch.arange(len(part.nodes), device=part.nodes.device)
         batch = await self.draw(rank, part, model, state, memory, state.neighbours.own(own), 0)
         return self.logits(rank, model, batch, 0)
 
-    async def epoch(
-        self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
-    ) -> Tensor:
-        """One optimizer step per batch; returns the mean loss of what was trained, times all training nodes."""
-        trained = torch.zeros(2, device=part.nodes.device)
-        for step, seeds in enumerate(self.batches(rank, state)):
-            with rank.span("sample"):
-                batch = await self.draw(rank, part, model, state, memory, seeds, step)
-            optimizer.zero_grad(set_to_none=True)
-            loss = batch.x.new_zeros(())
-            if len(batch.y):
-                loss = await Tape(rank, model.parameters()).backward(
-                    _loss(self.logits(rank, model, batch, step), batch, part.totals)
-                )
-            trained = trained + await _reduce(rank, model, loss, len(batch.y) if batch.count is None else batch.count)
-            optimizer.step()
-            await self.after_step(rank, part, model, state, memory, batch)
-        return trained[0] / trained[1].clamp(min=1) * part.totals.num_train
 
-    async def after_step(
-        self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, batch: SampledBatch
-    ) -> None:
-        """What follows an optimizer step; nothing by default."""
+def observed(ranks: Sequence[Seen], name: str) -> int:
+    """What all ranks observed under a name in an epoch, for byte formulas: the first numbers of `Rank.observe`."""
+    return sum(int(seen.observed.get(name, [0])[0]) for seen in ranks)
 
-    def reduce_bytes(self, model: GNN, ranks: Sequence[Seen]) -> WireBytes:
-        """Bytes over all ranks of an epoch's all-reduces: 8 (P - 1) (parameters + 2) each."""
-        steps, values = ranks[0].state.steps, sum(p.numel() for p in model.parameters()) + 2
-        return {"forward": {}, "backward": {}, "other": {}, "reduce": {-1: 8 * (len(ranks) - 1) * values * steps}}
+
+async def precompute_input(rank: Rank, part: Part, model: GNN) -> Tensor:
+    """The aggregated input features of own nodes, [n_own, F], from all neighbours; halo features travel once.
+
+    Raises InputError where the first layer's aggregation is not linear in rows.
+    """
+    aggregation, plan = model.aggregation(0), part.plan
+    if aggregation is None:
+        raise InputError("a precomputed input layer needs linear aggregation (gcn, sage)")
+    assert part.x is not None
+    rows = part.x.index_select(0, plan.send_rows)
+    received = await rank.all_to_all([Rows(rows, plan.send_counts, plan.recv_counts)], label="features")
+    return aggregation.forward(part.graph, part.x, received.tensors[0])
+
+
+def first_layer(rank: Rank, model: GNN, batch: SampledBatch, step: int) -> Tensor:
+    """Rows after the first layer, of a batch that has them aggregated."""
+    assert batch.z0 is not None
+    z0 = model.drop(batch.z0, batch.nodes[0], rank.key(f"dropout/z/{step}", 0, per_rank=False))
+    own = model.drop(batch.x, batch.nodes[0], rank.key(f"dropout/{step}", 0, per_rank=False))
+    return model.combine(0, own if model.reads_own(0) else batch.x, z0, transformed=False)
 
 
 def fan_outs(name: str, text: str) -> tuple[int, ...]:

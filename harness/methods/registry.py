@@ -9,6 +9,7 @@ from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cagnet import CAGNET
 from harness.methods.cdfgnn import CDFGNN
+from harness.methods.distdgl import DistDGL
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
@@ -22,11 +23,12 @@ from harness.methods.single import Single
 from harness.methods.subgraph_approximation import SubgraphApproximation
 from harness.methods.sylvie import SylvieA, SylvieS
 from harness.methods.vanilla import Vanilla
+from harness.methods.vr_gcn import VRGCN
 from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, FastGCN, LADIES,
+    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, DistDGL, VRGCN, FastGCN, LADIES,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

@@ -7,6 +7,7 @@ weighted layers is what every sampling method trains on.
 from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._columns import MatrixRows, Normalise, matrix_entries
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
+from harness.sampling._edge_wire import EdgeNeighbours
 from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.sampling._neighbours import sample_neighbours
@@ -37,6 +38,7 @@ __all__ = [
     "BoundaryDraw",
     "BoundarySampler",
     "EVERYTHING",
+    "EdgeNeighbours",
     "Hops",
     "Lists",
     "MatrixRows",

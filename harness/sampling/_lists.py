@@ -88,6 +88,46 @@ declare_work("haloscope::draw_lists", Scattered(entries=1))
 
 
 @torch.library.custom_op(
+    "haloscope::draw_from_lists",
+    mutates_args=(),
+    device_types="cpu",
+    schema="(Tensor columns, Tensor indptr, Tensor ids, int fanout, int key, int expected) -> (Tensor, Tensor)",
+)
+def draw_from_lists(
+    columns: Tensor, indptr: Tensor, ids: Tensor, fanout: int, key: int, expected: int
+) -> tuple[Tensor, Tensor]:
+    """What `draw_lists` draws, as CSR (int64), where a rank has the lists (int64 CSR) of the nodes `ids` itself."""
+    names = ids.numpy() >> OWNER_BITS
+    starts, drawn = sample_neighbours(indptr.numpy(), columns.numpy(), np.arange(len(names)), fanout, key, names)
+    return torch.from_numpy(starts), torch.from_numpy(drawn)
+
+
+@draw_from_lists.register_fake
+def _(columns: Tensor, indptr: Tensor, ids: Tensor, fanout: int, key: int, expected: int) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(indptr), columns.new_empty(expected)
+
+
+declare_work("haloscope::draw_from_lists", Scattered(entries=1))
+
+
+@torch.library.custom_op(
+    "haloscope::last_of_each", mutates_args=(), device_types="cpu", schema="(Tensor rows) -> Tensor"
+)
+def last_of_each(rows: Tensor) -> Tensor:
+    """Positions of the last occurrence of every value in `rows`, int64; as many as `rows` without numbers."""
+    _, first = np.unique(rows.numpy()[::-1], return_index=True)
+    return torch.from_numpy(len(rows) - 1 - first)
+
+
+@last_of_each.register_fake
+def _(rows: Tensor) -> Tensor:
+    return torch.empty_like(rows)
+
+
+declare_work("haloscope::last_of_each", Scattered(entries=0))
+
+
+@torch.library.custom_op(
     "haloscope::own_rows",
     mutates_args=(),
     device_types="cpu",
@@ -197,7 +237,7 @@ def _ordered(counts: np.ndarray, columns: np.ndarray, order: np.ndarray) -> tupl
 def list_block(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, expected: int) -> tuple[Tensor, ...]:
     """The arrays of a block with edge map whose rows are lists, and the addresses in the lists that are not in `ids`.
 
-    Columns of the block are positions in `ids` (int64 [n], distinct) followed by the new addresses, which are numbered
+    Columns of the block are positions in `ids` (int64, distinct) followed by the new addresses, which are numbered
     in the order in which the lists first name them. `num_nodes` bounds the distinct addresses; `expected` is the number
     of new ones where tensors have no numbers, and ignored where they have.
     """
@@ -214,7 +254,7 @@ def list_block(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, exp
 @list_block.register_fake
 def _(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, expected: int) -> tuple[Tensor, ...]:
     kind, entries = position_dtype(columns.shape[0]), columns.shape[0]
-    sizes = (ids.shape[0] + 1, entries, ids.shape[0] + expected + 1, entries, entries)
+    sizes = (indptr.shape[0], entries, ids.shape[0] + expected + 1, entries, entries)
     return (*(ids.new_empty(size, dtype=kind) for size in sizes), ids.new_empty(expected))
 
 

@@ -36,17 +36,31 @@ class Lists:
     indptr: Tensor
     columns: Tensor
 
-    def block(self, rank: Rank, ids: Tensor, num_nodes: int, layer: int) -> tuple[Block, Tensor]:
+    def draw(self, rank: Rank, ids: Tensor, fanout: int, key: int, layer: int) -> Lists:
+        """At most `fanout` entries of each of these full lists, which are those of the nodes `ids`.
+
+        The same as their owners would draw with this key. Records `drawn_edges`, of nodes x fanout, or of nodes.
+        """
+        whole = ids.shape[0] * (1 if fanout == EVERYTHING else fanout)
+        expected = round(rank.rate("drawn_edges", layer) * whole) if ids.is_meta else 0
+        found = torch.ops.haloscope.draw_from_lists(self.columns, self.indptr, ids, fanout, key, expected)
+        if not ids.is_meta:
+            rank.observe("drawn_edges", found[1].shape[0], whole, layer)
+        return Lists(*found)
+
+    def block(
+        self, rank: Rank, ids: Tensor, num_nodes: int, layer: int, name: str = "sampled_rows"
+    ) -> tuple[Block, Tensor]:
         """A block with edge map, one row per list, and the addresses that are in the lists and not in `ids`.
 
-        Its columns are positions in `ids` (int64 [n], distinct: the nodes of the lists) followed by the new addresses.
-        `num_nodes` counts the whole graph. Records new rows per entry under `sampled_rows`, for shapes-only runs.
+        Its columns are positions in `ids` (int64, distinct, the nodes of the lists or more) followed by the new
+        addresses. `num_nodes` counts the whole graph. Records new rows per entry under `name`, for shapes-only runs.
         """
         entries = self.columns.shape[0]
-        expected = round(rank.rate("sampled_rows", layer) * entries) if ids.is_meta else 0
+        expected = round(rank.rate(name, layer) * entries) if ids.is_meta else 0
         made = torch.ops.haloscope.list_block(self.columns, self.indptr, ids, num_nodes, expected)
         if not ids.is_meta:
-            rank.observe("sampled_rows", made[5].shape[0], entries, layer)
+            rank.observe(name, made[5].shape[0], entries, layer)
         return Block(*(array.to(rank.device) for array in made[:5])), made[5]
 
 
@@ -164,6 +178,27 @@ class Neighbours:
             out.index_copy_(0, order[:mine], table.index_select(0, own))
             found.append(out.index_copy_(0, order[mine:], remote))
         return tuple(found)
+
+    async def store(self, rank: Rank, ids: Tensor, rows: Tensor, table: Tensor, *, label: str, layer: int) -> None:
+        """Write `rows` [n, d] of the nodes `ids` (int64 [n], distinct, of any owner) into their owners' `table`s.
+
+        Of a node that several ranks send, the owner's own row counts, else that of the highest rank. All ranks call
+        this together. One all-to-all of direction `other`: 8 bytes and the row per remote node, and 16 for every pair
+        of ranks. Records `remote_{label}` (remote of all nodes).
+        """
+        if self.size == 1:
+            table.index_copy_(0, self.local(ids).to(rank.device), rows)
+            return
+        order, counts = self._split(rank, ids, f"remote_{label}", layer)
+        named, mine, sent = ids.index_select(0, order), int(counts[self.rank]), self._others(counts)
+        rows = rows.index_select(0, order.to(rank.device))
+        parts = [Rows(named[mine:].to(rank.device), sent, None), Rows(rows[mine:], sent, None)]
+        theirs, values = (await rank.all_to_all(parts, label=label, layer=layer)).tensors
+        theirs = theirs if theirs.is_meta else theirs.cpu()
+        places = self.local(torch.cat([theirs, named[:mine]]))
+        last = torch.ops.haloscope.last_of_each(places)
+        values = torch.cat([values, rows[:mine]]).index_select(0, last.to(rank.device))
+        table.index_copy_(0, places.index_select(0, last).to(rank.device), values)
 
     def _split(self, rank: Rank, ids: Tensor, name: str, layer: int) -> tuple[Tensor, Counts]:
         """Positions of own ids and then of each other rank's, and how many each rank has."""

@@ -59,6 +59,8 @@ class SampledBatch:
         nodes: int64, by layer, numbers in the whole graph of the nodes whose rows enter it; dropout is keyed by them.
         x: [sources of the first layer, F], their features.
         y: labels of the rows that carry loss.
+        z0: [rows of the first layer, F], aggregated features where the input layer is precomputed. `layers[0]` is then
+            None, and x are the features of the same nodes; any tensor of as many rows where the layer reads none.
         rows: int64, which of the last layer's rows these are; None for all.
         weight: [len(y)], factors on their losses; None for 1.
         count: what this rank adds to the number that gradients are divided by; None for len(y).
@@ -68,6 +70,7 @@ class SampledBatch:
     nodes: tuple[Tensor, ...]
     x: Tensor
     y: Tensor
+    z0: Tensor | None = None
     rows: Tensor | None = None
     weight: Tensor | None = None
     count: float | None = None
@@ -155,8 +158,14 @@ def neighbour_weights(
     return weight, scale[:count].square()[:, None] if aggregation.kind == "gcn" else None
 
 
-def sampled_layers(model: GNN, hops: Hops, degree: Tensor | None, like: Tensor) -> tuple[SampledLayer | None, ...]:
-    """The layers of a neighbourhood, weighted by `neighbour_weights`; `degree` of the first layer's sources."""
+def sampled_layers(
+    model: GNN, hops: Hops, degree: Tensor | None, like: Tensor, limits: Sequence[int | None] = ()
+) -> tuple[SampledLayer | None, ...]:
+    """The layers of a neighbourhood, weighted by `neighbour_weights`; `degree` of the first layer's sources.
+
+    With `limits`, the fan-outs by layer, degrees are those of the sample: a node counts as many neighbours as it may
+    draw, and the aggregation of a gcn is that of the sampled graph.
+    """
     made = list[SampledLayer | None]()
     for l, block in enumerate(hops.blocks):
         aggregation = model.aggregation(l)
@@ -166,5 +175,6 @@ def sampled_layers(model: GNN, hops: Hops, degree: Tensor | None, like: Tensor) 
             made.append(SampledLayer(block, None))
         else:
             degrees = None if degree is None else degree[: block.num_cols]
+            degrees = degrees.long().clamp(max=limits[l]) if degrees is not None and limits else degrees
             made.append(SampledLayer(block, *neighbour_weights(aggregation, block, degrees, like)))
     return tuple(made)

@@ -96,6 +96,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "graphsage-ns:fanout=4:batch=32", "model": "gcn", "order": "auto"},
         {"method": "graphsage-ns:fanout=2:batch=25", "model": "gat"},
     ],
+    "distdgl": [
+        {"method": "distdgl:fanout=3:batch=20"},
+        {"method": "distdgl:fanout=4:batch=0", "model": "gcn"},
+    ],
+    "vr-gcn": [
+        {"method": "vr-gcn:batch=20"},
+        {"method": "vr-gcn:fanout=2:batch=32:estimator=cvd", "model": "gcn", "order": "linear-first"},
+    ],
     "fastgcn": [
         {"method": "fastgcn:nodes=12:batch=20"},
         {"method": "fastgcn:nodes=15:batch=25:sampling=ordered:norm=root", "model": "gcn"},

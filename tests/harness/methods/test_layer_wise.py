@@ -291,7 +291,7 @@ def test_shapes_with_recorded_rates_send_as_many_bytes(method: Callable[..., Lay
         for layer in ran[0][0].get(direction, {}):
             real, without = (sum(r.get(direction, {}).get(layer, 0) for r in each) for each in (
                 [traffic for traffic, _ in ran], shapes))  # fmt: skip
-            assert without == pytest.approx(real, rel=0.03), (direction, layer)
+            assert without == pytest.approx(real, rel=0.05), (direction, layer)
 
 
 @pytest.mark.parametrize("name", ["fastgcn", "ladies"])
