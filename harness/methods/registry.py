@@ -18,8 +18,10 @@ from harness.methods.distgnn import DistGNN
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
+from harness.methods.fastgcn import FastGCN
 from harness.methods.graphsage_ns import GraphSAGENS
 from harness.methods.graphsaint import GraphSAINT
+from harness.methods.ladies import LADIES
 from harness.methods.pipegcn import PipeGCN
 from harness.methods.sancus import SANCUS
 from harness.methods.sar import SAR
@@ -33,7 +35,7 @@ from harness.registry import Registry
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
     DistGNN, DistGNNEC, CAGNET, SANCUS, AdaQP, GraphSAGENS, DistDGL, VRGCN,
-    ClusterGCN, GraphSAINT, AGL, AliGraphFG,
+    FastGCN, LADIES, ClusterGCN, GraphSAINT, AGL, AliGraphFG,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

@@ -119,6 +119,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "vr-gcn:batch=20"},
         {"method": "vr-gcn:fanout=2:batch=32:estimator=cvd", "model": "gcn", "order": "linear-first"},
     ],
+    "fastgcn": [
+        {"method": "fastgcn:nodes=12:batch=20"},
+        {"method": "fastgcn:nodes=15:batch=25:sampling=ordered:norm=root", "model": "gcn"},
+    ],
+    "ladies": [
+        {"method": "ladies:nodes=12:batch=20"},
+        {"method": "ladies:nodes=15:batch=25:normalise=none:sampling=ordered:norm=root", "model": "gcn"},
+    ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
