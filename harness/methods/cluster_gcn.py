@@ -45,6 +45,11 @@ class ClusterGCN(SubgraphBatches):
     Evaluation is on the whole graph, with the same normalisation by whole degrees.
     Left out: the authors' input aggregated once (`precalc`), validation on groups of clusters.
 
+    In brief:
+        travels: parameters' gradients alone
+        bytes: 8 (P - 1) (parameters + 2) a step
+        memory: own nodes' features and 8 bytes a node; the rows of one batch of clusters
+
     Options:
         clusters: of the whole graph. Reddit 1500, OGB's products 15000 (batch=32), PPI 50 (batch=1).
         batch: clusters of a rank in a step; 0 for all.

@@ -39,6 +39,12 @@ class DistDGL(GraphSAGENS):
     where the model is a gcn; 8 P (P - 1) for the labels, and 16 a remote seed (8 + 4 classes where a node has several
     labels); and the all-reduce, 8 (P - 1) (parameters + 2).
 
+    In brief:
+        travels: edges of remote nodes hop by hop, features of remote input nodes, labels of remote training nodes
+        bytes: a step: 8 T + 24 E a layer for T remote nodes and E edges, (8 + 4 F) U for U remote input rows, 16 a
+            remote training node, 8 or 16 P (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: the rows of one batch and its neighbourhoods
+
     Options:
         fanout: neighbours drawn per node, the seeds' own first, with slashes between; one number for every layer, full
             for all neighbours. DistDGL's flag has the input layer first: its example's 10,25 is 25/10 here.

@@ -53,6 +53,12 @@ class FastGCN(LayerWise):
 
     Observed: `empty_rows`, the share of destinations without any drawn neighbour, by layer.
 
+    In brief:
+        travels: lists of shared destinations among the nodes drawn, and the drawn nodes' features, to all ranks
+        bytes: a step: (P - 1) (4 D + 8 E) a layer for D destinations and E entries, (P - 1) 4 F U for U input rows, 8 P
+            (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: 20 bytes of every node of the graph on each rank; the drawn rows of one batch
+
     Options:
         nodes: drawn for each layer. The paper's Reddit table has 400; the authors' script draws 100, from candidates
             near the batch.

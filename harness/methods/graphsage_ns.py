@@ -35,6 +35,12 @@ class GraphSAGENS(MiniBatch):
     input rows, forward at layer 0, with 4 U more for degrees where the model is a gcn; and the all-reduce, 8 (P - 1)
     (parameters + 2).
 
+    In brief:
+        travels: sampled lists of remote nodes hop by hop, and features of remote input nodes
+        bytes: a step: 12 T + 8 E a layer for T remote nodes and E entries, (8 + 4 F) U for U remote input rows, 8 or 16
+            P (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: the rows of one batch and its neighbourhoods
+
     Options:
         fanout: neighbours drawn per node, the seeds' own first, with slashes between; one number for every layer, full
             for all neighbours. GraphSAGE: 10/25 with batch=512; PyG's products script: 15/10/5 with 1024.

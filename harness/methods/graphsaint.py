@@ -64,6 +64,11 @@ class GraphSAINT(SubgraphBatches):
     Bytes over P ranks: the all-reduce of every step, 8 (P - 1) (parameters + 2); no row travels. Memory: a weight for
     every own edge and node. Pre-sampling is part of the set-up.
 
+    In brief:
+        travels: parameters' gradients alone
+        bytes: 8 (P - 1) (parameters + 2) a step
+        memory: own nodes' features, a weight for every own edge and node; the rows of one subgraph
+
     Options:
         sampler: node (in proportion to degrees), edge (to 1/d_u + 1/d_v), rw (random walks from uniform roots) or mrw
             (a frontier whose nodes are replaced by neighbours, in proportion to degrees).

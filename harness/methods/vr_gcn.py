@@ -109,6 +109,15 @@ class VRGCN(MiniBatch):
     rows that enter the network, 4 F U more where the first layer reads own features beside aggregated ones; and the
     all-reduce, 8 (P - 1) (parameters + 2). Lists are fetched in every step.
 
+    In brief:
+        travels: whole lists of remote nodes, their histories, new histories to their owners, and input rows
+        bytes: a step: 12 T + 8 E a layer for lists, (8 + 4 d) a history read or new, (8 + 4 F) U for input rows, 8 or
+            16 P (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: 4 n d bytes of histories a layer but the first, over all ranks; the rows of one batch and all its
+            neighbours
+        staleness: histories are as old as the last batch that computed the node; what is returned is unbiased all the
+            same
+
     Options:
         fanout: neighbours drawn per node and layer, as in graphsage-ns; the authors' recipes draw 1.
         estimator: cv, or cvd for dropout.
