@@ -1,8 +1,8 @@
 """Seconds per epoch of sampling methods on one part and one core, and the nodes that they sample per second.
 
-Run `python -m benchmarks.samplers [--nodes N] [--degree D] [--methods A,B]`. A few steps of an epoch are measured, after
-two that compile and warm up, and an epoch is as many steps as the method says. Drawing is everything up to the rows of
-the inputs and labels; training is forward and backward pass, optimizer and what a method keeps.
+Run `python -m benchmarks.samplers [--nodes N] [--degree D] [--methods A,B]`. A few steps of an epoch are measured,
+after two that compile and warm up, and an epoch is as many steps as the method says. Drawing is everything up to the
+rows of the inputs and labels; training is forward and backward pass, optimizer and what a method keeps.
 """
 
 from __future__ import annotations
