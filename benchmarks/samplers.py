@@ -2,7 +2,8 @@
 
 Run `python -m benchmarks.samplers [--nodes N] [--degree D] [--methods A,B]`. A few steps of an epoch are measured,
 after two that compile and warm up, and an epoch is as many steps as the method says. Drawing is everything up to the
-rows of the inputs and labels; training is forward and backward pass, optimizer and what a method keeps.
+rows of the inputs and labels; training is forward and backward pass, optimizer and what a method keeps. Seconds are
+those of the process on its core, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ async def measure(rank: Rank, text: str, part: Part, layers: int, hidden: int, s
     assert isinstance(method, Batched), f"{text} does not train by batches"
     config = ModelConfig(name="sage", layers=layers, hidden=hidden)
     model = build_model(config, part.totals.num_features, part.totals.num_classes, seed=0).train()
-    rank.epoch, begin = -1, time.perf_counter()
+    rank.epoch, begin = -1, time.process_time()
     state = await method.setup(rank, part, model)
     memory, optimizer = method.remember(rank, part, model, state), method.optimizer(rank, model, 0.01, 0.0)
-    set_up, rank.epoch = time.perf_counter() - begin, 0
+    set_up, rank.epoch = time.process_time() - begin, 0
     drawing = training = 0.0
     nodes = edges = 0
     for step, seeds in enumerate(method.batches(rank, state)[: WARM + steps]):
-        begin = time.perf_counter()
+        begin = time.process_time()
         batch = await method.draw(rank, part, model, state, memory, seeds, step)
-        drawn = time.perf_counter()
+        drawn = time.process_time()
         optimizer.zero_grad(set_to_none=True)
         summed_loss(method.logits(rank, model, batch, step), batch.y, part.totals.multilabel).backward()
         optimizer.step()
         await method.after_step(rank, part, model, state, memory, batch)
         if step >= WARM:
-            drawing, training = drawing + drawn - begin, training + time.perf_counter() - drawn
+            drawing, training = drawing + drawn - begin, training + time.process_time() - drawn
             nodes += len(batch.nodes[0])
             edges += sum(layer.block.nnz for layer in batch.layers if layer is not None)
     epoch = (drawing + training) / steps * state.steps
