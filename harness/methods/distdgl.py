@@ -40,6 +40,7 @@ class DistDGL(GraphSAGENS):
     labels); and the all-reduce, 8 (P - 1) (parameters + 2).
 
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. The example: 1000.
         fanout: neighbours drawn per node, the seeds' own first, with slashes between; one number for every layer, full
             for all neighbours. DistDGL's flag has the input layer first: its example's 10,25 is 25/10 here.
     """

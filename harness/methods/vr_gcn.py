@@ -110,6 +110,7 @@ class VRGCN(MiniBatch):
     all-reduce, 8 (P - 1) (parameters + 2). Lists are fetched in every step.
 
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. The recipes: 512.
         fanout: neighbours drawn per node and layer, as in graphsage-ns; the authors' recipes draw 1.
         estimator: cv, or cvd for dropout.
     """
