@@ -46,6 +46,7 @@ class DistDGL(GraphSAGENS):
         memory: the rows of one batch and its neighbourhoods
 
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. The example: 1000.
         fanout: neighbours drawn per node, the seeds' own first, with slashes between; one number for every layer, full
             for all neighbours. DistDGL's flag has the input layer first: its example's 10,25 is 25/10 here.
     """

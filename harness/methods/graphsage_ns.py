@@ -25,7 +25,11 @@ class GraphSAGENS(MiniBatch):
     model's matrix and full degrees d, so the aggregation is unbiased, and exact where the fan-out is no less than the
     degree; the self loop of a gcn is always there. What a node draws depends on (seed, epoch, step, layer, node), not
     on the partition. The authors' code draws from lists that were cut or padded to 128 entries once; this one from the
-    real lists. Attention is normalised over the sample, which is biased.
+    real lists. Attention is normalised over the sample, which is biased. The layers are the model's: the code's
+    concatenation, normalised embedding and clipped gradients are left out.
+
+    An epoch trains every training node once, each rank its own in random order; a short last batch is kept, and a rank
+    that is through takes part with empty batches. Memory: 8 bytes an edge for the lists, beside the part.
 
     The seeds' lists and all input rows of own nodes are local; other lists are drawn by their owners, hop by hop, and
     features of remote nodes are fetched in every step, without a cache.
@@ -42,8 +46,9 @@ class GraphSAGENS(MiniBatch):
         memory: the rows of one batch and its neighbourhoods
 
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. GraphSAGE: 512.
         fanout: neighbours drawn per node, the seeds' own first, with slashes between; one number for every layer, full
-            for all neighbours. GraphSAGE: 10/25 with batch=512; PyG's products script: 15/10/5 with 1024.
+            for all neighbours. GraphSAGE: 10/25; PyG's products script: 15/10/5 with batches of 1024.
     """
 
     fanout: str = "5"

@@ -119,6 +119,7 @@ class VRGCN(MiniBatch):
             same
 
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. The recipes: 512.
         fanout: neighbours drawn per node and layer, as in graphsage-ns; the authors' recipes draw 1.
         estimator: cv, or cvd for dropout.
     """
