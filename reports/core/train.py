@@ -292,7 +292,9 @@ def epoch_seconds(case: Mapping[str, Any]) -> float:
     inputs = facts["num_nodes"] * wide * (config.model.name == "sage")
     work, overhead = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS, PER_LAYER_S * layers * config.cut.parts
     name, _, options = config.training.method.partition(":")
-    if "batch=" in options:  # as many batches in all, whatever the number of parts
+    if "batch=" in options and "batch=0" not in options.split(
+        ":"
+    ):  # as many batches in all, whatever the number of parts
         return float(BATCHES * work)
     more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"))
     return float(max(more) * (work + overhead))
