@@ -19,8 +19,8 @@ from harness.methods.mini_batch import (
     fan_outs,
     fan_outs_by_layer,
     first_layer,
-    observed,
     precompute_input,
+    total_observed,
 )
 from harness.nn import GNN
 from harness.rank import Rank
@@ -262,13 +262,13 @@ class VRGCN(MiniBatch):
         layers, degrees = sampled_in(model), 4 * needs_degrees(model)
         for l in layers:
             row = 8 + 4 * model.widths[l]
-            found["forward"][l] = (row + degrees) * observed(ranks, f"remote_h{l}/{l}") + 8 * pairs
-            found["other"][l] = row * observed(ranks, f"remote_new h{l}/{l}") + 16 * pairs
+            found["forward"][l] = (row + degrees) * total_observed(ranks, f"remote_h{l}/{l}") + 8 * pairs
+            found["other"][l] = row * total_observed(ranks, f"remote_new h{l}/{l}") + 16 * pairs
             if l != layers[-1]:
-                lists = 12 * observed(ranks, f"remote_nodes/{l}") + 8 * observed(ranks, f"remote_edges/{l}")
+                lists = 12 * total_observed(ranks, f"remote_nodes/{l}") + 8 * total_observed(ranks, f"remote_edges/{l}")
                 found["other"][l] += lists + 16 * pairs
         rows = 2 if ranks[0].state.z0 is not None and model.reads_own(0) else 1
-        found["forward"][0] = (8 + 4 * model.widths[0] * rows) * observed(ranks, "remote_x/0") + 8 * pairs
+        found["forward"][0] = (8 + 4 * model.widths[0] * rows) * total_observed(ranks, "remote_x/0") + 8 * pairs
         return found
 
 

@@ -9,12 +9,12 @@ from harness.sampling._clusters import Clusters
 from harness.sampling._columns import MatrixRows, Normalise, matrix_entries
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
 from harness.sampling._edge_wire import EdgeNeighbours
-from harness.sampling._induced import Induced, induced
+from harness.sampling._induced import Induced, induced_subgraph
 from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.sampling._neighbours import sample_neighbours
 from harness.sampling._remote import Lists, Neighbours
-from harness.sampling._saint import Counts, SaintKind, SubgraphSampler, pre_sample
+from harness.sampling._saint import SaintKind, SubgraphCounts, SubgraphSampler, pre_sample
 from harness.sampling._sampled import (
     Hops,
     SampledBatch,
@@ -42,7 +42,7 @@ __all__ = [
     "BoundaryDraw",
     "BoundarySampler",
     "Clusters",
-    "Counts",
+    "SubgraphCounts",
     "EVERYTHING",
     "EdgeNeighbours",
     "Hops",
@@ -71,7 +71,7 @@ __all__ = [
     "column_norms",
     "column_squares",
     "draw_hops",
-    "induced",
+    "induced_subgraph",
     "fixed_variance",
     "gather_by_number",
     "matrix_entries",
