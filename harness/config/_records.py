@@ -105,7 +105,7 @@ class CutConfig:
         "auto",
         "metis-cut | metis (volume objective, slower) | hash | contiguous; vertex cuts: ebv | hep | dne | libra | "
         "hdrf, with options (ebv:gamma=0.1, see `haloscope partitioners`); auto: metis-cut, or ebv where the method "
-        "cuts vertices",
+        "cuts vertices, or what the method names (distgnn: libra)",
     )
     hosts: int = option(1, "hosts the parts are spread over in equal blocks, for hierarchical partitioners (ebv)")
     renumber: str = option("auto", "clusters for renumbering nodes inside a part: auto, or a number (0 = off)")

@@ -14,7 +14,7 @@ from harness.errors import InputError
 from harness.exchanges import CachedSync, Memory, ParameterServers, PlainSync, ReplicaSync, Wires, empty_cache
 from harness.graphs import Totals, VertexPart
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.vertex_cut import VertexCut, VertexState
+from harness.methods.vertex_cut import SyncedVertexCut, VertexState
 from harness.nn import GNN, GATConv, counts, micro_f1, training_loss
 from harness.rank import Rank
 from harness.tape import Tape
@@ -28,7 +28,7 @@ class CachedState(VertexState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CDFGNN(VertexCut):
+class CDFGNN(SyncedVertexCut):
     """Adaptive cache and quantised differences on a vertex cut (CDFGNN, Alg. 1 and 2, Eq. 6, 7, 22, 23).
 
     Every layer sums its partial rows over replicas forwards and their gradients backwards; mirrors send to masters

@@ -98,7 +98,8 @@ class _Record(msgspec.Struct):
 
 def cutting_of(config: CutConfig, method: Method) -> Cutting:
     """How a partitioner cuts the graph for a method."""
-    return cutting(config.partitioner, method.facts.cut, method.part_settings())
+    name = method.default_partitioner if config.partitioner == "auto" else config.partitioner
+    return cutting(name, method.facts.cut, method.part_settings())
 
 
 def _from_index(index: Path, cut: Cutting) -> Prepared | None:
