@@ -6,7 +6,7 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
-from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, HistoricalBlocks
+from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, BlockShare, HistoricalBlocks, SharedBlocks
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.exchanges._layer_pull import HaloFetch, LayerPull
@@ -25,6 +25,7 @@ __all__ = [
     "AttentionPull",
     "AttentionRowsPull",
     "BlockPull",
+    "BlockShare",
     "Blocks",
     "Boundary",
     "CachedSync",
@@ -38,6 +39,7 @@ __all__ = [
     "HaloPull",
     "HaloPush",
     "HistoricalBlocks",
+    "SharedBlocks",
     "Late",
     "Quantiser",
     "LayerPull",
