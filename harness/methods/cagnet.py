@@ -88,6 +88,12 @@ class CAGNET(BlockRows):
     Options:
         algorithm: 1d, 1.5d; 2d and 3d are refused with the bytes that they would send, beside those of the others.
         replication: with algorithm=1.5d the number of ranks that hold each block; it must divide the ranks.
+
+    In brief:
+        travels: whole blocks of rows H forwards, of output gradients G backwards, to all ranks, or down their columns
+            and added over their rows
+        bytes: 4 n (P - 1) x (input + output width) a layer, over all ranks; 4 n (P / c - 1 + 2 (c - 1)) x it in 1.5D
+        memory: vanilla's, and one rank's whole block at a time; c times the rows in 1.5D
     """
 
     algorithm: Literal["1d", "1.5d", "2d", "3d"] = "1d"
