@@ -25,15 +25,17 @@ class Meeting:
         effects: rank -> effect of those that have arrived.
         results: rank -> result of its effect, once all ranks have arrived; None before.
         driver_state: data of the driver (arrival times, events).
+        before: group -> number of its collectives that the first rank had issued when it arrived.
     """
 
-    __slots__ = ("results", "driver_state", "effects", "expected")
+    __slots__ = ("before", "driver_state", "effects", "expected", "results")
 
     def __init__(self, expected: tuple[int, ...]) -> None:
         self.expected = expected
         self.effects: dict[int, Effect] = {}
         self.results: dict[int, Any] | None = None
         self.driver_state: Any = None
+        self.before: dict[Group | None, int] = {}
 
     @classmethod
     def alone(cls, rank: int, effect: Effect, result: Any) -> Meeting:
@@ -90,6 +92,7 @@ class Rendezvous:
         self._attendance_only = attendance_only
         everyone = _Sequence(tuple(range(size)), None)
         self._sequences: dict[Group | None, _Sequence] = {None: everyone}
+        self._used: list[list[_Sequence]] = [[everyone] for _ in range(size)]  # by rank
         self._sends: dict[tuple[int, int], deque[Meeting]] = defaultdict(deque)
         self._recvs: dict[tuple[int, int], deque[Meeting]] = defaultdict(deque)
 
@@ -105,12 +108,35 @@ class Rendezvous:
         if sequence is None:
             assert effect.among is not None
             sequence = self._sequences[effect.among] = _Sequence(effect.among, effect.among)
+        if sequence not in self._used[rank]:
+            self._used[rank].append(sequence)
         meeting = sequence.next_of(rank)
+        if len(self._sequences) > 1:
+            self._follow(meeting, rank, effect)
         self._arrive(meeting, rank, effect)
         if meeting.complete:
             meeting.results = self._results(meeting)
             sequence.drop_complete()
         return meeting
+
+    def _follow(self, meeting: Meeting, rank: int, effect: Effect) -> None:
+        """Raise ProgramError unless a rank arrives after as many collectives of every other group as the first one.
+
+        Only groups count to which both belong. With that there is one order of all collectives (see `Collective`).
+        """
+        before = {sequence.of: sequence.issued[rank] for sequence in self._used[rank] if sequence.of != effect.among}
+        if not meeting.effects:
+            meeting.before = before
+            return
+        first = next(iter(meeting.effects))
+        for group in dict.fromkeys((*meeting.before, *before)):
+            mine, theirs = before.get(group, 0), meeting.before.get(group, 0)
+            if mine != theirs and (group is None or (rank in group and first in group)):
+                of = "all ranks" if group is None else in_words(group)
+                raise ProgramError(
+                    f"ranks disagree on the order of collectives: rank {first} is in {meeting.effects[first]} after "
+                    f"{theirs} of {of}, but rank {rank} after {mine}"
+                )
 
     def _post_pair(self, rank: int, effect: Send | Recv) -> Meeting:
         pair = (rank, effect.to) if isinstance(effect, Send) else (effect.source, rank)

@@ -58,6 +58,7 @@ def check_cut(method: Method, ground: Ground) -> None:
 
 
 def _ranks(method: Method) -> int:
+    """Of parts that differ."""
     return 1 if method.facts.cut == "none" else 3
 
 
@@ -172,7 +173,7 @@ def check_memory(method: Method, ground: Ground) -> None:
 
 def check_untimed(method: Method, ground: Ground) -> None:
     """Losses and bytes do not depend on the order in which ranks begin; for a `timed` method they do."""
-    turns = [None, tuple(reversed(range(_ranks(method))))]
+    turns = [None, tuple(reversed(range(_ranks(method) * method.replicas())))]
     runs = [_played(method, ground, EpochSettings(5, order=order)) for order in turns]
     same = all(
         a.loss == b.loss and a.traffic.layers == b.traffic.layers

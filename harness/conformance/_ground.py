@@ -11,7 +11,7 @@ import torch
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.graphs import Graph, from_edges
+from harness.graphs import Graph, RankGrid, from_edges, replicated
 from harness.methods.base import Method
 from harness.nn import GNN, Dense, SAGEConv, build_model
 from harness.partition.edge import build_parts
@@ -78,7 +78,10 @@ def owners(num_nodes: int, num_parts: int, deal: Deal, seed: int = 0) -> np.ndar
 def parts_for_method(
     method: Method, graph: Graph, num_parts: int, deal: Deal, dtype: torch.dtype = torch.float64
 ) -> list[Any]:
-    """Parts of the kind that the method declares, with features of the wanted type."""
+    """Parts of the kind that the method declares, with features of the wanted type, as each of their ranks holds them.
+
+    There are `num_parts` parts, and as many ranks times the method's replicas.
+    """
     cut = method.facts.cut
     built: Any
     if cut == "vertex":
@@ -90,7 +93,11 @@ def parts_for_method(
         built = overlapping_parts(graph, owner, num_parts, **{"overlap": 0.3, **method.part_settings()})
     else:
         built = build_parts(graph, owners(graph.num_nodes, num_parts, deal), num_parts)
-    return [replace(part, x=part.x.to(dtype)) for part in built]
+    held = [replace(part, x=part.x.to(dtype)) for part in built]
+    if (replicas := method.replicas()) == 1:
+        return held
+    grid = RankGrid(num_parts * replicas, replicas)
+    return [replicated(held[rank // replicas], grid, rank) for rank in range(grid.size)]
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ class Ground:
                 )
                 model = build_model(config.model, graph.num_features, graph.num_classes, config.training.seed).to(dtype)
                 try:
-                    method.check(model, graph_totals(graph), num_parts)
+                    method.check(model, graph_totals(graph), num_parts * method.replicas())
                 except InputError as error:
                     refused.append(str(error))
                     continue

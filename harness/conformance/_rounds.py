@@ -313,4 +313,5 @@ def passes(
     logits = torch.zeros(epochs, *upstream.shape, dtype=upstream.dtype)
     for nodes, found, _ in results:
         logits[:, nodes] = torch.stack(found).to(upstream.dtype)
-    return Passed(logits, torch.stack([torch.stack(found) for _, _, found in results]).sum(0))
+    gradients = torch.stack([torch.stack(found) for _, _, found in results]).sum(0)
+    return Passed(logits, gradients / method.replicas())

@@ -7,7 +7,7 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
 from harness.exchanges._bit_assignment import BitAssignment, CodedMessage
-from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, HistoricalBlocks
+from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, BlockShare, HistoricalBlocks, SharedBlocks
 from harness.exchanges._delayed_sum import DelayedSum, LeafBin, drain_delayed, leaf_bins
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
@@ -29,6 +29,7 @@ __all__ = [
     "AttentionRowsPull",
     "BitAssignment",
     "BlockPull",
+    "BlockShare",
     "Blocks",
     "Boundary",
     "CODE_SHARE",
@@ -46,6 +47,7 @@ __all__ = [
     "HaloPull",
     "HaloPush",
     "HistoricalBlocks",
+    "SharedBlocks",
     "Late",
     "Quantiser",
     "LayerPull",

@@ -1,22 +1,23 @@
-"""Whole blocks of rows broadcast to all ranks, boundary or not: the exchange of CAGNET's one-dimensional algorithm.
+"""Whole blocks of rows broadcast to all ranks, boundary or not: the exchange of CAGNET's 1D and 1.5D algorithms.
 
-A rank's block is all its own rows. Every rank receives all blocks, one after the other, and adds its products with
-them. What travels depends on the number of nodes alone, not on the partition.
+A rank's block is all its own rows. In 1D every rank receives all blocks, one after the other, and adds its products
+with them. In 1.5D it receives a share of them, and the ranks that hold the same block add up what they have. What
+travels depends on the number of nodes alone, not on the partition.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from harness.effects import Direction, Rows
+from harness.effects import Direction, Group, Rows
 from harness.exchanges._error_feedback import label_of
 from harness.exchanges._memory import Memory
-from harness.graphs import HaloPlan, LocalGraph
+from harness.graphs import Block, HaloPlan, LocalGraph, RankGrid
 from harness.nn import Conv
 from harness.rank import Rank
 
@@ -38,12 +39,15 @@ class Blocks:
         places = received.tensors[1].split([int(count) for count in plan.recv_counts])
         return cls(tuple(int(count) for count in received.counts[0]), places)
 
-    async def broadcast(self, rank: Rank, x: Tensor, root: int, direction: Direction, layer: int) -> Tensor:
-        """The block of `root`, [sizes[root], d]; `x` is this rank's own."""
+    async def broadcast(
+        self, rank: Rank, x: Tensor, root: int, direction: Direction, layer: int, group: Group | None = None
+    ) -> Tensor:
+        """The block of `root`, [sizes[root], d], on all ranks or on those of a group; `x` is this rank's own."""
         block = x if root == rank.index else x.new_empty(self.sizes[root], x.shape[1])
         label = f"{label_of(direction, layer)} block {root}"
-        effect = rank.broadcast(block.contiguous(), root=root, label=label, direction=direction, layer=layer)
-        received: Tensor = await effect
+        received: Tensor = await rank.broadcast(
+            block.contiguous(), root=root, label=label, direction=direction, layer=layer, group=group
+        )
         return received
 
     def picked(self, blocks: dict[int, Tensor], like: Tensor) -> Tensor:
@@ -59,9 +63,13 @@ class Operands(Protocol):
         """Own rows [n_own, d] -> (own rows, halo rows) as this rank is to read them."""
         ...
 
+    async def whole(self, rank: Rank, z: Tensor) -> Tensor:
+        """The sum over all neighbours from that over the rows that this rank has read."""
+        return z
+
 
 @dataclass(frozen=True, eq=False)
-class AllBlocks:
+class AllBlocks(Operands):
     """Own rows as they are, and the halo's out of the blocks of all ranks. Bytes over all ranks: 4 n d (P - 1)."""
 
     blocks: Blocks
@@ -78,7 +86,73 @@ class AllBlocks:
 
 
 @dataclass(frozen=True, eq=False)
-class HistoricalBlocks:
+class BlockShare:
+    """The blocks that one column of a grid of ranks broadcasts and multiplies.
+
+    Of P / c blocks, column k has the floor(P / c^2) from number k floor(P / c^2) on, the last column all that remain.
+
+    Attributes:
+        blocks: of all ranks, with the halo's rows out of these blocks only.
+        graph: the edges from rows of these blocks.
+        roots: the ranks of this column that hold them.
+    """
+
+    grid: RankGrid
+    blocks: Blocks
+    graph: LocalGraph
+    roots: tuple[int, ...]
+
+    @classmethod
+    def of(cls, grid: RankGrid, rank: int, blocks: Blocks, graph: LocalGraph) -> BlockShare:
+        """The share of a rank's column, of the blocks and the graph of its part."""
+        column, k = grid.column(rank), rank % grid.replicas
+        each = len(column) // grid.replicas
+        roots = column[k * each : (k + 1) * each if k + 1 < grid.replicas else None]
+        places = tuple(rows if root in roots else rows[:0] for root, rows in enumerate(blocks.halo))
+        ends = np.cumsum([len(rows) for rows in blocks.halo])
+        columns = [np.arange(ends[root] - len(blocks.halo[root]), ends[root]) for root in roots]
+        kept = torch.from_numpy(np.concatenate([*columns, np.zeros(0, np.int64)])).to(graph.halo_degree.device)
+        share = replace(
+            graph,
+            own=graph.own if rank in roots else _without_edges(graph.own),
+            halo=graph.halo.select_columns(kept),
+            halo_degree=graph.halo_degree.index_select(0, kept),
+        )
+        return cls(grid, replace(blocks, halo=places), share, roots)
+
+
+def _without_edges(block: Block) -> Block:
+    none = block.indices[:0]
+    return Block(torch.zeros_like(block.indptr), none, torch.zeros_like(block.t_indptr), none)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedBlocks(Operands):
+    """The blocks of this rank's column; sums are completed over the row. Bytes over all ranks, of P in c columns:
+    4 n d (P / c - 1) broadcast and 8 n d (c - 1) summed."""
+
+    share: BlockShare
+    layer: int
+    direction: Direction
+
+    async def __call__(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
+        found, blocks = {}, self.share.blocks
+        column = self.share.grid.column(rank.index)
+        for root in self.share.roots:
+            if blocks.sizes[root]:
+                block = await blocks.broadcast(rank, x, root, self.direction, self.layer, column)
+                found[root] = block if root != rank.index else x
+        own = x if rank.index in self.share.roots else torch.zeros_like(x)
+        return own, blocks.picked(found, x)
+
+    async def whole(self, rank: Rank, z: Tensor) -> Tensor:
+        row, label = self.share.grid.row(rank.index), f"{label_of(self.direction, self.layer)} row sums"
+        total: Tensor = await rank.all_reduce(z, label=label, direction=self.direction, layer=self.layer, group=row)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class HistoricalBlocks(Operands):
     """Blocks as they were when their owner last broadcast them, its own included (SANCUS).
 
     All ranks take the same decision which blocks are sent. A rank keeps every block whole, n x d values a layer, in
@@ -145,13 +219,17 @@ class BlockPull:
         self._rows = x
         own, halo = await self.forwards(rank, x)
         with torch.no_grad():
-            return (self.layer.transform(self.layer.aggregate(self.graph, own, halo)),)
+            z = self.layer.aggregate(self.graph, own, halo)
+        z = await self.forwards.whole(rank, z)
+        with torch.no_grad():
+            return (self.layer.transform(z),)
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
         """(G [n_own, out],) -> the gradient of x [n_own, in]; adds the weights' gradients to them."""
         own, halo = await self.backwards(rank, gradients[0])
         assert self.layer.aggregation is not None and self._rows is not None
         s = self.layer.aggregation.adjoint(self.graph, own, halo)
+        s = await self.backwards.whole(rank, s)
         weights = [p for p in self.layer.parameters() if p.requires_grad]
         found = torch.autograd.grad(self.layer.transform(self._rows), weights, s, allow_unused=True)
         self._rows = None

@@ -9,12 +9,14 @@ from harness.graphs._checks import UNLABELLED, index_dtype
 from harness.graphs._edges import EdgeGraph
 from harness.graphs._graph import Graph, NodeData, from_csr, from_edges
 from harness.graphs._part import Block, HaloPlan, HostBlock, LocalGraph, Part, Totals, position_dtype
+from harness.graphs._replicas import RankGrid, replicated
 from harness.graphs._vertex_part import VertexPart
 
 __all__ = [
     "Block",
     "EdgeGraph",
     "Graph",
+    "RankGrid",
     "HaloPlan",
     "HostBlock",
     "LocalGraph",
@@ -27,4 +29,5 @@ __all__ = [
     "from_edges",
     "index_dtype",
     "position_dtype",
+    "replicated",
 ]

@@ -200,7 +200,7 @@ class Totals:
 
 @dataclass(frozen=True, eq=False)
 class Part(OnDevice):
-    """The part of a partitioned graph on one rank."""
+    """The part of a partitioned graph on one rank; `replica` numbers the ranks that hold the same one from 0."""
 
     rank: int
     num_parts: int
@@ -214,6 +214,7 @@ class Part(OnDevice):
     val: Tensor
     test: Tensor
     totals: Totals
+    replica: int = 0
 
     def shapes_only(self) -> Part:
         """The same part on the meta device."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from harness.errors import InputError, ProgramError
 from harness.exchanges import Memory
-from harness.graphs import Part, Totals
+from harness.graphs import Part, RankGrid, Totals
 from harness.nn import GNN, adam, training_loss
 from harness.rank import Rank
 from harness.registry import Optioned
@@ -152,6 +152,10 @@ class Method(Optioned, ABC):
         """Options that the content of the parts depends on; part of the key under which parts are cached."""
         return {}
 
+    def replicas(self) -> int:
+        """Ranks that hold the same part; there are as many parts as ranks divided by it."""
+        return 1
+
     def exact(self) -> Method | None:
         """The exact method for evaluation on the same kind of parts; None for vanilla on an edge cut."""
         return None
@@ -200,10 +204,15 @@ class Method(Optioned, ABC):
         return loss
 
     async def reduce(self, rank: Rank, part: Part, model: GNN, loss: Tensor) -> Tensor:
-        """Sum gradients and loss over ranks in one all-reduce of 4 (parameters + 1) bytes; returns the global loss."""
+        """Sum gradients and loss over ranks in one all-reduce of 4 (parameters + 1) bytes; returns the global loss.
+
+        Where several ranks hold the same part, ranks sum over their column, which holds every part once.
+        """
         parameters = list(model.parameters())
         flat = torch.cat([*[_gradient(p).reshape(-1) for p in parameters], loss.reshape(1)])
-        flat = await rank.all_reduce(flat, label="gradients")
+        replicas = self.replicas()
+        column = RankGrid(rank.size, replicas).column(rank.index) if replicas > 1 else None
+        flat = await rank.all_reduce(flat, label="gradients", group=column)
         pieces = (flat[:-1] / max(part.totals.num_train, 1)).split([p.numel() for p in parameters])
         for parameter, piece in zip(parameters, pieces, strict=True):
             parameter.grad = piece.view_as(parameter)

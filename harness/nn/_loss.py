@@ -34,10 +34,13 @@ def summed_loss(rows: Tensor, target: Tensor, multilabel: bool, weight: Tensor |
 def counts(logits: Tensor, part: Part) -> Tensor:
     """True positives, false positives and false negatives for train, val and test: float64 [3, 3].
 
-    Single-label: a wrong prediction is one false positive and one false negative, so micro-F1 is the accuracy.
+    Single-label: a wrong prediction is one false positive and one false negative, so micro-F1 is the accuracy. Of the
+    ranks that hold the same part, the first one counts.
     """
     assert part.y is not None
     table = torch.zeros(3, 3, dtype=torch.float64, device=logits.device)
+    if part.replica:
+        return table
     for at, nodes in enumerate((part.train, part.val, part.test)):
         rows, target = logits.index_select(0, nodes), part.y.index_select(0, nodes)
         if part.totals.multilabel:

@@ -64,14 +64,27 @@ class Folder(Protocol):
 
 @dataclass(frozen=True)
 class Cutting:
-    """A kind of parts, the partitioner's text, and the method's settings that affect parts."""
+    """A kind of parts, the partitioner's text, and the method's settings that affect parts.
+
+    Attributes:
+        replicas: ranks that hold the same part.
+    """
 
     kind: Kind
     partitioner: str
     settings: dict[str, Any] = field(default_factory=dict)
+    replicas: int = 1
 
-    def parts(self, graph: Graph, num_parts: int, seed: int, renumber: Renumber, hosts: int) -> Folder:
+    def num_parts(self, ranks: int) -> int:
+        """The parts of so many ranks. Raises InputError if not each is held by `replicas` of them."""
+        if ranks % self.replicas:
+            fitting = ", ".join(str(c) for c in range(1, ranks + 1) if ranks % c == 0)
+            raise InputError(f"replication={self.replicas} does not divide {ranks} ranks: use one of {fitting}")
+        return ranks // self.replicas
+
+    def parts(self, graph: Graph, ranks: int, seed: int, renumber: Renumber, hosts: int) -> Folder:
         """The parts of `graph`, from the cache or made now. Raises InputError as the builders do."""
+        num_parts = self.num_parts(ranks)
         if self.kind == "vertex":
             return vertex_partitioned(graph, self.partitioner, num_parts, seed, hosts)
         if self.kind == "overlap":

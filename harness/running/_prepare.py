@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from harness import datasets
 from harness.config import CutConfig, RunConfig
 from harness.errors import InputError
-from harness.graphs import Graph, Totals
+from harness.graphs import Graph, RankGrid, Totals, replicated
 from harness.machine import cache_root, write_atomically
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
@@ -31,20 +31,32 @@ INDEX_FORMAT = 3
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Partitioned data of one config. A `PartSource`: each rank asks for its own part."""
+    """Partitioned data of one config. A `PartSource`: each rank asks for its own part.
+
+    Attributes:
+        graph: name, fingerprint, counts, notes.
+        replicas: ranks that hold the same part.
+    """
 
     train: Folder
     evaluate: Folder
-    graph: dict[str, Any]  # name, fingerprint, counts, notes
+    graph: dict[str, Any]
     totals: Totals
+    replicas: int = 1
 
     def training(self, rank: int) -> Any:
         """The part that `rank` trains on; its type is the kind of cut's."""
-        return self.train.part(rank)
+        return self._held(self.train, rank)
 
     def evaluation(self, rank: int) -> Any:
         """The part that `rank` evaluates on; of the whole graph, also where training sees a subgraph."""
-        return self.evaluate.part(rank)
+        return self._held(self.evaluate, rank)
+
+    def _held(self, folder: Folder, rank: int) -> Any:
+        part = folder.part(rank // self.replicas)
+        if self.replicas == 1:
+            return part
+        return replicated(part, RankGrid(folder.num_parts * self.replicas, self.replicas), rank)
 
     def describe(self) -> dict[str, Any]:
         """Graph and partition as the result file records them."""
@@ -64,8 +76,9 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
         training = config.training
         cut = cutting_of(config.cut, parse_method(training.method, layer0=training.layer0))
     if is_workload(config.data.dataset):
-        workload = load_workload(config.data.dataset, config.cut.parts, cut=cut.kind, seed=config.training.seed)
-        return Prepared(workload, workload, workload.graph, workload.totals)
+        num_parts = cut.num_parts(config.cut.parts)
+        workload = load_workload(config.data.dataset, num_parts, cut=cut.kind, seed=config.training.seed)
+        return Prepared(workload, workload, workload.graph, workload.totals, cut.replicas)
     index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
     known = _from_index(index, cut)
     if known is not None:
@@ -84,7 +97,7 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     record = _Record(str(train.path), str(evaluate.path), described, totals)
     index.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(index, msgspec.json.format(msgspec.json.encode(record), indent=1), durable=False)
-    return Prepared(train, evaluate, described, totals)
+    return Prepared(train, evaluate, described, totals, cut.replicas)
 
 
 class _Record(msgspec.Struct):
@@ -97,9 +110,11 @@ class _Record(msgspec.Struct):
 
 
 def cutting_of(config: CutConfig, method: Method) -> Cutting:
-    """How a partitioner cuts the graph for a method."""
+    """How a partitioner cuts the graph for a method. Raises InputError if the ranks do not fit its replicas."""
     name = method.default_partitioner if config.partitioner == "auto" else config.partitioner
-    return cutting(name, method.facts.cut, method.part_settings())
+    cut = replace(cutting(name, method.facts.cut, method.part_settings()), replicas=method.replicas())
+    cut.num_parts(config.parts)
+    return cut
 
 
 def _from_index(index: Path, cut: Cutting) -> Prepared | None:
@@ -110,7 +125,7 @@ def _from_index(index: Path, cut: Cutting) -> Prepared | None:
     train, evaluate = cut.open(Path(record.train)), cut.exact().open(Path(record.evaluate))
     if train is None or evaluate is None:
         return None
-    return Prepared(train, evaluate, record.graph, record.totals)
+    return Prepared(train, evaluate, record.graph, record.totals, cut.replicas)
 
 
 def _index_key(config: RunConfig, cut: Cutting) -> str:

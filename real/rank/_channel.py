@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from harness.effects import Group
+
 
 class Channel:
     """Begins exchanges on one process group; each returns its work, which completes later.
@@ -56,15 +58,16 @@ class Channel:
         return self.group.recv([buffer], source, tag)
 
 
-def join_members(backend: str, store: Store, place: int, count: int, limit: timedelta) -> Channel:
-    """The channel of a group of `count` ranks, of which this one is number `place`. Blocks until all of them call it.
+def join_members(backend: str, store: Store, group: Group, rank: int, limit: timedelta) -> Channel:
+    """The channel of a group of ranks for `rank`, one of them. Blocks until all of them call it.
 
     Args:
         store: a part of the key-value store for this group and backend alone.
         limit: how long it may take; over NCCL also any of its operations.
     """
+    place, count = group.index(rank), len(group)
     if backend == "gloo":
         return Channel(dist.ProcessGroupGloo(store, place, count, limit))
     options = dist.ProcessGroupNCCL.Options()
-    options._timeout = limit
+    options._timeout, options.global_ranks_in_group = limit, list(group)  # the latter for its watchdog's messages
     return Channel(dist.ProcessGroupNCCL(store, place, count, options))

@@ -98,12 +98,12 @@ class Connection:
         """The channels of a group for host tensors and for payloads; all its members must be about to call this."""
         if group not in self.joined:
             assert self.store is not None
-            store, at = PrefixStore(members_key(group), self.store), group.index(self.rank)
+            store = PrefixStore(members_key(group), self.store)
             limit = timedelta(seconds=max(self.timeout_s, self.startup_s))
-            host = payload = join_members("gloo", PrefixStore("gloo", store), at, len(group), limit)
+            host = payload = join_members("gloo", PrefixStore("gloo", store), group, self.rank, limit)
             if self.backend != "gloo":
                 limit = timedelta(seconds=self.timeout_s)
-                payload = join_members(self.backend, PrefixStore(self.backend, store), at, len(group), limit)
+                payload = join_members(self.backend, PrefixStore(self.backend, store), group, self.rank, limit)
             self.joined[group] = host, payload
         return self.joined[group]
 

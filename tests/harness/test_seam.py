@@ -153,6 +153,26 @@ def test_members_that_disagree_about_a_group() -> None:
         loopback.run_ranks(labels, 3)
 
 
+def test_groups_that_share_ranks_have_one_order() -> None:
+    """A library may deadlock otherwise, although nobody waits here before both have begun."""
+
+    async def program(rank: Rank) -> None:
+        groups = {"pair": (0, 1), "all": None} if rank.index else {"all": None, "pair": (0, 1)}
+        handles = [
+            await rank.start(rank.all_reduce(torch.ones(1), label=label, group=group))
+            for label, group in groups.items()
+            if group is None or rank.index in group
+        ]
+        for handle in handles:
+            await rank.wait(handle)
+
+    says = r"order of collectives: rank 0 is in AllReduce '(all|pair)' .* after 1 of .*, but rank 1 after 0"
+    with pytest.raises(
+        ProgramError, match=rf"ranks disagree on the {says}|rank 0 .* after 0 of .*, but rank 1 after 1"
+    ):
+        loopback.run_ranks(program, 3)
+
+
 def test_large_groups_are_shortened_in_messages() -> None:
     assert in_words((4,)) == "rank 4" and in_words(tuple(range(8))) == "ranks 0, 1, 2, 3, 4, 5, 6, 7"
     assert in_words(tuple(range(0, 40, 2))) == "20 ranks 0, 2, 4, 6, ..., 38"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from reports.bns_gcn._parts import part_counts
 from reports.bns_gcn._times import reddit_parts, sampling_overhead
 from reports.core.context import Context
 from reports.core.load import published
-from reports.core.predict import Fit, Seconds
+from reports.core.predict import Fit, Seconds, Testbed
 from reports.core.table import PaperTable
 from reports.core.testbeds import SYSTEMS, bed_of, uneven, value
 from tests.support.made_up_runs import quick
@@ -166,12 +167,28 @@ def test_baselines_of_the_text_wait_for_their_methods(
     context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = bns_gcn.FIGURES["figure4"](context).rows
-    assert len(rows) == 8 and all(row.verdict == "not built" for row in rows)
+    assert len(rows) == 8 and all((row.verdict == "not built") == ("ROC" in row.label) for row in rows)
     monkeypatch.setitem(METHODS_THERE.builtin, BASELINES["ROC"], Vanilla)
     filled = [row for row in bns_gcn.FIGURES["figure4"](context).rows if row.ours is not None]
-    assert len(filled) == 4 and all("ROC" in row.label for row in filled)
+    assert len(filled) == 8
     gains = {row.label: row.ours or 0.0 for row in filled}  # made-up runs of it send half as much as p = 1
     assert gains["Reddit, p=1.0 over ROC"] < 1 < gains["Reddit, p=0.01 over ROC"]
+
+
+def test_cagnet_has_two_gpus_for_every_part_where_there_are_enough(
+    context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, str]] = []
+    made = Testbed.all_seconds
+
+    def noted(self: Testbed, wanted: Sequence[Any], what: str = "", *, trial: bool = False) -> list[Seconds]:
+        asked.extend((self.parts, self.model["layer0"]) for method, *_ in wanted if method.startswith("cagnet"))
+        return made(self, wanted, what, trial=trial)
+
+    monkeypatch.setattr(Testbed, "all_seconds", noted)
+    orderings = [o for o in bns_gcn.FIGURES["figure4"](context).orderings if "CAGNET" in o.text]
+    assert asked == [(4, "auto"), (8, "auto")], "not 16 of 10"
+    assert [o.text for o in orderings] == [f"throughput, Reddit, {n} parts: p = 1 over CAGNET (c=2)" for n in (2, 4)]
 
 
 def test_random_boundaries_follow_the_closed_form(context: Context, made_up: None) -> None:

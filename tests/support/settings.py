@@ -60,8 +60,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "subgraph-approximation:overlap=0.3:master=apart:loss=all"},
     ],
     "cagnet": [
-        {"method": "cagnet"},
-        {"method": "cagnet", "model": "gcn", "layer0": "cache", "partitioner": "contiguous"},
+        {"method": "cagnet", "parts": 4},
+        {"method": "cagnet", "parts": 4, "model": "gcn", "layer0": "cache", "partitioner": "contiguous"},
+        {"method": "cagnet:algorithm=1.5d:replication=2", "parts": 4, "model": "gcn"},
     ],
     "sancus": [
         {"method": "sancus"},

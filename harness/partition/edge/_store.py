@@ -208,6 +208,10 @@ def _part(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Part:
         plan=HaloPlan(tensors["send_rows"], **counts),
         x=tensors.get("x"),
         y=tensors.get("y"),
+        nodes=tensors["nodes"],
+        halo_nodes=tensors["halo_nodes"],
+        train=tensors["train"],
+        val=tensors["val"],
+        test=tensors["test"],
         totals=totals,
-        **{name: tensors[name] for name in _ROWS},
     )

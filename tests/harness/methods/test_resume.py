@@ -85,13 +85,8 @@ def rows_and_parts() -> list[Any]:
     found = []
     for row in rows():
         text = row["method"]
-        counts = (
-            [1]
-            if text.startswith("single")
-            else [2, 4, 8]
-            if "servers=2" in text or "master=apart" in text
-            else [1, 2, 4, 8]
-        )
+        several = any(option in text for option in ("servers=2", "master=apart", "replication=2"))
+        counts = [1] if text.startswith("single") else [2, 4, 8] if several else [1, 2, 4, 8]
         found += [pytest.param(row, parts, id=f"{label(row)}-{parts}") for parts in counts]
     return found
 
