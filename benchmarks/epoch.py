@@ -149,7 +149,7 @@ def _two_ranks(method: str, config: RunConfig) -> dict[str, object]:
 
 HUGE_PAGES = "huge pages"
 OTHER_METHODS = (
-    "bns-gcn:p=0.1", "sylvie-s", "sylvie-a", "pipegcn", "sar", "cagnet", "sancus", "distgnn-ec", "ec-graph",
+    "bns-gcn:p=0.1", "sylvie-s", "sylvie-a", "pipegcn", "sar", "cagnet", "sancus", "distgnn-ec", "adaqp", "ec-graph",
 )  # fmt: skip
 CONTENDERS: dict[str, Callable[[RunConfig], dict[str, object]]] = {
     "haloscope, 1 rank x 2 threads": lambda c: haloscope(c),
