@@ -105,6 +105,17 @@ def text_of(thing: Optioned) -> str:
     return ":".join([thing.name, *(f"{option}={value}" for option, value in values)])
 
 
+def short_text(thing: Optioned) -> str:
+    """The text that is read as `thing`, with the options that are not at their defaults."""
+    found = ((option, getattr(thing, f.name), f.default) for option, f in option_fields(type(thing)).items())
+    changed = (
+        (option, str(value).lower() if value in (True, False) else value)
+        for option, value, default in found
+        if value != default
+    )
+    return ":".join([thing.name, *(f"{option}={value}" for option, value in changed)])
+
+
 def syntax(name: str, kind: type[Any]) -> str:
     """`name` with every option and its default, in the order in which they are declared."""
     return ":".join([name, *(f"{option}={f.default}" for option, f in option_fields(kind).items())])

@@ -65,6 +65,12 @@ class AdaQP(EdgeCut):
     group as a full one); rank 0 solves by greedy steps of most variance saved per byte, where the authors use a
     mixed-integer programme. Defaults are those of ogbn-products.
 
+    In brief:
+        travels: boundary rows and complete gradients of own rows in codes of 2, 4 or 8 bits; now and then the bits
+        bytes: sum over bits b of n_b ceil(d b / 8), and 4 a row, a layer and direction; an assignment of M messages 4 M
+            a group, 8 a pair of ranks, M a group and M a row
+        memory: halo rows of every layer; a byte a sent and a halo row and 4 a sent row, for every message
+
     Options:
         bits: adaptive, or 2, 4 or 8 for all rows.
         period: epochs between assignments (T).

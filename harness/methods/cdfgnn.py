@@ -48,6 +48,14 @@ class CDFGNN(SyncedVertexCut):
     input has no gradient. Attention sends, exact, 2 R 4 heads more for the maximum (forwards) and 2 R 4 heads for the
     denominator (both directions). An adapting threshold costs an all-reduce of 24 bytes an epoch (other).
 
+    In brief:
+        travels: partial rows of mirrors to masters and the sums back, forwards and backwards, where they changed
+            enough
+        bytes: b = 4 d or ceil(d bits / 8) + 8 a row; 2 R b a layer and direction without the cache, with it rows sent
+            x b, a bit a row and 8 or 16 a pair of ranks
+        memory: caches of 4 d bytes a replica, layer and direction for partial rows and again for their sums
+        staleness: none without the cache; with it a row is as old as its last change beyond the threshold
+
     Options:
         cache: send a row when max |z - cached| > threshold * max |cached|; without it every row.
         quantise: linear codes of differences, or of rows where there is no cache.

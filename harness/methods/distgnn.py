@@ -50,6 +50,13 @@ class DistGNN(VertexCut):
     would give overwritten leaves no gradient, the source passes it on. The root is the master of the partition, where
     the source draws a replica at random. With partitioner auto the cut is Libra's.
 
+    In brief:
+        travels: partial sums and degrees of leaves to their roots and totals back, one of r bins an epoch
+        bytes: 4 (d + 1) + 4 a leaf of the bin and layer to the roots, 4 (d + 1) back, 8 a pair of ranks; with
+            backward=exact 8 d a mirror besides
+        memory: the messages of 2 r epochs, about 8 (d + 1) bytes a leaf or root's leaf and layer
+        staleness: r epochs for leaves' sums at their root, 2 r for totals at leaves; none with delay=0
+
     Options:
         delay: 0 completes all sums within the epoch (cd-0; 1 is the same); a number of epochs, which is also that of
             the bins (cd-r); none sends nothing (0c).

@@ -34,6 +34,12 @@ class SAR(EdgeCut):
     besides. Nothing is kept between epochs. The rounds of a layer follow each other, P - 1 of them per fetch; gradients
     of sums are on their way back while the rank's own edges are summed.
 
+    In brief:
+        travels: boundary rows of every layer forwards, their gradients backwards, one remote part at a time
+        bytes: 4 d a halo row, layer and direction; attention 4 (H D + H) forwards and 8 (H D + H) backwards with H
+            heads of width D
+        memory: halo rows of depth + 1 parts in one layer, instead of all parts and layers
+
     Options:
         depth: rounds that are on their way while the rows of one are added; 1 is the authors' default.
     """
