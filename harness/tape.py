@@ -95,9 +95,14 @@ class Tape:
         del leaves[len(leaves) - len(cut.leaves) :]
         grads = [gradients.pop(id(leaf), None) for leaf in cut.leaves]
         filled = [torch.zeros_like(t) if g is None else g for t, g in zip(cut.leaves, grads, strict=True)]
-        count = len(cut.outputs)
-        x_grad = await cut.exchange.adjoint(self.rank, *filled[:count])
-        pairs = zip(cut.sources, [x_grad, *filled[count:]], strict=True)
+        count, kept = len(cut.outputs), filled[len(cut.outputs) :]
+        adjoint = cut.exchange.adjoint(self.rank, *filled[:count])
+        # The outputs are not needed any more, and of their gradients the adjoint decides when.
+        cut.outputs.clear()
+        cut.kept.clear()
+        del grads, filled
+        x_grad = await adjoint
+        pairs = zip(cut.sources, [x_grad, *kept], strict=True)
         joined = [(s, g) for s, g in pairs if s.requires_grad]
         return [s for s, _ in joined], [g for _, g in joined]
 

@@ -40,7 +40,7 @@ class MixedRows:
         if bits.is_meta:
             offsets = torch.empty(bits.shape[0] + 1, dtype=torch.int64, device=bits.device)
             return cls(bits, offsets, width, np.floor(share * counts * code_bytes(width, 8) + 0.5).astype(np.int64))
-        sizes = (bits.long() * width + 7) // 8
+        sizes = torch.bitwise_right_shift(bits.long() * width + 7, 3)
         offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
         bounds = offsets.cpu().numpy()[np.concatenate([[0], np.cumsum(counts)])]
         return cls(bits, offsets, width, np.diff(bounds))

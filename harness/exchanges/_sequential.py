@@ -82,8 +82,9 @@ class Pieces:
         for r in range(1, rank.size):
             reader, owner = (rank.index + r) % rank.size, (rank.index - r) % rank.size
             tag = (f"{label} round {r}", direction, layer)
-            effect = self._shift(rank, self.rows_for(reader, rows), reader, owner, self.plan.recv_counts, tag)
-            coming.append((owner, await rank.start(effect)))
+            shift = self._shift(rank, self.rows_for(reader, rows), reader, owner, self.plan.recv_counts, tag)
+            coming.append((owner, await rank.start(shift)))
+            del shift  # it holds the rows sent
             if len(coming) > self.depth:
                 await self._used(rank, coming, use)
         while coming:
@@ -92,10 +93,14 @@ class Pieces:
     async def give_back(self, rank: Rank, rows: Tensor, owner: int, total: Tensor, *, label: str, layer: int) -> None:
         """Return `rows`, gradients of the rows of `owner`, in its round; add what arrives in that round to `total`."""
         r = (rank.index - owner) % rank.size
-        reader = (rank.index + r) % rank.size
+        received: Received = await self.returning(rank, rows, r, label=label, layer=layer)
+        self.add_back(total, (rank.index + r) % rank.size, received.tensors[0])
+
+    def returning(self, rank: Rank, rows: Tensor, r: int, *, label: str, layer: int) -> AllToAll:
+        """Round r of a return: `rows` go to the r-th rank before this one, those of the r-th after it arrive."""
+        owner, reader = (rank.index - r) % rank.size, (rank.index + r) % rank.size
         tag: tuple[str, Direction, int] = (f"{label} round {r}", "backward", layer)
-        received: Received = await self._shift(rank, rows, owner, reader, self.plan.send_counts, tag)
-        self.add_back(total, reader, received.tensors[0])
+        return self._shift(rank, rows, owner, reader, self.plan.send_counts, tag)
 
     def _shift(
         self, rank: Rank, rows: Tensor, to: int, source: int, counts: np.ndarray, tag: tuple[str, Direction, int]
@@ -109,6 +114,7 @@ class Pieces:
     async def _used(self, rank: Rank, coming: deque[tuple[int, object]], use: Use) -> None:
         owner, handle = coming.popleft()
         received: Received = await rank.wait(handle)  # type: ignore[arg-type]
+        del handle  # it holds the rows sent
         await use(owner, received.tensors[0])
 
 
@@ -141,19 +147,40 @@ class SequentialSum:
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
         """(g_z [n_own, d],) -> g_x = A^T g_z, complete."""
-        graph = self.pieces.graph
-        g = gradients[0] * self.aggregation.scale(graph.degree, gradients[0])
-        total = _transposed_sum(graph.own, g)
+        pieces, last = self.pieces, rank.size - 1
+        g = gradients[0] * self.aggregation.scale(pieces.graph.degree, gradients[0])
+        del gradients
+        under_way = deque([await self._give_back(rank, g, r) for r in range(1, min(last, 1) + 1)])
+        total = self._of_own(g)
+        for r in range(2, last + 1):
+            if len(under_way) > pieces.depth:
+                await self._add_back(rank, under_way, total)
+            under_way.append(await self._give_back(rank, g, r))
+        del g
+        while under_way:
+            await self._add_back(rank, under_way, total)
+        return total
+
+    def _of_own(self, g: Tensor) -> Tensor:
+        """The share of the rank's own edges in A^T g_z, from g of `adjoint`."""
+        total = _transposed_sum(self.pieces.graph.own, g)
         if self.aggregation.kind == "gcn":
             total = total + g
-        total = self._columns_scaled(total, graph.degree).contiguous()
-        for r in range(1, rank.size):
-            owner = (rank.index - r) % rank.size
-            begin, end = self.pieces.read[owner]
-            theirs = _transposed_sum(self.pieces.blocks[owner], g)
-            theirs = self._columns_scaled(theirs, graph.halo_degree[begin:end])
-            await self.pieces.give_back(rank, theirs, owner, total, label=f"g{self.layer}", layer=self.layer)
-        return total
+        return self._columns_scaled(total, self.pieces.graph.degree).contiguous()
+
+    async def _give_back(self, rank: Rank, g: Tensor, r: int) -> tuple[int, object]:
+        """Start returning the gradients of the rows that were read in round r; the rank that returns some here."""
+        pieces, owner, reader = self.pieces, (rank.index - r) % rank.size, (rank.index + r) % rank.size
+        begin, end = pieces.read[owner]
+        theirs = self._columns_scaled(_transposed_sum(pieces.blocks[owner], g), pieces.graph.halo_degree[begin:end])
+        return reader, await rank.start(pieces.returning(rank, theirs, r, label=f"g{self.layer}", layer=self.layer))
+
+    async def _add_back(self, rank: Rank, under_way: deque[tuple[int, object]], total: Tensor) -> None:
+        """Wait for the oldest of the rounds, and add what was returned to `total`."""
+        reader, handle = under_way.popleft()
+        received: Received = await rank.wait(handle)  # type: ignore[arg-type]
+        del handle  # it holds the rows sent
+        self.pieces.add_back(total, reader, received.tensors[0])
 
     def _columns_scaled(self, rows: Tensor, degree: Tensor) -> Tensor:
         return rows if self.aggregation.kind == "mean" else rows * self.aggregation.scale(degree, rows)

@@ -31,7 +31,8 @@ class SAR(EdgeCut):
     backwards, since sums need no rows again. Attention with H heads of width D sends 4 (H D + H) per halo row
     forwards, z and source scores, and 8 (H D + H) backwards: both are fetched again, and their gradients returned.
     Halo rows in memory: at most those of depth + 1 parts, instead of all parts and layers; of attention, edge scores
-    besides. Nothing is kept between epochs. The rounds of a layer follow each other, P - 1 of them per fetch.
+    besides. Nothing is kept between epochs. The rounds of a layer follow each other, P - 1 of them per fetch; gradients
+    of sums are on their way back while the rank's own edges are summed.
 
     In brief:
         travels: boundary rows of every layer forwards, their gradients backwards, one remote part at a time
