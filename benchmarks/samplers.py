@@ -3,7 +3,8 @@
 Run `python -m benchmarks.samplers [--nodes N] [--degree D] [--methods A,B]`. A few steps of an epoch are measured,
 after two that compile and warm up, and an epoch is as many steps as the method says. Drawing is everything up to the
 rows of the inputs and labels; training is forward and backward pass, optimizer and what a method keeps. Seconds are
-those of the process on its core, so that other work on the machine does not count.
+those of the process on its core, so that other work on the machine does not count. A second table has the operators
+that draw, on one of two parts, beside what the model charges for them (`host.bandwidth` of a device file).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +21,14 @@ import torch
 from harness import datasets, loopback
 from harness.config import ModelConfig
 from harness.graphs import Part
+from harness.kernels.work import declared_work
 from harness.methods.mini_batch import Batched
 from harness.methods.registry import parse_method
 from harness.nn import build_model, summed_loss
 from harness.partition.edge import build_parts
 from harness.rank import Rank
+from harness.sampling import Neighbours
+from sims.device import load_device
 
 METHODS = "graphsage-ns:fanout=10,graphsage-ns:fanout=25/10,distdgl:fanout=25/10,vr-gcn:fanout=2"
 WARM = 2
@@ -59,6 +65,37 @@ async def measure(rank: Rank, text: str, part: Part, layers: int, hidden: int, s
     )
 
 
+def operators(part: Part, fanout: int = 10, seeds: int = 20_000) -> Iterator[str]:
+    """The rows of the operators' table."""
+    neighbours, rate = Neighbours.of(part), load_device("rtx-2080ti").host.value
+
+    def row(name: str, *args: Any) -> tuple[Any, str]:
+        operator, best = getattr(torch.ops.haloscope, name), float("inf")
+        for _ in range(3):
+            begin = time.process_time()
+            found = operator(*args)
+            best = min(best, time.process_time() - begin)
+        results = [found] if isinstance(found, torch.Tensor) else list(found)
+        formula = declared_work(f"haloscope::{name}")
+        assert formula is not None
+        charged = formula(args, [a for a in args if isinstance(a, torch.Tensor)], results).nbytes / rate
+        entries = max(len(result) for result in results)
+        return found, f"{name:<32}{entries:>12,}{1e3 * best:>14.2f}{1e3 * charged:>12.2f}"
+
+    ids = neighbours.own(part.train[:seeds])
+    places = neighbours.nodes, neighbours.rows, neighbours.starts
+    local, line = row("own_rows", *places, ids, neighbours.shift)
+    yield line
+    (counts, columns), line = row("draw_lists", neighbours.columns, neighbours.indptr, local, ids, fanout, 1, 0)
+    yield line
+    yield row("by_owner", columns, 0, part.num_parts)[1]
+    (indptr, columns), line = row("ordered_lists", counts, columns, torch.arange(len(ids)).flip(0))
+    yield line
+    yield row("list_block", columns, indptr, ids, neighbours.num_nodes, 0)[1]
+    own = columns[columns & 0xFFFF == 0]
+    yield row("last_of_each", neighbours.local(own))[1]
+
+
 def main() -> None:
     """Print the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -81,6 +118,10 @@ def main() -> None:
         sizes = given.layers, given.hidden, given.steps
         (row,) = loopback.run_ranks(lambda rank, text=text, sizes=sizes: measure(rank, text, part, *sizes), 1)  # type: ignore[misc]
         print(row, flush=True)
+    first = build_parts(graph, np.arange(graph.num_nodes, dtype=np.int32) % 2, 2)[0]
+    print(f"{'operator':<32}{'entries':>12}{'measured ms':>14}{'charged ms':>12}")
+    for row in operators(first):
+        print(row)
     found = [module for module in ("pyg_lib", "torch_sparse") if importlib.util.find_spec(module)]
     print(
         f"PyG's NeighborLoader is not beside them: it needs pyg-lib or torch-sparse, and here is {found or 'neither'}"

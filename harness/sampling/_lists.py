@@ -17,6 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from harness.graphs import position_dtype
+from harness.kernels.boundary import Written
 from harness.kernels.csr import edge_map, transpose
 from harness.kernels.random import mix64
 from harness.kernels.work import Work, bytes_of, declare_work
@@ -24,7 +25,6 @@ from harness.sampling._neighbours import sample_neighbours
 
 OWNER_BITS = 16
 MAX_RANKS = 1 << OWNER_BITS
-_LINE = 64  # bytes of memory that one random access moves
 
 
 def addresses(nodes: Tensor, owner: int | Tensor) -> Tensor:
@@ -39,52 +39,54 @@ def node_of(ids: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Scattered:
-    """Work of the host: one random access for every entry of one result, and all results written.
+    """Work of the host: random accesses for every entry of one result, and all results written.
 
     Attributes:
         entries: position among the results of the one whose entries are looked up one by one.
+        line: what the accesses of an entry cost, in bytes that are written; `benchmarks.samplers` puts charged beside
+            measured. 64 is a line of memory that is in no cache.
     """
 
     entries: int
+    line: int = 64
     kind: ClassVar[str] = "host"
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
-        return Work(self.kind, bytes_of(outputs) + _LINE * outputs[self.entries].numel())
+        return Work(self.kind, bytes_of(outputs) + self.line * outputs[self.entries].numel())
 
 
 @torch.library.custom_op(
     "haloscope::draw_lists",
     mutates_args=(),
     device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, Tensor nodes, Tensor rows, Tensor ids, int fanout, int key, int expected)"
+    schema="(Tensor columns, Tensor indptr, Tensor rows, Tensor ids, int fanout, int key, int expected)"
     " -> (Tensor, Tensor)",
 )
 def draw_lists(
-    columns: Tensor, indptr: Tensor, nodes: Tensor, rows: Tensor, ids: Tensor, fanout: int, key: int, expected: int
+    columns: Tensor, indptr: Tensor, rows: Tensor, ids: Tensor, fanout: int, key: int, expected: int
 ) -> tuple[Tensor, Tensor]:
     """(int32 [n] entries of each list, int64 [E] addresses) of at most `fanout` in-neighbours of the nodes `ids`.
 
     Args:
         columns, indptr: int64, the lists of a rank's own nodes.
-        nodes, rows: int64, the own nodes' numbers in the whole graph, ascending, and the list of each.
-        ids: int64 [n], addresses of own nodes.
+        rows: int64 [n], which of them are wanted.
+        ids: int64 [n], the addresses of their nodes.
         key: which entries are kept depends on it and on the node alone.
         expected: E where tensors have no numbers; ignored where they have.
     """
     names = ids.numpy() >> OWNER_BITS
-    found = _found(nodes.numpy(), rows.numpy(), names)
-    starts, drawn = sample_neighbours(indptr.numpy(), columns.numpy(), found, fanout, key, names)
+    starts, drawn = sample_neighbours(indptr.numpy(), columns.numpy(), rows.numpy(), fanout, key, names)
     return torch.from_numpy(np.diff(starts).astype(np.int32)), torch.from_numpy(drawn)
 
 
 @draw_lists.register_fake
 def _(
-    columns: Tensor, indptr: Tensor, nodes: Tensor, rows: Tensor, ids: Tensor, fanout: int, key: int, expected: int
+    columns: Tensor, indptr: Tensor, rows: Tensor, ids: Tensor, fanout: int, key: int, expected: int
 ) -> tuple[Tensor, Tensor]:
     return ids.new_empty(ids.shape[0], dtype=torch.int32), ids.new_empty(expected)
 
 
-declare_work("haloscope::draw_lists", Scattered(entries=1))
+declare_work("haloscope::draw_lists", Scattered(entries=1, line=16))
 
 
 @torch.library.custom_op(
@@ -107,7 +109,7 @@ def _(columns: Tensor, indptr: Tensor, ids: Tensor, fanout: int, key: int, expec
     return torch.empty_like(indptr), columns.new_empty(expected)
 
 
-declare_work("haloscope::draw_from_lists", Scattered(entries=1))
+declare_work("haloscope::draw_from_lists", Scattered(entries=1, line=16))
 
 
 @torch.library.custom_op(
@@ -124,33 +126,43 @@ def _(rows: Tensor) -> Tensor:
     return torch.empty_like(rows)
 
 
-declare_work("haloscope::last_of_each", Scattered(entries=0))
+declare_work("haloscope::last_of_each", Scattered(entries=0, line=80))
 
 
 @torch.library.custom_op(
     "haloscope::own_rows",
     mutates_args=(),
     device_types="cpu",
-    schema="(Tensor nodes, Tensor rows, Tensor ids) -> Tensor",
+    schema="(Tensor nodes, Tensor rows, Tensor starts, Tensor ids, int shift) -> Tensor",
 )
-def own_rows(nodes: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
-    """int64 [n] local rows of the own nodes at the addresses `ids`; `nodes` and `rows` as in `draw_lists`."""
-    return torch.from_numpy(_found(nodes.numpy(), rows.numpy(), ids.numpy() >> OWNER_BITS))
+def own_rows(nodes: Tensor, rows: Tensor, starts: Tensor, ids: Tensor, shift: int) -> Tensor:
+    """int64 [n] local rows of the own nodes at the addresses `ids`.
+
+    Args:
+        nodes, rows: int64, the own nodes' numbers in the whole graph, ascending, and the local row of each.
+        starts: position in `nodes` of the first whose number, without its lowest `shift` bits, is at least i.
+    """
+    return torch.from_numpy(_found(nodes.numpy(), rows.numpy(), starts.numpy(), ids.numpy(), shift))
 
 
-def _found(nodes: np.ndarray, rows: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """The rows of the nodes `names`; `nodes` ascend, and a part that owns all of them needs no search."""
-    whole = len(nodes) > 0 and nodes[-1] == len(nodes) - 1
-    found: np.ndarray = rows[names] if whole else rows[np.searchsorted(nodes, names)]
+@njit(cache=True, nogil=True)
+def _found(nodes: np.ndarray, rows: np.ndarray, starts: np.ndarray, ids: np.ndarray, shift: int) -> np.ndarray:
+    found = np.empty_like(ids)
+    for i in range(len(ids)):
+        name = ids[i] >> OWNER_BITS
+        at = starts[name >> shift]
+        while nodes[at] < name:
+            at += 1
+        found[i] = rows[at]
     return found
 
 
 @own_rows.register_fake
-def _(nodes: Tensor, rows: Tensor, ids: Tensor) -> Tensor:
+def _(nodes: Tensor, rows: Tensor, starts: Tensor, ids: Tensor, shift: int) -> Tensor:
     return torch.empty_like(ids)
 
 
-declare_work("haloscope::own_rows", Scattered(entries=0))
+declare_work("haloscope::own_rows", Scattered(entries=0, line=16))
 
 
 @torch.library.custom_op(
@@ -173,7 +185,7 @@ def _(ids: Tensor, own: int, size: int) -> tuple[Tensor, Tensor]:
     return torch.empty_like(ids), ids.new_empty(size)
 
 
-declare_work("haloscope::by_owner", Scattered(entries=0))
+declare_work("haloscope::by_owner", Written(draws=False))
 
 
 @njit(cache=True, nogil=True)
@@ -214,7 +226,7 @@ def _(counts: Tensor, columns: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     return order.new_empty(order.shape[0] + 1), torch.empty_like(columns)
 
 
-declare_work("haloscope::ordered_lists", Scattered(entries=0))
+declare_work("haloscope::ordered_lists", Written(draws=False))
 
 
 @njit(cache=True, nogil=True)
@@ -265,7 +277,7 @@ def _(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, expected: in
     return (*(ids.new_empty(size, dtype=kind) for size in sizes), ids.new_empty(expected))
 
 
-declare_work("haloscope::list_block", Scattered(entries=1))
+declare_work("haloscope::list_block", Scattered(entries=1, line=16))
 
 
 @njit(cache=True, nogil=True)

@@ -70,6 +70,7 @@ class Neighbours:
         rank, size: of this rank.
         num_nodes: of the whole graph.
         nodes, rows: int64 [n_own], numbers of the own nodes in the whole graph, ascending, and the local row of each.
+        starts, shift: where in `nodes` to look for a number (see `_lists.own_rows`).
         indptr, columns: int64, the list of every local row, ascending. All on the host.
     """
 
@@ -78,6 +79,8 @@ class Neighbours:
     num_nodes: int
     nodes: Tensor
     rows: Tensor
+    starts: Tensor
+    shift: int
     indptr: Tensor
     columns: Tensor
 
@@ -87,17 +90,20 @@ class Neighbours:
         if part.num_parts > MAX_RANKS:
             raise InputError(f"sampling names owners in 16 bits: at most {MAX_RANKS} ranks, not {part.num_parts}")
         graph, place = part.graph, (part.rank, part.num_parts, part.totals.num_nodes)
+        shift = max((place[2] // max(graph.num_own, 1)).bit_length() - 1, 0)  # about as many intervals as own nodes
+        intervals = (place[2] >> shift) + 1
         if part.nodes.is_meta:
-            count, entries = graph.num_own, graph.own.nnz + graph.halo.nnz
-            sizes = (count, count, count + 1, entries)
-            return cls(*place, *(part.nodes.new_empty(size) for size in sizes))
+            count, empty = graph.num_own, part.nodes.new_empty
+            lists = empty(count + 1), empty(graph.own.nnz + graph.halo.nnz)
+            return cls(*place, empty(count), empty(count), empty(intervals), shift, *lists)
         nodes = part.nodes.cpu()
         owners = torch.from_numpy(np.repeat(np.arange(part.num_parts), part.plan.recv_counts))
         own, halo = ((b.indptr.cpu().numpy(), b.indices.cpu().numpy()) for b in (graph.own, graph.halo))
         named = addresses(nodes, part.rank).numpy(), addresses(part.halo_nodes.cpu(), owners).numpy()
         indptr, columns = merge_lists(*own, *halo, *named)
         ascending, rows = torch.sort(nodes)
-        return cls(*place, ascending, rows, torch.from_numpy(indptr), torch.from_numpy(columns))
+        starts = torch.searchsorted(ascending, torch.arange(intervals) << shift)
+        return cls(*place, ascending, rows, starts, shift, torch.from_numpy(indptr), torch.from_numpy(columns))
 
     def own(self, rows: Tensor) -> Tensor:
         """The addresses of own nodes, given by local row, on the host."""
@@ -109,7 +115,7 @@ class Neighbours:
 
     def local(self, ids: Tensor) -> Tensor:
         """int64 [n] local rows of own nodes, given by address, on the host."""
-        found: Tensor = torch.ops.haloscope.own_rows(self.nodes, self.rows, ids)
+        found: Tensor = torch.ops.haloscope.own_rows(self.nodes, self.rows, self.starts, ids, self.shift)
         return found
 
     def own_lists(self, rank: Rank, ids: Tensor, fanout: int, key: int, layer: int) -> Lists:
@@ -221,7 +227,7 @@ class Neighbours:
         """Entries of each list and the lists of own nodes; `name` is that of their recorded rate."""
         expected = round(rank.rate(name, layer) * _most(len(ids), fanout)) if ids.is_meta and len(ids) else 0
         made: tuple[Tensor, Tensor] = torch.ops.haloscope.draw_lists(
-            self.columns, self.indptr, self.nodes, self.rows, ids, fanout, key, expected
+            self.columns, self.indptr, self.local(ids), ids, fanout, key, expected
         )
         return made
 

@@ -114,13 +114,15 @@ class SimClock:
             self._operators[self.kind] = self._operators.get(self.kind, 0) + operators
 
     def charge_host(self, seconds: float) -> None:
-        """Add host seconds of the program itself: on a GPU concurrent with the device, as launches are, else added to
-        it."""
+        """Add host seconds of the program itself, as compute: on a GPU concurrent with the device, as launches are,
+        else added to it. What surrounds an effect is no part of the span that the effect is in."""
+        before, self.kind = self.kind, "compute"
         if not self._launch_s:
             self.charge(seconds, 0)
         elif not self.paused:
             self.charge(0.0, 0)
             self._host[self.kind] = self._host.get(self.kind, 0.0) + seconds
+        self.kind = before
 
     def share(self, cores: Cores) -> None:
         """Share cores with others from now on."""
