@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness import registry
+from harness.methods.as_gcn import ASGCN
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cagnet import CAGNET
@@ -29,6 +30,7 @@ from harness.registry import Registry
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
     DistGNNEC, CAGNET, SANCUS, GraphSAGENS, DistDGL, VRGCN, FastGCN, LADIES,
+    ASGCN,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})
