@@ -242,7 +242,6 @@ def test_throughput_needs_a_method(context: Context, made_up: None, monkeypatch:
 def test_sampling_fills_table_1_once_there_is_a_method(
     context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS_THERE.builtin, "neighbour-sampling", Vanilla)
     one = sylvie.TABLES["table1"](context)
     assert {row.how for row in one.rows} == {"trained"} and one.orderings[0].verdict == "not judged"  # all tie
     assert [row.published for row in one.rows if row.judge == "difference"] == [-5.64, -4.32, -2.35]
