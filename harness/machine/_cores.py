@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+from pathlib import Path
 
 CORES_VARIABLE = "HALOSCOPE_CORES"
 """Set by haloscope's launcher, which pins each rank to some cores: the cores of all ranks, separated by commas."""
@@ -20,3 +22,13 @@ def usable_cores() -> list[int]:
 def core_count() -> int:
     """Number of cores that this process and its children may use."""
     return len(usable_cores())
+
+
+def processor() -> str:
+    """The name of this machine's processor, as its operating system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

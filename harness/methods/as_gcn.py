@@ -15,7 +15,7 @@ from harness.exchanges import Memory
 from harness.graphs import Part
 from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.layer_wise import EVERY_NODE, LayerWise, LayerWiseState, draw_near
-from harness.methods.mini_batch import BatchState, observed
+from harness.methods.mini_batch import BatchState, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import MatrixRows, SampledBatch, SampledLayer
@@ -89,6 +89,14 @@ class ASGCN(LayerWise):
     all-reduces, 8 (P - 1) (parameters + 2) and 8 (P - 1) (F + 1).
 
     Observed: `empty_rows`, the share of destinations without any drawn neighbour, by layer.
+
+    In brief:
+        travels: whole lists of remote destinations, scores of remote candidates and their gradients, and the drawn
+            nodes' features
+        bytes: a step: 12 T + 8 E a layer for T remote destinations and E entries, 12 C a layer and 16 C in the last for
+            C remote candidates, (8 + 4 F) U for U remote input rows, 8 or 16 P (P - 1) each, and 8 (P - 1) (parameters
+            + F + 3)
+        memory: the drawn rows of one batch; of a gcn, 12 bytes of every node of the graph; w and two moments, 12 F
 
     Options:
         nodes: drawn for each layer on each rank. The authors' scripts have 128, for Cora and Pubmed.
@@ -179,10 +187,10 @@ class ASGCN(LayerWise):
         found, peers, steps = self.list_bytes(model, ranks), len(ranks) - 1, ranks[0].state.steps
         pairs, layers = len(ranks) * peers * steps, [l for l in range(model.depth) if model.exchanges(l)]
         for l in layers:
-            scores = 12 * observed(ranks, f"remote_scores/{l}") + 8 * pairs
+            scores = 12 * total_observed(ranks, f"remote_scores/{l}") + 8 * pairs
             found["other"][l] = found["other"].get(l, 0) + scores
         for l in layers[-1:]:
-            found["other"][l] += 16 * observed(ranks, f"remote_score gradients/{l}") + 16 * pairs
+            found["other"][l] += 16 * total_observed(ranks, f"remote_score gradients/{l}") + 16 * pairs
             found["reduce"][-1] += 8 * peers * (model.widths[0] + 1) * steps
         return found
 

@@ -12,7 +12,7 @@ from harness.exchanges import Memory
 from harness.graphs import Part
 from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.layer_wise import EVERY_NODE, LayerWise, Norm
-from harness.methods.mini_batch import BatchState, MiniBatch, observed
+from harness.methods.mini_batch import BatchState, MiniBatch, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import (
@@ -52,6 +52,12 @@ class FastGCN(LayerWise):
     shared input rows, (P - 1) 4 F U forward at layer 0, and the all-reduce, 8 (P - 1) (parameters + 2).
 
     Observed: `empty_rows`, the share of destinations without any drawn neighbour, by layer.
+
+    In brief:
+        travels: lists of shared destinations among the nodes drawn, and the drawn nodes' features, to all ranks
+        bytes: a step: (P - 1) (4 D + 8 E) a layer for D destinations and E entries, (P - 1) 4 F U for U input rows, 8 P
+            (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: 20 bytes of every node of the graph on each rank; the drawn rows of one batch
 
     Options:
         nodes: drawn for each layer. The paper's Reddit table has 400; the authors' script draws 100, from candidates
@@ -103,7 +109,7 @@ class FastGCN(LayerWise):
         found, others = self.reduce_bytes(model, ranks), len(ranks) - 1
         pairs = len(ranks) * others * ranks[0].state.steps
         for l in [l for l in range(model.depth) if model.exchanges(l)][:-1]:
-            lists = 4 * observed(ranks, f"shared_nodes/{l}") + 8 * observed(ranks, f"shared_edges/{l}")
+            lists = 4 * total_observed(ranks, f"shared_nodes/{l}") + 8 * total_observed(ranks, f"shared_edges/{l}")
             found["other"][l] = others * lists + 8 * pairs
-        found["forward"][0] = others * 4 * model.widths[0] * observed(ranks, "shared_rows")
+        found["forward"][0] = others * 4 * model.widths[0] * total_observed(ranks, "shared_rows")
         return found

@@ -38,6 +38,12 @@ class LADIES(LayerWise):
 
     Observed: `empty_rows`, the share of destinations without any drawn neighbour, by layer.
 
+    In brief:
+        travels: whole lists of remote destinations, and the drawn nodes' features
+        bytes: a step: 12 T + 8 E a layer for T remote destinations and E entries, (8 + 4 F) U for U remote input rows,
+            8 or 16 P (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: the drawn rows of one batch; of a gcn, 12 bytes of every node of the graph
+
     Options:
         nodes: drawn for each layer on each rank. The authors' code has 64, tables in papers 512.
         norm: square (the paper), or root: q in proportion to the norm itself, which has the least variance for rows of

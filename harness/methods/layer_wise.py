@@ -12,7 +12,7 @@ from harness.errors import InputError
 from harness.graphs import Part, Totals
 from harness.kernels.importance import Draw
 from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.mini_batch import BatchState, MiniBatch, observed
+from harness.methods.mini_batch import BatchState, MiniBatch, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import (
@@ -85,9 +85,9 @@ class LayerWise(MiniBatch):
         """Bytes of an epoch in which every layer but the last asks owners for whole lists, and the input for rows."""
         found, pairs = self.reduce_bytes(model, ranks), len(ranks) * (len(ranks) - 1) * ranks[0].state.steps
         for l in [l for l in range(model.depth) if model.exchanges(l)][:-1]:
-            lists = 12 * observed(ranks, f"remote_nodes/{l}") + 8 * observed(ranks, f"remote_edges/{l}")
+            lists = 12 * total_observed(ranks, f"remote_nodes/{l}") + 8 * total_observed(ranks, f"remote_edges/{l}")
             found["other"][l] = lists + 16 * pairs
-        found["forward"][0] = (8 + 4 * model.widths[0]) * observed(ranks, "remote_x/0") + 8 * pairs
+        found["forward"][0] = (8 + 4 * model.widths[0]) * total_observed(ranks, "remote_x/0") + 8 * pairs
         return found
 
 
