@@ -93,9 +93,8 @@ class ASGCN(LayerWise):
     In brief:
         travels: whole lists of remote destinations, scores of remote candidates and their gradients, and the drawn
             nodes' features
-        bytes: a step: 12 T + 8 E a layer for T remote destinations and E entries, 12 C a layer and 16 C in the last for
-            C remote candidates, (8 + 4 F) U for U remote input rows, 8 or 16 P (P - 1) each, and 8 (P - 1) (parameters
-            + F + 3)
+        bytes: a step: 12 T + 8 E + 12 C a layer (T destinations, E entries, C candidates), 16 C of the last, (8 + 4 F)
+            U for U input rows, all remote, and 8 (P - 1) (parameters + F + 3)
         memory: the drawn rows of one batch; of a gcn, 12 bytes of every node of the graph; w and two moments, 12 F
 
     Options:
