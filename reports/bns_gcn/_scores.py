@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from reports.bns_gcn._machine import MACHINE, cut, fewest, machine
-from reports.bns_gcn._sampled import SAMPLED_TIMES, ONE_DEVICE, behind_full_graph, sampled_epoch, sampled_time
+from reports.bns_gcn._sampled import ONE_DEVICE, SAMPLED_TIMES, behind_full_graph, sampled_epoch, sampled_time
 from reports.bns_gcn._times import PROPORTIONAL, at_rate, share_of
 from reports.core import load
 from reports.core.context import Context
