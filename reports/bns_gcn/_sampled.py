@@ -44,7 +44,7 @@ def sampled_epoch(context: Context, method: str, name: str, fit: Fit) -> tuple[S
     try:
         return bed.seconds(method, fit, recorded_rates(context, method, name)), ""
     except InputError as error:
-        return None, str(error)
+        return None, str(error).rpartition(".json: ")[2]
 
 
 def sampled_time(label: str, line: Any, seconds: float | None, why: str, method: str, at: tuple[str, str]) -> Row:
