@@ -10,11 +10,11 @@ from torch import Tensor
 from harness.exchanges import Memory
 from harness.graphs import Part
 from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.layer_wise import EVERY_NODE, LayerWise, LayerWiseState, Norm
+from harness.methods.layer_wise import EVERY_NODE, LayerWise, LayerWiseState, Norm, draw_near
 from harness.methods.mini_batch import BatchState
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.sampling import EVERYTHING, MatrixRows, Normalise, SampledBatch, SampledLayer, node_of
+from harness.sampling import MatrixRows, Normalise, SampledBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,28 +69,12 @@ class LADIES(LayerWise):
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: BatchState, memory: Memory, seeds: Tensor, step: int
     ) -> SampledBatch:
-        assert part.x is not None and part.y is not None and isinstance(state, LayerWiseState)
-        neighbours, ids = state.neighbours, seeds
-        layers, found = list[SampledLayer | None](), list[Tensor]()
-        for l in reversed(range(model.depth)):
-            layer, aggregation = None, model.aggregation(l)
-            if aggregation is not None:
-                own = ids is seeds
-                lists = (
-                    neighbours.own_lists(rank, ids, EVERYTHING, 0, l)
-                    if own
-                    else await neighbours.lists(rank, ids, EVERYTHING, 0, l)
-                )
-                rows = MatrixRows.of(rank, aggregation, lists, ids, neighbours.num_nodes, state.degrees, part.x, l)
-                q = rows.squares() if self.norm == "square" else rows.squares().sqrt()
-                places, factors = rows.draw(rank, q, self.nodes, self.sampling, rank.key(f"columns/{step}", l), l)
-                layer, ids = rows.keep(rank, places, factors, l, keeps_own=model.reads_own(l), normalise=self.normalise)
-            layers.append(layer)
-            found.append(ids)
-        (x,) = await neighbours.fetch(rank, ids, [part.x], label="x")
-        y = part.y.index_select(0, neighbours.local(seeds).to(part.y.device))
-        nodes = tuple(node_of(each).to(rank.device) for each in reversed(found))
-        return SampledBatch(tuple(reversed(layers)), nodes, x, y)
+        async def choose(rows: MatrixRows, l: int) -> tuple[Tensor, Tensor]:
+            q = rows.squares() if self.norm == "square" else rows.squares().sqrt()
+            return rows.draw(rank, q, self.nodes, self.sampling, rank.key(f"columns/{step}", l), l)
+
+        assert isinstance(state, LayerWiseState)
+        return await draw_near(rank, part, model, state, seeds, choose, self.normalise)
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes:
         """The docstring's formula for the nodes that were drawn."""

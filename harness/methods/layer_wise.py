@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,16 @@ from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.mini_batch import BatchState, MiniBatch, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.sampling import gather_by_number, needs_degrees
+from harness.sampling import (
+    EVERYTHING,
+    MatrixRows,
+    Normalise,
+    SampledBatch,
+    SampledLayer,
+    gather_by_number,
+    needs_degrees,
+    node_of,
+)
 
 Norm = Literal["square", "root"]
 EVERY_NODE = 10**9
@@ -80,3 +89,36 @@ class LayerWise(MiniBatch):
             found["other"][l] = lists + 16 * pairs
         found["forward"][0] = (8 + 4 * model.widths[0]) * total_observed(ranks, "remote_x/0") + 8 * pairs
         return found
+
+
+Choice = Callable[[MatrixRows, int], Awaitable[tuple[Tensor, Tensor]]]
+"""Rows of a layer, and its number -> positions of the drawn columns and their factors."""
+
+
+async def draw_near(
+    rank: Rank, part: Part, model: GNN, state: LayerWiseState, seeds: Tensor, choose: Choice, normalise: Normalise
+) -> SampledBatch:
+    """The layers of a batch, from the last down: each draws among the neighbours of its destinations.
+
+    What is drawn, and the destinations themselves where the layer reads their rows, are the destinations of the layer
+    below. All ranks call this together.
+    """
+    assert part.x is not None and part.y is not None
+    neighbours, ids = state.neighbours, seeds
+    layers, entering = list[SampledLayer | None](), list[Tensor]()
+    for l in reversed(range(model.depth)):
+        layer, aggregation = None, model.aggregation(l)
+        if aggregation is not None:
+            if ids is seeds:
+                lists = neighbours.own_lists(rank, ids, EVERYTHING, 0, l)
+            else:
+                lists = await neighbours.lists(rank, ids, EVERYTHING, 0, l)
+            rows = MatrixRows.of(rank, aggregation, lists, ids, neighbours.num_nodes, state.degrees, part.x, l)
+            places, factors = await choose(rows, l)
+            layer, ids = rows.keep(rank, places, factors, l, keeps_own=model.reads_own(l), normalise=normalise)
+        layers.append(layer)
+        entering.append(ids)
+    (x,) = await neighbours.fetch(rank, ids, [part.x], label="x")
+    y = part.y.index_select(0, neighbours.local(seeds).to(part.y.device))
+    nodes = tuple(node_of(each).to(rank.device) for each in reversed(entering))
+    return SampledBatch(tuple(reversed(layers)), nodes, x, y)

@@ -8,6 +8,7 @@ from harness import registry
 from harness.methods.adaqp import AdaQP
 from harness.methods.agl import AGL
 from harness.methods.aligraph_fg import AliGraphFG
+from harness.methods.as_gcn import ASGCN
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.cagnet import CAGNET
@@ -35,7 +36,7 @@ from harness.registry import Registry
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
     DistGNN, DistGNNEC, CAGNET, SANCUS, AdaQP, GraphSAGENS, DistDGL, VRGCN,
-    FastGCN, LADIES, ClusterGCN, GraphSAINT, AGL, AliGraphFG,
+    FastGCN, LADIES, ASGCN, ClusterGCN, GraphSAINT, AGL, AliGraphFG,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})

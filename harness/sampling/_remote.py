@@ -204,6 +204,24 @@ class Neighbours:
         values = torch.cat([values, rows[:mine]]).index_select(0, last.to(rank.device))
         table.index_copy_(0, places.index_select(0, last).to(rank.device), values)
 
+    async def add(self, rank: Rank, ids: Tensor, rows: Tensor, *, label: str, layer: int) -> Tensor:
+        """The sum of `rows` [n, ...] of the nodes `ids` over all ranks that name them, [n_own, ...] at their owners.
+
+        The adjoint of `fetch`; all ranks call it together. One all-to-all of direction `other`: 8 bytes and the row per
+        remote node, and 16 for every pair of ranks. Records `remote_{label}` (remote of all nodes).
+        """
+        found = rows.new_zeros((len(self.nodes), *rows.shape[1:]))
+        if self.size == 1:
+            return found.index_add_(0, self.local(ids).to(rank.device), rows)
+        order, counts = self._split(rank, ids, f"remote_{label}", layer)
+        named, mine, sent = ids.index_select(0, order), int(counts[self.rank]), self._others(counts)
+        rows = rows.index_select(0, order.to(rank.device))
+        parts = [Rows(named[mine:].to(rank.device), sent, None), Rows(rows[mine:], sent, None)]
+        theirs, values = (await rank.all_to_all(parts, label=label, layer=layer)).tensors
+        theirs = theirs if theirs.is_meta else theirs.cpu()
+        found.index_add_(0, self.local(named[:mine]).to(rank.device), rows[:mine])
+        return found.index_add_(0, self.local(theirs).to(rank.device), values)
+
     def _split(self, rank: Rank, ids: Tensor, name: str, layer: int) -> tuple[Tensor, Counts]:
         """Positions of own ids and then of each other rank's, and how many each rank has."""
         order, found = torch.ops.haloscope.by_owner(ids, self.rank, self.size)

@@ -14,7 +14,7 @@ from reports.core.testbeds import TITLES, bed_of, implemented, sage, shape
 from reports.core.train import Trained
 
 STAND_IN_NODES = 5_000  # of the graph on which shares of sampled edges and rows are recorded
-ALONE = (
+SAMPLED_TIMES = (
     "sampling-based systems run on one device of the machine, with the settings of their authors' code as far as they "
     "are known (batch, neighbours or nodes drawn; the paper prints none, nor the devices); the model is the table's. "
     f"How many rows and edges a step draws is recorded on a synthetic graph of {STAND_IN_NODES} nodes with the printed "
@@ -44,7 +44,7 @@ def sampled_epoch(context: Context, method: str, name: str, fit: Fit) -> tuple[S
     try:
         return bed.seconds(method, fit, recorded_rates(context, method, name)), ""
     except InputError as error:
-        return None, str(error)
+        return None, str(error).rpartition(".json: ")[2]
 
 
 def sampled_time(label: str, line: Any, seconds: float | None, why: str, method: str, at: tuple[str, str]) -> Row:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from reports.bns_gcn._machine import MACHINE, cut, fewest, machine
-from reports.bns_gcn._sampled import ALONE, ONE_DEVICE, behind_full_graph, sampled_epoch, sampled_time
+from reports.bns_gcn._sampled import ONE_DEVICE, SAMPLED_TIMES, behind_full_graph, sampled_epoch, sampled_time
 from reports.bns_gcn._times import PROPORTIONAL, at_rate, share_of
 from reports.core import load
 from reports.core.context import Context
@@ -98,7 +98,7 @@ def table4(context: Context) -> PaperTable:
         others: dict[str, Mapping[str, Any]] = {
             at_parts(m, n): {"method": m, "parts": n} for n in numbers for m in sampled
         }
-        run = trained_on(context, name, ["vanilla"], numbers[-1], 2.0, others=others | alone(mine))
+        run = trained_on(context, name, ["vanilla"], numbers[-1], 2.0, others=others | on_one_rank(mine))
         notes.append(run.summary)
         rows += [_of_table4(line, run) for line in mine.itertuples()]
         rows += _changes(own, run)
@@ -115,7 +115,7 @@ def table4(context: Context) -> PaperTable:
     )  # fmt: skip
 
 
-def alone(frame: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
+def on_one_rank(frame: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
     """System as printed -> the settings of its training on one rank, for those of a frame that haloscope has."""
     systems = {str(line.method): method_of(line) for line in frame.itertuples() if line.method != "BNS-GCN"}
     return {system: {"method": method, "parts": 1} for system, method in systems.items() if implemented(method)}
@@ -190,7 +190,7 @@ def table5(context: Context) -> PaperTable:
     bed = halo.bed(context)
     settings = [s for s in dict.fromkeys(frame["setting"]) if s.startswith("p=")]
     rates, own_lines = [work_of(s) for s in settings], select(frame, method="BNS-GCN")
-    run = trained_on(context, "ogbn-products", rates, 10, 1.0, others=alone(frame))
+    run = trained_on(context, "ogbn-products", rates, 10, 1.0, others=on_one_rank(frame))
     rows: list[Row] = []
     times = {method: epochs * bed.seconds(method, fit).epoch for method in rates}
     for line in frame.itertuples():
@@ -228,7 +228,7 @@ def table5(context: Context) -> PaperTable:
         ),
         assumptions=(
             MACHINE, fit.text(), *laws_of("METIS"), f"{epochs} epochs in 10 METIS parts of Table 8", OUTSIDE,
-            run.summary, SMALL_NOTE, ALONE, f"epochs of their scripts: {SCRIPT_EPOCHS}",
+            run.summary, SMALL_NOTE, SAMPLED_TIMES, f"epochs of their scripts: {SCRIPT_EPOCHS}",
         ),
     )  # fmt: skip
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from harness.methods.registry import METHODS as METHODS_THERE
-from harness.methods.vanilla import Vanilla
 from harness.workloads import halo_spread
 from reports import sylvie
 from reports.core.claims import distinct_claims
@@ -243,7 +242,6 @@ def test_throughput_needs_a_method(context: Context, made_up: None, monkeypatch:
 def test_sampling_fills_table_1_once_there_is_a_method(
     context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS_THERE.builtin, "neighbour-sampling", Vanilla)
     one = sylvie.TABLES["table1"](context)
     assert {row.how for row in one.rows} == {"trained"} and one.orderings[0].verdict == "not judged"  # all tie
     assert [row.published for row in one.rows if row.judge == "difference"] == [-5.64, -4.32, -2.35]

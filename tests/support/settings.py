@@ -128,6 +128,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ladies:nodes=12:batch=20"},
         {"method": "ladies:nodes=15:batch=25:normalise=none:sampling=ordered:norm=root", "model": "gcn"},
     ],
+    "as-gcn": [
+        {"method": "as-gcn:nodes=12:batch=20:rate=0.1"},
+        {"method": "as-gcn:nodes=15:batch=25:sampling=poisson", "model": "gcn"},
+    ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
