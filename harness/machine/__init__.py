@@ -2,7 +2,7 @@
 
 from harness.machine._allocator import huge_pages, keep_heap
 from harness.machine._cache import building, cache_root, load_arrays, store_arrays
-from harness.machine._cores import CORES_VARIABLE, core_count, processor, usable_cores
+from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import Lock, remove_scratch, replacing, synchronise, write_atomically
 from harness.machine._source import code_version
 from harness.machine._workers import Died, map_on_processes
@@ -10,6 +10,7 @@ from harness.machine._workers import Died, map_on_processes
 __all__ = [
     "Died",
     "CORES_VARIABLE",
+    "Claim",
     "Lock",
     "building",
     "cache_root",

@@ -126,10 +126,13 @@ def execute_locally(job: Job) -> Execution:
             follow()
             relay()
 
+        shared: list[str] = []
+
         def attempt() -> None:
             threads, env = threads_per_rank(config), _allocation(job)
             with _site(config) as site:
-                launch([*arguments, *more], config.cut.parts, threads=threads, env=env, poll=beat, site=site)
+                command, parts = [*arguments, *more], config.cut.parts
+                shared.append(launch(command, parts, threads=threads, env=env, poll=beat, site=site))
 
         try:
             failures = supervise(attempt, job)
@@ -138,7 +141,8 @@ def execute_locally(job: Job) -> Execution:
                 raise Diverged(str(failure)) from None
             raise
         execution = msgspec.msgpack.decode(outcome.read_bytes(), type=LaunchOutcome).execution()
-        return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
+        more_facts = {"restarts": failures, "shared_cores": shared[-1]}
+        return replace(execution, facts={**execution.facts, **{k: v for k, v in more_facts.items() if v}})
 
 
 class CheckpointSettings(msgspec.Struct):
