@@ -42,7 +42,7 @@ def recorded_rates(context: Context, method: str, name: str) -> dict[str, float]
     nodes, edges, _, classes = shape(name)
     made = f"synthetic:nodes={STAND_IN_NODES},degree={edges / nodes:.0f},features=8,classes={min(classes, 40)}"
     config = {
-        **sage(name), "dataset": made, "split": "random:0.99/0.005/0.005", "parts": 1, "epochs": 1, "hidden": 8,
+        **sage(name), "dataset": made, "split": "random:0.1/0.05/0.05", "parts": 1, "epochs": 1, "hidden": 8,
         "method": in_proportion(method, STAND_IN_NODES / nodes), "eval_every": -1, "threads": 1,
     }  # fmt: skip
     (record,) = context.runs([config], f"sampled shares of {method}")
