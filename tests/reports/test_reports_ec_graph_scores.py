@@ -33,7 +33,7 @@ def test_convergence_and_level_accuracies() -> None:
     assert reached_at([2, 4], [10.0, 20.0], 80.0) is None
     row = ec_graph_table5._untrained("ogbn-papers100m", "EC-Graph", 44.58)
     assert row.verdict == "needs data" and row.note == "Bit-Tuner on"
-    assert ec_graph_table5._untrained("reddit", "AGL", 92.14).verdict == "not built"
+    assert ec_graph_table5._untrained("reddit", "AGL", 92.14).verdict == "needs data"
     run = run_of(
         {"Non-cp": [[10.0, 50.0, 80.0, 80.0]], "EC-Graph": [[20.0, 79.5, 79.5, 79.5]], "DistGNN": [[10.0] * 4]}
     )
