@@ -28,7 +28,8 @@ BATCH = 1000
 SAMPLED_BY = (
     "DistDGL, AGL and AliGraph-FG: fan-outs as printed, from the training nodes outwards, hash parts; one step an "
     "epoch on all training nodes of a machine, since the text says full-batch mode and no batch is printed; rows 'in "
-    f"batches of {BATCH:,}' beside. Cora is sampled where it is on disk; elsewhere sizes are expected, in closed form"
+    f"batches of {BATCH:,}' beside, of two layers. Cora is sampled where it is on disk; elsewhere sizes are "
+    "expected ones, in closed form"
 )
 MACHINES_OF_RIVALS = (
     "no constant is fitted for them: AGL, which the authors re-implemented on EC-Graph, and AliGraph-FG, of whose "
@@ -60,7 +61,7 @@ def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: fl
         )
     run = {
         **gcn(bed.dataset, bed.layers), "cluster": hosts_slowed(cluster, bed.parts, slow), "parts": bed.parts,
-        "epochs": 4, "method": method_of(system, fanouts, batch),
+        "epochs": 3 if batch else 4, "method": method_of(system, fanouts, batch),
     }  # fmt: skip
     if bed.dataset == "cora" and on_disk("cora"):
         plain = {"mode": "sim", "eval_every": -1, "deterministic": False}

@@ -77,6 +77,7 @@ def table4(context: Context) -> PaperTable:
         rows += [_row(timing, line, printed=True) for _, line in frame[frame["dataset"] == PAPERS].iterrows()]
         rows += [_row(timing, line, coded=True) for _, line in frame[frame["method"] == "DistGNN"].iterrows()]
         several = frame[frame["method"].map(lambda name: name in RIVALS[:2] and built(name))]
+        several = several[several["layers"] == FIRST]
         rows += [_row(timing, line, batched=True) for _, line in several.iterrows()]
     return PaperTable(
         key="ec-graph/table4",
