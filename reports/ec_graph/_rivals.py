@@ -38,19 +38,19 @@ MACHINES_OF_RIVALS = (
 )
 
 
-def method_of(system: str, fanouts: str, batch: int = 0) -> str:
+def rival_method(system: str, fanouts: str, batch: int = 0) -> str:
     """The text of a rival's method with fan-outs, the training nodes' own first. `batch` is not AliGraph-FG's: its
     batch is what it trains on at all."""
     sized = "" if system == "AliGraph-FG" else f":batch={batch}"
     return f"{METHOD_OF[system]}:fanout={fanouts}{sized}"
 
 
-def built(system: str) -> bool:
+def rival_built(system: str) -> bool:
     """Whether the system is a rival whose method is in the registry."""
     return system in RIVALS and METHOD_OF[system] in METHODS
 
 
-def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> dict[str, Any]:
+def rival_config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> dict[str, Any]:
     """A rival's run on the machines; `library` is DGL's factor on the device, for DistDGL."""
     cluster, slow = bed.cluster, bed.constants.device
     if system == "DistDGL":
@@ -61,7 +61,7 @@ def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: fl
         )
     run = {
         **gcn(bed.dataset, bed.layers), "cluster": hosts_slowed(cluster, bed.parts, slow), "parts": bed.parts,
-        "epochs": 3 if batch else 4, "method": method_of(system, fanouts, batch),
+        "epochs": 3 if batch else 4, "method": rival_method(system, fanouts, batch),
     }  # fmt: skip
     if bed.dataset == "cora" and on_disk("cora"):
         plain = {"mode": "sim", "eval_every": -1, "deterministic": False}
@@ -74,9 +74,9 @@ def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: fl
     return {**SHAPES, **run, "dataset": workload(bed.context, bed.dataset, printed=bed.printed), "rates": path}
 
 
-def seconds(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> Seconds:
+def rival_seconds(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> Seconds:
     """An epoch of a rival."""
-    return Seconds.mean(bed.record(config(bed, system, fanouts, batch, library), system))
+    return Seconds.mean(bed.record(rival_config(bed, system, fanouts, batch, library), system))
 
 
 def disk_bytes(bed: Machines, fanouts: str) -> float:

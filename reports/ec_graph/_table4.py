@@ -19,12 +19,12 @@ from reports.ec_graph._rivals import (
     MACHINES_OF_RIVALS,
     RIVALS,
     SAMPLED_BY,
-    built,
     disk_bytes,
-    method_of,
+    rival_built,
+    rival_config,
+    rival_method,
+    rival_seconds,
 )
-from reports.ec_graph._rivals import config as rival_config
-from reports.ec_graph._rivals import seconds as rival_seconds
 from reports.ec_graph._times import (
     ALONE,
     DATASETS,
@@ -76,7 +76,7 @@ def table4(context: Context) -> PaperTable:
     if context.inputs == Inputs():  # other readings of printed cells are in no ordering
         rows += [_row(timing, line, printed=True) for _, line in frame[frame["dataset"] == PAPERS].iterrows()]
         rows += [_row(timing, line, coded=True) for _, line in frame[frame["method"] == "DistGNN"].iterrows()]
-        several = frame[frame["method"].map(lambda name: name in RIVALS[:2] and built(name))]
+        several = frame[frame["method"].map(lambda name: name in RIVALS[:2] and rival_built(name))]
         several = several[several["layers"] == FIRST]
         rows += [_row(timing, line, batched=True) for _, line in several.iterrows()]
     return PaperTable(
@@ -182,7 +182,7 @@ def _predicted(
     if system in ALONE:
         seconds = alone(timing.context, bed.dataset, bed.layers, system, timing.libraries[system])
         return seconds.epoch, fitted, ""
-    if built(system):
+    if rival_built(system):
         fanouts = fanouts_of(setting, bed.layers)
         seconds = rival_seconds(bed, system, fanouts, batch, timing.libraries["DGL"])
         return seconds.epoch, "simulated", _rival_note(bed, system, fanouts, seconds)
@@ -197,7 +197,7 @@ def _predicted(
 
 def _rival_note(bed: Machines, system: str, fanouts: str, seconds: Seconds) -> str:
     """The parts of a rival's epoch; of AGL also what it would read from disk."""
-    remarks = [method_of(system, fanouts), parts_said(seconds)]
+    remarks = [rival_method(system, fanouts), parts_said(seconds)]
     if system == "AGL":
         remarks.append(f"{disk_bytes(bed, fanouts) / GB:.2g} GB a machine from disk, not timed")
     return "; ".join(remarks)
@@ -222,18 +222,19 @@ def _null(timing: Timing, bed: Machines, system: str, setting: str) -> Null | No
         return Null(same=base, by_layers=base * bed.layers / FIRST)
     whole = timing.machines(dataset, FIRST).sent(DISTGNN)
     return Null(
-        same=base, by_layers=base * bed.layers / FIRST, by_bytes=base * _bytes(bed, system, setting) / whole
+        same=base, by_layers=base * bed.layers / FIRST, by_bytes=base * _bytes(timing, bed, system, setting) / whole
     )  # fmt: skip
 
 
-def _bytes(bed: Machines, system: str, setting: str) -> float:
+def _bytes(timing: Timing, bed: Machines, system: str, setting: str) -> float:
     """Bytes of an epoch of a system on the machines."""
     if system == "DistGNN":
         return bed.sent(DISTGNN)
     if system == "EC-Graph" or _unsampled(system, setting):
         return bed.sent(ec_graph(bed.dataset))
     if system in RIVALS:
-        run = bed.record(rival_config(bed, system, fanouts_of(setting, bed.layers)))
+        fanouts, library = fanouts_of(setting, bed.layers), timing.libraries["DGL"]
+        run = bed.record(rival_config(bed, system, fanouts, library=library))
         return float(run["summary"]["bytes_per_epoch"])
     return float(bed.record(bed.sampled_config(fanouts_of(setting, bed.layers)))["summary"]["bytes_per_epoch"])
 

@@ -204,7 +204,7 @@ def test_batches_are_another_reading_of_a_cell(context: Context) -> None:
 
 def test_dgls_factor_is_distdgls_and_ec_graphs_is_agls(context: Context) -> None:
     bed = timing_of(context).machines("reddit", 2)
-    clusters = {name: rivals.config(bed, name, "10/5", library=3.0)["cluster"] for name in rivals.RIVALS}
+    clusters = {name: rivals.rival_config(bed, name, "10/5", library=3.0)["cluster"] for name in rivals.RIVALS}
     assert "stragglers.hosts.0=3" in clusters["DistDGL"] and "-coo" not in clusters["DistDGL"]
     assert clusters["AGL"] == clusters["AliGraph-FG"] == bed.cluster and "-coo" in clusters["AGL"]
 

@@ -11,7 +11,7 @@ from harness.graphs import Graph, from_edges
 from harness.methods.registry import parse_method
 from harness.rank import Rank
 from harness.workloads import Degrees
-from reports.ec_graph._rivals import FULL, Sampling, method_of
+from reports.ec_graph._rivals import FULL, Sampling, rival_method
 from tests.support.conformance import make_model, make_parts
 
 NODES, MEAN, SPREAD, PARTS = 6000, 12.0, 1.2, 3
@@ -68,6 +68,6 @@ def test_expected_shares_are_near_those_of_a_sample(text: str) -> None:
 
 
 def test_texts_have_the_fan_outs_from_the_training_nodes_outwards() -> None:
-    assert method_of("DistDGL", "10/5") == "distdgl:fanout=10/5:batch=0"
-    assert method_of("AGL", "10/5", 1000) == "agl:fanout=10/5:batch=1000"
-    assert method_of("AliGraph-FG", "full/full") == "aligraph-fg:fanout=full/full"
+    assert rival_method("DistDGL", "10/5") == "distdgl:fanout=10/5:batch=0"
+    assert rival_method("AGL", "10/5", 1000) == "agl:fanout=10/5:batch=1000"
+    assert rival_method("AliGraph-FG", "full/full") == "aligraph-fg:fanout=full/full"
