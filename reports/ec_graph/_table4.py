@@ -10,7 +10,7 @@ import pandas as pd
 from harness.methods.registry import METHODS
 from reports.core.context import Context
 from reports.core.inputs import Inputs
-from reports.core.load import GB, published, setup, text
+from reports.core.load import GB, MB, published, setup, text
 from reports.core.predict import Seconds
 from reports.core.table import How, Null, Ordering, PaperTable, Row
 from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, Timing
@@ -185,7 +185,7 @@ def _predicted(
     if rival_built(system):
         fanouts = fanouts_of(setting, bed.layers)
         seconds = rival_seconds(bed, system, fanouts, batch, timing.libraries["DGL"])
-        return seconds.epoch, "simulated", _rival_note(bed, system, fanouts, seconds)
+        return seconds.epoch, "simulated", _rival_note(bed, system, fanouts, batch, seconds)
     if system == "EC-Graph" or _unsampled(system, setting):
         again, text_ = "" if system == "EC-Graph" else "the EC-Graph row again", ec_graph(bed.dataset)
         seconds = bed.clock(text_)
@@ -195,11 +195,13 @@ def _predicted(
     return seconds.epoch, "simulated", f"{DENSE}; {parts_said(seconds)}"
 
 
-def _rival_note(bed: Machines, system: str, fanouts: str, seconds: Seconds) -> str:
-    """The parts of a rival's epoch; of AGL also what it would read from disk."""
-    remarks = [rival_method(system, fanouts), parts_said(seconds)]
+def _rival_note(bed: Machines, system: str, fanouts: str, batch: int, seconds: Seconds) -> str:
+    """The parts of a rival's epoch; of AGL also what it would read from disk, and at what rate in the time left."""
+    remarks = [rival_method(system, fanouts, batch), parts_said(seconds)]
     if system == "AGL":
-        remarks.append(f"{disk_bytes(bed, fanouts) / GB:.2g} GB a machine from disk, not timed")
+        read, left = disk_bytes(bed, fanouts), (cell(bed.dataset, bed.layers, system) or 0.0) - seconds.epoch
+        rate = f", {read / left / MB:.2g} MB/s in the rest of the printed time" if left > 0 else ""
+        remarks.append(f"{read / GB:.2g} GB a machine from disk, not timed{rate}")
     return "; ".join(remarks)
 
 
