@@ -13,14 +13,14 @@ from harness.exchanges import Memory
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts, Method
 from harness.methods.self_weighted import SelfWeighted, refuse_attention
-from harness.methods.subgraph_batches import SubgraphBatches, SubgraphState, named, uniform_layers
+from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, same_rows, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import Clusters, Induced, SampledBatch
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterState(SubgraphState):
+class ClusterState(OwnPartState):
     """Besides: the number of the rank's clusters, and their nodes; None with shapes only."""
 
     count: int
@@ -125,7 +125,7 @@ class ClusterGCN(SubgraphBatches):
         weights = self._enhanced.weights(found.block, x) if self.norm == "enhanced" else (None, None)
         assert part.y is not None
         y = part.y.index_select(0, rows)
-        return SampledBatch(uniform_layers(model, found.block, *weights), named(part, rows, model.depth), x, y)
+        return SampledBatch(uniform_layers(model, found.block, *weights), same_rows(part, rows, model.depth), x, y)
 
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, seeds: Tensor, step: int

@@ -14,7 +14,7 @@ from harness.exchanges import Memory
 from harness.graphs import Block, Part, Totals
 from harness.methods.base import Facts
 from harness.methods.self_weighted import refuse_attention
-from harness.methods.subgraph_batches import SubgraphBatches, SubgraphState, named, uniform_layers
+from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, same_rows, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank, random_key
 from harness.sampling import (
@@ -32,7 +32,7 @@ REDDIT: dict[SaintKind, int] = {"node": 8000, "edge": 6000, "rw": 2000, "mrw": 8
 
 
 @dataclass(frozen=True, eq=False)
-class SaintState(SubgraphState):
+class SaintState(OwnPartState):
     """Besides, what a subgraph takes its weights from; all on the rank's device.
 
     Attributes:
@@ -119,7 +119,7 @@ class GraphSAINT(SubgraphBatches):
             layers = _weighted(model, part.graph.own, ratios)
         return SaintState(**vars(state), own_steps=self.own_steps(part), layers=tuple(layers), loss=loss)
 
-    def _normalisers(self, rank: Rank, part: Part, state: SubgraphState) -> tuple[Tensor, Tensor]:
+    def _normalisers(self, rank: Rank, part: Part, state: OwnPartState) -> tuple[Tensor, Tensor]:
         """The factor of every own edge, [nnz], and of every own node's loss, [n_own], in the features' type."""
         assert part.x is not None
         if rank.shapes_only:
@@ -149,7 +149,7 @@ class GraphSAINT(SubgraphBatches):
 
     def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> SampledBatch:
         assert part.y is not None
-        y, nodes = part.y.index_select(0, rows), named(part, rows, model.depth)
+        y, nodes = part.y.index_select(0, rows), same_rows(part, rows, model.depth)
         if state.loss is None:
             return SampledBatch(uniform_layers(model, found.block, None), nodes, x, y)
         layers = tuple(None if layer is None else _selected(layer, found, rows) for layer in state.layers)

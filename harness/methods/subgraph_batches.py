@@ -16,12 +16,12 @@ from harness.methods.base import Seen, WireBytes
 from harness.methods.mini_batch import Batched, announce
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.sampling import Induced, SampledBatch, SampledLayer, induced
+from harness.sampling import Induced, SampledBatch, SampledLayer, induced_subgraph
 from harness.tape import Tape
 
 
 @dataclass(frozen=True, eq=False)
-class SubgraphState:
+class OwnPartState:
     """The result of `setup`.
 
     Attributes:
@@ -44,7 +44,7 @@ class SubgraphBatches(Batched):
     and losses are weighed (`weigh`).
     """
 
-    async def setup(self, rank: Rank, part: Part, model: GNN) -> SubgraphState:
+    async def setup(self, rank: Rank, part: Part, model: GNN) -> OwnPartState:
         """The own block on the host, and the steps on which the ranks agree. 8 bytes for every pair of ranks."""
         self.validate()
         self.check(model, part.totals, part.num_parts)
@@ -53,7 +53,7 @@ class SubgraphBatches(Batched):
         if not trains.is_meta:
             trains[part.train.cpu()] = True
         steps = await announce(rank, self.own_steps(part), label="steps")
-        return SubgraphState(block, trains, max(int(steps.max(initial=0)), 1))
+        return OwnPartState(block, trains, max(int(steps.max(initial=0)), 1))
 
     @abstractmethod
     def own_steps(self, part: Part) -> int:
@@ -79,7 +79,7 @@ class SubgraphBatches(Batched):
     ) -> SampledBatch:
         """The batch on these local rows; `edges` and `trained` are sizes to expect with shapes only."""
         assert part.x is not None
-        found = induced(state.block, rows, edges)
+        found = induced_subgraph(state.block, rows, edges)
         loss_rows = rows.new_empty(trained) if rows.is_meta else state.trains.index_select(0, rows).nonzero()[:, 0]
         rows, loss_rows = rows.to(rank.device), loss_rows.to(rank.device)
         batch = self.weigh(model, part, state, rows, _moved(found, rank), part.x.index_select(0, rows))
@@ -106,7 +106,7 @@ def uniform_layers(
     return tuple(layer if model.exchanges(l) else None for l in range(model.depth))
 
 
-def named(part: Part, rows: Tensor, depth: int) -> tuple[Tensor, ...]:
+def same_rows(part: Part, rows: Tensor, depth: int) -> tuple[Tensor, ...]:
     """`SampledBatch.nodes` where every layer has the same rows."""
     return (part.nodes.index_select(0, rows),) * depth
 

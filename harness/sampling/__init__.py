@@ -8,11 +8,11 @@ from harness.sampling._boundary import SAMPLERS, BoundaryDraw, BoundarySampler
 from harness.sampling._clusters import Clusters
 from harness.sampling._edge_sample import EVERYTHING, Sample, sample_layers
 from harness.sampling._edge_wire import EdgeNeighbours
-from harness.sampling._induced import Induced, induced
+from harness.sampling._induced import Induced, induced_subgraph
 from harness.sampling._lists import addresses, node_of
 from harness.sampling._minibatch import NeighbourSampler, batch_logits, batch_part, batches
 from harness.sampling._remote import Lists, Neighbours
-from harness.sampling._saint import Counts, SaintKind, SubgraphSampler, pre_sample
+from harness.sampling._saint import SaintKind, SubgraphCounts, SubgraphSampler, pre_sample
 from harness.sampling._sampled import (
     Hops,
     SampledBatch,
@@ -30,7 +30,7 @@ __all__ = [
     "BoundaryDraw",
     "BoundarySampler",
     "Clusters",
-    "Counts",
+    "SubgraphCounts",
     "EVERYTHING",
     "EdgeNeighbours",
     "Hops",
@@ -50,7 +50,7 @@ __all__ = [
     "batch_part",
     "batches",
     "draw_hops",
-    "induced",
+    "induced_subgraph",
     "needs_degrees",
     "neighbour_weights",
     "no_edges",

@@ -32,7 +32,7 @@ class Induced:
     edges: Tensor
 
 
-def induced(block: Block, rows: Tensor, expected: int) -> Induced:
+def induced_subgraph(block: Block, rows: Tensor, expected: int) -> Induced:
     """The subgraph of a square block on the strictly ascending `rows`, int64 [n].
 
     `expected` is the number of edges where tensors have no numbers, and is ignored where they have.

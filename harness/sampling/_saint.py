@@ -68,7 +68,7 @@ class SubgraphSampler:
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class SubgraphCounts:
     """In how many of the pre-sampled subgraphs each node and each edge was.
 
     Attributes:
@@ -97,7 +97,7 @@ class Counts:
 
 def pre_sample(
     sampler: SubgraphSampler, indptr: np.ndarray, indices: np.ndarray, key_of: Callable[[int], int], nodes: float
-) -> Counts:
+) -> SubgraphCounts:
     """Draw subgraphs under key_of(0), key_of(1), ... until they hold more than `nodes` nodes together, and count.
 
     Without any node in the graph, or any edge that `node` and `edge` could draw, there is no subgraph.
@@ -112,7 +112,7 @@ def pre_sample(
         _count(indptr, indices, found, in_node, in_edge)
         held += len(found)
         drawn += 1
-    return Counts(drawn, in_node, in_edge)
+    return SubgraphCounts(drawn, in_node, in_edge)
 
 
 @torch.library.custom_op(

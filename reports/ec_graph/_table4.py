@@ -200,7 +200,7 @@ def _rival_note(bed: Machines, system: str, fanouts: str, batch: int, seconds: S
     remarks = [rival_method(system, fanouts, batch), parts_said(seconds)]
     if system == "AGL":
         read, left = disk_bytes(bed, fanouts), (cell(bed.dataset, bed.layers, system) or 0.0) - seconds.epoch
-        rate = f", {read / left / MB:.2g} MB/s in the rest of the printed time" if left > 0 else ""
+        rate = f", {read / left / MB:.3g} MB/s in the rest of the printed time" if left > 0 else ""
         remarks.append(f"{read / GB:.2g} GB a machine from disk, not timed{rate}")
     return "; ".join(remarks)
 

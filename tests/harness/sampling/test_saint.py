@@ -13,7 +13,7 @@ from scipy import stats
 from harness.graphs import Graph, from_edges
 from harness.rank import random_key
 from harness.sampling import SubgraphSampler, pre_sample
-from harness.sampling._saint import LARGEST_RATIO, UNSEEN, Counts, SaintKind
+from harness.sampling._saint import LARGEST_RATIO, UNSEEN, SaintKind, SubgraphCounts
 from tests.support.graphs import random_graph
 
 FALSE_ALARM = 1e-4
@@ -184,7 +184,7 @@ def test_counts_are_those_of_the_subgraphs() -> None:
 
 
 def test_what_was_not_seen_has_the_authors_values() -> None:
-    counts = Counts(8, np.array([4, 0, 8]), np.array([2, 0, 0, 8]))
+    counts = SubgraphCounts(8, np.array([4, 0, 8]), np.array([2, 0, 0, 8]))
     indptr = np.array([0, 2, 3, 4])
     assert counts.edge_ratios(indptr).tolist() == [2.0, LARGEST_RATIO, UNSEEN, 1.0]
     assert counts.loss_weights().tolist() == [2.0, 8 / UNSEEN, 1.0]
