@@ -40,6 +40,12 @@ class AGL(StoredBatches):
     mode: the neighbourhoods are kept in memory, and no cluster of the model has a disk.
     Left out: splitting hub nodes in the preparation, asynchronous steps.
 
+    In brief:
+        travels: parameters' gradients alone; before training, lists and features of the nodes within L hops
+        bytes: 8 (P - 1) (parameters + 2) a step; before training 12 a remote node asked for, 8 a neighbour, 4 F + 12 a
+            remote row
+        memory: features of all nodes within L hops of a rank's training nodes, and one list a hop
+
     Options:
         batch: training nodes of a rank in a step; 0 for all.
         prune: leave out what no later layer reads; it never changes the result.

@@ -39,6 +39,11 @@ class AliGraphFG(StoredBatches):
     with F features, and an edge for each.
     Evaluation is on the whole graph with the same sums.
 
+    In brief:
+        travels: parameters' gradients alone; before training, lists and features of the ego trees
+        bytes: 8 (P - 1) (parameters + 2) an epoch; before training as agl
+        memory: the rows of all ego trees with F features, repeated nodes included, and an edge for each
+
     Options:
         batch: training nodes of a rank, drawn once, that have trees; the others are never trained on. 0 for all.
         norm: none sums rows as they are; model by the model's matrix with full degrees, neighbours weighing d_v / k_v

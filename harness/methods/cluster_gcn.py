@@ -13,7 +13,7 @@ from harness.exchanges import Memory
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts, Method
 from harness.methods.self_weighted import SelfWeighted, refuse_attention
-from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, same_rows, uniform_layers
+from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, global_ids, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import Clusters, Induced, SampledBatch
@@ -44,6 +44,11 @@ class ClusterGCN(SubgraphBatches):
     own node for the clusters; features of own nodes only.
     Evaluation is on the whole graph, with the same normalisation by whole degrees.
     Left out: the authors' input aggregated once (`precalc`), validation on groups of clusters.
+
+    In brief:
+        travels: parameters' gradients alone
+        bytes: 8 (P - 1) (parameters + 2) a step
+        memory: own nodes' features and 8 bytes a node; the rows of one batch of clusters
 
     Options:
         clusters: of the whole graph. Reddit 1500, OGB's products 15000 (batch=32), PPI 50 (batch=1).
@@ -125,7 +130,7 @@ class ClusterGCN(SubgraphBatches):
         weights = self._enhanced.weights(found.block, x) if self.norm == "enhanced" else (None, None)
         assert part.y is not None
         y = part.y.index_select(0, rows)
-        return SampledBatch(uniform_layers(model, found.block, *weights), same_rows(part, rows, model.depth), x, y)
+        return SampledBatch(uniform_layers(model, found.block, *weights), global_ids(part, rows, model.depth), x, y)
 
     async def draw(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, seeds: Tensor, step: int

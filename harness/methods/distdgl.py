@@ -13,7 +13,7 @@ from harness.exchanges import Memory
 from harness.graphs import Part
 from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.graphsage_ns import GraphSAGENS
-from harness.methods.mini_batch import BatchState, announce, fan_outs_by_layer, observed
+from harness.methods.mini_batch import BatchState, announce, fan_outs_by_layer, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import EdgeNeighbours, Neighbours, SampledBatch, draw_hops, needs_degrees, sampled_layers
@@ -39,7 +39,14 @@ class DistDGL(GraphSAGENS):
     where the model is a gcn; 8 P (P - 1) for the labels, and 16 a remote seed (8 + 4 classes where a node has several
     labels); and the all-reduce, 8 (P - 1) (parameters + 2).
 
+    In brief:
+        travels: edges of remote nodes hop by hop, features of remote input nodes, labels of remote training nodes
+        bytes: a step: 8 T + 24 E a layer for T remote nodes and E edges, (8 + 4 F) U for U remote input rows, 16 a
+            remote training node, 8 or 16 P (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: the rows of one batch and its neighbourhoods
+
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. The example: 1000.
         fanout: neighbours drawn per node, the seeds' own first, with slashes between; one number for every layer, full
             for all neighbours. DistDGL's flag has the input layer first: its example's 10,25 is 25/10 here.
     """
@@ -81,11 +88,11 @@ class DistDGL(GraphSAGENS):
         """The docstring's formula for the nodes and edges that were drawn."""
         found, pairs = self.reduce_bytes(model, ranks), len(ranks) * (len(ranks) - 1) * ranks[0].state.steps
         for l in (l for l in range(model.depth) if model.exchanges(l)):
-            edges = 24 * observed(ranks, f"remote_edges/{l}")
-            found["other"][l] = 8 * observed(ranks, f"remote_nodes/{l}") + edges + 16 * pairs
+            edges = 24 * total_observed(ranks, f"remote_edges/{l}")
+            found["other"][l] = 8 * total_observed(ranks, f"remote_nodes/{l}") + edges + 16 * pairs
         row = 8 + 4 * model.widths[0] + 4 * needs_degrees(model)
-        found["forward"][0] = row * observed(ranks, "remote_x/0") + 8 * pairs
+        found["forward"][0] = row * total_observed(ranks, "remote_x/0") + 8 * pairs
         labels = ranks[0].part.y
         row = 8 + labels.element_size() * (labels.shape[1] if labels.ndim == 2 else 1)
-        found["other"][-1] = row * observed(ranks, "remote_labels") + 8 * pairs
+        found["other"][-1] = row * total_observed(ranks, "remote_labels") + 8 * pairs
         return found

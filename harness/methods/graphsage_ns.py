@@ -10,7 +10,7 @@ from torch import Tensor
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.mini_batch import BatchState, MiniBatch, fan_outs, fan_outs_by_layer, observed
+from harness.methods.mini_batch import BatchState, MiniBatch, fan_outs, fan_outs_by_layer, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import SampledBatch, draw_hops, needs_degrees, sampled_layers
@@ -25,7 +25,11 @@ class GraphSAGENS(MiniBatch):
     model's matrix and full degrees d, so the aggregation is unbiased, and exact where the fan-out is no less than the
     degree; the self loop of a gcn is always there. What a node draws depends on (seed, epoch, step, layer, node), not
     on the partition. The authors' code draws from lists that were cut or padded to 128 entries once; this one from the
-    real lists. Attention is normalised over the sample, which is biased.
+    real lists. Attention is normalised over the sample, which is biased. The layers are the model's: the code's
+    concatenation, normalised embedding and clipped gradients are left out.
+
+    An epoch trains every training node once, each rank its own in random order; a short last batch is kept, and a rank
+    that is through takes part with empty batches. Memory: 8 bytes an edge for the lists, beside the part.
 
     The seeds' lists and all input rows of own nodes are local; other lists are drawn by their owners, hop by hop, and
     features of remote nodes are fetched in every step, without a cache.
@@ -35,9 +39,16 @@ class GraphSAGENS(MiniBatch):
     input rows, forward at layer 0, with 4 U more for degrees where the model is a gcn; and the all-reduce, 8 (P - 1)
     (parameters + 2).
 
+    In brief:
+        travels: sampled lists of remote nodes hop by hop, and features of remote input nodes
+        bytes: a step: 12 T + 8 E a layer for T remote nodes and E entries, (8 + 4 F) U for U remote input rows, 8 or 16
+            P (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: the rows of one batch and its neighbourhoods
+
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. GraphSAGE: 512.
         fanout: neighbours drawn per node, the seeds' own first, with slashes between; one number for every layer, full
-            for all neighbours. GraphSAGE: 10/25 with batch=512; PyG's products script: 15/10/5 with 1024.
+            for all neighbours. GraphSAGE: 10/25; PyG's products script: 15/10/5 with batches of 1024.
     """
 
     fanout: str = "5"
@@ -73,8 +84,10 @@ class GraphSAGENS(MiniBatch):
         found, pairs = self.reduce_bytes(model, ranks), len(ranks) * (len(ranks) - 1) * ranks[0].state.steps
 
         for l in [l for l in range(model.depth) if model.exchanges(l)][:-1]:
-            found["other"][l] = 12 * observed(ranks, f"remote_nodes/{l}") + 8 * observed(ranks, f"remote_edges/{l}")
+            found["other"][l] = 12 * total_observed(ranks, f"remote_nodes/{l}") + 8 * total_observed(
+                ranks, f"remote_edges/{l}"
+            )
             found["other"][l] += 16 * pairs
         row = 8 + 4 * model.widths[0] + 4 * needs_degrees(model)
-        found["forward"][0] = row * observed(ranks, "remote_x/0") + 8 * pairs
+        found["forward"][0] = row * total_observed(ranks, "remote_x/0") + 8 * pairs
         return found

@@ -14,7 +14,7 @@ from harness.exchanges import Memory
 from harness.graphs import Block, Part, Totals
 from harness.methods.base import Facts
 from harness.methods.self_weighted import refuse_attention
-from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, same_rows, uniform_layers
+from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, global_ids, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank, random_key
 from harness.sampling import (
@@ -63,6 +63,11 @@ class GraphSAINT(SubgraphBatches):
 
     Bytes over P ranks: the all-reduce of every step, 8 (P - 1) (parameters + 2); no row travels. Memory: a weight for
     every own edge and node. Pre-sampling is part of the set-up.
+
+    In brief:
+        travels: parameters' gradients alone
+        bytes: 8 (P - 1) (parameters + 2) a step
+        memory: own nodes' features, a weight for every own edge and node; the rows of one subgraph
 
     Options:
         sampler: node (in proportion to degrees), edge (to 1/d_u + 1/d_v), rw (random walks from uniform roots) or mrw
@@ -149,7 +154,7 @@ class GraphSAINT(SubgraphBatches):
 
     def weigh(self, model: GNN, part: Part, state: Any, rows: Tensor, found: Induced, x: Tensor) -> SampledBatch:
         assert part.y is not None
-        y, nodes = part.y.index_select(0, rows), same_rows(part, rows, model.depth)
+        y, nodes = part.y.index_select(0, rows), global_ids(part, rows, model.depth)
         if state.loss is None:
             return SampledBatch(uniform_layers(model, found.block, None), nodes, x, y)
         layers = tuple(None if layer is None else _selected(layer, found, rows) for layer in state.layers)

@@ -181,7 +181,7 @@ class MiniBatch(Batched):
         return self.logits(rank, model, batch, 0)
 
 
-def observed(ranks: Sequence[Seen], name: str) -> int:
+def total_observed(ranks: Sequence[Seen], name: str) -> int:
     """What all ranks observed under a name in an epoch, for byte formulas: the first numbers of `Rank.observe`."""
     return sum(int(seen.observed.get(name, [0])[0]) for seen in ranks)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness import registry
+from harness.methods.adaqp import AdaQP
 from harness.methods.agl import AGL
 from harness.methods.aligraph_fg import AliGraphFG
 from harness.methods.base import Method
@@ -13,11 +14,14 @@ from harness.methods.cagnet import CAGNET
 from harness.methods.cdfgnn import CDFGNN
 from harness.methods.cluster_gcn import ClusterGCN
 from harness.methods.distdgl import DistDGL
+from harness.methods.distgnn import DistGNN
 from harness.methods.distgnn_ec import DistGNNEC
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
+from harness.methods.fastgcn import FastGCN
 from harness.methods.graphsage_ns import GraphSAGENS
 from harness.methods.graphsaint import GraphSAINT
+from harness.methods.ladies import LADIES
 from harness.methods.pipegcn import PipeGCN
 from harness.methods.sancus import SANCUS
 from harness.methods.sar import SAR
@@ -30,8 +34,8 @@ from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNNEC, CAGNET, SANCUS, GraphSAGENS, DistDGL, VRGCN,
-    ClusterGCN, GraphSAINT, AGL, AliGraphFG,
+    DistGNN, DistGNNEC, CAGNET, SANCUS, AdaQP, GraphSAGENS, DistDGL, VRGCN,
+    FastGCN, LADIES, ClusterGCN, GraphSAINT, AGL, AliGraphFG,
 )  # fmt: skip
 
 METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})
@@ -44,6 +48,12 @@ def parse_method(text: str, **defaults: Any) -> Method:
         InputError: as `harness.registry.parse_named`.
     """
     return registry.parse_named(METHODS, text, **defaults)
+
+
+def typical_methods(layers: int) -> list[str]:
+    """Texts of all built-in methods of several ranks, as studies run them on models of so many layers."""
+    made = [kind().typical(layers) for kind in METHODS.builtin.values() if kind.facts.cut != "none"]
+    return [registry.short_text(method) for method in made]
 
 
 def cut_of(text: str) -> str:

@@ -106,7 +106,7 @@ def uniform_layers(
     return tuple(layer if model.exchanges(l) else None for l in range(model.depth))
 
 
-def same_rows(part: Part, rows: Tensor, depth: int) -> tuple[Tensor, ...]:
+def global_ids(part: Part, rows: Tensor, depth: int) -> tuple[Tensor, ...]:
     """`SampledBatch.nodes` where every layer has the same rows."""
     return (part.nodes.index_select(0, rows),) * depth
 

@@ -19,8 +19,8 @@ from harness.methods.mini_batch import (
     fan_outs,
     fan_outs_by_layer,
     first_layer,
-    observed,
     precompute_input,
+    total_observed,
 )
 from harness.nn import GNN
 from harness.rank import Rank
@@ -109,7 +109,17 @@ class VRGCN(MiniBatch):
     rows that enter the network, 4 F U more where the first layer reads own features beside aggregated ones; and the
     all-reduce, 8 (P - 1) (parameters + 2). Lists are fetched in every step.
 
+    In brief:
+        travels: whole lists of remote nodes, their histories, new histories to their owners, and input rows
+        bytes: a step: 12 T + 8 E a layer for lists, (8 + 4 d) a history read or new, (8 + 4 F) U for input rows, 8 or
+            16 P (P - 1) each, and 8 (P - 1) (parameters + 2)
+        memory: 4 n d bytes of histories a layer but the first, over all ranks; the rows of one batch and all its
+            neighbours
+        staleness: histories are as old as the last batch that computed the node; what is returned is unbiased all the
+            same
+
     Options:
+        batch: training nodes of a rank in a step; 0 for all of them, one step an epoch. The recipes: 512.
         fanout: neighbours drawn per node and layer, as in graphsage-ns; the authors' recipes draw 1.
         estimator: cv, or cvd for dropout.
     """
@@ -252,13 +262,13 @@ class VRGCN(MiniBatch):
         layers, degrees = sampled_in(model), 4 * needs_degrees(model)
         for l in layers:
             row = 8 + 4 * model.widths[l]
-            found["forward"][l] = (row + degrees) * observed(ranks, f"remote_h{l}/{l}") + 8 * pairs
-            found["other"][l] = row * observed(ranks, f"remote_new h{l}/{l}") + 16 * pairs
+            found["forward"][l] = (row + degrees) * total_observed(ranks, f"remote_h{l}/{l}") + 8 * pairs
+            found["other"][l] = row * total_observed(ranks, f"remote_new h{l}/{l}") + 16 * pairs
             if l != layers[-1]:
-                lists = 12 * observed(ranks, f"remote_nodes/{l}") + 8 * observed(ranks, f"remote_edges/{l}")
+                lists = 12 * total_observed(ranks, f"remote_nodes/{l}") + 8 * total_observed(ranks, f"remote_edges/{l}")
                 found["other"][l] += lists + 16 * pairs
         rows = 2 if ranks[0].state.z0 is not None and model.reads_own(0) else 1
-        found["forward"][0] = (8 + 4 * model.widths[0] * rows) * observed(ranks, "remote_x/0") + 8 * pairs
+        found["forward"][0] = (8 + 4 * model.widths[0] * rows) * total_observed(ranks, "remote_x/0") + 8 * pairs
         return found
 
 

@@ -23,7 +23,7 @@ class EdgeNeighbours(Neighbours):
         self, rank: Rank, ids: Tensor, counts: Counts, fanout: int, key: int, layer: int, label: str
     ) -> tuple[Tensor, Tensor]:
         asked, wanted = await self._request(rank, ids, counts, f"{label} wanted", "other", layer)
-        entries, columns = self._draw(rank, asked, fanout, key, layer)
+        entries, columns = self._draw(rank, asked, fanout, key, layer, "remote_edges")
         destination = torch.repeat_interleave(asked, entries.long(), output_size=columns.shape[0])
         edges = torch.stack([columns, destination, torch.zeros_like(columns)], 1).to(rank.device)
         sizes = self._per_rank(rank, entries, wanted, columns.shape[0])

@@ -41,12 +41,10 @@ class Lists:
 
         The same as their owners would draw with this key. Records `drawn_edges`, of nodes x fanout, or of nodes.
         """
-        whole = ids.shape[0] * (1 if fanout == EVERYTHING else fanout)
-        expected = round(rank.rate("drawn_edges", layer) * whole) if ids.is_meta else 0
-        found = torch.ops.haloscope.draw_from_lists(self.columns, self.indptr, ids, fanout, key, expected)
-        if not ids.is_meta:
-            rank.observe("drawn_edges", found[1].shape[0], whole, layer)
-        return Lists(*found)
+        expected = round(rank.rate("drawn_edges", layer) * _most(len(ids), fanout)) if ids.is_meta else 0
+        indptr, columns = torch.ops.haloscope.draw_from_lists(self.columns, self.indptr, ids, fanout, key, expected)
+        _observe(rank, "drawn_edges", columns, len(ids), fanout, layer)
+        return Lists(indptr, columns)
 
     def block(
         self, rank: Rank, ids: Tensor, num_nodes: int, layer: int, name: str = "sampled_rows"
@@ -116,8 +114,8 @@ class Neighbours:
 
     def own_lists(self, rank: Rank, ids: Tensor, fanout: int, key: int, layer: int) -> Lists:
         """The same as `lists` for own nodes only, without an exchange. Records `sampled_edges`."""
-        entries, columns = self._draw(rank, ids, fanout, key, layer)
-        self._observe(rank, ids, columns, fanout, layer)
+        entries, columns = self._draw(rank, ids, fanout, key, layer, "sampled_edges")
+        _observe(rank, "sampled_edges", columns, len(ids), fanout, layer)
         indptr = torch.nn.functional.pad(entries.long().cumsum(0), (1, 0))
         return Lists(indptr, columns)
 
@@ -130,19 +128,19 @@ class Neighbours:
         same on all ranks. Two all-to-alls of direction `other`: 8 bytes to the owner per remote node; 4, and 8 per
         entry, back; and 16 for every pair of ranks for row counts. One rank sends nothing.
 
-        Records, for shapes-only runs and byte formulas: `sampled_edges` (entries of nodes x fanout, or of nodes),
-        `remote_nodes` (asked for, of all) and `remote_edges` (entries received, of all).
+        Records, for shapes-only runs and byte formulas: `remote_nodes` (asked for, of all), `sampled_edges` and
+        `remote_edges` (entries of own and of remote nodes, of nodes x fanout, or of nodes): remote ones were often
+        reached by an edge, and have more neighbours than own ones.
         """
         if self.size == 1:
             return self.own_lists(rank, ids, fanout, key, layer)
         order, counts = self._split(rank, ids, "remote_nodes", layer)
         named, mine = ids.index_select(0, order), int(counts[self.rank])
-        entries, columns = self._draw(rank, named[:mine], fanout, key, layer)
+        entries, columns = self._draw(rank, named[:mine], fanout, key, layer, "sampled_edges")
         theirs = await self._ask(rank, named[mine:], counts, fanout, key, layer, label)
-        if not ids.is_meta:
-            rank.observe("remote_edges", theirs[1].shape[0], theirs[1].shape[0] + columns.shape[0], layer)
+        _observe(rank, "sampled_edges", columns, mine, fanout, layer)
+        _observe(rank, "remote_edges", theirs[1], len(ids) - mine, fanout, layer)
         entries, columns = torch.cat([entries, theirs[0]]), torch.cat([columns, theirs[1]])
-        self._observe(rank, ids, columns, fanout, layer)
         return Lists(*torch.ops.haloscope.ordered_lists(entries, columns, order))
 
     async def fetch(
@@ -219,21 +217,13 @@ class Neighbours:
         others[self.rank] = 0
         return others
 
-    def _draw(self, rank: Rank, ids: Tensor, fanout: int, key: int, layer: int) -> tuple[Tensor, Tensor]:
-        """Entries of each list and the lists of own nodes."""
-        expected = self._expected(rank, len(ids), fanout, layer) if ids.is_meta else 0
+    def _draw(self, rank: Rank, ids: Tensor, fanout: int, key: int, layer: int, name: str) -> tuple[Tensor, Tensor]:
+        """Entries of each list and the lists of own nodes; `name` is that of their recorded rate."""
+        expected = round(rank.rate(name, layer) * _most(len(ids), fanout)) if ids.is_meta and len(ids) else 0
         made: tuple[Tensor, Tensor] = torch.ops.haloscope.draw_lists(
             self.columns, self.indptr, self.nodes, self.rows, ids, fanout, key, expected
         )
         return made
-
-    def _observe(self, rank: Rank, ids: Tensor, columns: Tensor, fanout: int, layer: int) -> None:
-        if not ids.is_meta:
-            whole = ids.shape[0] * (1 if fanout == EVERYTHING else fanout)
-            rank.observe("sampled_edges", columns.shape[0], whole, layer)
-
-    def _expected(self, rank: Rank, count: int, fanout: int, layer: int) -> int:
-        return round(rank.rate("sampled_edges", layer) * count * (1 if fanout == EVERYTHING else fanout))
 
     async def _request(
         self, rank: Rank, ids: Tensor, counts: Counts, label: str, direction: Direction, layer: int
@@ -249,7 +239,7 @@ class Neighbours:
     ) -> tuple[Tensor, Tensor]:
         """Entries of each list and the lists of others' nodes, given by owner."""
         asked, wanted = await self._request(rank, ids, counts, f"{label} wanted", "other", layer)
-        entries, columns = self._draw(rank, asked, fanout, key, layer)
+        entries, columns = self._draw(rank, asked, fanout, key, layer, "remote_edges")
         sizes = self._per_rank(rank, entries, wanted, columns.shape[0])
         parts = [
             Rows(entries.to(rank.device), wanted, self._others(counts)),
@@ -268,3 +258,13 @@ class Neighbours:
             reached = np.concatenate([[0], np.cumsum(entries.numpy(), dtype=np.int64)])[ends]
         sizes: Counts = np.diff(reached, prepend=0)
         return sizes
+
+
+def _most(count: int, fanout: int) -> int:
+    """What entries of `count` lists are a share of: those of full fan-outs, or of one each where all are wanted."""
+    return count * (1 if fanout == EVERYTHING else fanout)
+
+
+def _observe(rank: Rank, name: str, columns: Tensor, count: int, fanout: int, layer: int) -> None:
+    if not columns.is_meta:
+        rank.observe(name, columns.shape[0], _most(count, fanout), layer)

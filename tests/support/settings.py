@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "single": [{"method": "single", "parts": 1}],
+    "single": [
+        {"method": "single", "parts": 1},
+        {"method": "single:style=gather", "parts": 1, "model": "gcn", "layer0": "cache"},
+        {"method": "single:style=gather", "parts": 1, "model": "gat"},
+    ],
     "vanilla": [
         {"method": "vanilla:dtype=fp16"},
         {"method": "vanilla:style=pull"},
@@ -86,6 +90,17 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},
         {"method": "ec-graph:fp=compressed:features=exact:layer0=precompute", "norm": "l2", "model": "gcn"},
     ],
+    "adaqp": [
+        {"method": "adaqp:period=3:group=4"},
+        {"method": "adaqp:bits=2", "model": "gcn", "order": "linear-first"},
+        {"method": "adaqp:period=2:group=16:lambda=0.8", "model": "gcn-no-loop", "layer0": "cache"},
+    ],
+    "distgnn": [
+        {"method": "distgnn:loss=clones"},
+        {"method": "distgnn:delay=3", "model": "gcn", "order": "linear-first"},
+        {"method": "distgnn:delay=2:loss=clones:layer0=precompute"},
+        {"method": "distgnn:delay=none", "model": "gcn-no-loop"},
+    ],
     "distgnn-ec": [
         {"method": "distgnn-ec:r=3"},
         {"method": "distgnn-ec:r=2:missing=cached", "model": "gcn", "order": "linear-first"},
@@ -103,6 +118,14 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "vr-gcn": [
         {"method": "vr-gcn:batch=20"},
         {"method": "vr-gcn:fanout=2:batch=32:estimator=cvd", "model": "gcn", "order": "linear-first"},
+    ],
+    "fastgcn": [
+        {"method": "fastgcn:nodes=12:batch=20"},
+        {"method": "fastgcn:nodes=15:batch=25:sampling=ordered:norm=root", "model": "gcn"},
+    ],
+    "ladies": [
+        {"method": "ladies:nodes=12:batch=20"},
+        {"method": "ladies:nodes=15:batch=25:normalise=none:sampling=ordered:norm=root", "model": "gcn"},
     ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},

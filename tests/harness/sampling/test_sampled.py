@@ -209,7 +209,7 @@ def test_shapes_follow_the_shares_of_a_recorded_draw() -> None:
         for name, (part, whole) in counted.items():
             sums = total.setdefault(name, [0.0, 0.0])
             sums[0], sums[1] = sums[0] + part, sums[1] + whole
-    rates = {name: part / whole for name, (part, whole) in total.items()}
+    rates = {name: part / whole for name, (part, whole) in total.items() if whole}
     parts = [part.shapes_only() for part in make_parts(graph, owners(graph, 3, "hash"), 3)]
 
     async def shapes(rank: Rank) -> tuple[Any, ...]:
