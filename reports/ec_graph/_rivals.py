@@ -161,20 +161,22 @@ class Sampling:
             for hop, fanout in enumerate(fanouts):
                 found |= {f"kept_edges/{hop}": rows[hop + 1] / rows[hop] / _limit(fanout), f"kept_rows/{hop}": 1.0}
             return found
-        reached = seeds
+        others = 0.0  # nodes that draw beside the seeds, which are own ones
         for hop, (drawing, entries, new) in enumerate(self.hops(seeds, fanouts, again=method == "distdgl")):
-            layer, share = depth - 1 - hop, entries / max(drawing, 1e-9) / _limit(fanouts[hop])
+            layer, limit, fresh = depth - 1 - hop, _limit(fanouts[hop]), new / max(entries, 1e-9)
             if method == "agl":
-                found |= {f"kept_edges/{hop}": share, f"kept_rows/{hop}": new / max(entries, 1e-9)}
+                found |= {f"kept_edges/{hop}": entries / max(drawing, 1e-9) / limit, f"kept_rows/{hop}": fresh}
                 continue
-            remote = away * (reached - seeds) / reached
+            own = seeds * self.kept(fanouts[hop])
+            elsewhere = (entries - own) / others / limit if others else 0.0
             found |= {
-                f"sampled_edges/{layer}": share, f"sampled_rows/{layer}": new / max(entries, 1e-9),
-                f"remote_nodes/{layer}": remote, f"remote_edges/{layer}": remote,
+                f"sampled_edges/{layer}": (own + (1 - away) * (entries - own)) / (seeds + (1 - away) * others) / limit,
+                f"remote_edges/{layer}": elsewhere, f"remote_nodes/{layer}": away * others / (seeds + others),
+                f"sampled_rows/{layer}": fresh,
             }  # fmt: skip
-            reached += new
+            others += new
         if method == "distdgl":
-            found |= {"remote_x/0": away * (reached - seeds) / reached, "remote_labels": 0.0}
+            found |= {"remote_x/0": away * others / (seeds + others), "remote_labels": 0.0}
         return found
 
 
