@@ -28,7 +28,8 @@ BATCH = 1000
 SAMPLED_BY = (
     "DistDGL, AGL and AliGraph-FG: fan-outs as printed, from the training nodes outwards, hash parts; one step an "
     "epoch on all training nodes of a machine, since the text says full-batch mode and no batch is printed; rows 'in "
-    f"batches of {BATCH:,}' beside. Cora is sampled where it is on disk; elsewhere sizes are expected, in closed form"
+    f"batches of {BATCH:,}' beside, of two layers. Cora is sampled where it is on disk; elsewhere sizes are "
+    "expected ones, in closed form"
 )
 MACHINES_OF_RIVALS = (
     "no constant is fitted for them: AGL, which the authors re-implemented on EC-Graph, and AliGraph-FG, of whose "
@@ -37,19 +38,19 @@ MACHINES_OF_RIVALS = (
 )
 
 
-def method_of(system: str, fanouts: str, batch: int = 0) -> str:
+def rival_method(system: str, fanouts: str, batch: int = 0) -> str:
     """The text of a rival's method with fan-outs, the training nodes' own first. `batch` is not AliGraph-FG's: its
     batch is what it trains on at all."""
     sized = "" if system == "AliGraph-FG" else f":batch={batch}"
     return f"{METHOD_OF[system]}:fanout={fanouts}{sized}"
 
 
-def built(system: str) -> bool:
+def rival_built(system: str) -> bool:
     """Whether the system is a rival whose method is in the registry."""
     return system in RIVALS and METHOD_OF[system] in METHODS
 
 
-def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> dict[str, Any]:
+def rival_config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> dict[str, Any]:
     """A rival's run on the machines; `library` is DGL's factor on the device, for DistDGL."""
     cluster, slow = bed.cluster, bed.constants.device
     if system == "DistDGL":
@@ -60,7 +61,7 @@ def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: fl
         )
     run = {
         **gcn(bed.dataset, bed.layers), "cluster": hosts_slowed(cluster, bed.parts, slow), "parts": bed.parts,
-        "epochs": 4, "method": method_of(system, fanouts, batch),
+        "epochs": 3 if batch else 4, "method": rival_method(system, fanouts, batch),
     }  # fmt: skip
     if bed.dataset == "cora" and on_disk("cora"):
         plain = {"mode": "sim", "eval_every": -1, "deterministic": False}
@@ -73,9 +74,9 @@ def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: fl
     return {**SHAPES, **run, "dataset": workload(bed.context, bed.dataset, printed=bed.printed), "rates": path}
 
 
-def seconds(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> Seconds:
+def rival_seconds(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> Seconds:
     """An epoch of a rival."""
-    return Seconds.mean(bed.record(config(bed, system, fanouts, batch, library), system))
+    return Seconds.mean(bed.record(rival_config(bed, system, fanouts, batch, library), system))
 
 
 def disk_bytes(bed: Machines, fanouts: str) -> float:
@@ -160,20 +161,22 @@ class Sampling:
             for hop, fanout in enumerate(fanouts):
                 found |= {f"kept_edges/{hop}": rows[hop + 1] / rows[hop] / _limit(fanout), f"kept_rows/{hop}": 1.0}
             return found
-        reached = seeds
+        others = 0.0  # nodes that draw beside the seeds, which are own ones
         for hop, (drawing, entries, new) in enumerate(self.hops(seeds, fanouts, again=method == "distdgl")):
-            layer, share = depth - 1 - hop, entries / max(drawing, 1e-9) / _limit(fanouts[hop])
+            layer, limit, fresh = depth - 1 - hop, _limit(fanouts[hop]), new / max(entries, 1e-9)
             if method == "agl":
-                found |= {f"kept_edges/{hop}": share, f"kept_rows/{hop}": new / max(entries, 1e-9)}
+                found |= {f"kept_edges/{hop}": entries / max(drawing, 1e-9) / limit, f"kept_rows/{hop}": fresh}
                 continue
-            remote = away * (reached - seeds) / reached
+            own = seeds * self.kept(fanouts[hop])
+            elsewhere = (entries - own) / others / limit if others else 0.0
             found |= {
-                f"sampled_edges/{layer}": share, f"sampled_rows/{layer}": new / max(entries, 1e-9),
-                f"remote_nodes/{layer}": remote, f"remote_edges/{layer}": remote,
+                f"sampled_edges/{layer}": (own + (1 - away) * (entries - own)) / (seeds + (1 - away) * others) / limit,
+                f"remote_edges/{layer}": elsewhere, f"remote_nodes/{layer}": away * others / (seeds + others),
+                f"sampled_rows/{layer}": fresh,
             }  # fmt: skip
-            reached += new
+            others += new
         if method == "distdgl":
-            found |= {"remote_x/0": away * (reached - seeds) / reached, "remote_labels": 0.0}
+            found |= {"remote_x/0": away * others / (seeds + others), "remote_labels": 0.0}
         return found
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from harness.methods.registry import METHODS
 from reports.core.context import Context
 from reports.core.inputs import Inputs
-from reports.core.load import GB, published, setup, text
+from reports.core.load import GB, MB, published, setup, text
 from reports.core.predict import Seconds
 from reports.core.table import How, Null, Ordering, PaperTable, Row
 from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, Timing
@@ -19,12 +19,12 @@ from reports.ec_graph._rivals import (
     MACHINES_OF_RIVALS,
     RIVALS,
     SAMPLED_BY,
-    built,
     disk_bytes,
-    method_of,
+    rival_built,
+    rival_config,
+    rival_method,
+    rival_seconds,
 )
-from reports.ec_graph._rivals import config as rival_config
-from reports.ec_graph._rivals import seconds as rival_seconds
 from reports.ec_graph._times import (
     ALONE,
     DATASETS,
@@ -78,7 +78,8 @@ def table4(context: Context) -> PaperTable:
         rows += [_row(timing, line, printed=True) for _, line in frame[frame["dataset"] == PAPERS].iterrows()]
         rows += [_row(timing, line, coded=True) for _, line in frame[frame["method"] == "DistGNN"].iterrows()]
         rows += [row for _, line in dashes[dashes["method"].isin(ALONE)].iterrows() for row in _memory(context, line)]
-        several = frame[frame["method"].map(lambda name: name in RIVALS[:2] and built(name))]
+        several = frame[frame["method"].map(lambda name: name in RIVALS[:2] and rival_built(name))]
+        several = several[several["layers"] == FIRST]
         rows += [_row(timing, line, batched=True) for _, line in several.iterrows()]
     return PaperTable(
         key="ec-graph/table4",
@@ -203,10 +204,10 @@ def _predicted(
     if system in ALONE:
         seconds = alone(timing.context, bed.dataset, bed.layers, system, timing.libraries[system])
         return seconds.epoch, fitted, ""
-    if built(system):
+    if rival_built(system):
         fanouts = fanouts_of(setting, bed.layers)
         seconds = rival_seconds(bed, system, fanouts, batch, timing.libraries["DGL"])
-        return seconds.epoch, "simulated", _rival_note(bed, system, fanouts, seconds)
+        return seconds.epoch, "simulated", _rival_note(bed, system, fanouts, batch, seconds)
     if system == "EC-Graph" or _unsampled(system, setting):
         again, text_ = "" if system == "EC-Graph" else "the EC-Graph row again", ec_graph(bed.dataset)
         seconds = bed.clock(text_)
@@ -216,11 +217,13 @@ def _predicted(
     return seconds.epoch, "simulated", f"{DENSE}; {parts_said(seconds)}"
 
 
-def _rival_note(bed: Machines, system: str, fanouts: str, seconds: Seconds) -> str:
-    """The parts of a rival's epoch; of AGL also what it would read from disk."""
-    remarks = [method_of(system, fanouts), parts_said(seconds)]
+def _rival_note(bed: Machines, system: str, fanouts: str, batch: int, seconds: Seconds) -> str:
+    """The parts of a rival's epoch; of AGL also what it would read from disk, and at what rate in the time left."""
+    remarks = [rival_method(system, fanouts, batch), parts_said(seconds)]
     if system == "AGL":
-        remarks.append(f"{disk_bytes(bed, fanouts) / GB:.2g} GB a machine from disk, not timed")
+        read, left = disk_bytes(bed, fanouts), (cell(bed.dataset, bed.layers, system) or 0.0) - seconds.epoch
+        rate = f", {read / left / MB:.3g} MB/s in the rest of the printed time" if left > 0 else ""
+        remarks.append(f"{read / GB:.2g} GB a machine from disk, not timed{rate}")
     return "; ".join(remarks)
 
 
@@ -243,18 +246,19 @@ def _null(timing: Timing, bed: Machines, system: str, setting: str) -> Null | No
         return Null(same=base, by_layers=base * bed.layers / FIRST)
     whole = timing.machines(dataset, FIRST).sent(DISTGNN)
     return Null(
-        same=base, by_layers=base * bed.layers / FIRST, by_bytes=base * _bytes(bed, system, setting) / whole
+        same=base, by_layers=base * bed.layers / FIRST, by_bytes=base * _bytes(timing, bed, system, setting) / whole
     )  # fmt: skip
 
 
-def _bytes(bed: Machines, system: str, setting: str) -> float:
+def _bytes(timing: Timing, bed: Machines, system: str, setting: str) -> float:
     """Bytes of an epoch of a system on the machines."""
     if system == "DistGNN":
         return bed.sent(DISTGNN)
     if system == "EC-Graph" or _unsampled(system, setting):
         return bed.sent(ec_graph(bed.dataset))
     if system in RIVALS:
-        run = bed.record(rival_config(bed, system, fanouts_of(setting, bed.layers)))
+        fanouts, library = fanouts_of(setting, bed.layers), timing.libraries["DGL"]
+        run = bed.record(rival_config(bed, system, fanouts, library=library))
         return float(run["summary"]["bytes_per_epoch"])
     return float(bed.record(bed.sampled_config(fanouts_of(setting, bed.layers)))["summary"]["bytes_per_epoch"])
 

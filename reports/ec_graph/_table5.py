@@ -14,7 +14,7 @@ from reports.core.load import published
 from reports.core.table import POINTS, Ordering, PaperTable, Row
 from reports.core.testbeds import implemented
 from reports.core.train import Trained, accuracies, chosen_graph
-from reports.ec_graph._rivals import RIVALS, method_of
+from reports.ec_graph._rivals import RIVALS, rival_method
 from reports.ec_graph._table4 import printed_fanouts
 from reports.ec_graph._times import ALONE, DATASETS, METHOD_OF, default_depth, ec_graph, gcn, split_of, tuner_note
 
@@ -85,7 +85,7 @@ def _trained(context: Context, dataset: str, share: float, printed: Collection[s
         for system, method in METHOD_OF.items()
         if implemented(method) and system not in OWN and (system != "PyG" or system in printed)
     }
-    texts |= {name: method_of(name, printed_fanouts(dataset, depth)) for name in RIVALS if name in texts}
+    texts |= {name: rival_method(name, printed_fanouts(dataset, depth)) for name in RIVALS if name in texts}
     settings: dict[str, Any] = {**gcn(dataset, depth), "partitioner": "hash"}
     settings["split"] = split_of(dataset, shares=bool(stands_in))
     if stands_in:

@@ -23,6 +23,7 @@ from reports.draw.drawing import panels
 from reports.ec_graph import _closed_forms as closed_forms
 from reports.ec_graph import _fits as fits
 from reports.ec_graph import _machines as machines
+from reports.ec_graph import _rivals as rivals
 from reports.ec_graph import _table4 as ec_graph_table4
 from reports.ec_graph import _tables as ec_graph
 from reports.ec_graph import _times as ec_graph_times
@@ -205,15 +206,31 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fits.solved(lambda factor: 5.0 + factor, "reddit", "DistGNN")
 
 
-def test_a_system_that_comes_to_be_built_is_timed_by_its_own_run(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = {"agl": 7.0, "ec-graph-s": 9.0}
-    monkeypatch.setattr(ec_graph_table4, "METHODS", own)
-    monkeypatch.setattr(Machines, "seconds", lambda self, method: own[method])
-    monkeypatch.setattr(ec_graph_table4, "_null", lambda *_: None)
-    rows = [ec_graph_table4._row(timing_of(context), _line("reddit", 2, name)) for name in ("AGL", "DistDGL")]
-    assert [(row.ours, row.verdict[:9]) for row in rows] == [(7.0, "within 15"), (None, "not built")]
+@pytest.mark.parametrize(
+    ("system", "method"),
+    [("DistDGL", "distdgl:fanout=10/5:batch=0"), ("AGL", "agl:fanout=10/5:batch=0"),
+     ("AliGraph-FG", "aligraph-fg:fanout=10/5")],
+)  # fmt: skip
+def test_sampling_rivals_are_timed_by_runs_of_their_own(context: Context, system: str, method: str) -> None:
+    row = ec_graph_table4._row(timing_of(context), _line("reddit", 2, system))
+    assert row.how == "simulated" and row.ours and row.counts and row.note.startswith(f"{method}; compute")
+    assert ("from disk" in row.note) == (system == "AGL")
+    assert row.null is not None and row.null.by_bytes
+
+
+def test_batches_are_another_reading_of_a_cell(context: Context) -> None:
+    """More steps read more rows in all; a batch of 1,000 is none of the printed settings."""
+    timing, line = timing_of(context), _line("reddit", 2, "AGL")
+    whole, several = (ec_graph_table4._row(timing, line, batched=batched) for batched in (False, True))
+    assert several.verdict == "not judged" and several.at is None and several.label.endswith(", in batches of 1,000")
+    assert several.ours and whole.ours and several.ours > whole.ours
+
+
+def test_dgls_factor_is_distdgls_and_ec_graphs_is_agls(context: Context) -> None:
+    bed = timing_of(context).machines("reddit", 2)
+    clusters = {name: rivals.rival_config(bed, name, "10/5", library=3.0)["cluster"] for name in rivals.RIVALS}
+    assert "stragglers.hosts.0=3" in clusters["DistDGL"] and "-coo" not in clusters["DistDGL"]
+    assert clusters["AGL"] == clusters["AliGraph-FG"] == bed.cluster and "-coo" in clusters["AGL"]
 
 
 def test_an_unsampled_row_repeats_another_and_is_not_judged(context: Context) -> None:
@@ -287,7 +304,9 @@ def _pairs(part: np.ndarray, node: np.ndarray) -> int:
     return len(np.unique(np.stack([part, node]), axis=1).T)
 
 
-def test_rows_without_a_method_say_so(context: Context) -> None:
+def test_rows_without_a_method_say_so(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (ec_graph_table4, rivals):
+        monkeypatch.setattr(module, "METHODS", {"distgnn-ec": None})
     timing = timing_of(context)
     rows = {name: ec_graph_table4._row(timing, _line("reddit", 2, name)) for name in ("AGL", "DistGNN")}
     assert [row.verdict for row in rows.values()] == ["not built", "fitted"]

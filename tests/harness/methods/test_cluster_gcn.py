@@ -68,7 +68,7 @@ def test_another_epoch_groups_the_same_clusters_in_another_way() -> None:
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
 def test_all_clusters_at_once_are_full_batch_training_bit_for_bit(kind: str) -> None:
     parts = make_parts(GRAPH, np.zeros(90, np.int32), 1)
-    model = make_model(kind, GRAPH)
+    model = make_model(kind, GRAPH, order="aggregate-first")
     ours, theirs = (
         step(parse_method(text), model, parts) for text in ("cluster-gcn:batch=0", "single:layer0=exchange")
     )
