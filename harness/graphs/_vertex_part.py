@@ -10,6 +10,7 @@ and mirrors grouped by their master's rank. So masters, replicated rows and mirr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -41,6 +42,8 @@ class VertexPart(OnDevice):
     val: Tensor
     test: Tensor
     totals: Totals
+
+    replica: ClassVar[int] = 0  # of a vertex cut every rank has a part of its own
 
     @property
     def num_local(self) -> int:
