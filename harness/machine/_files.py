@@ -90,23 +90,31 @@ class Lock:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
-        self._stream = self.path.open("a+")
-        try:
-            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._stream.seek(0)
-            owner = self._stream.read().strip() or "another process"
-            age = time.time() - self.path.stat().st_mtime
-            self._stream.close()
-            raise InputError(f"{folder} is in use by {owner} ({age:.0f} s ago)") from None
-        except OSError:
-            pass
+        while True:
+            self._stream = self.path.open("a+")
+            try:
+                fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._in_use() from None
+            except OSError:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                if os.fstat(self._stream.fileno()).st_ino == self.path.stat().st_ino:
+                    break
+            self._stream.close()  # the one before has removed it: it is nobody's lock any more
         self._stream.truncate(0)
         self._stream.write(f"process {os.getpid()} on {os.uname().nodename} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
         self._stream.flush()
 
+    def _in_use(self) -> InputError:
+        self._stream.seek(0)
+        with self._stream:
+            owner = self._stream.read().strip() or "another process"
+            age = time.time() - os.fstat(self._stream.fileno()).st_mtime
+        return InputError(f"{self.path.parent} is in use by {owner} ({age:.0f} s ago)")
+
     def release(self) -> None:
-        """End the lock; a second call does nothing."""
+        """End the lock and remove its file; a second call does nothing."""
         if not self._stream.closed:
-            self._stream.truncate(0)
+            self.path.unlink(missing_ok=True)
             self._stream.close()

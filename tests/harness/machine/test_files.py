@@ -71,4 +71,5 @@ def test_a_lock_names_its_owner_until_it_ends(tmp_path: Path) -> None:
         Lock(tmp_path)
     lock.release()
     lock.release()
+    assert not list(tmp_path.iterdir())
     Lock(tmp_path).release()
