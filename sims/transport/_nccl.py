@@ -1,17 +1,19 @@
-"""NCCL: rings and trees under three protocols, a pipelined broadcast, and grouped sends and receives in rounds.
+"""NCCL: rings, trees and sums in NVLink switches, a pipelined broadcast, and grouped sends and receives in rounds.
 
 An all-reduce takes the algorithm and protocol of least time in NCCL's own tuning model, whose constants are in
 `presets/nccl.toml` (`_tuning`). What it then puts on the network are flows over the links that its rings or trees
 cross, so that other traffic shares them; a protocol's flags and padding travel along, but links count the payload.
 
 Each ring and tree exists once per network adapter of a host, entering and leaving at another device, with an equal
-share of the bytes. Simplification: rings keep the order of ranks, so a mesh of NVLinks may be used worse than by NCCL.
+share of the bytes. On one host whose devices are joined pair by pair there are as many as it takes to use every link
+equally. Simplification: a mesh on several hosts, or in groups, is crossed in the order of ranks.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 from numba import njit
@@ -21,12 +23,15 @@ from sims.network import run_flows
 from sims.transport._collectives import Bytes, Flows, Library, Operation, Waits, Wire
 from sims.transport._tuning import PROTOCOLS, Tuning, load_tuning
 
+ALL_RINGS = 5
+"""Most devices of a mesh that every ring through all of them is made for; beyond, those of equal steps."""
+
 LL128_ON_ONE_HOST = 7 / 9  # of a tree's bandwidth, instead of 120 / 128
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The flows of one algorithm: a ring, a tree or a broadcast.
+    """The flows of one algorithm: a ring, a tree, sums in switches or a broadcast.
 
     Attributes:
         src, dst: int64 [flows], ranks.
@@ -61,26 +66,33 @@ class Nccl(Library):
         self.hosts = len(place.ranks_on_host)
         self._per_host = int(place.ranks_on_host.max())
         self._intra = "nvlink" if {"peer", "mesh"} & set(cluster.links) else "pci"
-        self._channels = max(1, min(cluster.nics, self._per_host)) if self.hosts > 1 else 1
+        self._orders = self._mesh_orders() if self.hosts == 1 else self._host_orders()
+        self._channels = len(self._orders)
+        self._sums = cluster.sharp and int(place.ranks_on_host.min()) > 1
         self._algorithms: dict[str, Algorithm] = {}
 
     # -- grouped sends and receives --------------------------------------------------------------------------------
 
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
-        """The hops of the rounds up to the transfer's own, and the time to fill the buffer of the first chunk.
+        """The start of the kernel, the hops up to the transfer's own round, and the time to fill its first chunk.
 
-        A rank serves as many peers at once as it has channels, in NCCL's order: by distance of hosts, then of devices.
-        Rounds follow each other without a gap, so that the cost of a round is its hop.
+        Short messages go under LL, others under Simple; a kernel starts as that of a ring does. A rank serves as many
+        peers at once as it has channels, in NCCL's order: by distance of hosts, then of devices. Rounds follow each
+        other without a gap, so that the cost of a round is its hop.
         """
-        place, grouped, ring = self.wire.placement, self.constants.grouped, self.constants.seconds["ring"]
+        place, grouped = self.wire.placement, self.constants.grouped
         near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
         seconds: np.ndarray = _grouped(
             src, dst, nbytes, place.host, place.slot, place.route_latencies(head, tail),
-            place.route_capacities(head, tail), self.hosts, self._per_host,
-            int(grouped["peers"].value), ring[self._intra]["LL"].value, ring["network"]["LL"].value,
-            grouped[near].value, grouped["chunk"].value,
+            place.route_capacities(head, tail), self.hosts, self._per_host, int(grouped["peers"].value),
+            self._grouped_steps(), grouped["LL"].value, grouped[near].value, grouped["chunk"].value,
         )  # fmt: skip
         return seconds
+
+    def _grouped_steps(self) -> np.ndarray:
+        """Seconds of the start, of a hop in the host and of one between hosts; of short and of long messages."""
+        ring, steps = self.constants.seconds["ring"], ("base", self._intra, "network")
+        return np.asarray([[ring[step][protocol].value for step in steps] for protocol in ("LL", "Simple")])
 
     # -- collectives -----------------------------------------------------------------------------------------------
 
@@ -90,7 +102,7 @@ class Nccl(Library):
             yield from super().all_reduce(operation, rank, effect)
             return
         nbytes = effect.tensor.numel() * effect.tensor.element_size()
-        yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, ("ring", "tree")))
+        yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, ("ring", "tree", "nvls")))
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
         """Pipelined along the rings from the root."""
@@ -98,20 +110,24 @@ class Nccl(Library):
         yield from self.wire.together(operation, rank, lambda: self.fastest(nbytes, (f"from {effect.root}",)))
 
     def fastest(self, nbytes: int, algorithms: tuple[str, ...]) -> Flows:
-        """The flows of the algorithm and protocol that are fastest for `nbytes` on an idle network."""
-        ways = [(name, protocol) for name in algorithms for protocol in PROTOCOLS if self._offered(protocol)]
+        """The flows of the algorithm and protocol that NCCL's model takes for the fastest for `nbytes`."""
+        ways = [(name, protocol) for name in algorithms for protocol in PROTOCOLS if self._offered(name, protocol)]
         times = [self.seconds(nbytes, *way) for way in ways]
         best = times.index(min(times, key=sum))
-        chosen, latency = self.algorithm(ways[best][0]), times[best][0]
+        chosen, (latency, moved) = self.algorithm(ways[best][0]), self.seconds(nbytes, *ways[best], small=True)
         ideal = nbytes * chosen.seconds_per_byte
-        share = ideal / times[best][1] if ideal else 1.0
+        share = ideal / moved if ideal else 1.0
         return Flows(chosen.routes, chosen.shares * nbytes, latency, share)
 
-    def seconds(self, nbytes: int, algorithm: str, protocol: str) -> tuple[float, float]:
+    def seconds(self, nbytes: int, algorithm: str, protocol: str, small: bool = False) -> tuple[float, float]:
         """Latency, and transfer time after it, in seconds on an idle network.
 
-        `algorithm`: "ring", "tree", or "from R", the broadcast of rank R.
+        With `small`, a small tensor uses few channels, which NCCL's choice of algorithm does not take into account.
+
+        `algorithm`: "ring", "tree", "nvls" (sums in switches), or "from R", the broadcast of rank R.
         """
+        if algorithm == "nvls":
+            return self._switch_seconds(nbytes)
         flows, tuning = self.algorithm(algorithm), self.constants
         kind = "tree" if algorithm == "tree" else "ring"
         constants = tuning.seconds[kind]
@@ -130,12 +146,53 @@ class Nccl(Library):
             latency *= tuning.limits["plateau"].value if nbytes >= per_rank * self.wire.size else 1.0
         moved = nbytes * flows.seconds_per_byte / share
         if protocol == "LL":
-            limit = tuning.limits["LL" if self.hosts == 1 else "LL_network"].value
-            moved = max(moved, float(flows.shares.max()) * self._channels * nbytes / limit)
+            traffic = 2.0 if kind == "tree" else float(flows.shares.max()) * self._channels
+            moved = max(moved, traffic * nbytes / self._most_of_ll(nbytes, kind, small))
         return latency, moved
 
-    def _offered(self, protocol: str) -> bool:
-        """Whether a protocol is available: LL128 needs atomic stores of 128 bytes, that is, NVLink."""
+    def _most_of_ll(self, nbytes: int, kind: str, small: bool) -> float:
+        """Most bytes/s under LL; with `small`, of the channels that a collective of `nbytes` uses."""
+        limits, channels = self.constants.limits, self.constants.channels
+        limit = limits["LL" if self.hosts == 1 else "LL_network"].value
+        if not small:
+            return limit
+        each = channels.LL.value * (1 if kind == "tree" else self.wire.size)
+        used = min(max(int(nbytes / each), 1), self._kernel_channels())
+        return min(limit, used * limits["LL"].value / channels.full.value)
+
+    def _kernel_channels(self) -> int:
+        """Most channels of a collective: two per adapter between hosts, two for every so much of NVLink inside one."""
+        cluster = self.wire.placement.cluster
+        if self.hosts > 1:
+            return 2 * self._channels
+        inside = {"peer": 1, "mesh": min(self.wire.size, cluster.devices // cluster.mesh_groups) - 1}
+        nvlink = sum(n * cluster.links[kind].bandwidth.value for kind, n in inside.items() if kind in cluster.links)
+        return 2 * max(int(nvlink / self.constants.channels.speed.value + 1e-9), 1)
+
+    def _switch_seconds(self, nbytes: int) -> tuple[float, float]:
+        """`seconds` of sums in switches: up to them and down again, and between hosts up and down trees.
+
+        Every device has a channel for each device of its host.
+        """
+        constants, flows, size = self.constants.nvls, self.algorithm("nvls"), self.wire.size
+        heads, link = self._per_host, self.wire.placement.cluster.links["peer"].bandwidth.value
+        speed = max((s * 1e9 for s in constants.speeds if s * 1e9 * heads <= link), default=link / heads)
+        bus = 2 * constants.efficiency.value * speed * (heads - 1)
+        latency = constants.inside.value
+        if self.hosts > 1:
+            most = constants.two_hosts if self.hosts == 2 else constants.more_hosts
+            bus = min(bus, heads * most.value)
+            hops = 2 * int(math.log2(self.hosts))
+            latency += hops * max(constants.between.value, self._link_latency("network"))
+        return latency, nbytes * max(flows.seconds_per_byte, 2 * (size - 1) / size / bus)
+
+    def _offered(self, algorithm: str, protocol: str) -> bool:
+        """Whether a protocol is available: LL128 needs atomic stores of 128 bytes, that is, NVLink.
+
+        Sums in switches need switches that add, and go under Simple only.
+        """
+        if algorithm == "nvls":
+            return self._sums and protocol == "Simple"
         return protocol != "LL128" or self._intra == "nvlink"
 
     def _link_latency(self, hop: str) -> float:
@@ -150,7 +207,8 @@ class Nccl(Library):
     def algorithm(self, name: str) -> Algorithm:
         """The algorithm with a name, cached."""
         if name not in self._algorithms:
-            src, dst, shares = self._tree() if name == "tree" else self._rings(name)
+            made = {"tree": self._tree, "nvls": self._switched}
+            src, dst, shares = made[name]() if name in made else self._rings(name)
             routes = self.wire.placement.routes(src, dst)
             million = run_flows(self.wire.network.capacity, routes, shares * 1e6).max(initial=0.0)
             hops = self._hops(name)
@@ -164,19 +222,31 @@ class Nccl(Library):
         rounds, across = (2, hosts - 1) if algorithm == "ring" else (1, hosts - 1)
         return {self._intra: rounds * (size - 1 - across), "network": rounds * across}
 
-    def _orders(self) -> list[np.ndarray]:
-        """The ranks in ring order, once per channel: each channel rotates the ranks of every host."""
+    def _host_orders(self) -> list[np.ndarray]:
+        """The ranks in ring order, once per adapter of a host: each time the ranks of every host are rotated."""
+        cluster = self.wire.placement.cluster
+        channels = max(1, min(cluster.nics, self._per_host))
         first = np.concatenate([[0], np.cumsum(self.wire.placement.ranks_on_host)])
         orders = []
-        for channel in range(self._channels):
+        for channel in range(channels):
             hosts = []
             for begin, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
-                hosts.append(np.roll(np.arange(begin, end), -(channel * (end - begin) // self._channels)))
+                hosts.append(np.roll(np.arange(begin, end), -(channel * (end - begin) // channels)))
             orders.append(np.concatenate(hosts))
         return orders
 
+    def _mesh_orders(self) -> list[np.ndarray]:
+        """Ring orders of one host: that of the ranks, or over a mesh those that use every link equally."""
+        cluster, size = self.wire.placement.cluster, self.wire.size
+        meshed = "mesh" in cluster.links and cluster.mesh_groups == 1 and size <= cluster.devices
+        if not meshed or size < 3:
+            return [np.arange(size)]
+        if size <= ALL_RINGS:
+            return [np.asarray((0, *rest)) for rest in permutations(range(1, size))]
+        return [np.arange(size) * step % size for step in range(1, size) if math.gcd(step, size) == 1]
+
     def _rings(self, algorithm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        orders, size = self._orders(), self.wire.size
+        orders, size = self._orders, self.wire.size
         src, dst = np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
         share = (2 * (size - 1) / size if algorithm == "ring" else 1.0) / self._channels
         kept = np.ones(len(src), np.bool_) if algorithm == "ring" else dst != int(algorithm.removeprefix("from "))
@@ -184,21 +254,47 @@ class Nccl(Library):
 
     def _tree(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Chains inside the hosts; between their heads two binary trees, each with half of the bytes."""
-        child, parent, shares = [], [], []
-        starts = np.concatenate([[0], np.cumsum(self.wire.placement.ranks_on_host)])[:-1]
-        for order in self._orders():
+        child, parent, shares = self._between_hosts()
+        for order in self._orders:
             host = self.wire.placement.host[order]
             chain = host[1:] == host[:-1]
             child.append(order[1:][chain])
             parent.append(order[:-1][chain])
             shares.append(np.full(int(chain.sum()), 1 / self._channels))
+        low, high, share = (np.concatenate(column) for column in (child, parent, shares))
+        return np.concatenate([low, high]), np.concatenate([high, low]), np.concatenate([share, share])
+
+    def _between_hosts(self) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+        """Children, parents and shares of two binary trees per channel of which every host is a node."""
+        child, parent, shares = [], [], []
+        starts = np.concatenate([[0], np.cumsum(self.wire.placement.ranks_on_host)])[:-1]
+        for order in self._orders:
             for up in binary_trees(self.hosts):
                 inner = np.flatnonzero(up >= 0)
                 child.append(order[starts[inner]])
                 parent.append(order[starts[up[inner]]])
                 shares.append(np.full(len(inner), 0.5 / self._channels))
-        low, high, share = (np.concatenate(column) for column in (child, parent, shares))
-        return np.concatenate([low, high]), np.concatenate([high, low]), np.concatenate([share, share])
+        return child, parent, shares
+
+    def _switched(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sums in switches: a device sends all of its bytes up, and its part of the sums; it receives as many.
+
+        Between hosts the sums go up and down trees. A flow from each device to the next of its host stands for what it
+        exchanges with the switches.
+        """
+        src, dst, shares = [], [], []
+        first = np.concatenate([[0], np.cumsum(self.wire.placement.ranks_on_host)])
+        for begin, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+            ranks = np.arange(begin, end)
+            src.append(ranks)
+            dst.append(np.roll(ranks, -1))
+            shares.append(np.full(len(ranks), 1 + 1 / len(ranks)))
+        child, parent, part = self._between_hosts()
+        return (
+            np.concatenate([*src, *child, *parent]),
+            np.concatenate([*dst, *parent, *child]),
+            np.concatenate([*shares, *part, *part]),
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -213,24 +309,27 @@ def _grouped(
     hosts: int,
     per_host: int,
     peers: int,
-    near_hop: float,
-    far_hop: float,
+    steps: np.ndarray,
+    short: float,
     near_chunk: float,
     far_chunk: float,
 ) -> np.ndarray:
     """`Nccl.latency` of transfers; chunks are rounded to powers of two.
 
     With that, transfers of many sizes that begin together cause few events of the network.
+
+    `steps`: seconds of the start, of a hop in the host and of one between hosts; up to `short` bytes, and beyond.
     """
     seconds = np.empty(src.shape[0])
     for at in range(src.shape[0]):
         away, apart = host[dst[at]] - host[src[at]], slot[dst[at]] - slot[src[at]]
         turn = (away % hosts * per_host + apart % per_host - 1) // peers
-        hop, chunk = (near_hop, near_chunk) if away == 0 else (far_hop, far_chunk)
+        start, near, far = steps[0 if nbytes[at] <= short else 1]
+        hop, chunk = (near, near_chunk) if away == 0 else (far, far_chunk)
         filled = 1.0
         while filled < min(nbytes[at], chunk):
             filled *= 2
-        seconds[at] = (turn + 1) * max(hop, latency[at]) + filled / bandwidth[at]
+        seconds[at] = start + (turn + 1) * max(hop, latency[at]) + filled / bandwidth[at]
     return seconds
 
 
