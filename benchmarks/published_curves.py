@@ -57,7 +57,7 @@ def ablate(curves: Sequence[PublishedCurve], predictions: list[Prediction]) -> N
     rest = [p for p in predictions if not p.curve.launches]
     for name, library in ABLATIONS.items():
         rows[name] = [predict(curve, library=library) for curve in nccl] + rest
-    rows["launches that overlap in the queue"] = [predict(curve, queued=False) for curve in nccl] + rest
+    rows["overlap of operations in a queue"] = [predict(curve, queued=False) for curve in nccl] + rest
     for name, found in rows.items():
         print(f"{name:<40}{shown(errors_of(found, 0, MIB))}  {shown(errors_of(found, MIB))}", flush=True)
 
@@ -68,6 +68,7 @@ def draw(predictions: Sequence[Prediction], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import NullFormatter
 
     columns = 5
     rows = -(-len(predictions) // columns)
@@ -80,6 +81,8 @@ def draw(predictions: Sequence[Prediction], path: Path) -> None:
         axis.loglog(curve.nbytes, prediction.seconds * 1e6, color="tab:orange", label="predicted")
         axis.set_title(curve.name, fontsize=8)
         axis.tick_params(labelsize=7)
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_minor_formatter(NullFormatter())
     for axis in axes.flat[len(predictions) :]:
         axis.set_axis_off()
     axes.flat[0].legend(fontsize=7, frameon=False)

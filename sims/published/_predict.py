@@ -49,15 +49,15 @@ def predict(curve: PublishedCurve, *, library: type[Library] | None = None, queu
     """Predict every size of a curve on its machine.
 
     The tests of NCCL queue many operations and divide: a kernel is launched while the ones before it run, so that an
-    operation takes as long as it runs, or as the launches of all devices of its process, whichever is more. Without
-    `queued` each waits for its own launch.
+    operation takes as long as it runs, or as the launches of all devices of its process, whichever is more; broadcasts
+    overlap. Without `queued` each operation is launched when the one before is over on all ranks.
 
     Args:
         library: takes the place of the machine's own, for ablations.
     """
     cluster = machine_of(curve)
     launched = curve.launches * cluster.transport.operation.value if queued else 0.0
-    with _taken(cluster.transport.kind, library):
+    with _taken(cluster.transport.kind, library, queued):
         placement = place(_without_launch(cluster) if queued else cluster, curve.ranks)
         seconds = [
             simulate(_PROGRAMS[curve.operation](int(n)), placement, shapes_only=True, deterministic=False).makespan_s
@@ -71,10 +71,10 @@ def _without_launch(cluster: Cluster) -> Cluster:
 
 
 @contextmanager
-def _taken(kind: str, library: type[Library] | None) -> Iterator[None]:
-    """Clusters of a kind of transport use `library` meanwhile; None changes nothing."""
+def _taken(kind: str, library: type[Library] | None, queued: bool) -> Iterator[None]:
+    """Clusters of a kind of transport use `library` meanwhile, None: their own, with or without a queue."""
     own = LIBRARIES.builtin[kind]
-    LIBRARIES.builtin[kind] = library or own
+    LIBRARIES.builtin[kind] = type("Queued", (library or own,), {"queued": queued})
     try:
         yield
     finally:

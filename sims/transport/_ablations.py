@@ -15,7 +15,7 @@ class _NoSwitchSums(Nccl):
 
 
 class _EveryChannel(Nccl):
-    def _most_of_ll(self, nbytes: int, kind: str, small: bool) -> float:
+    def _most_of_ll(self, nbytes: int, kind: str, runs: bool) -> float:
         return super()._most_of_ll(nbytes, kind, False)
 
 

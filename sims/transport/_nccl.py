@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import permutations
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -54,6 +55,13 @@ class Nccl(Library):
 
     staged = False
     software = "h100-8"
+    queued: ClassVar[bool] = False
+    """Whether operations follow each other so closely that their number per second counts, not how long one takes.
+
+    Then broadcasts overlap under LL and LL128, whose senders write to buffers without waiting: a rank takes up the next
+    one when it has passed its bytes on, so that one takes a hop, not all hops to the last rank. Under Simple a sender
+    waits for the memory of its receiver.
+    """
 
     @classmethod
     def tuning(cls) -> Tuning:
@@ -114,15 +122,16 @@ class Nccl(Library):
         ways = [(name, protocol) for name in algorithms for protocol in PROTOCOLS if self._offered(name, protocol)]
         times = [self.seconds(nbytes, *way) for way in ways]
         best = times.index(min(times, key=sum))
-        chosen, (latency, moved) = self.algorithm(ways[best][0]), self.seconds(nbytes, *ways[best], small=True)
+        chosen, (latency, moved) = self.algorithm(ways[best][0]), self.seconds(nbytes, *ways[best], runs=True)
         ideal = nbytes * chosen.seconds_per_byte
         share = ideal / moved if ideal else 1.0
         return Flows(chosen.routes, chosen.shares * nbytes, latency, share)
 
-    def seconds(self, nbytes: int, algorithm: str, protocol: str, small: bool = False) -> tuple[float, float]:
+    def seconds(self, nbytes: int, algorithm: str, protocol: str, runs: bool = False) -> tuple[float, float]:
         """Latency, and transfer time after it, in seconds on an idle network.
 
-        With `small`, a small tensor uses few channels, which NCCL's choice of algorithm does not take into account.
+        With `runs`, as it runs, otherwise as NCCL's choice of algorithm takes it: for which a small tensor does not use
+        fewer channels, and a broadcast takes a hop, not all hops to the last rank.
 
         `algorithm`: "ring", "tree", "nvls" (sums in switches), or "from R", the broadcast of rank R.
         """
@@ -130,9 +139,12 @@ class Nccl(Library):
             return self._switch_seconds(nbytes)
         flows, tuning = self.algorithm(algorithm), self.constants
         kind = "tree" if algorithm == "tree" else "ring"
+        hops = flows.hops
+        if algorithm.startswith("from") and (not runs or (self.queued and protocol != "Simple")):
+            hops = {self._intra if self.hosts == 1 else "network": 1}
         constants = tuning.seconds[kind]
         latency = constants["base"][protocol].value + sum(
-            count * max(constants[hop][protocol].value, self._link_latency(hop)) for hop, count in flows.hops.items()
+            count * max(constants[hop][protocol].value, self._link_latency(hop)) for hop, count in hops.items()
         )
         share = tuning.efficiency[kind][protocol].value
         if kind == "tree":
@@ -147,14 +159,14 @@ class Nccl(Library):
         moved = nbytes * flows.seconds_per_byte / share
         if protocol == "LL":
             traffic = 2.0 if kind == "tree" else float(flows.shares.max()) * self._channels
-            moved = max(moved, traffic * nbytes / self._most_of_ll(nbytes, kind, small))
+            moved = max(moved, traffic * nbytes / self._most_of_ll(nbytes, kind, runs))
         return latency, moved
 
-    def _most_of_ll(self, nbytes: int, kind: str, small: bool) -> float:
-        """Most bytes/s under LL; with `small`, of the channels that a collective of `nbytes` uses."""
+    def _most_of_ll(self, nbytes: int, kind: str, runs: bool) -> float:
+        """Most bytes/s under LL; with `runs`, of the channels that a collective of `nbytes` uses."""
         limits, channels = self.constants.limits, self.constants.channels
         limit = limits["LL" if self.hosts == 1 else "LL_network"].value
-        if not small:
+        if not runs:
             return limit
         each = channels.LL.value * (1 if kind == "tree" else self.wire.size)
         used = min(max(int(nbytes / each), 1), self._kernel_channels())

@@ -44,9 +44,9 @@ MOST = {
     "rtx2080ti-2-all-reduce": (0.15, 0.40),
     "rtx2080ti-2-broadcast": (0.15, 0.15),
     "rtx2080ti-2-all-to-all": (0.30, 0.30),
-    "abci-a100-8-broadcast": (0.50, 0.40),
-    "abci-a100-2x8-broadcast": (1.40, 0.80),
-    "abci-v100-4-broadcast": (0.55, 0.40),
+    "abci-a100-8-broadcast": (0.15, 0.35),
+    "abci-a100-2x8-broadcast": (0.50, 0.80),
+    "abci-v100-4-broadcast": (0.45, 0.40),
     "nig-v100-2x2-all-to-all": (0.30, 0.45),
     "leonardo-a100-2-send-receive": (0.30, 0.40),
     "openmpi-10g-send-receive": (0.45, 0.60),
@@ -175,6 +175,16 @@ def test_launches_of_a_queue_overlap_with_kernels() -> None:
     assert predict(curve).seconds[0] == pytest.approx(max(2 * 6e-6, runs))
     assert predict(replace(curve, launches=20)).seconds[0] == pytest.approx(20 * 6e-6)
     assert predict(curve, queued=False).seconds[0] == pytest.approx(6e-6 + runs)
+
+
+def test_broadcasts_of_a_queue_overlap_where_senders_do_not_wait() -> None:
+    """8 bytes under LL: a hop instead of seven. 32 MiB under Simple: all hops."""
+    curve = replace(CURVES["abci-a100-8-broadcast"], nbytes=np.asarray([8, 2**25]), seconds=np.asarray([1e-5, 1e-3]))
+    queued, alone = predict(curve).seconds, predict(curve, queued=False).seconds
+    assert queued[0] == pytest.approx(6.6e-6 + 0.6e-6, rel=1e-2)
+    assert alone[0] == pytest.approx(6e-6 + 6.6e-6 + 7 * 0.6e-6, rel=1e-2)
+    assert alone[1] - queued[1] == pytest.approx(6e-6)
+    assert queued[1] == pytest.approx(8.4e-6 + 7 * 3.4e-6 + 2**25 / 240e9, rel=1e-2)
 
 
 @pytest.mark.parametrize(
