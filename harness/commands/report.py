@@ -76,7 +76,7 @@ def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace
 def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any], list[Path]]:
     """Write summary.json and, with --html, the page; returns the summary and the files."""
     from harness.commands.cells import as_json
-    from harness.running.results import write_atomically
+    from harness.machine import write_atomically
 
     summary = verdicts.summary(entries)
     files = {args.out / "summary.json": as_json(summary)}

@@ -22,10 +22,9 @@ from typing import Any
 from harness.config import RunConfig, from_mapping
 from harness.console import duration, show, stderr
 from harness.errors import HaloscopeError, InputError
-from harness.machine import cache_root
+from harness.machine import cache_root, write_atomically
 from harness.machine import code_version as code_version
 from harness.running import results
-from harness.running.results import write_atomically
 from harness.workloads import is_workload, read_description
 from reports.core.inputs import Inputs
 from reports.core.table import Fitted

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from sims.transport._collectives import Wire
+from sims.transport._communicator import Communicator
 from sims.transport._nccl import Nccl
 
 
-class _NoSwitchSums(Nccl):
-    def __init__(self, wire: Wire) -> None:
-        super().__init__(wire)
-        self._sums = False
+class _WithoutSums(Communicator):
+    def _offered(self, algorithm: str, protocol: str) -> bool:
+        return algorithm != "nvls" and super()._offered(algorithm, protocol)
 
 
-class _EveryChannel(Nccl):
+class _EveryChannel(Communicator):
     def _most_of_ll(self, nbytes: int, kind: str, runs: bool) -> float:
         return super()._most_of_ll(nbytes, kind, False)
 
 
-class _OneRing(Nccl):
+class _OneRing(Communicator):
     def _mesh_orders(self) -> list[np.ndarray]:
-        return [np.arange(self.wire.size)]
+        return [self.ranks]
+
+
+class _NoSwitchSums(Nccl):
+    communicators = _WithoutSums
+
+
+class _FullChannels(Nccl):
+    communicators = _EveryChannel
+
+
+class _RankOrder(Nccl):
+    communicators = _OneRing
 
 
 class _BareSends(Nccl):
@@ -32,8 +43,8 @@ class _BareSends(Nccl):
 
 ABLATIONS: dict[str, type[Nccl]] = {
     "sums in NVLink switches": _NoSwitchSums,
-    "few channels for small tensors": _EveryChannel,
-    "rings over every link of a mesh": _OneRing,
+    "few channels for small tensors": _FullChannels,
+    "rings over every link of a mesh": _RankOrder,
     "start and protocols of grouped sends": _BareSends,
 }
 """Mechanism -> NCCL without it."""
