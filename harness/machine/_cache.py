@@ -17,9 +17,10 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import numpy as np
 
@@ -27,6 +28,12 @@ from harness.errors import InputError
 from harness.machine._checksum import checksum
 
 _META = "meta.json"
+BUILD_S = 4 * 3600.0
+"""How long a process waits for another one that builds an entry."""
+
+LOOK_S = 0.05
+"""How often it looks."""
+
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # a file is missing, or is not one; all else may pass
 
 
@@ -108,27 +115,51 @@ def building(folder: Path) -> Iterator[None]:
 
     The lock is a file beside the folder, and ends with the process, however that ends; what a process that was killed
     left half-built is removed. A cache that cannot be written to is not locked.
+
+    Raises:
+        InputError: another process has held the lock for `BUILD_S`.
     """
+    path = folder.parent / f"{folder.name}.lock"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = (folder.parent / f"{folder.name}.lock").open("a+")
+        lock = _locked(path, folder)
     except OSError:
         yield
         return
-    with lock:
+    try:
+        for left in (*folder.parent.glob(f".{folder.name}.*"), *folder.glob(".*")):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # before it is released: who waits for it sees that it is gone, and makes another
+        lock.close()
+
+
+def _locked(path: Path, folder: Path) -> TextIO:
+    """The lock file, locked and with the name of this process in it."""
+    end, told = time.monotonic() + BUILD_S, False
+    while True:
+        lock = path.open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            who = lock.read().strip() or "another process"
-            logging.getLogger("haloscope").warning("%s builds %s; waiting for it", who, folder)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {os.uname().nodename}")
-        lock.flush()
-        for left in (*folder.parent.glob(f".{folder.name}.*"), *folder.glob(".*")):
-            shutil.rmtree(left, ignore_errors=True)
-        yield
+            with lock:
+                who = lock.read().strip() or "another process"
+            if time.monotonic() > end:
+                raise InputError(f"{folder}: {who} has been building it for {BUILD_S / 3600:g} h; end it") from None
+            if not told:
+                logging.getLogger("haloscope").warning("%s builds %s; waiting for it", who, folder)
+            told = True
+            time.sleep(LOOK_S)
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
+                lock.truncate(0)
+                lock.write(f"process {os.getpid()} on {os.uname().nodename}")
+                lock.flush()
+                return lock
+        lock.close()  # the one before has removed it: it is nobody's lock any more
 
 
 def _read(folder: Path, name: str, mmap: bool, dtype: str, shape: list[int], written: str) -> np.ndarray:

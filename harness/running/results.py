@@ -217,24 +217,24 @@ def load_result(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a haloscope result of schema {SCHEMA}")
     try:
-        msgspec.convert(record, _Whole)
+        whole = msgspec.convert(record, _Whole)
     except msgspec.ValidationError as error:
         raise InputError(f"result {path} is damaged: {error}") from None
-    return record
+    return {**msgspec.structs.asdict(whole), **record}
 
 
 class _Whole(msgspec.Struct):
-    """What every result has."""
+    """What every result has; a record that was written by hand for its rates may lack what has a default."""
 
     run_id: str
-    state: str
-    message: str
     config: dict[str, Any]
-    environment: dict[str, Any]
-    graph: dict[str, Any]
-    facts: dict[str, Any]
     epochs: list[dict[str, Any]]
-    summary: dict[str, Any]
+    state: str = ""
+    message: str = ""
+    environment: dict[str, Any] = {}
+    graph: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,13 @@ def test_who_waits_is_told_for_whom(tmp_path: Path) -> None:
     assert child.returncode == 0 and load_arrays(folder) is not None
 
 
+def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.machine._cache.BUILD_S", 0.2)
+    words = f"process {os.getpid()} on .* has been building"
+    with building(tmp_path / "key"), pytest.raises(InputError, match=words), building(tmp_path / "key"):
+        raise AssertionError("two at once")
+
+
 HALF_BUILT = """
 import sys, time
 from pathlib import Path
@@ -148,6 +155,7 @@ def test_what_a_killed_builder_left_is_removed_and_its_lock_is_free(tmp_path: Pa
     (tmp_path / ".other.x1").mkdir()
     with building(folder):
         assert sorted(path.name for path in tmp_path.rglob("*")) == [".other.x1", "key", "key.lock"]
+    assert not (tmp_path / "key.lock").exists()
 
 
 def test_a_cache_that_cannot_be_written_to_is_read_without_a_lock(tmp_path: Path) -> None:
