@@ -44,7 +44,7 @@ FLOORS = {
     ),
     "sims": (
         ("units",), ("records",), ("cluster",), ("device",), ("network",), ("transport",), ("engine",), ("replay",),
-        ("study",),
+        ("study", "published"),
     ),
     "real": (("rank", "lab"), ("launch",), ("measure",), ("__main__",)),
     "reports": (

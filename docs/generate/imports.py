@@ -17,7 +17,7 @@ COMMAND_LINE = ("harness.commands", "harness.cli", "harness.__main__", "real.__m
 ABOVE = {"harness": 0, "sims": 1, "real": 1, "reports": 2}
 """Package -> its height; imports go down only; commands are above all."""
 
-SIMS = ("units", "records", "cluster", "device", "network", "transport", "engine", "replay", "study")
+SIMS = ("units", "records", "cluster", "device", "network", "transport", "engine", "replay", "study", "published")
 """Folders and loose files of `sims` from the lowest up."""
 
 

@@ -31,6 +31,7 @@ class Cluster:
         hosts: how many.
         profiles: device profiles by name or path, one per device of a host, or one per device of all hosts.
         mesh_groups: groups of devices per host that mesh links connect.
+        sharp: the switch of the peer links adds (NVLink SHARP).
         one_machine: the hosts are one machine's (a lab): `cores` are those of all of them.
         nic_rates: bytes/s of each host's adapters; empty where all have that of `links`.
         links: kind (a member of LINKS) -> link.
@@ -54,6 +55,7 @@ class Cluster:
     transport: TransportSpec
     stragglers: Stragglers = Stragglers()
     one_machine: bool = False
+    sharp: bool = False
     nic_rates: tuple[float, ...] = ()
 
     @property

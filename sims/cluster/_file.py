@@ -54,6 +54,13 @@ class Mesh(Link):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Peer(Link):
+    """`[links.peer]`: a link with one key more."""
+
+    sharp: bool = key("the switch adds what devices send it and sends to many (NVLink SHARP)", FLAG, default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Links:
     """`[links]`: those that the cluster has. All but loopback, mesh and spine are two directed links."""
 
@@ -62,8 +69,8 @@ class Links:
     )
     bus: Link | None = key("device to host, per device", subtable(Link), default=None)
     switch: Link | None = key("from a PCIe switch to the root, shared by its devices", subtable(Link), default=None)
-    peer: Link | None = key(
-        "device to device through a switch (NVSwitch), per device", subtable(Link, tier="nvlink"), default=None
+    peer: Peer | None = key(
+        "device to device through a switch (NVSwitch), per device", subtable(Peer, tier="nvlink"), default=None
     )
     mesh: Mesh | None = key(
         "device to device directly (NVLink boards), one directed link per ordered pair of a group",

@@ -52,6 +52,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         spread=hosts.spread,
         cores=hosts.cores,
         links=_links(file.links),
+        sharp=file.links.peer is not None and file.links.peer.sharp,
         transport=file.transport,
         stragglers=file.stragglers,
     )

@@ -1,4 +1,4 @@
-"""NCCL: rings and trees under three protocols, a pipelined broadcast, and grouped sends and receives in rounds.
+"""NCCL: rings, trees and sums in NVLink switches, a pipelined broadcast, and grouped sends and receives in rounds.
 
 An all-reduce takes the algorithm and protocol of least time in NCCL's own tuning model, whose constants are in
 `presets/nccl.toml` (`_tuning`). What it then puts on the network are flows over the links that its rings or trees
@@ -7,6 +7,8 @@ the payload. A group of ranks has a communicator of its own.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -26,6 +28,9 @@ class Nccl(Library):
 
     staged = False
     software = "h100-8"
+    communicators: ClassVar[type[Communicator]] = Communicator
+    queued: ClassVar[bool] = False
+    """Whether operations follow each other closely (`Communicator`)."""
 
     @classmethod
     def tuning(cls) -> Tuning:
@@ -41,20 +46,25 @@ class Nccl(Library):
         self._communicators: dict[tuple[int, ...] | None, Communicator] = {}
 
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
-        """The hops of the rounds up to the transfer's own, and the time to fill the buffer of the first chunk.
+        """The start of the kernel, the hops up to the transfer's own round, and the time to fill its first chunk.
 
-        A rank serves as many peers at once as it has channels, in NCCL's order: by distance of hosts, then of devices.
-        Rounds follow each other without a gap, so that the cost of a round is its hop.
+        Short messages go under LL, others under Simple; a kernel starts as that of a ring does. A rank serves as many
+        peers at once as it has channels, in NCCL's order: by distance of hosts, then of devices. Rounds follow each
+        other without a gap, so that the cost of a round is its hop.
         """
-        place, grouped, ring = self.wire.placement, self.constants.grouped, self.constants.seconds["ring"]
+        place, grouped = self.wire.placement, self.constants.grouped
         near = "chunk_nvlink" if self._intra == "nvlink" else "chunk"
         seconds: np.ndarray = _grouped(
             src, dst, nbytes, place.host, place.slot, place.route_latencies(head, tail),
-            place.route_capacities(head, tail), self.hosts, self._per_host,
-            int(grouped["peers"].value), ring[self._intra]["LL"].value, ring["network"]["LL"].value,
-            grouped[near].value, grouped["chunk"].value,
+            place.route_capacities(head, tail), self.hosts, self._per_host, int(grouped["peers"].value),
+            self._grouped_steps(), grouped["LL"].value, grouped[near].value, grouped["chunk"].value,
         )  # fmt: skip
         return seconds
+
+    def _grouped_steps(self) -> np.ndarray:
+        """Seconds of the start, of a hop in the host and of one between hosts; of short and of long messages."""
+        ring, steps = self.constants.seconds["ring"], ("base", self._intra, "network")
+        return np.asarray([[ring[step][protocol].value for step in steps] for protocol in ("LL", "Simple")])
 
     def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
         """In rank order, or by NCCL's fastest algorithm."""
@@ -62,7 +72,7 @@ class Nccl(Library):
             yield from super().all_reduce(operation, rank, effect)
             return
         nbytes, among = effect.tensor.numel() * effect.tensor.element_size(), self.communicator(effect)
-        yield from self.wire.together(operation, rank, lambda: among.fastest(nbytes, ("ring", "tree")))
+        yield from self.wire.together(operation, rank, lambda: among.fastest(nbytes, ("ring", "tree", "nvls")))
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
         """Pipelined along the rings from the root."""
@@ -72,9 +82,9 @@ class Nccl(Library):
     def communicator(self, effect: Collective) -> Communicator:
         """The communicator of a collective's ranks."""
         if effect.among not in self._communicators:
-            self._communicators[effect.among] = Communicator(
+            self._communicators[effect.among] = self.communicators(
                 effect.members(self.wire.size), self.wire.placement, self.wire.network.capacity, self.constants,
-                self._intra,
+                self._intra, self.queued,
             )  # fmt: skip
         return self._communicators[effect.among]
 
@@ -91,22 +101,25 @@ def _grouped(
     hosts: int,
     per_host: int,
     peers: int,
-    near_hop: float,
-    far_hop: float,
+    steps: np.ndarray,
+    short: float,
     near_chunk: float,
     far_chunk: float,
 ) -> np.ndarray:
     """`Nccl.latency` of transfers; chunks are rounded to powers of two.
 
     With that, transfers of many sizes that begin together cause few events of the network.
+
+    `steps`: seconds of the start, of a hop in the host and of one between hosts; up to `short` bytes, and beyond.
     """
     seconds = np.empty(src.shape[0])
     for at in range(src.shape[0]):
         away, apart = host[dst[at]] - host[src[at]], slot[dst[at]] - slot[src[at]]
         turn = (away % hosts * per_host + apart % per_host - 1) // peers
-        hop, chunk = (near_hop, near_chunk) if away == 0 else (far_hop, far_chunk)
+        start, near, far = steps[0 if nbytes[at] <= short else 1]
+        hop, chunk = (near, near_chunk) if away == 0 else (far, far_chunk)
         filled = 1.0
         while filled < min(nbytes[at], chunk):
             filled *= 2
-        seconds[at] = (turn + 1) * max(hop, latency[at]) + filled / bandwidth[at]
+        seconds[at] = start + (turn + 1) * max(hop, latency[at]) + filled / bandwidth[at]
     return seconds

@@ -48,12 +48,37 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Channels:
+    """`[channels]`: a collective uses fewer of them, the smaller it is."""
+
+    speed: Quantity = key("bytes/s of NVLink for which a pair of them is made", dimensioned("bandwidth"))
+    full: Quantity = key("how many move `limits.LL` together", factor())
+    LL: Quantity = key("bytes of payload for which LL takes one more; of a ring, for every rank", dimensioned("size"))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grouped:
     """`[grouped]`: sends and receives that start together, as in an all-to-all."""
 
     chunk_nvlink: Quantity = key("bytes of a chunk over NVLink", dimensioned("size"))
     chunk: Quantity = key("bytes of a chunk over anything else", dimensioned("size"))
     peers: Quantity = key("peers that a rank serves at once", factor())
+    LL: Quantity = key("bytes up to which a message goes under LL, not Simple", dimensioned("size"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchSums:
+    """`[nvls]`: all-reduces that NVLink switches add up (NVLink SHARP), between hosts along trees."""
+
+    efficiency: Quantity = key("share of a channel's bandwidth that it reaches", factor(most=1.0))
+    inside: Quantity = key("seconds up to the switches and down again", dimensioned("time"))
+    between: Quantity = key("seconds of one hop between hosts", dimensioned("time"))
+    two_hosts: Quantity = key("most bus bandwidth of a channel between two hosts", dimensioned("bandwidth"))
+    more_hosts: Quantity = key("and among more", dimensioned("bandwidth"))
+    speeds: list[float] = key(
+        "GB/s that a channel may have: a device has one for each device of its host and takes the largest that fits",
+        Content("list of numbers", _factors),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +95,11 @@ class TransportFile:
         "factors on a tree's bandwidth by powers of two of the payload, from 64 B up", _CORRECTIONS
     )
     limits: Limits = key("where the model bends", subtable(Limits))
+    channels: Channels = key(
+        "parts that a collective is cut into, each moved by a block of threads", subtable(Channels)
+    )
     grouped: Grouped = key("grouped sends and receives", subtable(Grouped))
+    nvls: SwitchSums = key("sums made by NVLink switches", subtable(SwitchSums))
 
 
 @dataclass(frozen=True)
@@ -82,6 +111,7 @@ class Tuning:
         efficiency: algorithm -> protocol -> share of the wire's bytes that are payload.
         correction: protocol -> factors on a tree's bandwidth, by powers of two of the payload from 64 B.
         limits, grouped: by the names of the fields of `Limits` and `Grouped`.
+        channels, nvls: the tables of the file.
     """
 
     seconds: dict[str, dict[str, dict[str, Quantity]]]
@@ -89,11 +119,15 @@ class Tuning:
     correction: dict[str, list[float]]
     limits: dict[str, Quantity]
     grouped: dict[str, Quantity]
+    channels: Channels
+    nvls: SwitchSums
 
     def quantities(self) -> list[Quantity]:
         """Every number that has a source."""
         rows = [row for algorithm in self.seconds.values() for row in algorithm.values()]
-        return [q for row in (*rows, *self.efficiency.values(), self.limits, self.grouped) for q in row.values()]
+        nvls = {name: value for name, value in vars(self.nvls).items() if isinstance(value, Quantity)}
+        tables = (*rows, *self.efficiency.values(), self.limits, vars(self.channels), self.grouped, nvls)
+        return [q for row in tables for q in row.values()]
 
 
 @cache
@@ -101,4 +135,5 @@ def load_tuning(path: Path = FILE) -> Tuning:
     """The constants in a TOML file. Raises InputError for what does not belong or is missing."""
     file = filled(TransportFile, units.read_toml(path, "transport"))
     seconds = {"ring": file.ring, "tree": file.tree}
-    return Tuning(seconds, file.efficiency, file.correction, dict(vars(file.limits)), dict(vars(file.grouped)))
+    limits, grouped = dict(vars(file.limits)), dict(vars(file.grouped))
+    return Tuning(seconds, file.efficiency, file.correction, limits, grouped, file.channels, file.nvls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,11 @@ def reduced(cluster: Cluster, size: int, elements: int) -> Simulation:
         await rank.all_reduce(torch.empty(elements, device="meta"), label="g")
 
     return timed(program, size, cluster, shapes_only=True, deterministic=False)
+
+
+def rings_and_trees(name: str) -> Cluster:
+    """A shipped cluster whose switches do not add."""
+    return replace(load_cluster(name), sharp=False)
 
 
 # -- any library -----------------------------------------------------------------------------------------------------
@@ -195,14 +201,54 @@ def test_two_binary_trees_reach_everyone_and_share_the_work(nodes: int) -> None:
 @pytest.mark.parametrize(("name", "bus"), [("h100-8", 370e9), ("a100-8", 240e9)])
 def test_large_all_reduces_reach_the_bandwidth_of_the_links(name: str, bus: float) -> None:
     nbytes = 4 * 2**28
-    seconds = reduced(load_cluster(name), 8, nbytes // 4).makespan_s
+    seconds = reduced(rings_and_trees(name), 8, nbytes // 4).makespan_s
     assert nbytes * 2 * 7 / 8 / seconds == pytest.approx(bus, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "bus"),
+    [("h100-8", 8, 2 * 0.85 * 40e9 * 7), ("h100-8x", 16, 8 * 57.7e9)],
+)
+def test_switches_that_add_move_fewer_bytes_over_each_link(name: str, size: int, bus: float) -> None:
+    """A device sends its bytes once and its part of the sums, not almost twice; small tensors are left to trees."""
+    nbytes = 2**33
+    simulation = reduced(load_cluster(name), size, nbytes // 4)
+    assert nbytes * 2 * (size - 1) / size / simulation.makespan_s == pytest.approx(bus, rel=0.02)
+    assert simulation.link_bytes["host0.device3.peer.up"] == pytest.approx(nbytes * 9 / 8, rel=1e-6)
+    small = [reduced(cluster, size, 2**10).makespan_s for cluster in (load_cluster(name), rings_and_trees(name))]
+    assert small[0] == small[1]
+
+
+def test_sums_in_switches_go_up_and_down_trees_between_hosts() -> None:
+    """Four hosts are two levels: four hops between hosts; rings are faster for large tensors."""
+    cluster, nbytes = load_cluster("h100-8x"), 2**26
+    found = reduced(cluster, 32, nbytes // 4).makespan_s
+    latency = cluster.transport.operation.value + 25e-6 + 4 * 20.9e-6
+    assert found == pytest.approx(latency + nbytes * 2 * 31 / 32 / (8 * 45.5e9), rel=1e-3)
+    large = [reduced(each, 32, 2**31).makespan_s for each in (cluster, rings_and_trees("h100-8x"))]
+    assert large[0] == large[1]
+
+
+@pytest.mark.parametrize(("size", "links"), [(2, 1), (3, 2), (4, 3), (5, 4), (6, 2), (7, 6)])
+def test_rings_use_every_link_of_a_mesh(tmp_path: Path, size: int, links: int) -> None:
+    """Six devices have rings in two directions only: no other equal step reaches all of them."""
+    path = tmp_path / "mesh.toml"
+    path.write_text(
+        '[hosts]\ncount = 1\ndevices = 8\ndevice = "v100-16gb"\n'
+        '[links.mesh]\nbandwidth = "40 GB/s"\nlatency = "1 us"\n[links.bus]\nbandwidth = "12 GB/s"\nlatency = "1 us"\n'
+        '[transport]\nkind = "nccl"\n'
+    )
+    nbytes = 2**32
+    simulation = reduced(load_cluster(path), size, nbytes // 4)
+    assert nbytes * 2 * (size - 1) / size / simulation.makespan_s == pytest.approx(links * 40e9, rel=0.01)
+    used = [carried for carried in simulation.link_bytes.values() if carried]
+    assert used == pytest.approx([2 * (size - 1) / size * nbytes / links] * (size * links), rel=1e-6)
 
 
 def test_rings_between_hosts_use_every_adapter() -> None:
     """16 ranks on two hosts with 8 adapters each: the slowest link is an adapter, and it carries an eighth."""
     nbytes = 4 * 2**28
-    simulation = reduced(load_cluster("h100-8x"), 16, nbytes // 4)
+    simulation = reduced(rings_and_trees("h100-8x"), 16, nbytes // 4)
     share = 2 * 15 / 16 * nbytes / 8
     loads = [simulation.link_bytes[f"host{h}.nic{n}.{end}"] for h in range(2) for n in range(8) for end in ("tx", "rx")]
     assert loads == pytest.approx([share] * 32, rel=1e-6)
@@ -211,26 +257,45 @@ def test_rings_between_hosts_use_every_adapter() -> None:
 
 @pytest.mark.parametrize(("nbytes", "expected"), [(8, "LL"), (2**16, "LL"), (2**30, "Simple")])
 def test_small_messages_take_the_quick_protocol_and_large_ones_the_full_one(nbytes: int, expected: str) -> None:
-    """The time is the least over algorithms and protocols: base, hops and bytes as in NCCL's own model."""
-    tuning, simulation = load_tuning(), reduced(load_cluster("h100-8"), 8, nbytes // 4)
-    ring = {}
+    """The time is the least over algorithms and protocols: base, hops and bytes as in NCCL's own model.
+
+    What small tensors lose under LL, because they use few channels, is not part of the choice.
+    """
+    tuning, simulation = load_tuning(), reduced(rings_and_trees("h100-8"), 8, nbytes // 4)
+    ring, few = {}, {}
     for protocol in PROTOCOLS:
         constants = tuning.seconds["ring"]
         latency = constants["base"][protocol].value + 14 * max(constants["nvlink"][protocol].value, 0.6e-6)
         rate = 370e9 * tuning.efficiency["ring"][protocol].value
         rate = min(rate, tuning.limits["LL"].value) if protocol == "LL" else rate
-        ring[protocol] = latency + 2 * 7 / 8 * nbytes / rate
+        ring[protocol] = few[protocol] = latency + 2 * 7 / 8 * nbytes / rate
+    channel = tuning.limits["LL"].value / tuning.channels.full.value
+    few["LL"] += 2 * 7 / 8 * nbytes / (channel * max(nbytes // (8 * 4096), 1))
     assert min(ring, key=lambda p: ring[p]) == expected
     launch = load_cluster("h100-8").transport.operation.value
-    assert simulation.makespan_s <= launch + min(ring.values()) * (1 + 1e-9), "a tree may be faster still"
+    assert simulation.makespan_s <= launch + few[expected] * (1 + 1e-9), "a tree may be faster still"
     assert simulation.makespan_s >= launch + 2 * 7 / 8 * nbytes / 370e9
     used = [carried for carried in simulation.link_bytes.values() if carried]
     assert min(used) >= nbytes and max(used) <= 2 * nbytes, "payload, whatever the protocol adds"
 
 
+@pytest.mark.parametrize(("nbytes", "channels"), [(2**12, 1), (2**14, 2), (2**15, 4)])
+def test_a_small_tensor_uses_few_channels(tmp_path: Path, nbytes: int, channels: int) -> None:
+    """Two devices: a ring under LL takes one channel more for every 2 x 4 KiB."""
+    path = tmp_path / "pair.toml"
+    path.write_text(
+        '[hosts]\ncount = 1\ndevices = 2\ndevice = "a100-80gb"\n'
+        '[links.peer]\nbandwidth = "240 GB/s"\nlatency = "0.3 us"\n'
+        '[links.bus]\nbandwidth = "12 GB/s"\nlatency = "1 us"\n'
+        '[transport]\nkind = "nccl"\n'
+    )
+    found = reduced(load_cluster(path), 2, nbytes // 4).makespan_s
+    assert found == pytest.approx(6.6e-6 + 2 * 0.6e-6 + nbytes / (channels * 87.7e9 / 24), rel=1e-3)
+
+
 def test_trees_win_on_many_hosts_and_rings_on_large_tensors() -> None:
     """The ring's latency grows with the ranks, the tree's with the logarithm of the hosts."""
-    cluster = load_cluster("h100-8x")
+    cluster = rings_and_trees("h100-8x")
     few, many = (reduced(cluster, size, 2**16).makespan_s for size in (16, 128))
     ring = load_tuning().seconds["ring"]
     assert many < few * 3 and many < 2 * 127 * ring["nvlink"]["LL"].value + 2 * 15 * ring["network"]["LL"].value
@@ -248,9 +313,12 @@ def test_a_broadcast_is_pipelined_along_the_ring() -> None:
     assert simulation.link_bytes["host0.device2.peer.up"] == 0
 
 
-@pytest.mark.parametrize(("rows", "hops"), [(4096, 1), (1, 2)])
-def test_grouped_sends_go_in_rounds_when_there_are_many_peers(rows: int, hops: int) -> None:
-    """95 peers are more than are served at once: a second hop, unless the first round still moves bytes meanwhile."""
+@pytest.mark.parametrize(("rows", "hops", "protocol"), [(4096, 1, "LL"), (1, 2, "LL"), (2**15, 1, "Simple")])
+def test_grouped_sends_go_in_rounds_when_there_are_many_peers(rows: int, hops: int, protocol: str) -> None:
+    """95 peers are more than are served at once: a second hop, unless the first round still moves bytes meanwhile.
+
+    Up to 16 KiB a message goes under LL.
+    """
 
     async def program(rank: Rank) -> None:
         await rank.all_to_all(everyone_sends(rank, rows), label="h", direction="forward", layer=0)
@@ -259,8 +327,10 @@ def test_grouped_sends_go_in_rounds_when_there_are_many_peers(rows: int, hops: i
     simulation = timed(program, 96, cluster, shapes_only=True)
     sent = 88 * rows * 4  # to 88 devices elsewhere, over an adapter of its own
     assert simulation.link_bytes["host3.nic5.tx"] == sent
-    software = cluster.transport.operation.value + 95 * cluster.transport.message.value
-    hop, moved = place(cluster, 96).latency(0, 8), (sent + rows * 4) / 48e9  # the first message fills a buffer
+    ring = load_tuning().seconds["ring"]
+    software = cluster.transport.operation.value + 95 * cluster.transport.message.value + ring["base"][protocol].value
+    hop = max(place(cluster, 96).latency(0, 8), ring["network"][protocol].value)
+    moved = (sent + rows * 4) / 48e9  # the first message fills a buffer
     assert simulation.makespan_s == pytest.approx(software + hops * hop + moved, rel=1e-3)
 
 
@@ -270,6 +340,8 @@ def test_tuning_files_are_checked(tmp_path: Path) -> None:
         ("[ring.pci]", "[ring.pcie]", "'pcie'; did you mean 'pci'"),
         ("LL = [1.0", 'LL = ["1.0"', "correction.LL: must be a list of factors"),
         ('value = "6.6 us"', 'value = "6.6 GB/s"', "is not a time"),
+        ("[channels]", "[channel]", "'channel'; did you mean 'channels'"),
+        ("speeds = [60.0", 'speeds = ["60"', "nvls.speeds: must be a list of factors"),
     ):
         assert old in text
         path = tmp_path / "nccl.toml"
