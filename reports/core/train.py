@@ -68,7 +68,8 @@ FLOPS, EDGE_VALUES = 8e10, 4e9  # per second of one core; all such rates are fro
 INPUTS = 1.2e8  # values of the input features that GraphSAGE joins with their neighbours' mean, per second
 PER_LAYER_S = 0.005  # of one rank's layer, forward and backward, with the evaluations
 COSTLIER = {"ec-graph": 2.0, "ec-graph-s": 1.5, "cdfgnn": 5.0}  # over plain exchanges: codecs, selectors, caches
-SAMPLED = {"graphsage-ns": 3.0, "fastgcn": 2.0, "ladies": 1.5, "vr-gcn": 1.7}  # over subgraph approximation's batches
+SAMPLED = {"graphsage-ns": 3.0, "fastgcn": 2.0, "ladies": 1.5, "as-gcn": 6.0, "vr-gcn": 1.7}
+"""Times as much as subgraph approximation's mini-batches."""
 ATTENTION, BATCHES = 4.5, 4.0  # times as much with attention, with mini-batches
 EVALUATIONS = 20  # of a run at most
 LEARNT = 2.0  # points over the majority class from which a score counts as learnt
@@ -293,7 +294,7 @@ def epoch_seconds(case: Mapping[str, Any]) -> float:
     inputs = facts["num_nodes"] * wide * (config.model.name == "sage")
     work, overhead = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS, PER_LAYER_S * layers * config.cut.parts
     name, _, options = config.training.method.partition(":")
-    if "batch=" in options and "batch=0" not in options.split(":"):
+    if ("batch=" in options or name in SAMPLED) and "batch=0" not in options.split(":"):
         # as many batches in all, whatever the number of parts
         return float(BATCHES * SAMPLED.get(name, 1.0) * work)
     more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"))
