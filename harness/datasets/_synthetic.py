@@ -20,6 +20,7 @@ import numpy as np
 from harness.datasets import _sbm as sbm
 from harness.datasets import _splits as splits
 from harness.datasets._recipe import Recipe, parse_recipe
+from harness.datasets._standins import fitted_recipes
 from harness.errors import InputError
 from harness.graphs import Graph, NodeData, from_csr, index_dtype
 from harness.machine import cache_root, load_arrays, store_arrays
@@ -34,11 +35,11 @@ _BYTES_PER_NODE = 64
 
 
 def load_synthetic(dataset: str) -> Graph:
-    """The graph of a `synthetic:` string, from the cache or generated now.
+    """The graph of a `synthetic:` or `standin:` string, from the cache or generated now.
 
     Raises InputError for a bad string, edges that do not fit, or more memory than the machine has.
     """
-    recipe, settings = parse_recipe(dataset)
+    recipe, settings = parse_recipe(dataset, fitted_recipes())
     cached = recipe.nodes * recipe.degree > CACHED_EDGES
     folder = cache_root() / "graphs" / _key(recipe)
     graph = _cached(dataset, folder) if cached else None
@@ -49,15 +50,21 @@ def load_synthetic(dataset: str) -> Graph:
             graph = _store(graph, folder)
     what = "stand-in: synthetic graph, degree-corrected block model"
     if recipe.standin:
-        what = f"stand-in for {recipe.standin}: synthetic graph with its published statistics"
-        what = ", ".join((what, *settings))
+        made = "fitted to printed scores of it" if recipe.fitted else "with its published statistics"
+        what = ", ".join((f"stand-in for {recipe.standin}: synthetic graph {made}", *settings))
     return dataclasses.replace(graph, notes=(what, *graph.notes))
 
 
 def identity(dataset: str) -> str:
     """A hash that is equal for two strings if and only if they give equal graphs, with this version of the
     generator."""
-    return _key(parse_recipe(dataset)[0])
+    return _key(parse_recipe(dataset, fitted_recipes())[0])
+
+
+def expected_size(dataset: str) -> tuple[int, int, int]:
+    """Nodes, directed edges and features of a generated graph, without making it."""
+    recipe = parse_recipe(dataset, fitted_recipes())[0]
+    return recipe.nodes, round(recipe.nodes * recipe.degree), recipe.features
 
 
 def _key(recipe: Recipe) -> str:

@@ -1,0 +1,50 @@
+"""Accuracy studies: fitted stand-ins, claims as data, runs that resume, and verdicts with intervals and power.
+
+`designs/` says which stand-ins are fitted to which printed scores, `claims/` what is judged; `results/` holds a line
+per finished run. Reports read the results; commands make them.
+"""
+
+from functools import partial
+
+from reports.statistics import FEWEST_SEEDS
+from reports.study._cells import Cell, Store
+from reports.study._claims import Claim, file_of, names, read_claims
+from reports.study._forecast import cost_lines
+from reports.study._items import RESULTS, forest, results_of, table
+from reports.study._knobs import KNOBS, draw, moved, sweep
+from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
+from reports.study._standins import Fitting, design_of, designs
+from reports.study._study import MOST_SEEDS, Finding, Study, findings, summary
+
+TABLES = {name: lambda context, name=name: table(name) for name in names()}
+FIGURES = {f"{name}-effects": partial(forest, name) for name in names()}
+
+__all__ = [
+    "BUDGET_SPENT",
+    "FEWEST_SEEDS",
+    "FIGURES",
+    "KNOBS",
+    "MOST_SEEDS",
+    "RESULTS",
+    "TABLES",
+    "Cell",
+    "Claim",
+    "Finding",
+    "Fitting",
+    "Runs",
+    "Store",
+    "Study",
+    "cost_lines",
+    "design_of",
+    "designs",
+    "draw",
+    "file_of",
+    "findings",
+    "moved",
+    "names",
+    "passing_cache",
+    "read_claims",
+    "results_of",
+    "summary",
+    "sweep",
+]
