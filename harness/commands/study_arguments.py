@@ -41,8 +41,8 @@ def add_standin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help=text)
     text = "points of the search at most (default: 12)"
     parser.add_argument("--evaluations", type=int, default=12, metavar="N", help=text)
-    text = "parameters that a figure shows (default: signal,homophily,degree,communities,label_noise,train)"
-    default = "signal,homophily,degree,communities,label_noise,train"
+    text = "parameters that a figure shows (default: signal,label_noise,homophily,agreement,degree,train)"
+    default = "signal,label_noise,homophily,agreement,degree,train"
     parser.add_argument("--knobs", default=default, metavar="A,B", help=text)
     text = "folder of fitted stand-ins, or of the figure (default: in the project; standins/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)

@@ -42,7 +42,7 @@ class Fit:
     training: str = keys.key("settings of `haloscope run` that the scores are of")
     evaluations: int = keys.key("points of the search that were trained")
     seeds: int = keys.key("graphs and initial weights per point")
-    code: str = keys.key("hash of the code that trained")
+    code: str = keys.key("hashes of the code that trained, one of each method")
     note: str = keys.key("what differs from the paper's set-up", default="")
 
 
@@ -86,9 +86,9 @@ def read_standin(path: Path) -> StandIn:
     return replace(keys.convert(values, StandIn, path.name), name=path.stem)
 
 
-def read_standins(folder: Path = FOLDER) -> dict[str, StandIn]:
-    """Every fitted stand-in by name."""
-    return {path.stem: read_standin(path) for path in sorted(folder.glob("*.toml"))}
+def read_standins(folder: Path | None = None) -> dict[str, StandIn]:
+    """Every fitted stand-in by name; those of the project where no folder is given."""
+    return {path.stem: read_standin(path) for path in sorted((folder or FOLDER).glob("*.toml"))}
 
 
 def fitted_recipes() -> dict[str, Recipe]:

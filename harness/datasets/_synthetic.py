@@ -104,7 +104,10 @@ def _generate(dataset: str, recipe: Recipe) -> Graph:
     number = number.astype(index_dtype(recipe.nodes))
     main = np.empty(recipe.nodes, np.int64)
     main[number] = _classes(recipe, bound)
-    indptr, indices = sbm.sample(weight, bound, num_pairs, homophily, number, recipe.seed)
+    akin = _akin(dataset, recipe, bound, num_pairs, homophily)
+    indptr, indices = sbm.sample(
+        weight, bound, num_pairs, homophily, number, recipe.seed, akin=akin, classes=recipe.classes
+    )
     related, has = _related(recipe, main)
     data: NodeData = {"x": _features(recipe, main, related, has), "num_classes": recipe.classes, "notes": notes}
     data["y"] = _indicators(recipe, main, related, has) if recipe.multilabel else main
@@ -131,6 +134,18 @@ def _homophily(
     return used, (
         f"homophily lowered from {recipe.homophily:g} to {used:.3g}: no more edges fit inside the communities",
     )
+
+
+def _akin(dataset: str, recipe: Recipe, bound: np.ndarray, num_pairs: int, homophily: float) -> float:
+    """The share of edges between communities of one class, so that `agreement` is met."""
+    wanted = max(0.0, recipe.agreement - homophily)
+    most = sbm.most_akin(bound, recipe.classes, num_pairs) if wanted else 0.0
+    if wanted > most:
+        raise InputError(
+            f"{dataset}: {round(num_pairs * wanted)} edges do not fit between communities of one class: lower degree, "
+            f"or give agreement={-_up(-homophily - most):g} or less"
+        )
+    return wanted
 
 
 def _up(share: float) -> float:

@@ -14,12 +14,13 @@ from reports.study._cells import Cell, score
 from reports.study._runs import Runs
 from reports.study._standins import TRAIN_SHARE, WIDTH, Design, design_of
 
-KNOBS = ("signal", "homophily", "degree", "communities", "label_noise", TRAIN_SHARE, WIDTH)
+KNOBS = ("signal", "homophily", "agreement", "degree", "communities", "label_noise", TRAIN_SHARE, WIDTH)
 FACTORS = (0.6, 0.8, 1.0, 1.25, 1.6)  # of a value that can be any positive number
 SHIFTS = (-0.15, -0.075, 0.0, 0.075, 0.15)  # of a share
 NOISES = (0.0, 0.02, 0.05, 0.1, 0.2)
-SHARES = ("homophily", TRAIN_SHARE)
-HIGHEST = {"homophily": 0.98, TRAIN_SHARE: 0.9}
+COMMUNITIES_OF_A_CLASS = (2, 3, 4, 6)
+SHARES = ("homophily", "agreement", TRAIN_SHARE)
+HIGHEST = {"homophily": 0.98, "agreement": 0.98, TRAIN_SHARE: 0.9}
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ def places(design: Design, standin: StandIn, knob: str) -> tuple[float, ...]:
         raise InputError(f"stand-in {standin.name} has no parameter {knob}")
     if knob in SHARES:
         return tuple(round(float(at) + by, 4) for by in SHIFTS if 0 < at + by <= HIGHEST[knob])
-    if knob == "communities":  # no fewer than classes, each holds as many nodes as the others
-        return tuple(float(at * factor) for factor in (1, 2, 3, 4))
+    if knob == "communities":  # a multiple of the classes, which all have as many; agreement needs two of each at least
+        return tuple(float(design.graph["classes"] * each) for each in COMMUNITIES_OF_A_CLASS)
     found = [at * factor for factor in FACTORS]
     return tuple(float(round(value)) if knob == WIDTH else float(f"{value:.4g}") for value in found)
 

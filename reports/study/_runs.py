@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from harness.console import duration
 from harness.machine import Died, cache_root, map_on_processes
-from reports.study._cells import Cell, Store, train
+from reports.study._cells import Cell, Line, Store, train
 from reports.study._forecast import Forecast, free_memory
 
 Say = Callable[[str], None]
@@ -52,8 +52,7 @@ class Runs:
         self.know(distinct)
         todo = [cell for cell in distinct if again or self.store.finished(cell) is None]
         self.failures = {title: why for title, why in self.failures.items() if title not in {c.title for c in todo}}
-        for done, (cell, answer) in enumerate(map_on_processes(train, todo, self.jobs, self._go_on), 1):
-            line = {"failure": "its process died"} if isinstance(answer, Died) else answer
+        for done, (cell, line) in enumerate(self._lines(todo), 1):
             if "failure" in line:
                 self.failures[cell.title] = line["failure"]
             else:
@@ -64,6 +63,14 @@ class Runs:
             said = line.get("failure") or f"{float(line['test'] or 0):.2f} % in {float(line['seconds']):.0f} s"
             self.say(f"[{done}/{len(todo)}] {cell.title}: {said}; {left} left")
         return all(self.store.finished(cell) is not None for cell in distinct)
+
+    def _lines(self, todo: Sequence[Cell]) -> Iterator[tuple[Cell, Line]]:
+        """The line of every cell that may begin, as they end; with one job they run in this process."""
+        if self.jobs == 1:
+            yield from ((cell, train(cell)) for cell in todo if self._go_on(cell))
+            return
+        for cell, answer in map_on_processes(train, todo, self.jobs, self._go_on):
+            yield cell, {"failure": "its process died"} if isinstance(answer, Died) else answer
 
     def _go_on(self, cell: Cell) -> bool:
         """Whether a cell may begin now; says why not."""

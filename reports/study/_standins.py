@@ -20,7 +20,6 @@ from harness.running.results import write_atomically
 from reports.core.context import Context
 from reports.statistics import FEWEST_SEEDS, Estimate, estimate
 from reports.study._cells import Cell, score
-from reports.study._code import code_of
 from reports.study._printed import printed, source
 from reports.study._runs import BUDGET_SPENT, Runs
 from reports.study._search import Goal, Knob, Point, best, proposed
@@ -173,6 +172,11 @@ class Fitting:
         lines = {what: [self.runs.store.finished(cell) for cell in each] for what, each in cells.items()}
         return {what: estimate([score(line) for line in each if line]) for what, each in lines.items()}
 
+    def _codes(self, values: tuple[float, float], seeds: int) -> list[str]:
+        """The hashes of the code that trained a point; several where it changed during the search."""
+        lines = [self.runs.store.lines[cell.key] for each in self.cells(values, seeds).values() for cell in each]
+        return sorted({line["code"] for line in lines})
+
     def write(self, command: str, folder: Path = STANDINS) -> Path:
         """Write the file of the best point so far; returns its path."""
         goal, point = self.design.goal, best(self.points, self.design.goal)
@@ -194,7 +198,7 @@ class Fitting:
         fit = Fit(
             state="reached" if reached else "nearest", command=command, seeds=seeds, evaluations=len(self.points),
             training=Context(Path()).text_of({**training, "method": self.design.full.method}),
-            code=code_of(self.design.isolated.method), note=self.design.note,
+            code=" ".join(self._codes(point.values, seeds)), note=self.design.note,
         )  # fmt: skip
         graph = {**self.design.graph, "nodes": round(self.design.graph["nodes"] * self.scale)}
         named = {knob.name: value for knob, value in zip(self.design.knobs, point.values, strict=True)}

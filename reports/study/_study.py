@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.datasets import read_standins
+from harness.errors import InputError
 from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, power
 from reports.study._cells import Cell, Line, Store
 from reports.study._claims import Claim
+from reports.study._forecast import graph_size
 from reports.study._runs import Runs
 
 TRIED = 2  # seeds that are run first: where both diverge, no more are
@@ -88,7 +90,16 @@ class Study:
         for claim in self.claims:
             if claim.standin and claim.standin not in fitted:
                 self.notes[claim.key] = f"stand-in {claim.standin} is not fitted: haloscope standin fit {claim.standin}"
+            elif not claim.standin:
+                self._note_missing(claim)
         self.runs.know([cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)])
+
+    def _note_missing(self, claim: Claim) -> None:
+        """Leave out a claim whose graph is not here."""
+        try:
+            graph_size(str(claim.settings[0]["dataset"]))
+        except InputError as error:
+            self.notes[claim.key] = str(error)
 
     @property
     def ready(self) -> list[Claim]:
