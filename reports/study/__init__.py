@@ -4,20 +4,18 @@
 per finished run. Reports read the results; commands make them.
 """
 
-from functools import partial
-
 from reports.statistics import FEWEST_SEEDS
 from reports.study._cells import Cell, Store
 from reports.study._claims import Claim, file_of, names, read_claims
 from reports.study._forecast import cost_lines
-from reports.study._items import RESULTS, forest, results_of, table
+from reports.study._items import RESULTS, figure_of, results_of, table_of
 from reports.study._knobs import KNOBS, draw, moved, sweep
 from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
 from reports.study._standins import Fitting, design_of, designs
 from reports.study._study import MOST_SEEDS, Finding, Study, findings, summary
 
-TABLES = {name: lambda context, name=name: table(name) for name in names()}
-FIGURES = {f"{name}-effects": partial(forest, name) for name in names()}
+TABLES = {name: table_of(name) for name in names()}
+FIGURES = {f"{name}-effects": figure_of(name) for name in names()}
 
 __all__ = [
     "BUDGET_SPENT",

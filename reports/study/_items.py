@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from reports.core.context import Context
@@ -36,6 +37,26 @@ def results_of(name: str, scale: float = 1.0) -> Path:
 def found_of(name: str) -> list[Finding]:
     """What the kept runs say of every claim of a study. Trains nothing."""
     return findings(read_claims(file_of(name)), Store.open(results_of(name)))
+
+
+def table_of(name: str) -> Callable[[Context], PaperTable]:
+    """What makes the table of a study; its docstring says which."""
+
+    def make(_: Context) -> PaperTable:
+        return table(name)
+
+    make.__doc__ = f"Claims of {name} on accuracy: differences with intervals, power and verdicts."
+    return make
+
+
+def figure_of(name: str) -> Callable[[Context], Plot]:
+    """What makes the figure of a study; its docstring says which."""
+
+    def make(context: Context) -> Plot:
+        return forest(name, context)
+
+    make.__doc__ = f"Effects on accuracy of {name}, with intervals, beside the printed ones."
+    return make
 
 
 def table(name: str) -> PaperTable:

@@ -15,7 +15,7 @@ import numpy as np
 
 LOGARITHMIC = ("signal", "degree", "communities")  # parameters whose ratios count
 FIRST_STEP, LONGEST_STEP, SAME = 0.12, 0.3, 0.004  # shares of a parameter's range
-NEAR = 0.05  # distance, as a share of the range, at which a point's weight in the fit is half
+NEAR = 0.15  # distance, as a share of the range, at which a point's weight in the fit is half: wide, since scores are noisy
 RIDGE = 1e-3  # keeps slopes finite where all points lie on a line
 EDGE = 3e-3  # shares are kept so far from 0 and 1, where a few nodes would move the logit by much
 

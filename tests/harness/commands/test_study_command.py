@@ -32,9 +32,8 @@ def haloscope(
 
 
 def test_a_users_own_claims_are_run_and_judged_and_found_finished(haloscope: Haloscope) -> None:
-    code, out, err = haloscope(
-        "study", "mine.toml", "--jobs", "1", "--only", "isolation", "--most", "5", "--json", "a.json"
-    )
+    words = ("study", "mine.toml", "--jobs", "1", "--only", "isolation", "--most", "5")
+    code, out, err = haloscope(*words, "--json", "a.json")
     found = json.loads(Path("a.json").read_text())["claims"]
     assert code == 0 and [row["seeds"] for row in found] == [5] and found[0]["claim"] == "mine/isolation, small (order)"
     assert found[0]["verdict"] in ("reproduced", "contradicted", "undecided") and found[0]["half_width"] > 0
