@@ -70,7 +70,7 @@ def _figure(args: argparse.Namespace, runs: Any) -> int:
         raise InputError(f"--budget {args.budget} ended before the first parameter; the same command goes on from here")
     out.mkdir(parents=True, exist_ok=True)
     paths = (out / f"{args.name}.png", out / f"{args.name}.svg")
-    study.draw(args.name, sweeps, paths)
+    study.draw_parameters(args.name, sweeps, paths)
     rows = study.moved(sweeps)
     cells = [
         [str(row["parameter"]), *(f"{row[key]:.4g}" for key in ("value", "full", "isolated", "loss"))] for row in rows

@@ -71,7 +71,7 @@ def _check(args: argparse.Namespace) -> None:
 def _chosen(args: argparse.Namespace) -> list[Any]:
     """The claims that --only names. Raises InputError where there is none."""
     claims = study.read_claims(study.file_of(args.name))
-    wanted = [text.strip() for text in args.only.split(",") if text.strip()]
+    wanted = [text.strip() for text in args.only.split(";") if text.strip()]
     found = [claim for claim in claims if not wanted or any(text in claim.key for text in wanted)]
     if not found:
         raise InputError(f"no claim of {args.name} contains {args.only!r}; the first is {claims[0].key!r}")
@@ -100,7 +100,7 @@ def _tables(found: Sequence[Any]) -> list[Any]:
     return [
         table("differences in points, of bytes in per cent", columns, rows),
         "printed, ours: first minus second; +-: half the 95 % interval; alone: the verdict without Holm's correction",
-        *notes, *lines, *more, study.summary(found),
+        *notes, *lines, *more, study.verdict_counts(found),
     ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _list(args: argparse.Namespace) -> int:
         found = study.findings(
             study.read_claims(study.file_of(name)), study.Store.open(study.results_of(name, args.scale)), args.scale
         )
-        rows.append([name, str(len(found)), study.summary([one for one in found if one.found is not None])])
+        rows.append([name, str(len(found)), study.verdict_counts([one for one in found if one.found is not None])])
     content = [dict(zip(("study", "claims", "judged"), row, strict=True)) for row in rows]
     deliver(content, [table("", ["study", "claims", "with runs"], rows, left=3)], args.json, args.quiet)
     return 0

@@ -20,8 +20,8 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     """`haloscope study`."""
     text = "a paper's claims (`haloscope study list`), or a .toml file of your own"
     parser.add_argument("name", metavar="NAME", help=text)
-    text = "claims whose key contains one of these, with commas between (default: all)"
-    parser.add_argument("--only", default="", metavar="TEXT,...", help=text)
+    text = "claims whose key contains one of these texts, with semicolons between (default: all)"
+    parser.add_argument("--only", default="", metavar="TEXT;...", help=text)
     parser.add_argument("--most", type=int, default=40, metavar="N", help="seeds of a claim at most (default: 40)")
     parser.add_argument("--refresh", action="store_true", help="run cells again whose code or graph has changed")
     text = "what there is to run, and what it takes, without running it"

@@ -7,11 +7,10 @@ private.
 from harness.datasets._catalog import known_datasets, load, require_trainable, source_state, training_graph
 from harness.datasets._recipe import PRESETS
 from harness.datasets._sources import GRAPH_SOURCES, GraphSource, data_folder, size_of
-from harness.datasets._standins import FOLDER as STANDINS
-from harness.datasets._standins import Fit, FittedScore, StandIn, read_standin, read_standins
+from harness.datasets._standins import STANDINS, FitRecord, FittedScore, StandIn, read_standin, read_standins
 
 __all__ = [
-    "Fit",
+    "FitRecord",
     "FittedScore",
     "GraphSource",
     "PRESETS",

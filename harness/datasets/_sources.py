@@ -52,7 +52,7 @@ class Synthetic(GraphSource):
         return [(PREFIX, plain, True), *((f"{PREFIX}{name}", _described(it), True) for name, it in PRESETS.items())]
 
 
-class Fitted(Synthetic):
+class FittedGraphs(Synthetic):
     """Generated graphs whose parameters were fitted, so that printed scores come out."""
 
     def listed(self) -> list[Listing]:
@@ -77,7 +77,7 @@ class Public(GraphSource):
 
 _BUILTIN: dict[str, GraphSource] = {
     "synthetic": Synthetic(),
-    "standin": Fitted(),
+    "standin": FittedGraphs(),
     "pyg": Public("pyg:"),
     "ogb": Public("ogb:"),
 }

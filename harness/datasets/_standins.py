@@ -15,7 +15,7 @@ from harness import keys
 from harness.datasets._recipe import Recipe
 from harness.errors import InputError
 
-FOLDER = Path(__file__).with_name("standins")
+STANDINS = Path(__file__).with_name("standins")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class FittedScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class FitRecord:
     """How the parameters of a stand-in were found."""
 
     state: Literal["reached", "nearest"] = keys.key(
@@ -59,7 +59,7 @@ class StandIn:
     graph: dict[str, Any] = keys.key("parameters that were set, as in `synthetic:`, with `split` and `standin`")
     fitted: dict[str, float] = keys.key("parameters that were found")
     scores: list[FittedScore] = keys.key("the printed scores, and ours", default=[])
-    fit: Fit = keys.key("how they were found")
+    fit: FitRecord = keys.key("how they were found")
     name: str = field(default="")
 
     def recipe(self) -> Recipe:
@@ -88,12 +88,12 @@ def read_standin(path: Path) -> StandIn:
 
 def read_standins(folder: Path | None = None) -> dict[str, StandIn]:
     """Every fitted stand-in by name; those of the project where no folder is given."""
-    return {path.stem: read_standin(path) for path in sorted((folder or FOLDER).glob("*.toml"))}
+    return {path.stem: read_standin(path) for path in sorted((folder or STANDINS).glob("*.toml"))}
 
 
 def fitted_recipes() -> dict[str, Recipe]:
     """Name -> recipe of every fitted stand-in."""
-    return _recipes(tuple((path, path.stat().st_mtime_ns) for path in sorted(FOLDER.glob("*.toml"))))
+    return _recipes(tuple((path, path.stat().st_mtime_ns) for path in sorted(STANDINS.glob("*.toml"))))
 
 
 @cache

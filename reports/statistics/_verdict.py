@@ -18,7 +18,7 @@ from scipy import stats
 from reports.statistics._estimate import CONFIDENCE, Estimate
 from reports.statistics._holm import adjusted
 
-Verdict = Literal["reproduced", "contradicted", "undecided", "not enough runs"]
+ClaimVerdict = Literal["reproduced", "contradicted", "undecided", "not enough runs"]
 FEWEST_SEEDS = 5
 """Below so many there is no verdict: an interval of few values rests on the assumption that they are normal."""
 
@@ -77,8 +77,8 @@ class Judgement:
         p, corrected: the p-values behind them.
     """
 
-    alone: Verdict
-    verdict: Verdict
+    alone: ClaimVerdict
+    verdict: ClaimVerdict
     p: float
     corrected: float
 
@@ -94,8 +94,8 @@ def judged(claims: Sequence[tuple[Estimate | None, Band]], level: float = 1 - CO
             judgements.append(Judgement("not enough runs", "not enough runs", 1.0, 1.0))
             continue
         p, holds = values[at]
-        decided: Verdict = "reproduced" if holds else "contradicted"
-        alone: Verdict = decided if p <= level else "undecided"
-        together: Verdict = decided if corrected[at] <= level else "undecided"
+        decided: ClaimVerdict = "reproduced" if holds else "contradicted"
+        alone: ClaimVerdict = decided if p <= level else "undecided"
+        together: ClaimVerdict = decided if corrected[at] <= level else "undecided"
         judgements.append(Judgement(alone, together, p, corrected[at]))
     return judgements

@@ -5,14 +5,14 @@ per finished run. Reports read the results; commands make them.
 """
 
 from reports.statistics import FEWEST_SEEDS
-from reports.study._cells import Cell, Store
+from reports.study._cells import Store, StudyCell
 from reports.study._claims import Claim, file_of, names, read_claims
 from reports.study._forecast import cost_lines
 from reports.study._items import RESULTS, figure_of, results_of, table_of
-from reports.study._knobs import KNOBS, draw, moved, sweep
+from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
 from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
 from reports.study._standins import Fitting, design_of, designs
-from reports.study._study import MOST_SEEDS, Finding, Study, findings, summary
+from reports.study._study import MOST_SEEDS, ClaimFinding, Study, findings, verdict_counts
 
 TABLES = {name: table_of(name) for name in names()}
 FIGURES = {f"{name}-effects": figure_of(name) for name in names()}
@@ -25,9 +25,9 @@ __all__ = [
     "MOST_SEEDS",
     "RESULTS",
     "TABLES",
-    "Cell",
+    "StudyCell",
     "Claim",
-    "Finding",
+    "ClaimFinding",
     "Fitting",
     "Runs",
     "Store",
@@ -35,7 +35,7 @@ __all__ = [
     "cost_lines",
     "design_of",
     "designs",
-    "draw",
+    "draw_parameters",
     "file_of",
     "findings",
     "moved",
@@ -43,6 +43,6 @@ __all__ = [
     "passing_cache",
     "read_claims",
     "results_of",
-    "summary",
     "sweep",
+    "verdict_counts",
 ]

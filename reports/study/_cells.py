@@ -37,7 +37,7 @@ FINAL = ("done", "diverged")
 
 
 @dataclass(frozen=True)
-class Cell:
+class StudyCell:
     """One run: keys of `RunConfig`, the seed among them."""
 
     settings: Mapping[str, Any] = field(hash=False)
@@ -64,10 +64,10 @@ class Cell:
         return str(self.settings["method"])
 
 
-Line = dict[str, Any]
+RunLine = dict[str, Any]
 
 
-def train(cell: Cell) -> Line:
+def train_cell(cell: StudyCell) -> RunLine:
     """Run a cell in this process; returns its line, or {"failure": the reason}."""
     begin = time.monotonic()
     try:
@@ -78,7 +78,7 @@ def train(cell: Cell) -> Line:
         return {"failure": f"{record['state']}: {record['message']}"}
     summary, scores = record["summary"], [e["test"] for e in record["epochs"] if e["test"] is not None]
     tests = record["graph"].get("num_test")
-    line: Line = {
+    line: RunLine = {
         "key": cell.key,
         "dataset": cell.settings["dataset"],
         "parts": cell.settings.get("parts", 1),
@@ -107,11 +107,15 @@ def _per_cent(score: float | None) -> str:
 
 @cache
 def graph_state(dataset: str) -> str:
-    """16 hexadecimal digits that change with the graph; "" for a file that is not here.
+    """16 hexadecimal digits that change with the graph; "" for one that is not here.
 
     Of a generated graph its recipe is hashed, of a file its content, wherever it lies.
     """
-    if size_of(dataset) is not None:
+    try:
+        generated = size_of(dataset) is not None
+    except InputError:  # a stand-in that is not fitted
+        return ""
+    if generated:
         return hashlib.sha256(source_state(dataset).encode()).hexdigest()[:16]
     path = Path(dataset) if dataset.endswith(".npz") else data_folder() / f"{dataset}.npz"
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
@@ -122,7 +126,7 @@ class Store:
     """The file of a study; where a run is in it twice, the later line counts."""
 
     path: Path
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, RunLine] = field(default_factory=dict)
 
     @classmethod
     def open(cls, path: Path) -> Store:
@@ -140,7 +144,7 @@ class Store:
                 store.lines = {line["key"]: line for line in reader if line["command"] is not None}
         return store
 
-    def keep(self, line: Line) -> None:
+    def keep(self, line: RunLine) -> None:
         """Add the line of a finished run."""
         text = {name: str(line[name]) for name in COLUMNS}
         self.lines[text["key"]] = text
@@ -164,22 +168,22 @@ class Store:
             writer.writerows(ordered)
         scratch.replace(self.path)
 
-    def finished(self, cell: Cell) -> Line | None:
+    def finished(self, cell: StudyCell) -> RunLine | None:
         """The line of a cell."""
         return self.lines.get(cell.key)
 
-    def stale(self, cells: Iterable[Cell]) -> list[Cell]:
+    def stale(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
         """Finished cells whose code or graph is not today's."""
         return [cell for cell in cells if (line := self.lines.get(cell.key)) is not None and outdated(line)]
 
 
-def outdated(line: Line) -> bool:
+def outdated(line: RunLine) -> bool:
     """Whether the code of the line's method or its graph has changed since; a graph that is not here is not known."""
     graph = graph_state(line["dataset"])
     return line["code"] != code_of(line["method"]) or (bool(graph) and line["graph"] != graph)
 
 
-def score(line: Line, metric: str = "test") -> float:
+def line_score(line: RunLine, metric: str = "test") -> float:
     """A number of a line; a run that diverged, or was not evaluated, has the score 0."""
     if line["state"] != "done" and metric != "megabytes":
         return 0.0

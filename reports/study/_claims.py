@@ -16,12 +16,12 @@ from typing import Any, Literal
 from harness import keys
 from harness.errors import InputError, unknown
 from reports.statistics import Band, above, within
-from reports.study._cells import Cell, Line, score
-from reports.study._printed import printed
+from reports.study._cells import RunLine, StudyCell, line_score
+from reports.study._printed import printed_score
 from reports.study._standins import SHARED, design_of
 
 CLAIMS = Path(__file__).with_name("claims")
-Judge = Literal["order", "size", "no worse", "level"]
+JudgeKind = Literal["order", "size", "no worse", "level"]
 LARGEST_LOSS = "largest printed loss"
 SMALLEST_MARGIN = 0.1  # points; printed scores have two decimals and scatter by more
 UNPRINTED = 1.0  # width of an interval that is asked for where no difference is printed; points
@@ -58,7 +58,7 @@ class Statement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class GraphPlace:
     """The graph that stands for a published one."""
 
     standin: str = keys.key("name of a stand-in; its design gives the settings", default="")
@@ -91,7 +91,7 @@ class Claim:
 
     key: str
     text: str
-    judge: Judge
+    judge: JudgeKind
     band: Band
     difference: float | None
     width: float
@@ -100,10 +100,10 @@ class Claim:
     standin: str = ""
     margin_from: str = ""
 
-    def cells(self, seed: int, scale: float = 1.0) -> tuple[Cell, Cell]:
+    def cells(self, seed: int, scale: float = 1.0) -> tuple[StudyCell, StudyCell]:
         """The two runs of a seed; a stand-in is drawn anew for every seed."""
         first, second = (
-            Cell({**one, "dataset": self._dataset(one, seed, scale), "seed": seed}) for one in self.settings
+            StudyCell({**one, "dataset": self._dataset(one, seed, scale), "seed": seed}) for one in self.settings
         )
         return first, second
 
@@ -113,9 +113,9 @@ class Claim:
             return name
         return ",".join([name, *([f"scale={scale:g}"] if scale != 1 else []), f"seed={seed}"])
 
-    def gap(self, first: Line, second: Line) -> float:
+    def gap(self, first: RunLine, second: RunLine) -> float:
         """First minus second: points, or for bytes 100 times the difference of the logarithms (about per cent)."""
-        one, other = score(first, self.metric), score(second, self.metric)
+        one, other = line_score(first, self.metric), line_score(second, self.metric)
         if self.metric == BYTES:
             return 100 * math.log(max(one, 1e-9) / max(other, 1e-9))
         return one - other
@@ -148,7 +148,9 @@ def read_claims(path: Path) -> list[Claim]:
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}") from None
     file = keys.convert(tables, ClaimFile, path.name)
-    graphs = {name: keys.convert(place, Place, f"{path.name}: graphs.{name}") for name, place in file.graphs.items()}
+    graphs = {
+        name: keys.convert(place, GraphPlace, f"{path.name}: graphs.{name}") for name, place in file.graphs.items()
+    }
     statements = [keys.convert(one, Statement, f"{path.name}: claims[{at}]") for at, one in enumerate(file.claims)]
     found = [claim for statement in statements for claim in _claims(file, graphs, statement)]
     doubles = {claim.key for claim in found if sum(claim.key == other.key for other in found) > 1}
@@ -157,7 +159,7 @@ def read_claims(path: Path) -> list[Claim]:
     return found
 
 
-def _claims(file: ClaimFile, graphs: Mapping[str, Place], statement: Statement) -> Iterator[Claim]:
+def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statement) -> Iterator[Claim]:
     rows = [(each, *_scores(statement, each)) for each in statement.each]
     differences = [first - second for _, first, second in rows if first is not None and second is not None]
     margin = _margin(statement, differences)
@@ -180,7 +182,7 @@ def _scores(statement: Statement, each: Mapping[str, Any]) -> tuple[float | None
     found: list[float | None] = []
     for side in (statement.first, statement.second):
         table = side.table or statement.table
-        found.append(printed(table, {**each, **side.where}) if table else None)
+        found.append(printed_score(table, {**each, **side.where}) if table else None)
     return found[0], found[1]
 
 
@@ -217,7 +219,7 @@ def _judged_by(judge: str, difference: float | None, margin: float, statement: S
 
 
 def _settings(
-    file: ClaimFile, statement: Statement, place: Place, each: Mapping[str, Any]
+    file: ClaimFile, statement: Statement, place: GraphPlace, each: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of both sides: the design's, the model's, the claim's, the side's, each over those before."""
     base = {**SHARED, **(design_of(place.standin).training if place.standin else {})}

@@ -14,7 +14,7 @@ from functools import cache
 
 from harness.datasets import load, size_of
 from reports.core.train import work_seconds
-from reports.study._cells import Cell, Line, without_seed
+from reports.study._cells import RunLine, StudyCell, without_seed
 
 SET_UP_S = 4.0  # of a run: generating and cutting the graph, compiled kernels from the cache
 EVALUATION = 0.4  # of an epoch: one forward pass over the whole graph
@@ -32,7 +32,7 @@ def graph_size(dataset: str) -> tuple[int, int, int]:
     return graph.num_nodes, graph.num_edges, graph.num_features
 
 
-def formula(cell: Cell) -> tuple[float, float]:
+def formula(cell: StudyCell) -> tuple[float, float]:
     """Seconds on an idle core, and MB, by formula."""
     config = cell.config
     nodes, edges, wide = graph_size(config.data.dataset)
@@ -54,22 +54,22 @@ class Forecast:
         finished: (cell, its line) of runs whose cost is known.
     """
 
-    finished: list[tuple[Cell, Line]] = field(default_factory=list)
+    finished: list[tuple[StudyCell, RunLine]] = field(default_factory=list)
 
-    def seconds(self, cell: Cell) -> float:
+    def seconds(self, cell: StudyCell) -> float:
         """Seconds that a run of the cell is expected to take."""
         return formula(cell)[0] * self._correction(cell, "seconds", 0)
 
-    def memory(self, cell: Cell) -> float:
+    def memory(self, cell: StudyCell) -> float:
         """Peak memory in MB that it is expected to have; finished runs never lower it below the formula."""
         return formula(cell)[1] * max(1.0, self._correction(cell, "memory", 1))
 
-    def left(self, cells: Iterable[Cell], jobs: int) -> float:
+    def left(self, cells: Iterable[StudyCell], jobs: int) -> float:
         """Seconds until all cells are done on `jobs` processes."""
         each = [self.seconds(cell) for cell in cells]
         return max(sum(each) / max(jobs, 1), max(each, default=0.0))
 
-    def _correction(self, cell: Cell, column: str, which: int) -> float:
+    def _correction(self, cell: StudyCell, column: str, which: int) -> float:
         """Median of measured over formula, of the finished runs that are most similar."""
         ratios = [(_unlike(cell, other), float(line[column]) / formula(other)[which]) for other, line in self.finished]
         if not ratios:
@@ -78,7 +78,7 @@ class Forecast:
         return statistics.median([ratio for distance, ratio in ratios if distance == closest][-NEAREST:])
 
 
-def _unlike(cell: Cell, other: Cell) -> int:
+def _unlike(cell: StudyCell, other: StudyCell) -> int:
     """In how much two cells differ: 0 where only their seeds do."""
     ours, theirs = without_seed(cell.settings), without_seed(other.settings)
     if ours == theirs:
@@ -98,7 +98,7 @@ def free_memory() -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e6
 
 
-def cost_lines(cells: Sequence[Cell], forecast: Forecast, jobs: int) -> list[str]:
+def cost_lines(cells: Sequence[StudyCell], forecast: Forecast, jobs: int) -> list[str]:
     """What the cells are expected to take, in lines for the terminal."""
     if not cells:
         return ["nothing is left to run"]

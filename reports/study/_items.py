@@ -10,7 +10,7 @@ from reports.core.table import Outcome, PaperTable, Plot, Row
 from reports.draw.drawing import AS_PRINTED, COLOURS, panels
 from reports.study._cells import Store
 from reports.study._claims import BYTES, file_of, read_claims
-from reports.study._study import Finding, findings, summary
+from reports.study._study import ClaimFinding, findings, verdict_counts
 
 RESULTS = Path(__file__).with_name("results")
 VERDICTS: dict[str, Outcome] = {
@@ -34,7 +34,7 @@ def results_of(name: str, scale: float = 1.0) -> Path:
     return folder / f"{path.stem}{scaled}.csv"
 
 
-def found_of(name: str) -> list[Finding]:
+def found_of(name: str) -> list[ClaimFinding]:
     """What the kept runs say of every claim of a study. Trains nothing."""
     return findings(read_claims(file_of(name)), Store.open(results_of(name)))
 
@@ -43,7 +43,7 @@ def table_of(name: str) -> Callable[[Context], PaperTable]:
     """What makes the table of a study; its docstring says which."""
 
     def make(_: Context) -> PaperTable:
-        return table(name)
+        return judged_claims(name)
 
     make.__doc__ = f"Claims of {name} on accuracy: differences with intervals, power and verdicts."
     return make
@@ -59,19 +59,19 @@ def figure_of(name: str) -> Callable[[Context], Plot]:
     return make
 
 
-def table(name: str) -> PaperTable:
+def judged_claims(name: str) -> PaperTable:
     """The claims of a study that have runs, with verdicts; trains nothing."""
     found = [finding for finding in found_of(name) if finding.found is not None]
     stale = sorted({title for finding in found for title in finding.stale})
     without = () if found else (f"no runs yet: haloscope study {name}",)
     return PaperTable(
         key=f"study/{name}", title=f"Claims of {name} on accuracy, with intervals", rows=tuple(map(_row, found)),
-        assumptions=(RULE, *without, *(summary(found),) * bool(found), *(f"stale: {title}" for title in stale)),
+        assumptions=(RULE, *without, *(verdict_counts(found),) * bool(found), *(f"stale: {title}" for title in stale)),
         commands=(f"haloscope study {name}",),
     )  # fmt: skip
 
 
-def _row(finding: Finding) -> Row:
+def _row(finding: ClaimFinding) -> Row:
     claim, found = finding.claim, finding.found
     assert found is not None
     power = "" if finding.power is None else f", power {100 * finding.power:.0f} %"

@@ -10,11 +10,11 @@ from harness.datasets import StandIn, read_standins
 from harness.errors import InputError, unknown
 from reports.draw.drawing import AS_PRINTED, COLOURS, panels
 from reports.statistics import Estimate, estimate
-from reports.study._cells import Cell, score
+from reports.study._cells import StudyCell, line_score
 from reports.study._runs import Runs
-from reports.study._standins import TRAIN_SHARE, WIDTH, Design, design_of
+from reports.study._standins import MODEL_WIDTH, TRAIN_SHARE, Design, design_of
 
-KNOBS = ("signal", "homophily", "agreement", "degree", "communities", "label_noise", TRAIN_SHARE, WIDTH)
+KNOBS = ("signal", "homophily", "agreement", "degree", "communities", "label_noise", TRAIN_SHARE, MODEL_WIDTH)
 FACTORS = (0.6, 0.8, 1.0, 1.25, 1.6)  # of a value that can be any positive number
 SHIFTS = (-0.15, -0.075, 0.0, 0.075, 0.15)  # of a share
 NOISES = (0.0, 0.02, 0.05, 0.1, 0.2)
@@ -38,7 +38,7 @@ def places(design: Design, standin: StandIn, knob: str) -> tuple[float, ...]:
     if knob == "label_noise":
         return NOISES
     at = {"communities": design.graph["classes"], **design.graph, **standin.fitted}.get(knob)
-    at = {TRAIN_SHARE: design.graph["split"][0], WIDTH: design.training["hidden"]}.get(knob, at)
+    at = {TRAIN_SHARE: design.graph["split"][0], MODEL_WIDTH: design.training["hidden"]}.get(knob, at)
     if at is None:
         raise InputError(f"stand-in {standin.name} has no parameter {knob}")
     if knob in SHARES:
@@ -46,7 +46,7 @@ def places(design: Design, standin: StandIn, knob: str) -> tuple[float, ...]:
     if knob == "communities":  # a multiple of the classes, which all have as many; agreement needs two of each at least
         return tuple(float(design.graph["classes"] * each) for each in COMMUNITIES_OF_A_CLASS)
     found = [at * factor for factor in FACTORS]
-    return tuple(float(round(value)) if knob == WIDTH else float(f"{value:.4g}") for value in found)
+    return tuple(float(round(value)) if knob == MODEL_WIDTH else float(f"{value:.4g}") for value in found)
 
 
 def sweep(name: str, knobs: Sequence[str], runs: Runs, seeds: int, scale: float = 1.0) -> list[Sweep]:
@@ -67,18 +67,20 @@ def sweep(name: str, knobs: Sequence[str], runs: Runs, seeds: int, scale: float 
     for knob in knobs:
         values = places(design, standin, knob)
         cells = [
-            [[Cell(design.settings({**standin.fitted, knob: value}, aim.method, seed, scale)) for seed in range(seeds)]
-             for value in values]
+            [[StudyCell(design.settings({**standin.fitted, knob: value}, aim.method, seed, scale))
+              for seed in range(seeds)] for value in values]
             for aim in (design.full, design.isolated)
         ]  # fmt: skip
         if not runs.make([cell for side in cells for point in side for cell in point]):
             continue
-        each = [[estimate([score(runs.store.lines[cell.key]) for cell in point]) for point in side] for side in cells]
+        each = [
+            [estimate([line_score(runs.store.lines[cell.key]) for cell in point]) for point in side] for side in cells
+        ]
         found.append(Sweep(knob, values, tuple(each[0]), tuple(each[1])))
     return found
 
 
-def draw(name: str, sweeps: Sequence[Sweep], paths: tuple[Path, Path]) -> None:
+def draw_parameters(name: str, sweeps: Sequence[Sweep], paths: tuple[Path, Path]) -> None:
     """A panel per parameter: the full score and the isolated one, with the printed scores at the fitted value."""
     design, standin = design_of(name), read_standins()[name]
     with panels(paths, len(sweeps), columns=3, height=2.2) as axes:

@@ -11,7 +11,7 @@ from reports.core import load
 SCORES = ("test_accuracy", "f1_micro")
 
 
-def printed(table: str, where: Mapping[str, Any]) -> float:
+def printed_score(table: str, where: Mapping[str, Any]) -> float:
     """The one score of a published table whose row has these values.
 
     Args:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from harness.console import duration
 from harness.machine import Died, cache_root, map_on_processes
-from reports.study._cells import Cell, Line, Store, train
+from reports.study._cells import RunLine, Store, StudyCell, train_cell
 from reports.study._forecast import Forecast, free_memory
 
 Say = Callable[[str], None]
@@ -36,9 +36,9 @@ class Runs:
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.known: dict[str, Cell] = {}
+        self.known: dict[str, StudyCell] = {}
 
-    def know(self, cells: Sequence[Cell]) -> None:
+    def know(self, cells: Sequence[StudyCell]) -> None:
         """Learn the cost of those of the cells that are finished."""
         for cell in cells:
             line = self.store.finished(cell)
@@ -46,7 +46,7 @@ class Runs:
                 self.known[cell.key] = cell
                 self.forecast.finished.append((cell, line))
 
-    def make(self, cells: Sequence[Cell], again: bool = False) -> bool:
+    def make(self, cells: Sequence[StudyCell], again: bool = False) -> bool:
         """Run the cells that have no line yet, all of them with `again`; returns whether all have one now."""
         distinct = list({cell.key: cell for cell in cells}.values())
         self.know(distinct)
@@ -64,15 +64,15 @@ class Runs:
             self.say(f"[{done}/{len(todo)}] {cell.title}: {said}; {left} left")
         return all(self.store.finished(cell) is not None for cell in distinct)
 
-    def _lines(self, todo: Sequence[Cell]) -> Iterator[tuple[Cell, Line]]:
+    def _lines(self, todo: Sequence[StudyCell]) -> Iterator[tuple[StudyCell, RunLine]]:
         """The line of every cell that may begin, as they end; with one job they run in this process."""
         if self.jobs == 1:
-            yield from ((cell, train(cell)) for cell in todo if self._go_on(cell))
+            yield from ((cell, train_cell(cell)) for cell in todo if self._go_on(cell))
             return
-        for cell, answer in map_on_processes(train, todo, self.jobs, self._go_on):
+        for cell, answer in map_on_processes(train_cell, todo, self.jobs, self._go_on):
             yield cell, {"failure": "its process died"} if isinstance(answer, Died) else answer
 
-    def _go_on(self, cell: Cell) -> bool:
+    def _go_on(self, cell: StudyCell) -> bool:
         """Whether a cell may begin now; says why not."""
         if time.monotonic() + self.forecast.seconds(cell) > self.deadline:
             self.failures.setdefault(cell.title, BUDGET_SPENT)

@@ -15,13 +15,13 @@ import numpy as np
 
 LOGARITHMIC = ("signal", "degree", "communities")  # parameters whose ratios count
 FIRST_STEP, LONGEST_STEP, SAME = 0.12, 0.3, 0.004  # shares of a parameter's range
-NEAR = 0.15  # distance, as a share of the range, at which a point's weight in the fit is half: wide, since scores are noisy
+NEAR = 0.15  # distance, as a share of the range, at which a point's weight is half: wide, since scores are noisy
 RIDGE = 1e-3  # keeps slopes finite where all points lie on a line
 EDGE = 3e-3  # shares are kept so far from 0 and 1, where a few nodes would move the logit by much
 
 
 @dataclass(frozen=True)
-class Knob:
+class FreeParameter:
     """A parameter that is searched: where it may lie, and where the search begins."""
 
     name: str
@@ -57,12 +57,12 @@ class Goal:
 
     Attributes:
         close: of the first score.
-        close_gap: of the difference of the two.
+        close_gap: of the difference of the two; its standard error with five seeds is 0.1 to 0.2 on 10,000 nodes.
     """
 
     scores: tuple[float, float]
     close: float = 0.25
-    close_gap: float = 0.1
+    close_gap: float = 0.2
 
     def distance(self, scores: tuple[float, float]) -> float:
         """1 where the worse of both is just close enough."""
@@ -76,18 +76,20 @@ class Goal:
         return max(self.close_gap, abs(self.scores[0] - self.scores[1]) / 4)
 
 
-def best(points: Sequence[Point], goal: Goal) -> Point:
+def nearest_point(points: Sequence[Point], goal: Goal) -> Point:
     """The point closest to the goal."""
     return min(points, key=lambda point: goal.distance(point.scores))
 
 
-def proposed(points: Sequence[Point], knobs: tuple[Knob, Knob], goal: Goal) -> tuple[float, float] | None:
+def proposed(
+    points: Sequence[Point], knobs: tuple[FreeParameter, FreeParameter], goal: Goal
+) -> tuple[float, float] | None:
     """Values of the knobs to evaluate next; None where nothing new would be tried."""
     if len(points) < 3:
         return _first(len(points), knobs)
     places = np.array([[knob.place(v) for knob, v in zip(knobs, point.values, strict=True)] for point in points])
     scores = np.array([[_logit(s) for s in point.scores] for point in points])
-    centre_point = best(points, goal)
+    centre_point = nearest_point(points, goal)
     centre = np.array([knob.place(v) for knob, v in zip(knobs, centre_point.values, strict=True)])
     here = np.array([_logit(s) for s in centre_point.scores])
     slopes = _slopes(places - centre, scores - here)
@@ -101,7 +103,7 @@ def proposed(points: Sequence[Point], knobs: tuple[Knob, Knob], goal: Goal) -> t
     return _halfway(places, centre, knobs)
 
 
-def _first(have: int, knobs: tuple[Knob, Knob]) -> tuple[float, float]:
+def _first(have: int, knobs: tuple[FreeParameter, FreeParameter]) -> tuple[float, float]:
     """The start, then a step along either knob."""
     places = np.array([knob.place(knob.start) for knob in knobs])
     if have:
@@ -119,7 +121,9 @@ def _slopes(moved: np.ndarray, changed: np.ndarray) -> np.ndarray:
     return found
 
 
-def _halfway(places: np.ndarray, centre: np.ndarray, knobs: tuple[Knob, Knob]) -> tuple[float, float] | None:
+def _halfway(
+    places: np.ndarray, centre: np.ndarray, knobs: tuple[FreeParameter, FreeParameter]
+) -> tuple[float, float] | None:
     """Between the centre and its nearest neighbour; None where these are the same already."""
     apart = np.abs(places - centre).max(axis=1)
     others = places[apart > 0]
@@ -129,7 +133,7 @@ def _halfway(places: np.ndarray, centre: np.ndarray, knobs: tuple[Knob, Knob]) -
     return _values(place, knobs) if np.abs(places - place).max(axis=1).min() > SAME / 4 else None
 
 
-def _values(places: np.ndarray, knobs: tuple[Knob, Knob]) -> tuple[float, float]:
+def _values(places: np.ndarray, knobs: tuple[FreeParameter, FreeParameter]) -> tuple[float, float]:
     first, second = (knob.value(float(place)) for knob, place in zip(knobs, places, strict=True))
     return first, second
 

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from harness import keys
-from harness.datasets import STANDINS, Fit, FittedScore
+from harness.datasets import STANDINS, FitRecord, FittedScore
 from harness.errors import InputError, unknown
 from harness.running.results import write_atomically
 from reports.core.context import Context
 from reports.statistics import FEWEST_SEEDS, Estimate, estimate
-from reports.study._cells import Cell, score
-from reports.study._printed import printed, source
+from reports.study._cells import StudyCell, line_score
+from reports.study._printed import printed_score, source
 from reports.study._runs import BUDGET_SPENT, Runs
-from reports.study._search import Goal, Knob, Point, best, proposed
+from reports.study._search import FreeParameter, Goal, Point, nearest_point, proposed
 
 DESIGNS = Path(__file__).with_name("designs") / "standins.toml"
 SHARED = {"threads": 1, "eval_every": 5, "partitioner": "metis-cut"}
 """Settings of every run of a stand-in, unless the design or a claim has others."""
-TRAIN_SHARE, WIDTH = "train", "hidden"
+TRAIN_SHARE, MODEL_WIDTH = "train", "hidden"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,31 +52,31 @@ class Design:
     isolated: Aim = keys.key("training that is cut off")
 
     @property
-    def knobs(self) -> tuple[Knob, Knob]:
+    def knobs(self) -> tuple[FreeParameter, FreeParameter]:
         """The two parameters that are searched."""
-        first, second = (Knob(name, *values) for name, values in self.search.items())
+        first, second = (FreeParameter(name, *values) for name, values in self.search.items())
         return first, second
 
     @property
     def goal(self) -> Goal:
         """The two printed scores."""
-        return Goal((printed(self.table, self.full.where), printed(self.table, self.isolated.where)))
+        return Goal((printed_score(self.table, self.full.where), printed_score(self.table, self.isolated.where)))
 
     def settings(self, values: Mapping[str, float], method: str, seed: int, scale: float = 1.0) -> dict[str, Any]:
         """A run at some values of the parameters; a seed draws the graph, its split and everything of the training.
 
-        `values` may also have the share of training nodes (`TRAIN_SHARE`) and the width of the model (`WIDTH`).
+        `values` may also have the share of training nodes (`TRAIN_SHARE`) and the width of the model (`MODEL_WIDTH`).
         """
         graph = {key: value for key, value in self.graph.items() if key not in ("standin", "split")}
-        graph |= {key: value for key, value in values.items() if key not in (TRAIN_SHARE, WIDTH)}
+        graph |= {key: value for key, value in values.items() if key not in (TRAIN_SHARE, MODEL_WIDTH)}
         graph |= {"nodes": round(graph["nodes"] * scale), "seed": seed}
         described = ",".join(f"{key}={value:g}" for key, value in graph.items())
         train, val, test = self.graph["split"]
         train = values.get(TRAIN_SHARE, train)
         split = "random:" + "/".join(f"{share:g}" for share in (train, val, min(test, 1 - train - val)))
         settings = {**SHARED, **self.training, "dataset": f"synthetic:{described}", "split": split, "method": method}
-        if WIDTH in values:
-            settings["hidden"] = round(values[WIDTH])
+        if MODEL_WIDTH in values:
+            settings["hidden"] = round(values[MODEL_WIDTH])
         return {**settings, "seed": seed, **({"parts": 1} if method == "single" else {})}
 
 
@@ -115,12 +115,12 @@ class Fitting:
         self.design = design_of(self.name)
         self.points: list[Point] = []
 
-    def cells(self, values: tuple[float, float], seeds: int) -> dict[str, list[Cell]]:
+    def cells(self, values: tuple[float, float], seeds: int) -> dict[str, list[StudyCell]]:
         """The runs of one point, by what they are of."""
         named = {knob.name: value for knob, value in zip(self.design.knobs, values, strict=True)}
         aims = {"full": self.design.full, "isolated": self.design.isolated}
         return {
-            what: [Cell(self.design.settings(named, aim.method, seed, self.scale)) for seed in range(seeds)]
+            what: [StudyCell(self.design.settings(named, aim.method, seed, self.scale)) for seed in range(seeds)]
             for what, aim in aims.items()
         }
 
@@ -170,7 +170,7 @@ class Fitting:
         """Scores of a point that was trained."""
         cells = self.cells(values, seeds)
         lines = {what: [self.runs.store.finished(cell) for cell in each] for what, each in cells.items()}
-        return {what: estimate([score(line) for line in each if line]) for what, each in lines.items()}
+        return {what: estimate([line_score(line) for line in each if line]) for what, each in lines.items()}
 
     def _codes(self, values: tuple[float, float], seeds: int) -> list[str]:
         """The hashes of the code that trained a point; several where it changed during the search."""
@@ -179,7 +179,7 @@ class Fitting:
 
     def write(self, command: str, folder: Path = STANDINS) -> Path:
         """Write the file of the best point so far; returns its path."""
-        goal, point = self.design.goal, best(self.points, self.design.goal)
+        goal, point = self.design.goal, nearest_point(self.points, self.design.goal)
         seeds = self.seeds
         while all(self.runs.store.finished(c) for each in self.cells(point.values, seeds + 1).values() for c in each):
             seeds += 1
@@ -188,14 +188,14 @@ class Fitting:
         scores = [
             FittedScore(
                 what=what, method=aim.method, parts=1 if aim.method == "single" else self.design.training["parts"],
-                source=source(self.design.table, aim.where), printed=printed(self.design.table, aim.where),
+                source=source(self.design.table, aim.where), printed=printed_score(self.design.table, aim.where),
                 ours=round(found[what].mean, 2), half_width=round(found[what].half_width(), 2),
             )
             for what, aim in aims.items()
         ]  # fmt: skip
         reached = goal.distance((found["full"].mean, found["isolated"].mean)) <= 1 and seeds >= FEWEST_SEEDS
         training = {**SHARED, **self.design.training}
-        fit = Fit(
+        fit = FitRecord(
             state="reached" if reached else "nearest", command=command, seeds=seeds, evaluations=len(self.points),
             training=Context(Path()).text_of({**training, "method": self.design.full.method}),
             code=" ".join(self._codes(point.values, seeds)), note=self.design.note,
@@ -208,7 +208,7 @@ class Fitting:
         return path
 
 
-def _toml(graph: Mapping[str, Any], fitted: Mapping[str, float], scores: list[FittedScore], fit: Fit) -> str:
+def _toml(graph: Mapping[str, Any], fitted: Mapping[str, float], scores: list[FittedScore], fit: FitRecord) -> str:
     """The text of a stand-in's file."""
     tables: list[tuple[str, Mapping[str, Any]]] = [("[graph]", graph), ("[fitted]", fitted)]
     tables += [("[[scores]]", vars(one)) for one in scores]

@@ -10,7 +10,7 @@ from typing import Any
 from harness.datasets import read_standins
 from harness.errors import InputError
 from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, power
-from reports.study._cells import Cell, Line, Store
+from reports.study._cells import RunLine, Store, StudyCell
 from reports.study._claims import Claim
 from reports.study._forecast import graph_size
 from reports.study._runs import Runs
@@ -20,7 +20,7 @@ MOST_SEEDS = 40
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClaimFinding:
     """A claim with what was found.
 
     Attributes:
@@ -106,10 +106,10 @@ class Study:
         """Claims whose graphs are there."""
         return [claim for claim in self.claims if claim.key not in self.notes]
 
-    def _cells(self, claim: Claim, seed: int) -> tuple[Cell, Cell]:
+    def _cells(self, claim: Claim, seed: int) -> tuple[StudyCell, StudyCell]:
         return claim.cells(seed, self.scale)
 
-    def first_cells(self) -> list[Cell]:
+    def first_cells(self) -> list[StudyCell]:
         """The cells without which there is no verdict, cheap claims first, those that are finished left out."""
         costs = {claim.key: sum(map(self.runs.forecast.seconds, self._cells(claim, 0))) for claim in self.ready}
         ordered = sorted(self.ready, key=lambda claim: costs[claim.key])
@@ -142,11 +142,11 @@ class Study:
                     method = claim.settings[side]["method"]
                     self.notes[claim.key] = f"{method} diverges with the first {TRIED} seeds: no more are run"
 
-    def _further(self) -> list[Cell]:
+    def _further(self) -> list[StudyCell]:
         """Cells of the next seeds of all claims that need and can have some, those that need fewest first."""
-        wanted: list[tuple[int, list[Cell]]] = []
+        wanted: list[tuple[int, list[StudyCell]]] = []
         for claim in self.ready:
-            found = estimate_of(pairs(claim, self.runs.store, self.scale, self.most))
+            found = estimate_of(seed_pairs(claim, self.runs.store, self.scale, self.most))
             have = 0 if found is None else found.count
             affordable = min(self.most - have, self._affordable(claim))
             more = more_seeds(found, claim.width, affordable)
@@ -165,11 +165,11 @@ class Study:
         return self.most if left == float("inf") else max(0, int(left * self.runs.jobs / max(cost, 1e-9)))
 
 
-Pairs = list[tuple[Line, Line, float]]
+SeedPairs = list[tuple[RunLine, RunLine, float]]
 """Lines of both sides and the difference, seed by seed."""
 
 
-def pairs(claim: Claim, store: Store, scale: float = 1.0, most: int = MOST_SEEDS) -> Pairs:
+def seed_pairs(claim: Claim, store: Store, scale: float = 1.0, most: int = MOST_SEEDS) -> SeedPairs:
     """The finished pairs of runs of a claim."""
     found = []
     for seed in range(most):
@@ -179,7 +179,7 @@ def pairs(claim: Claim, store: Store, scale: float = 1.0, most: int = MOST_SEEDS
     return found
 
 
-def estimate_of(finished: Pairs) -> Estimate | None:
+def estimate_of(finished: SeedPairs) -> Estimate | None:
     """The mean difference of finished pairs; scores are not known better than to one test node."""
     if not finished:
         return None
@@ -189,9 +189,9 @@ def estimate_of(finished: Pairs) -> Estimate | None:
 
 def findings(
     claims: Sequence[Claim], store: Store, scale: float = 1.0, notes: Mapping[str, str] | None = None
-) -> list[Finding]:
+) -> list[ClaimFinding]:
     """What the finished runs say of every claim, corrected for all of them."""
-    every = {claim.key: pairs(claim, store, scale) for claim in claims}
+    every = {claim.key: seed_pairs(claim, store, scale) for claim in claims}
     estimates = {key: estimate_of(finished) for key, finished in every.items()}
     judgements = judged([(estimates[claim.key], claim.band) for claim in claims])
     found = []
@@ -205,7 +205,7 @@ def findings(
                       for a, b, _ in finished]  # fmt: skip
             scores = sum(a for a, _ in number) / len(number), sum(b for _, b in number) / len(number)
         note = (notes or {}).get(claim.key, "")
-        found.append(Finding(claim, mean, scores, judgement, _power(claim, mean), stale, note))
+        found.append(ClaimFinding(claim, mean, scores, judgement, _power(claim, mean), stale, note))
     return found
 
 
@@ -220,7 +220,7 @@ def _power(claim: Claim, found: Estimate | None) -> float | None:
     return None if truth is None else power(truth, found.deviation, found.count, claim.band)
 
 
-def summary(found: Sequence[Finding]) -> str:
+def verdict_counts(found: Sequence[ClaimFinding]) -> str:
     """One line: how many claims have which verdict, and how many are stale."""
     verdicts = [finding.judgement.verdict for finding in found]
     counts = [

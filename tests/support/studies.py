@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from reports.study import Cell, Runs, Store
+from reports.study import Runs, Store, StudyCell
 from reports.study._cells import COLUMNS, code_of, graph_state
 
-Score = Callable[[Cell], float]
+Score = Callable[[StudyCell], float]
 
 GRAPH = "synthetic:nodes=300,degree=6,classes=3,features=8"
 CLAIMS = f"""
@@ -37,7 +37,7 @@ each = [{{ dataset = "small" }}]
 """
 
 
-def line_of(cell: Cell, score: float, state: str = "done", **changes: object) -> dict[str, str]:
+def line_of(cell: StudyCell, score: float, state: str = "done", **changes: object) -> dict[str, str]:
     """The line of a cell as if it had been run today."""
     made = {
         "key": cell.key, "dataset": cell.settings["dataset"], "parts": cell.settings.get("parts", 1),
@@ -56,7 +56,7 @@ class MadeUpRuns(Runs):
     """
 
     formula: Score
-    made: list[Cell]
+    made: list[StudyCell]
 
     @classmethod
     def of(cls, formula: Score, path: Path, **settings: object) -> MadeUpRuns:
@@ -65,7 +65,7 @@ class MadeUpRuns(Runs):
         runs.formula, runs.made = formula, []
         return runs
 
-    def make(self, cells: Sequence[Cell], again: bool = False) -> bool:
+    def make(self, cells: Sequence[StudyCell], again: bool = False) -> bool:
         """Write the lines of cells that have none."""
         for cell in dict.fromkeys(cells):
             if again or self.store.finished(cell) is None:

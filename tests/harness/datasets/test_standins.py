@@ -50,7 +50,7 @@ code = "0123456789abcdef"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one fitted stand-in, in place of the project's."""
     (tmp_path / "somewhere.toml").write_text(FILE)
-    monkeypatch.setattr(standins, "FOLDER", tmp_path)
+    monkeypatch.setattr(standins, "STANDINS", tmp_path)
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from harness.errors import InputError
 from reports.statistics import Band
 from reports.study import designs, file_of, names, read_claims
 from reports.study._claims import Claim
-from reports.study._printed import printed
+from reports.study._printed import printed_score
 from tests.support.studies import CLAIMS, line_of
 
 
@@ -131,6 +131,6 @@ def test_unknown_studies_and_columns_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         file_of(str(tmp_path / "none.toml"))
     with pytest.raises(InputError, match="no column overlap"):
-        printed("bns-gcn-table4", {"overlap": 1})
+        printed_score("bns-gcn-table4", {"overlap": 1})
     with pytest.raises(InputError, match="different scores"):
-        printed("bns-gcn-table4", {"dataset": "reddit"})
+        printed_score("bns-gcn-table4", {"dataset": "reddit"})

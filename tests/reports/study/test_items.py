@@ -23,24 +23,24 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         for seed in range(seeds):
             one, other = claim.cells(seed)
             for cell, score in ((one, 90.0), (other, 90.0 - 0.01 * seed)):
-                store.keep(line_of(cell, score, graph=""))
+                store.keep(line_of(cell, score, code="0" * 16))
     return [first.text, second.text]
 
 
 def test_a_table_shows_the_verdicts_of_the_kept_runs(kept: list[str]) -> None:
-    table = items.table("bns-gcn")
+    table = items.judged_claims("bns-gcn")
     assert [row.label for row in table.rows] == [f"{text} (no worse)" for text in kept]
     reproduced, few = table.rows
     assert reproduced.verdict == reproduced.outcome == "reproduced" and reproduced.interval is not None
     assert reproduced.published == 0.06 and reproduced.ours == pytest.approx(0.025)
     assert "6 seeds, power 100 %" in reproduced.note
     assert few.outcome == "cannot be judged" and not table.errors(), "differences have no relative error"
-    assert any("stale" in line for line in table.assumptions), "these lines are of another state of the graph"
+    assert any("stale" in line for line in table.assumptions), "these lines are of other code"
 
 
 def test_without_runs_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items, "RESULTS", tmp_path)
-    table = items.table("cdfgnn")
+    table = items.judged_claims("cdfgnn")
     assert not table.rows and "haloscope study cdfgnn" in table.assumptions[1]
     figure = items.forest("cdfgnn", Context(tmp_path))
     assert all(path.is_file() for path in figure.paths) and "no runs yet" in figure.assumptions[1]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
-from reports.study import Cell, Claim, Runs, Store, Study, findings, read_claims, summary
-from reports.study._cells import COLUMNS, outdated, score, train, without_seed
+from reports.study import Claim, Runs, Store, Study, StudyCell, findings, read_claims, verdict_counts
+from reports.study._cells import COLUMNS, line_score, outdated, train_cell, without_seed
 from reports.study._code import RUNNER, code_of, reached
 from reports.study._forecast import Forecast, cost_lines, formula
 from reports.study._study import TRIED
@@ -26,7 +26,7 @@ def claims(tmp_path: Path) -> list[Claim]:
     return read_claims(path)
 
 
-def scored(cell: Cell, spread: float = 0.05) -> float:
+def scored(cell: StudyCell, spread: float = 0.05) -> float:
     """A score by method, with a spread over seeds that both sides of a pair do not share."""
     seed = int(cell.settings["seed"])
     return BETTER[cell.method] + spread * ((7 * seed + 3 * len(cell.method)) % 5 - 2)
@@ -45,7 +45,7 @@ def test_five_seeds_decide_clear_claims_and_no_more_are_run(claims: list[Claim],
     assert found[1].found is not None and found[1].found.mean == pytest.approx(10, abs=0.2)
     assert found[0].power is not None and found[0].power > 0.99 and found[1].power is None, "no difference is printed"
     assert found[1].scores == pytest.approx((80.0, 70.0), abs=0.2)
-    assert summary(found).startswith("2 claims: 2 reproduced")
+    assert verdict_counts(found).startswith("2 claims: 2 reproduced")
 
 
 def test_fewer_than_five_seeds_decide_nothing(claims: list[Claim], tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_cannot_be_decided_within_the_seeds_is_said(claims: list[Claim], tm
 
 
 def test_a_method_that_diverges_is_given_up_after_two_seeds(claims: list[Claim], tmp_path: Path) -> None:
-    def formula(cell: Cell) -> float:
+    def formula(cell: StudyCell) -> float:
         return float("nan") if cell.method == "bns-gcn:p=0.1" else scored(cell)
 
     runs = MadeUpRuns.of(formula, tmp_path / "runs.csv")
@@ -99,7 +99,7 @@ def test_changed_code_and_graphs_are_named_and_run_again_on_request(claims: list
     found = findings(claims, runs.store)
     assert found[0].stale == (old.title,) and not found[1].stale
     assert found[0].judgement.verdict == "reproduced", "old runs count, and are named"
-    assert "1 rest on stale runs" in summary(found)
+    assert "1 rest on stale runs" in verdict_counts(found)
     runs.made.clear()
     assert Study(claims, runs).refresh() and runs.made == [old]
     assert not any(finding.stale for finding in findings(claims, runs.store))
@@ -135,7 +135,7 @@ def test_cells_train_in_processes_and_leave_their_cost_and_origin(claims: list[C
     path = tmp_path / "runs.csv"
     runs = Runs(Store.open(path), 1, say=said.append)
     cells = list(claims[0].cells(0))
-    bad = Cell({**cells[0].settings, "parts": 4000})
+    bad = StudyCell({**cells[0].settings, "parts": 4000})
     assert not runs.make([*cells, bad])
     assert list(runs.failures) == [bad.title] and len(said) == 3 and "nothing left" in said[-1]
     with path.open(newline="") as file:
@@ -156,25 +156,30 @@ def test_cells_train_in_processes_and_leave_their_cost_and_origin(claims: list[C
 
 
 def test_a_failing_cell_says_why() -> None:
-    line = train(Cell({"dataset": GRAPH, "method": "vanilla", "parts": 2, "epochs": 1, "seed": 0, "lr": -1.0}))
+    line = train_cell(
+        StudyCell({"dataset": GRAPH, "method": "vanilla", "parts": 2, "epochs": 1, "seed": 0, "lr": -1.0})
+    )
     assert list(line) == ["failure"] and "lr must be positive" in line["failure"]
 
 
 def test_forecasts_follow_finished_runs() -> None:
     settings = {"dataset": GRAPH, "method": "vanilla", "parts": 2, "epochs": 50, "seed": 0}
-    cell = Cell(settings)
+    cell = StudyCell(settings)
     idle, memory = formula(cell)
     assert (
-        formula(Cell({**settings, "epochs": 500}))[0] > idle and formula(Cell({**settings, "hidden": 512}))[1] > memory
+        formula(StudyCell({**settings, "epochs": 500}))[0] > idle
+        and formula(StudyCell({**settings, "hidden": 512}))[1] > memory
     )
     slow = Forecast([(cell, line_of(cell, 1.0, seconds=3 * idle, memory=2 * memory))])
-    other_seed = Cell({**settings, "seed": 1})
+    other_seed = StudyCell({**settings, "seed": 1})
     assert slow.seconds(other_seed) == pytest.approx(3 * idle) and slow.memory(other_seed) == pytest.approx(2 * memory)
     light = Forecast([(cell, line_of(cell, 1.0, seconds=idle, memory=1))])
     assert light.memory(other_seed) == pytest.approx(memory), "never below the formula"
-    nearer = Cell({**settings, "method": "bns-gcn:p=0.5"})
+    nearer = StudyCell({**settings, "method": "bns-gcn:p=0.5"})
     both = Forecast([*slow.finished, (nearer, line_of(nearer, 1.0, seconds=9 * idle))])
-    assert both.seconds(Cell({**settings, "method": "bns-gcn:p=0.5", "seed": 4})) == pytest.approx(9 * idle, rel=0.01)
+    assert both.seconds(StudyCell({**settings, "method": "bns-gcn:p=0.5", "seed": 4})) == pytest.approx(
+        9 * idle, rel=0.01
+    )
     assert both.left([other_seed] * 4, jobs=2) == pytest.approx(6 * idle)
     assert "4 runs" in cost_lines([other_seed] * 4, slow, 2)[0] and cost_lines([], slow, 2) == [
         "nothing is left to run"
@@ -207,6 +212,6 @@ def test_a_line_that_was_being_written_is_left_out(tmp_path: Path, claims: list[
 
 def test_scores_and_settings_of_lines(claims: list[Claim]) -> None:
     cell = claims[0].cells(5)[0]
-    assert score(line_of(cell, 50.0), "best") == 51.0 and score(line_of(cell, 50.0, "diverged")) == 0.0
-    assert score(line_of(cell, 50.0, "diverged"), "megabytes") == 2.0
+    assert line_score(line_of(cell, 50.0), "best") == 51.0 and line_score(line_of(cell, 50.0, "diverged")) == 0.0
+    assert line_score(line_of(cell, 50.0, "diverged"), "megabytes") == 2.0
     assert without_seed({"dataset": "standin:a,scale=0.5,seed=3", "seed": 3}) == {"dataset": "standin:a,scale=0.5"}
