@@ -10,7 +10,6 @@ a table says so (`reports.core.table.shared_stand_ins`), and orderings of the sa
 from __future__ import annotations
 
 import hashlib
-import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +17,12 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 
 from harness.config import RunConfig, from_mapping
 from harness.errors import InputError, unknown
 from reports.core.context import Context, demand
 from reports.core.table import POINTS, STANDS_IN, Ordering, Row
+from reports.statistics import estimate
 
 # Published name -> (names under which the real one may be found, its directed edges, stand-ins by preference).
 GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
@@ -110,9 +109,7 @@ class Trained:
         """
         scores = [[r["summary"]["test_at_best_val"] for r in self.records.get(name, ())] for name in (first, second)]
         gaps = [100 * (ours - other) for ours, other in zip(*scores, strict=False)]
-        interval = None
-        if len(gaps) > 1:
-            interval = float(stats.t.ppf(0.975, len(gaps) - 1)) * statistics.stdev(gaps) / math.sqrt(len(gaps))
+        interval = estimate(gaps).half_width() if len(gaps) > 1 else None
         fields: dict[str, Any] = {"how": "trained" if gaps else "not built", "data": self.data, "judge": "difference"}
         return Row(
             label=label, quantity="difference of accuracy", unit="points", published=printed,

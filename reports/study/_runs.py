@@ -52,14 +52,15 @@ class Runs:
         self.know(distinct)
         todo = [cell for cell in distinct if again or self.store.finished(cell) is None]
         self.failures = {title: why for title, why in self.failures.items() if title not in {c.title for c in todo}}
+        waiting = {cell.key: cell for cell in todo}
         for done, (cell, line) in enumerate(self._lines(todo), 1):
+            del waiting[cell.key]
             if "failure" in line:
                 self.failures[cell.title] = line["failure"]
             else:
                 self.store.keep(line)
                 self.know([cell])
-            rest = [other for other in todo if self.store.finished(other) is None and other.title not in self.failures]
-            left = duration(self.forecast.left(rest, self.jobs)) if rest else "nothing"
+            left = duration(self.forecast.left(waiting.values(), self.jobs)) if waiting else "nothing"
             said = line.get("failure") or f"{float(line['test'] or 0):.2f} % in {float(line['seconds']):.0f} s"
             self.say(f"[{done}/{len(todo)}] {cell.title}: {said}; {left} left")
         return all(self.store.finished(cell) is not None for cell in distinct)
