@@ -23,6 +23,7 @@ lint: $(STAMP)
 # the pages of docs that are made from the code
 reference: $(STAMP)
 	$(BIN)/python -m docs.generate.reference
+	$(BIN)/python -m docs.generate.methods
 	$(BIN)/python -m docs.generate.architecture
 
 $(STAMP): pyproject.toml constraints.txt

@@ -25,7 +25,7 @@ from harness.partition.overlap._parts import sample_copies
 from harness.partition.overlap._quality import overlap_quality
 from harness.rank import Rank
 from harness.sampling import NeighbourSampler, batches
-from harness.sampling._minibatch import MiniBatch
+from harness.sampling._minibatch import BatchGraphs
 
 DATASET = "synthetic:nodes=50000,degree=100,classes=41,features=16"
 OVERLAPS = (0.1, 0.5)
@@ -42,7 +42,7 @@ def choose(graph: Graph, name: str, num_parts: int) -> None:
         print(f"{'':<44} overhead {found.overhead:.2%}, cut edges kept {found.cut_kept:.1%}")
 
 
-def draw(part: Part, batch: int, fanouts: tuple[int, ...]) -> list[MiniBatch]:
+def draw(part: Part, batch: int, fanouts: tuple[int, ...]) -> list[BatchGraphs]:
     """The mini-batches of one epoch of a two-layer GraphSAGE on one part."""
     model = build_model(ModelConfig(name="sage"), part.totals.num_features, part.totals.num_classes, seed=0)
     rank, sampler = Rank(0, part.num_parts), NeighbourSampler.of(part, model, fanouts)

@@ -20,6 +20,9 @@ from harness.errors import ProgramError
 Direction = Literal["forward", "backward", "reduce", "other"]
 Counts = np.ndarray  # int64 [size]: one number per rank
 
+Group = tuple[int, ...]
+"""Some of the ranks, in ascending order."""
+
 COUNT_BYTES = 8  # a row count on the wire, where only the sender knows how many rows it sends
 
 
@@ -100,9 +103,16 @@ class Effect:
         """The effect's name in messages and traces."""
         return type(self).__name__
 
+    @property
+    def among(self) -> Group | None:
+        """The ranks that must take part in a collective; None for all."""
+        return None
+
     def __str__(self) -> str:
         where = f", layer {self.tag.layer}" if self.tag.layer >= 0 else ""
-        return f"{self.kind} {self.tag.label!r} ({self.tag.direction}{where}, epoch {self.tag.epoch}) at {self.site}"
+        members = f" of {in_words(self.among)}" if self.among is not None else ""
+        tag = f"({self.tag.direction}{where}, epoch {self.tag.epoch})"
+        return f"{self.kind} {self.tag.label!r} {tag}{members} at {self.site}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -207,29 +217,58 @@ def chunk_sizes(elements: int, size: int) -> Counts:
     return chunks
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AllReduce(Effect):
-    """Sum over ranks; returns a new tensor.
+def in_words(group: Group) -> str:
+    """A group in messages: "ranks 0, 2"; of a large one the first ranks, the last, and their number."""
+    if len(group) <= 8:
+        return f"rank{'s' if len(group) > 1 else ''} {', '.join(map(str, group))}"
+    return f"{len(group)} ranks {', '.join(map(str, group[:4]))}, ..., {group[-1]}"
 
-    `deterministic` adds in rank order: chunk r of every rank goes to rank r, which adds them in rank order and sends
-    the sum to all. Its bytes equal a ring's: 2 (size - 1) x payload over all ranks.
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Collective(Effect):
+    """Base of the collectives of all ranks or of a group of them; None means all.
+
+    Different groups proceed independently. As for every communication library, there must be one order of the
+    collectives of all groups that each rank's own order follows; ranks may deadlock otherwise.
+    """
+
+    group: Group | None = None
+
+    @property
+    def among(self) -> Group | None:
+        return self.group
+
+    def members(self, size: int) -> np.ndarray:
+        """The ranks that take part, of `size` in all, int64 [members]."""
+        return np.arange(size) if self.group is None else np.asarray(self.group, np.int64)
+
+    def place(self, rank: int) -> int:
+        """The position of a rank among those that take part."""
+        return rank if self.group is None else self.group.index(rank)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllReduce(Collective):
+    """Sum over the ranks of a group; returns a new tensor.
+
+    `deterministic` adds in rank order: chunk k of every rank goes to the k-th of the group, which adds them in rank
+    order and sends the sum to all. Its bytes equal a ring's: 2 (members - 1) x payload over all ranks.
     """
 
     tensor: Tensor
     deterministic: bool = True
 
     def sent(self, rank: int, size: int) -> Counts:
-        width = self.tensor.element_size()
+        total, width = np.zeros(size, np.int64), self.tensor.element_size()
+        members, at = self.members(size), self.place(rank)
+        count = len(members)
+        chunks = chunk_sizes(self.tensor.numel(), count)
         if self.deterministic:
-            chunks = chunk_sizes(self.tensor.numel(), size)
-            total: Counts = (chunks + chunks[rank]) * width
+            total[members] = (chunks + chunks[at]) * width
         else:
-            chunks = chunk_sizes(self.tensor.numel(), size)
-            total = np.zeros(size, np.int64)
             # A ring's rank sends every chunk but one in each of its two rounds, all to its right neighbour.
-            total[(rank + 1) % size] = (
-                2 * chunks.sum() - chunks[(rank + 1) % size] - chunks[(rank + 2) % size]
-            ) * width
+            after, next_but_one = (at + 1) % count, (at + 2) % count
+            total[members[after]] = (2 * chunks.sum() - chunks[after] - chunks[next_but_one]) * width
         total[rank] = 0
         return total
 
@@ -241,8 +280,11 @@ class AllReduce(Effect):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Broadcast(Effect):
-    """The root's tensor on every rank; the others pass a tensor of the same shape and type. Returns a new tensor."""
+class Broadcast(Collective):
+    """The root's tensor on every rank of a group, to which the root belongs; returns a new tensor.
+
+    The others pass a tensor of the same shape and type.
+    """
 
     tensor: Tensor
     root: int
@@ -250,7 +292,7 @@ class Broadcast(Effect):
     def sent(self, rank: int, size: int) -> Counts:
         total = np.zeros(size, np.int64)
         if rank == self.root:
-            total[:] = self.tensor.numel() * self.tensor.element_size()
+            total[self.members(size)] = self.tensor.numel() * self.tensor.element_size()
             total[rank] = 0
         return total
 

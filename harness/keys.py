@@ -5,8 +5,11 @@ Readers fill the records from TOML or JSON, and `docs/reference.md` is made from
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -57,6 +60,33 @@ def _only_known(values: Mapping[str, Any], record: type, where: str) -> None:
         for inner in records_in(types[name]):
             if isinstance(value, Mapping):
                 _only_known(value, inner, f"{where}{'.' if ':' in where else ': '}{name}")
+
+
+def read_table(path: Path, kind: str) -> dict[str, Any]:
+    """The top table of a TOML file, or of a JSON file by its suffix.
+
+    Args:
+        kind: how messages name the file, such as "config file".
+
+    Raises:
+        InputError: it cannot be read, is not text, not TOML or JSON, not a table, nested too deeply, or has a number of
+            thousands of digits.
+    """
+    written = "JSON" if path.suffix == ".json" else "TOML"
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if written == "JSON" else tomllib.loads(text)
+    except OSError as error:
+        raise InputError(f"cannot read {kind} {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{kind} {path} is not {written}: it is not UTF-8 text ({error.reason})") from None
+    except RecursionError:
+        raise InputError(f"{kind} {path} is not {written} as it is used here: it is nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{kind} {path} is not {written}: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{kind} {path} is not a table of keys")
+    return found
 
 
 def records_in(annotation: Any) -> Iterator[type]:

@@ -24,6 +24,7 @@ from harness.effects import (
     Conversion,
     Direction,
     Effect,
+    Group,
     Handle,
     HostCopy,
     Recv,
@@ -33,6 +34,7 @@ from harness.effects import (
     Start,
     Tag,
     Wait,
+    in_words,
 )
 from harness.errors import InputError, ProgramError
 from harness.traffic import Traffic
@@ -148,16 +150,33 @@ class Rank:
         self._check_counts(parts, label)
         return self._build(AllToAll(tag=self._tag(label, direction, layer), site=_caller(), parts=tuple(parts)))
 
-    def all_reduce(self, tensor: Tensor, *, label: str, direction: Direction = "reduce") -> AllReduce:
-        """The sum of `tensor` over all ranks."""
-        tag = self._tag(label, direction, -1)
-        return self._build(AllReduce(tag=tag, site=_caller(), tensor=tensor, deterministic=self.deterministic))
+    def all_reduce(
+        self,
+        tensor: Tensor,
+        *,
+        label: str,
+        direction: Direction = "reduce",
+        layer: int = -1,
+        group: Sequence[int] | None = None,
+    ) -> AllReduce:
+        """The sum of `tensor` over all ranks, or over those of a group, this one among them (see `Collective`)."""
+        tag, among = self._tag(label, direction, layer), self._group(group, label)
+        effect = AllReduce(tag=tag, site=_caller(), tensor=tensor, deterministic=self.deterministic, group=among)
+        return self._build(effect)
 
     def broadcast(
-        self, tensor: Tensor, *, root: int, label: str, direction: Direction = "other", layer: int = -1
+        self,
+        tensor: Tensor,
+        *,
+        root: int,
+        label: str,
+        direction: Direction = "other",
+        layer: int = -1,
+        group: Sequence[int] | None = None,
     ) -> Broadcast:
-        """The root's tensor on every rank."""
-        return self._build(Broadcast(tag=self._tag(label, direction, layer), site=_caller(), tensor=tensor, root=root))
+        """The root's tensor on every rank, or on those of a group, this one and the root among them."""
+        tag, among = self._tag(label, direction, layer), self._group(group, label, root)
+        return self._build(Broadcast(tag=tag, site=_caller(), tensor=tensor, root=root, group=among))
 
     def send(self, tensor: Tensor, *, to: int, label: str, direction: Direction = "other") -> Send:
         """A tensor to one other rank."""
@@ -238,6 +257,22 @@ class Rank:
                     f"rank {self.index}: all-to-all {label!r} at {_caller()}: a tensor of {part.tensor.shape[0]} rows "
                     f"was given counts for {int(part.send.sum())} rows to {len(part.send)} of {self.size} ranks"
                 )
+
+    def _group(self, ranks: Sequence[int] | None, label: str, root: int | None = None) -> Group | None:
+        """A group in ascending order; None for all ranks. Raises ProgramError unless this rank and `root` are in it."""
+        if ranks is None:
+            return None
+        group = tuple(sorted({int(rank) for rank in ranks}))
+        wrong = ""
+        if not group or group[0] < 0 or group[-1] >= self.size or len(group) < len(ranks):
+            wrong = f"is not of distinct ranks of this run: {tuple(ranks)}"
+        elif self.index not in group:
+            wrong = f"is of {in_words(group)}, to which rank {self.index} does not belong"
+        elif root is not None and root not in group:
+            wrong = f"is of {in_words(group)}, to which its root {root} does not belong"
+        if wrong:
+            raise ProgramError(f"rank {self.index} of {self.size}: collective {label!r} at {_caller()} {wrong}")
+        return None if len(group) == self.size else group
 
     def _other(self, peer: int, label: str) -> None:
         if peer == self.index or not 0 <= peer < self.size:

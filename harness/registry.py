@@ -11,7 +11,19 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -93,6 +105,17 @@ def text_of(thing: Optioned) -> str:
     return ":".join([thing.name, *(f"{option}={value}" for option, value in values)])
 
 
+def short_text(thing: Optioned) -> str:
+    """The text that is read as `thing`, with the options that are not at their defaults."""
+    found = ((option, getattr(thing, f.name), f.default) for option, f in option_fields(type(thing)).items())
+    changed = (
+        (option, str(value).lower() if value in (True, False) else value)
+        for option, value, default in found
+        if value != default
+    )
+    return ":".join([thing.name, *(f"{option}={value}" for option, value in changed)])
+
+
 def syntax(name: str, kind: type[Any]) -> str:
     """`name` with every option and its default, in the order in which they are declared."""
     return ":".join([name, *(f"{option}={f.default}" for option, f in option_fields(kind).items())])
@@ -145,12 +168,18 @@ def converted(value: Any, kind: Any, where: str) -> Any:
         found = None
     if found is not None and not _odd(found, infinite):
         return found
+    raise InputError(f"{where} must be {_fitting(kind, infinite)}, not {value!r}")
+
+
+def _fitting(kind: Any, infinite: bool) -> str:
+    """The values of a type in words."""
     if get_origin(kind) is Literal:
-        wanted = f"one of {', '.join(map(str, get_args(kind)))}"
-    else:
-        numbers = {int: "a whole number", float: "a number" if infinite else "a finite number"}
-        wanted = {**numbers, bool: "true or false"}.get(kind, str(kind))
-    raise InputError(f"{where} must be {wanted}, not {value!r}")
+        words = [str(value) for value in get_args(kind)]
+        return f"one of {', '.join(words)}" if len(words) > 1 else words[0]
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_fitting(each, infinite) for each in get_args(kind))
+    numbers = {int: "a whole number", float: "a number" if infinite else "a finite number"}
+    return {**numbers, bool: "true or false"}.get(kind, str(kind))
 
 
 def _odd(found: Any, infinite: bool) -> bool:

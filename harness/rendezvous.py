@@ -1,11 +1,12 @@
 """Matches the effects of all ranks in one process and computes what each receives, without regard to time.
 
-The loopback and the simulated driver share it. Collectives are matched by their order on each rank, as every
-communication library does; a mismatch is an error that names both sides.
+The loopback and the simulated driver share it. The collectives of a group of ranks are matched by their order on each
+of them, as every communication library does; a mismatch is an error that names both sides.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict, deque
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.effects import AllReduce, AllToAll, Broadcast, Effect, Received, Recv, Send
+from harness.effects import AllReduce, AllToAll, Broadcast, Effect, Group, Received, Recv, Send, in_words
 from harness.errors import ProgramError
 
 
@@ -47,6 +48,35 @@ class Meeting:
         return len(self.effects) == len(self.expected)
 
 
+class _Sequence:
+    """The collectives of one group of ranks, which every member issues in the same order.
+
+    Attributes:
+        meetings: those that are not complete.
+        issued: rank -> number of collectives that it has issued.
+    """
+
+    def __init__(self, members: tuple[int, ...], of: Group | None) -> None:
+        self.members, self.of = members, of
+        self.meetings: deque[Meeting] = deque()
+        self.issued = dict.fromkeys(members, 0)
+        self._first = 0  # sequence number of meetings[0]
+
+    def next_of(self, rank: int) -> Meeting:
+        """The meeting of the rank's next collective."""
+        sequence = self.issued[rank]
+        self.issued[rank] += 1
+        while sequence >= self._first + len(self.meetings):
+            self.meetings.append(Meeting(self.members))
+        return self.meetings[sequence - self._first]
+
+    def drop_complete(self) -> None:
+        """Forget the meetings in front that are complete."""
+        while self.meetings and self.meetings[0].complete:
+            self.meetings.popleft()
+            self._first += 1
+
+
 class Rendezvous:
     """Matches the effects of the ranks of one run.
 
@@ -58,12 +88,10 @@ class Rendezvous:
     def __init__(self, size: int, *, attendance_only: bool = False) -> None:
         self.size = size
         self._attendance_only = attendance_only
-        self._meetings: deque[Meeting] = deque()
-        self._first = 0  # sequence number of _meetings[0]
-        self._issued = [0] * size
+        everyone = _Sequence(tuple(range(size)), None)
+        self._sequences: dict[Group | None, _Sequence] = {None: everyone}
         self._sends: dict[tuple[int, int], deque[Meeting]] = defaultdict(deque)
         self._recvs: dict[tuple[int, int], deque[Meeting]] = defaultdict(deque)
-        self._everyone = tuple(range(size))
 
     def post(self, rank: int, effect: Effect) -> Meeting:
         """Rank `rank` arrives with `effect`. A complete meeting has its results in `results`.
@@ -73,17 +101,15 @@ class Rendezvous:
         """
         if isinstance(effect, Send | Recv):
             return self._post_pair(rank, effect)
-        sequence = self._issued[rank]
-        self._issued[rank] += 1
-        while sequence >= self._first + len(self._meetings):
-            self._meetings.append(Meeting(self._everyone))
-        meeting = self._meetings[sequence - self._first]
+        sequence = self._sequences.get(effect.among)
+        if sequence is None:
+            assert effect.among is not None
+            sequence = self._sequences[effect.among] = _Sequence(effect.among, effect.among)
+        meeting = sequence.next_of(rank)
         self._arrive(meeting, rank, effect)
         if meeting.complete:
             meeting.results = self._results(meeting)
-            while self._meetings and self._meetings[0].complete:
-                self._meetings.popleft()
-                self._first += 1
+            sequence.drop_complete()
         return meeting
 
     def _post_pair(self, rank: int, effect: Send | Recv) -> Meeting:
@@ -112,15 +138,28 @@ class Rendezvous:
     def explain(self, finished: set[int]) -> str:
         """Description of a deadlock: the effect that each rank waits in, and the missing ranks."""
         lines = []
-        waiting = [*self._meetings, *(m for queue in (*self._sends.values(), *self._recvs.values()) for m in queue)]
-        for meeting in waiting:
+        pairs = [meeting for queue in (*self._sends.values(), *self._recvs.values()) for meeting in queue]
+        waiting = [(meeting, sequence) for sequence in self._sequences.values() for meeting in sequence.meetings]
+        for meeting, sequence in [*waiting, *((meeting, self._sequences[None]) for meeting in pairs)]:
             for rank, effect in sorted(meeting.effects.items()):
                 lines.append(f"rank {rank} waits in {effect}")
             missing = [r for r in meeting.expected if r not in meeting.effects]
             for rank in missing:
                 state = "has returned" if rank in finished else "has not arrived"
-                lines.append(f"rank {rank} {state} (after {self._issued[rank]} collectives)")
-        return "; ".join(dict.fromkeys(lines)) or "no rank waits for communication"
+                of = f" of {in_words(sequence.of)}" if sequence.of is not None else ""
+                lines.append(f"rank {rank} {state} (after {sequence.issued[rank]} collectives{of})")
+        found = [effect for meeting, _ in waiting for effect in meeting.effects.values()]
+        return "; ".join([*_other_groups(found), *dict.fromkeys(lines)]) or "no rank waits for communication"
+
+
+def _other_groups(effects: list[Effect]) -> list[str]:
+    """A line for two waiting collectives that have the same name, and groups that are not equal but overlap."""
+    distinct = {(e.kind, e.tag, e.among): e for e in reversed(effects)}
+    for a, b in itertools.combinations(reversed(distinct.values()), 2):
+        overlap = a.among is None or b.among is None or not set(a.among).isdisjoint(b.among)
+        if (a.kind, a.tag) == (b.kind, b.tag) and overlap:
+            return [f"ranks disagree on the group: {a}, but {b}"]
+    return []
 
 
 def _agree(rank_a: int, a: Effect, rank_b: int, b: Effect) -> None:
@@ -146,7 +185,7 @@ def _results(meeting: Meeting) -> dict[int, Any]:
         total = add_in_rank_order([cast(AllReduce, e).tensor for e in effects])
         return {rank: total.clone() for rank in meeting.expected}
     if isinstance(first, Broadcast):
-        source = cast(Broadcast, effects[first.root]).tensor
+        source = cast(Broadcast, meeting.effects[first.root]).tensor
         return {rank: source.clone() for rank in meeting.expected}
     raise ProgramError(f"{first} is not a collective")
 

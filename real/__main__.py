@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,8 +21,10 @@ import msgspec
 
 from harness.config import from_mapping
 from harness.errors import InputError
+from harness.keys import read_table
+from harness.machine import write_atomically
 from harness.running import stopping
-from harness.running.results import RankEpoch, write_atomically
+from harness.running.results import RankEpoch
 from harness.trampoline import blame
 from real.launch import ERROR_PREFIX
 from real.rank.health import end_process
@@ -57,7 +58,7 @@ def _launched(argv: Sequence[str]) -> int:
         with stopping.stop_requests() as stop:
             outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
     if outcome is not None:
-        write_atomically(args.result, msgspec.msgpack.encode(outcome[0]))
+        write_atomically(args.result, msgspec.msgpack.encode(outcome[0]), durable=False)
     return 0
 
 
@@ -99,7 +100,7 @@ def _restarted() -> bool:
 def _names_parts(args: argparse.Namespace) -> bool:
     """Whether a flag or the config file sets the number of parts."""
     file = getattr(args, "config", None)
-    return hasattr(args, "parts") or (file is not None and "parts" in tomllib.loads(Path(file).read_text()))
+    return hasattr(args, "parts") or (file is not None and "parts" in read_table(Path(file), "config file"))
 
 
 def _append_to(path: Path) -> Callable[[RankEpoch], None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -16,9 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError, unknown
+from harness.keys import read_table
 
 SOURCES = ("published", "datasheet", "measured", "extrapolated", "assumed")
 """The source of a number. extrapolated: scaled from numbers that were measured elsewhere."""
+
+SMALLEST, LARGEST = 1e-15, 1e21
+"""Range of a number that is not zero, in its base unit: outside of it sums of seconds or bytes mean nothing."""
+
+MOST = 2**31 - 1
+"""Largest whole number: hosts, devices, adapters."""
 
 MARKED = ("value", "from", "note")
 """Keys of a number that says where it is from."""
@@ -72,9 +78,18 @@ def parse(text: str, dimension: str, where: str, zero: bool = False) -> float:
         value = float(Decimal(match[1]) * Decimal(str(units[match[2]])))
     except InvalidOperation:
         raise InputError(f"{where}: {match[1]!r} in {text!r} is not a number") from None
+    except ArithmeticError:
+        value = math.inf
     if not math.isfinite(value) or (value == 0 and not zero and dimension != "time"):
         raise InputError(f"{where}: {text!r} must be {'finite' if value else 'more than zero'}")
+    _within(value, where, text)
     return value
+
+
+def _within(value: float, where: str, text: str) -> None:
+    """Raise InputError for a number with which sums of the model would lose all meaning."""
+    if value and not SMALLEST <= abs(value) <= LARGEST:
+        raise InputError(f"{where}: {text!r} is out of range; in its base unit it must be {SMALLEST:g} to {LARGEST:g}")
 
 
 def format_quantity(value: float, dimension: str) -> str:
@@ -137,6 +152,8 @@ class Table:
         value = self._get(key, "a whole number")
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise InputError(f"{self.at(key)}: must be a whole number of at least {minimum}, not {value!r}")
+        if value > MOST:
+            raise InputError(f"{self.at(key)}: must be a whole number of at most {MOST:,}")
         return value
 
     def flag(self, key: str) -> bool:
@@ -154,7 +171,7 @@ class Table:
         """The quantities of a table whose keys are whole numbers (widths, bits), ascending."""
         found = {}
         for key in self.values:
-            if not key.isdigit() or int(key) < 1:
+            if not (key.isascii() and key.isdigit() and len(key) < 10) or int(key) < 1:
                 raise InputError(f"{self.at(key)}: the key must be a whole number of at least 1")
             found[int(key)] = self.quantity(key, dimension)
         if not found:
@@ -185,7 +202,11 @@ def quantity(value: object, dimension: str, where: str, zero: bool = False) -> Q
         value = value.get("value")
     if dimension == "number":
         if not isinstance(value, int | float) or isinstance(value, bool) or not _positive(value, zero):
-            raise InputError(f"{where}: must be a number {'of at least' if zero else 'more than'} zero, not {value!r}")
+            shown = repr(value) if len(repr(value)) < 40 else f"{repr(value)[:20]}..."
+            raise InputError(f"{where}: must be a number {'of at least' if zero else 'more than'} zero, not {shown}")
+        if value > LARGEST:
+            raise InputError(f"{where}: must be at most {LARGEST:g}")
+        _within(value, where, repr(value))
         return Quantity(float(value), source, note)
     if not isinstance(value, str):
         raise InputError(f"{where}: must be a string with a unit, such as {_EXAMPLES[dimension]}, not {value!r}")
@@ -198,12 +219,7 @@ def _positive(value: float, zero: bool) -> bool:
 
 def read_toml(path: Path, kind: str) -> Table:
     """The top table of a TOML file. Raises InputError when it cannot be read or is not TOML."""
-    try:
-        return Table(tomllib.loads(path.read_text()), f"{kind} file {path.name}")
-    except OSError as error:
-        raise InputError(f"cannot read {kind} file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{kind} file {path} is not TOML: {error}") from None
+    return Table(read_table(path, f"{kind} file"), f"{kind} file {path.name}")
 
 
 def find(name_or_path: str | Path, kind: str, folder: Path) -> Path:

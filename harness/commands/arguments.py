@@ -155,7 +155,16 @@ def _add_outputs(parser: Parser, out: str) -> None:
         "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
     )
     parser.add_argument("--force", action="store_true", help="run again even if a finished result exists")
+    _add_reuse(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
+
+
+def _add_reuse(parser: Parser) -> None:
+    parser.add_argument(
+        "--reuse", choices=("same", "any"), default="same",
+        help="which measured results are used again: of the same machine, libraries and code, or of any (default: "
+        "same)",
+    )  # fmt: skip
 
 
 def _add_run(parser: Parser) -> None:
@@ -181,6 +190,7 @@ def _add_sweep(parser: Parser) -> None:
     parser.add_argument("--submit", choices=("slurm", "local"), help=where)
     what = "of each job, as submitit names them, e.g. timeout_min=60,cpus_per_task=8,slurm_partition=gpu"
     parser.add_argument("--submit-with", default="", metavar="KEY=VALUE,...", help=what)
+    _add_reuse(parser)
     parser.add_argument("--budget", metavar="TIME", help="do not begin cells that would end later, e.g. 30m or 1h30m")
     parser.add_argument(
         "--dry-run", action="store_true", help="count the cells and estimate their time without running them"

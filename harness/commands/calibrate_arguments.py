@@ -26,7 +26,7 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", nargs="+", default=["local"], metavar="NAME", help=where)
     labs = "labs of 3 hosts (2 where there are two cores) at 100 Mb/s, 1 Gb/s and unshaped"
     parser.add_argument("--study", action="store_true", help=labs)
-    parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: one of every kind)")
+    parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: all of several ranks)")
     graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy balanced)"
     parser.add_argument("--datasets", nargs="+", default=["heavy", "balanced"], metavar="NAME", help=graphs)
     parser.add_argument("--parts", type=int, default=0, metavar="N", help="ranks (default: all of a lab; 2 on local)")
@@ -38,6 +38,8 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
         text = f"of models on graphs that are named (default: {size})"
         parser.add_argument(f"--{name}", type=int, default=size, metavar="N", help=text)
     parser.add_argument("--calibration", type=Path, metavar="DIR", help="of this machine (default: measured now)")
+    budget = "do not begin cells that would end later: 90m, 4h (default: 4h); a later call goes on"
+    parser.add_argument("--budget", default="4h", metavar="TIME", help=budget)
     parser.add_argument("--force", action="store_true", help="measure and predict again")
     parser.add_argument(
         "--out", type=Path, default=Path("validation"), metavar="DIR", help="folder (default: validation/)"

@@ -7,14 +7,21 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from harness import running
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
+from harness.machine import write_atomically
 from harness.running import Checkpoints, OpenedRun, prepare, results
+
+Reuse = Literal["same", "any"]
+"""Whether a measured result counts here alone, or wherever it was measured."""
+
+MEASURED = ("host", "libraries", "code")
+"""Inputs of measured results alone (`real`)."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,11 @@ class FinishedRun:
 
     def location(self) -> str:
         """The line that names the result file."""
-        return f"result: {self.path}" + (" (finished earlier; --force runs it again)" if self.reused else "")
+        return f"result: {self.path}" + (f" (finished earlier{self._where()}; --force runs it again)" * self.reused)
+
+    def _where(self) -> str:
+        host = self.record["environment"].get("inputs", {}).get("host", "")
+        return f" on {host}" if host else ""
 
 
 def run_or_reuse(
@@ -35,6 +46,7 @@ def run_or_reuse(
     out: Path,
     *,
     force: bool = False,
+    reuse: Reuse = "same",
     quiet: bool = False,
     title: str = "",
     checkpoints: Checkpoints | None = None,
@@ -47,7 +59,7 @@ def run_or_reuse(
     config = opened.config
     path = out / f"{config.run_id()}.json"
     if not force:
-        record = finished(path, lambda: opened)
+        record = finished(path, lambda: opened, reuse=reuse)
         if record is not None:
             return FinishedRun(record, path, reused=True)
     with progress_of(
@@ -89,27 +101,33 @@ def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = F
             stdout().file.write(as_json(content).decode())
         else:
             Path(target).parent.mkdir(parents=True, exist_ok=True)
-            results.write_atomically(Path(target), as_json(content))
+            write_atomically(Path(target), as_json(content))
     if not quiet:
         show(tables, stderr() if target == "-" else stdout())
 
 
 def finished(
-    path: Path, opening: Callable[[], OpenedRun], states: Collection[str] = ("done",)
+    path: Path, opening: Callable[[], OpenedRun], states: Collection[str] = ("done",), reuse: Reuse = "same"
 ) -> dict[str, Any] | None:
     """The record at `path` if it ended in one of `states` and is up to date: equal version, inputs and graph.
 
     None if there is no such record; the run is opened only where there may be one.
+
+    Args:
+        reuse: any also takes what was measured on another machine, with other libraries or by other code.
     """
     if not path.exists():
         return None
     try:
         record = results.load_result(path)
         made = record["environment"]
-        if record["state"] not in states or made["versions"].get("haloscope") != _version():
+        if record["state"] not in states or made["versions"].get("haloscope") != _version() or "inputs" not in made:
             return None
         opened = opening()
-        if made.get("inputs") != opened.inputs():
+        before, now = made["inputs"], opened.inputs()
+        if reuse == "any":
+            before, now = ({k: v for k, v in inputs.items() if k not in MEASURED} for inputs in (before, now))
+        if before != now:
             return None
         graph = prepare(opened.config, opened.plan.cut).graph
         return record if record["graph"].get("fingerprint") == graph["fingerprint"] else None

@@ -10,13 +10,13 @@ from typing import Any, cast, get_args
 import pandas as pd
 
 from harness.commands.arguments import config_of
-from harness.commands.cells import FinishedRun, as_json, deliver, json_target, run_or_reuse, writable
+from harness.commands.cells import FinishedRun, Reuse, as_json, deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import comparison_table, note_lines
 from harness.config import Mode, RunConfig, check
 from harness.errors import InputError, unknown
+from harness.machine import write_atomically
 from harness.methods.registry import cut_of
 from harness.running import OpenedRun, open_run
-from harness.running.results import write_atomically
 from harness.running.summary import comparison
 from reports.draw.figures import breakdown_and_accuracy
 
@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
     runs = cells_of(base, args.methods, modes or [base.run.mode])
     writable(args.out, folder=True)
     json_target(args.json)
-    cells = run_all(runs, args.out, force=args.force, quiet=args.quiet)
+    cells = run_all(runs, args.out, force=args.force, reuse=args.reuse, quiet=args.quiet)
     tables, content = publish(cells, args.out / "comparison")
     deliver(content, tables, args.json, args.quiet)
     return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
@@ -63,13 +63,15 @@ def _mode(text: str) -> Mode:
     raise unknown("mode", text, get_args(Mode))
 
 
-def run_all(runs: Sequence[OpenedRun], out: Path, *, force: bool = False, quiet: bool = False) -> list[FinishedRun]:
+def run_all(
+    runs: Sequence[OpenedRun], out: Path, *, force: bool = False, reuse: Reuse = "same", quiet: bool = False
+) -> list[FinishedRun]:
     """Carry out or reuse every run; each result is written as soon as it is complete."""
     cells = []
     for number, opened in enumerate(runs, 1):
         config = opened.config
         title = f"[{number}/{len(runs)}] {config.training.method}, {config.run.mode}"
-        cells.append(run_or_reuse(opened, out, force=force, quiet=quiet, title=title))
+        cells.append(run_or_reuse(opened, out, force=force, reuse=reuse, quiet=quiet, title=title))
     return cells
 
 

@@ -12,8 +12,8 @@ from harness.commands.cells import writable
 from harness.config import is_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
+from harness.machine import write_atomically
 from harness.running import Checkpoints, plan_of
-from harness.running.results import write_atomically
 from real import launch
 
 CHECKPOINTS = "checkpoints"  # default folder

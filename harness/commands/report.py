@@ -15,8 +15,9 @@ from typing import Any
 from harness.console import DASH, duration, percent, show, significant, stderr
 from harness.errors import InputError
 from harness.machine import core_count
+from reports.core.claims import verdict_line
 from reports.core.context import Context
-from reports.core.table import OUTCOMES, verdict_line
+from reports.core.table import OUTCOMES
 from reports.whole import page, papers, produce, verdicts
 
 SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
@@ -75,7 +76,7 @@ def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace
 def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any], list[Path]]:
     """Write summary.json and, with --html, the page; returns the summary and the files."""
     from harness.commands.cells import as_json
-    from harness.running.results import write_atomically
+    from harness.machine import write_atomically
 
     summary = verdicts.summary(entries)
     files = {args.out / "summary.json": as_json(summary)}

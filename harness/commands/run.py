@@ -26,7 +26,9 @@ def main(args: argparse.Namespace) -> int:
     if args.restarts and config.run.mode != "real":
         raise InputError("--restarts is for --mode real: elsewhere all ranks are in one process")
     with stoppable(checkpoints) as options:
-        cell = run_or_reuse(open_run(config), args.out, force=args.force, quiet=args.quiet, checkpoints=options)
+        cell = run_or_reuse(
+            open_run(config), args.out, force=args.force, reuse=args.reuse, quiet=args.quiet, checkpoints=options
+        )
     deliver(cell.record, report(cell.record, cell.location()), args.json, args.quiet)
     return exit_code(cell.record)
 

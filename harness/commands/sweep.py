@@ -21,9 +21,8 @@ from harness.commands.tables import table
 from harness.config import RUN_SETTINGS
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError
-from harness.machine import Died, core_count, map_on_processes
+from harness.machine import Died, core_count, map_on_processes, remove_scratch, write_atomically
 from harness.running import submitted
-from harness.running.results import write_atomically
 from harness.running.summary import row_of
 from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
 
@@ -51,14 +50,16 @@ def main(args: argparse.Namespace) -> int:
     writable(out, folder=True)
     json_target(args.json)
     budget = None if args.budget is None else seconds_of(args.budget)
-    found = {cell: finished(_path(out, cell), partial(running.open_run, cell.config), FINAL) for cell in cells}
+    found = {
+        cell: finished(_path(out, cell), partial(running.open_run, cell.config), FINAL, args.reuse) for cell in cells
+    }
     todo = [cell for cell in cells if found[cell] is None]
     jobs = _jobs(todo, args)
     watch = Stopwatch(out)
     if args.dry_run:
         return _foretell(cells, todo, jobs, watch, args)
     out.mkdir(parents=True, exist_ok=True)
-    _sweep_scratch(out)
+    remove_scratch(out)
     outcomes = {cell: CellOutcome(record, "", 0.0) for cell, record in found.items() if record is not None}
     begin = time.monotonic()
     if budget is not None and todo and watch.expect(todo[0].config) is None:
@@ -74,14 +75,6 @@ def main(args: argparse.Namespace) -> int:
 
 def _path(out: Path, cell: Cell) -> Path:
     return out / f"{cell.config.run_id()}.json"
-
-
-def _sweep_scratch(out: Path) -> None:
-    """Remove partial files of killed writers (`harness.running.results.write_atomically`)."""
-    for file in out.glob(".*.*.*"):
-        pid = file.suffix[1:]
-        if pid.isdigit() and not Path("/proc", pid).exists():
-            file.unlink(missing_ok=True)
 
 
 def _jobs(todo: Sequence[Cell], args: argparse.Namespace) -> int:

@@ -40,7 +40,8 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
     named = config["mode"] == "sim" or is_lab(config["cluster"])
     where = f"{config['mode']}, cluster {config['cluster']}" if named else config["mode"]
     head = f"{config['method']} on {graph.get('name', config['dataset'])}, {config['parts']} parts, {where}"
-    shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {config['order']}"
+    order = "the method's order" if config["order"] == "method" else config["order"]
+    shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {order}"
     parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
     if record["summary"]["seconds"]:
         parts.append(_time_table(record["summary"]["seconds"]))

@@ -23,9 +23,10 @@ from harness.commands.tables import table
 from harness.config import RunConfig, check, is_lab, parse_lab
 from harness.console import duration, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError, InputError
-from harness.machine import code_version, core_count
+from harness.machine import code_version, core_count, write_atomically
 from harness.running import validation
-from harness.running.results import Result, write_atomically
+from harness.running.results import Result
+from harness.running.sweep import seconds_of
 from reports.draw.validation import write_validation
 from sims.study.calibrated import with_blocks
 
@@ -40,15 +41,14 @@ def main(args: argparse.Namespace) -> int:
         raise InputError(f"--out {args.out}: clusters are named by their files in there, so it must have no colon")
     writable(args.out, folder=True)
     json_target(args.json)
-    configs = _configs(args)
-    for config in configs:
-        check(config)
-        running.open_run(config).driver.check()
-    records, failed = _run(configs, args)
+    budget = seconds_of(args.budget)
+    configs, refused = _runnable(_configs(args), chosen=args.methods is not None)
+    records, failed, late = _run(configs, args, budget)
     if not records:
-        raise InputError(f"no cell can be judged: {failed[0]}")
+        raise InputError(f"no cell can be judged: {[*failed, *late, *refused][0]}")
     paths = write_validation(records, args.out)
-    lines: list[Any] = [*_tables(records), f"{validation.verdict(records)}", *(f"left out: {why}" for why in failed)]
+    lines: list[Any] = [*_tables(records), f"{validation.verdict(records)}"]
+    lines += [f"left out: {why}" for why in (*failed, *late, *refused)]
     deliver(records, [*lines, "written: " + ", ".join(map(str, paths))], args.json, args.quiet)
     return 0 if not failed and all(found["bytes_equal"] for found in records) else 1
 
@@ -63,18 +63,53 @@ def _configs(args: argparse.Namespace) -> list[RunConfig]:
         if cluster != "local" and not is_lab(cluster):
             raise InputError(f"--cluster {cluster}: only this machine (local) and its labs (lab:3x1gbit) are measured")
     base = RunConfig.of(epochs=args.epochs, eval_every=-1, lr=0.02)
-    return validation.cells(clusters, workloads, args.methods or validation.VALIDATED_METHODS, args.parts, base)
+    return validation.cells(clusters, workloads, args.methods, args.parts, base)
+
+
+def _runnable(configs: Sequence[RunConfig], *, chosen: bool) -> tuple[list[RunConfig], list[str]]:
+    """The configs that can run, and why the others cannot: methods need not take every model and graph.
+
+    Raises:
+        InputError: none can run, or one of `chosen` methods cannot.
+    """
+    found, refused = [], dict[str, InputError]()
+    for config in configs:
+        check(config)
+        try:
+            opened = running.open_run(config)
+            running.make_job(opened.plan)
+        except InputError as error:
+            if chosen:
+                raise
+            refused[f"{config.training.method} on {_graph_of(config.data.dataset)}: {error}"] = error
+            continue
+        opened.driver.check()
+        found.append(config)
+    if not found:
+        raise next(iter(refused.values()))
+    return found, list(refused)
 
 
 class _Failed(HaloscopeError):
     """A cell's run failed, so that it has no times; the other cells continue."""
 
 
-def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of all cells, with a line of progress after each, and the messages of those that failed."""
+def _run(
+    configs: Sequence[RunConfig], args: argparse.Namespace, budget: float
+) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """The records of all cells, with a line of progress after each; the messages of those that failed, and of those
+    that were not begun, since they would have ended after `budget` seconds."""
+    begin, done = time.monotonic(), list[tuple[RunConfig, float]]()
+    if not args.quiet:
+        expected = duration(validation.seconds_left(done, _ahead(configs, args)))
+        show([f"{len(configs)} cells: about {expected} after calibrating, of at most {duration(budget)}"], stderr())
     calibrations = {name: _calibration(config, args) for name, config in {_machine(c): c for c in configs}.items()}
-    records, failed, begin = [], list[str](), time.monotonic()
+    records, failed, late = [], list[str](), list[str]()
     for number, config in enumerate(configs, 1):
+        start, ahead = time.monotonic(), _ahead([config], args)
+        if start - begin + validation.seconds_left(done, ahead) > budget:
+            late.append(f"{_cell(config)}: it would end after the budget of {duration(budget)}")
+            continue
         try:
             measured = _measured(config, args)
             predicted = _predicted(config, calibrations[_machine(config)], args)
@@ -82,12 +117,28 @@ def _run(configs: Sequence[RunConfig], args: argparse.Namespace) -> tuple[list[d
             failed.append(str(error))
             show([f"[{number}/{len(configs)}] {error}"], stderr())
             continue
+        done += [(config, time.monotonic() - start)] * len(ahead)
         same = measured.pop("traffic") == predicted.pop("traffic")
         records.append(validation.validation_record(config, measured, predicted, same))
         if not args.quiet:
-            left = (time.monotonic() - begin) / number * (len(configs) - number)
+            left = validation.seconds_left(done, _ahead(configs[number:], args))
             show([_progress(records[-1], number, len(configs), left)], stderr())
-    return records, failed
+    return records, failed, late
+
+
+def _ahead(configs: Sequence[RunConfig], args: argparse.Namespace) -> list[RunConfig]:
+    """The cells whose measurement is not kept yet."""
+    return [config for config in configs if args.force or not _measurement(config, args).exists()]
+
+
+def _measurement(config: RunConfig, args: argparse.Namespace) -> Path:
+    """Where the measurement of a cell is kept."""
+    folder: Path = args.out / "measured"
+    return folder / f"{config.run_id()}.json"
+
+
+def _cell(config: RunConfig) -> str:
+    return f"{config.training.method} on {_graph_of(config.data.dataset)}, {config.cluster.name}"
 
 
 def _machine(config: RunConfig) -> str:
@@ -114,7 +165,7 @@ def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
 
 def _measured(config: RunConfig, args: argparse.Namespace) -> dict[str, Any]:
     """Typical seconds, traffic and foreign load of a real run, from the cache or measured now."""
-    path, code = args.out / "measured" / f"{config.run_id()}.json", code_version("harness", "real")
+    path, code = _measurement(config, args), code_version("harness", "real")
     if (kept := _kept(path, code, f"measured {config.training.method} on {config.cluster.name}", args)) is not None:
         return kept
     opened = running.open_run(config)
@@ -172,20 +223,20 @@ def _progress(record: dict[str, Any], number: int, of: int, left: float) -> str:
     factor, unit = time_unit(times)
     predicted, measured = (significant(seconds * factor) for seconds in times)
     rest = f"; about {duration(left)} left" if number < of else ""
-    name = f"[{number}/{of}] {record['method']}, {_graph(record)}, {record['cluster']}"
+    name = f"[{number}/{of}] {record['method']}, {_graph_of(str(record['dataset']))}, {record['cluster']}"
     return f"{name}: predicted {predicted}, measured {measured} {unit} ({100 * record['error']:+.0f} %){rest}"
 
 
-def _graph(record: dict[str, Any]) -> str:
+def _graph_of(dataset: str) -> str:
     known = {str(values["dataset"]): name for name, values in validation.WORKLOADS.items()}
-    return known.get(record["dataset"], str(record["dataset"]))
+    return known.get(dataset, dataset)
 
 
 def _tables(records: list[dict[str, Any]]) -> list[Any]:
     """One table per graph and cluster: every component predicted / measured, then the error of the epoch."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
-        groups.setdefault((_graph(record), record["cluster"]), []).append(record)
+        groups.setdefault((_graph_of(str(record["dataset"])), record["cluster"]), []).append(record)
     made = []
     for (graph, cluster), group in groups.items():
         factor, unit = time_unit([record["measured"]["epoch"] for record in group])

@@ -21,10 +21,11 @@ from harness.commands.tables import table
 from harness.config import RunConfig
 from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
+from harness.machine import write_atomically
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.running import data_inputs, plan_of, prepare
-from harness.running.results import environment, write_atomically
+from harness.running.results import environment
 from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement

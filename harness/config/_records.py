@@ -61,8 +61,10 @@ class ModelConfig:
     norm: Literal["none", "layer", "l2"] = option(
         "none", "normalisation after every layer but the last: LayerNorm, or rows divided by their L2 norm"
     )
-    order: Literal["aggregate-first", "linear-first", "auto"] = option(
-        "aggregate-first", "order of linear map and aggregation; auto: linear first where the output is narrower"
+    order: Literal["method", "aggregate-first", "linear-first", "auto"] = option(
+        "method",
+        "order of linear map and aggregation; method: as the method's system does, aggregation first where it has no "
+        "order of its own; auto: linear first where the output is narrower",
     )
 
     def rules(self) -> Iterator[Rule]:
@@ -91,6 +93,8 @@ class TrainingConfig:
         """Ranges."""
         yield self.epochs >= 1, "epochs must be at least 1"
         yield self.lr > 0, "lr must be positive"
+        yield self.weight_decay >= 0, "weight-decay must not be negative"
+        yield self.seed >= 0, "seed must not be negative"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +106,7 @@ class CutConfig:
         "auto",
         "metis-cut | metis (volume objective, slower) | hash | contiguous; vertex cuts: ebv | hep | dne | libra | "
         "hdrf, with options (ebv:gamma=0.1, see `haloscope partitioners`); auto: metis-cut, or ebv where the method "
-        "cuts vertices",
+        "cuts vertices, or what the method names (distgnn: libra)",
     )
     hosts: int = option(1, "hosts the parts are spread over in equal blocks, for hierarchical partitioners (ebv)")
     renumber: str = option("auto", "clusters for renumbering nodes inside a part: auto, or a number (0 = off)")
@@ -111,7 +115,8 @@ class CutConfig:
         """Ranges."""
         yield self.parts >= 1, "parts must be at least 1"
         yield self.hosts >= 1, "hosts must be at least 1"
-        yield self.renumber == "auto" or self.renumber.isdigit(), "renumber must be auto or a number of clusters"
+        number = self.renumber.isascii() and self.renumber.isdigit() and len(self.renumber) < 10
+        yield self.renumber == "auto" or number, "renumber must be auto or a number of clusters"
 
 
 @dataclass(frozen=True, kw_only=True)

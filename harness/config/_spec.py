@@ -7,7 +7,7 @@ keys; code knows them by record. An unknown key is an error that names the neare
 from __future__ import annotations
 
 import hashlib
-import tomllib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import msgspec
 
 from harness.config._records import ClusterConfig, CutConfig, DataConfig, ExecutionConfig, ModelConfig, TrainingConfig
 from harness.errors import InputError, unknown
+from harness.keys import read_table
 
 BESIDE_TRAINING = frozenset({"epochs", "eval_every", "evaluate", "timeout", "startup_timeout", "prepare_timeout"})
 """Keys that change how long a run goes on and what is noted of it, but no number that it computes."""
@@ -114,20 +115,24 @@ def _converted(value: Any, key: str, source: str) -> Any:
 
 def from_toml(path: Path) -> RunConfig:
     """What a TOML file with the keys of a run says, as `laid_over`: flags may follow."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read config file {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"config file {path} is not TOML: {error}") from None
-    return laid_over(values, source=path.name)
+    return laid_over(read_table(path, "config file"), source=path.name)
 
 
 def check(config: RunConfig) -> None:
     """Raise InputError for values out of range, before anything is loaded."""
     records = (config.data, config.model, config.training, config.cut, config.run, config.cluster)
     rules = [rule for record in records for rule in record.rules()]
+    rules += [
+        (math.isfinite(value), f"{key.replace('_', '-')} must be a finite number")
+        for key, value in config.flat().items()
+        if isinstance(value, float)
+    ]
     rules.append((config.run.mode == "sim" or not config.cluster.shapes_only, "shapes-only needs --mode sim"))
+    rules += [
+        (abs(value) < 2**63, f"{key.replace('_', '-')} must have fewer than 19 digits")
+        for key, value in config.flat().items()
+        if isinstance(value, int)
+    ]
     for holds, message in rules:
         if not holds:
             raise InputError(message)

@@ -17,6 +17,7 @@ from harness.conformance._ground import (
     Ground,
     graph_totals,
     one_exchange,
+    owners,
     parts_for_method,
     random_graph,
     ring,
@@ -31,6 +32,7 @@ from harness.nn import GNN
 
 DOUBLE, SINGLE = 1e-10, 1e-6
 EPOCHS, LR = 6, 0.05
+SEVERED_CASES: tuple[tuple[int, Deal], ...] = ((1, "hash"), (2, "hash"), (3, "hash"), (3, "halves"))
 CASES: tuple[tuple[int, Deal], ...] = ((1, "hash"), (2, "random"), (3, "first"), (3, "hash"), (5, "halves"))
 
 
@@ -106,6 +108,27 @@ def check_vanishes_with(method: Method, ground: Ground) -> None:
         error = difference(ranks[0].epochs[0].parameters, wanted)
         if not error < DOUBLE:
             raise NotKept(f"vanishes_with: gradients are off by {error:.2g} of their size on {num_parts} ranks")
+
+
+def check_severed_with(method: Method, ground: Ground) -> None:
+    """With these options gradients are exact on the graph without the edges between ranks."""
+    made, graph = _with(method, method.facts.severed_with), ring(24, 3)
+    for num_parts, deal in SEVERED_CASES:
+        model = Ground().model(made, graph, num_parts)
+        _, wanted = reference_gradients(model, severed(graph, owners(graph.num_nodes, num_parts, deal)))
+        ranks = run_epochs(made, model, parts_for_method(made, graph, num_parts, deal), EpochSettings(1, frozen=True))
+        error = difference(ranks[0].epochs[0].parameters, wanted)
+        if not error < DOUBLE:
+            raise NotKept(f"severed_with: gradients are off by {error:.2g} of their size on {num_parts} ranks ({deal})")
+
+
+def severed(graph: Graph, owner: np.ndarray) -> Graph:
+    """The graph without the edges between nodes of different owners."""
+    rows = np.repeat(np.arange(graph.num_nodes), graph.in_degree)
+    kept = owner[rows] == owner[graph.indices]
+    indptr = np.zeros(graph.num_nodes + 1, np.int64)
+    np.cumsum(np.bincount(rows[kept], minlength=graph.num_nodes), out=indptr[1:])
+    return replace(graph, indptr=indptr, indices=graph.indices[kept])
 
 
 def _with(method: Method, options: Any) -> Method:

@@ -44,6 +44,7 @@ CHECKS: tuple[Check, ...] = (
     Check("inexact", ("exact", "lossy"), lambda m, f: not f.exact, _exactness.check_inexact),
     Check("exact when", ("exact_when",), lambda m, f: bool(f.exact_when) and not f.exact, _exactness.check_exact_when),
     Check("vanishes with", ("vanishes_with",), lambda m, f: bool(f.vanishes_with), _exactness.check_vanishes_with),
+    Check("severed with", ("severed_with",), lambda m, f: bool(f.severed_with), _exactness.check_severed_with),
     Check("staleness", ("staleness",), _fresh, _exactness.check_staleness),
     Check("lossy", ("lossy",), lambda m, f: f.lossy and m.lossless() != m, _loss.check_lossy),
     Check("unbiased", ("unbiased",), lambda m, f: f.unbiased, _loss.check_unbiased),
@@ -106,7 +107,8 @@ def check_claims(method: Method, ground: Ground) -> None:
         raise NotKept("exact, and lossy or stale at once")
     if not facts.exact and not facts.lossy and not facts.staleness:
         raise NotKept("neither exact, nor lossy, nor stale: nothing says why gradients differ")
-    if facts.lossy and not (facts.unbiased or facts.bounded or facts.compensated or facts.vanishes_with):
+    limits = (facts.unbiased, facts.bounded, facts.compensated, facts.vanishes_with, facts.severed_with)
+    if facts.lossy and not any(limits):
         raise NotKept("lossy, and neither unbiased, nor bounded, nor compensated, nor with options where it vanishes")
 
 

@@ -10,7 +10,6 @@ import http.client
 import logging
 import os
 import shutil
-import tempfile
 import urllib.request
 import zipfile
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from harness.datasets import _npz as npz
 from harness.datasets import _raw as raw
 from harness.errors import InputError, unknown
 from harness.graphs import Graph
+from harness.machine import replacing
 
 PREFIXES = ("pyg:", "ogb:")
 _SECONDS = 60  # without any byte until a download counts as failed
@@ -206,7 +206,8 @@ def _fetch(url: str, path: Path) -> None:
     with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
         if answer.headers.get_content_type() == "text/html":  # a quota or consent page instead of the file
             raise OSError(f"{url} returned a web page")
-        _write(answer, path)
+        promised = answer.headers.get("Content-Length", "")
+        _write(answer, path, int(promised) if promised.isdigit() else None, url)
 
 
 def _unpack(url: str, folder: Path, wanted: list[str]) -> None:
@@ -221,18 +222,16 @@ def _unpack(url: str, folder: Path, wanted: list[str]) -> None:
                 if inside is None:
                     raise ValueError(f"{url} has no {file}")
                 with members.open(inside) as content:
-                    _write(content, folder / file)
+                    _write(content, folder / file, members.getinfo(inside).file_size, url)
     finally:
         archive.unlink(missing_ok=True)
 
 
-def _write(content: IO[bytes], path: Path) -> None:
-    """Write a file atomically, so that an interrupted download leaves no file."""
+def _write(content: IO[bytes], path: Path, size: int | None, url: str) -> None:
+    """Write a file of `size` bytes, where that is known. A download that is cut short raises OSError, and no file is
+    left."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            shutil.copyfileobj(content, file, 1 << 20)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with replacing(path) as file:
+        shutil.copyfileobj(content, file, 1 << 20)
+        if size is not None and file.tell() != size:
+            raise OSError(f"{url} ended after {file.tell():,} of {size:,} bytes")

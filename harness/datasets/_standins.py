@@ -27,7 +27,7 @@ class FittedScore:
     parts: int = keys.key("partitions")
     source: str = keys.key("the table and the row that print the score")
     printed: float = keys.key("the score as printed", unit="per cent")
-    ours: float = keys.key("mean over the seeds of the last evaluation", unit="per cent")
+    ours: float = keys.key("test score at the best validation, mean over the seeds", unit="per cent")
     half_width: float = keys.key("of the 95 % interval of that mean", unit="points")
 
 

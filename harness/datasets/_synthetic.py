@@ -23,7 +23,7 @@ from harness.datasets._recipe import Recipe, parse_recipe
 from harness.datasets._standins import fitted_recipes
 from harness.errors import InputError
 from harness.graphs import Graph, NodeData, from_csr, index_dtype
-from harness.machine import cache_root, load_arrays, store_arrays
+from harness.machine import building, cache_root, load_arrays, store_arrays
 
 CACHED_EDGES = 1_000_000  # above this many directed edges a graph is generated once and mapped from the cache
 _VERSION = 1  # part of the cache key: raise it whenever the same recipe gives another graph
@@ -40,19 +40,22 @@ def load_synthetic(dataset: str) -> Graph:
     Raises InputError for a bad string, edges that do not fit, or more memory than the machine has.
     """
     recipe, settings = parse_recipe(dataset, fitted_recipes())
-    cached = recipe.nodes * recipe.degree > CACHED_EDGES
-    folder = cache_root() / "graphs" / _key(recipe)
-    graph = _cached(dataset, folder) if cached else None
-    if graph is None:
-        _check_memory(dataset, recipe)
-        graph = _generate(dataset, recipe)
-        if cached:
-            graph = _store(graph, folder)
+    if recipe.nodes * recipe.degree > CACHED_EDGES:
+        folder = cache_root() / "graphs" / _key(recipe)
+        with building(folder):
+            graph = _cached(dataset, folder) or _store(_made(dataset, recipe), folder)
+    else:
+        graph = _made(dataset, recipe)
     what = "stand-in: synthetic graph, degree-corrected block model"
     if recipe.standin:
         made = "fitted to printed scores of it" if recipe.fitted else "with its published statistics"
         what = ", ".join((f"stand-in for {recipe.standin}: synthetic graph {made}", *settings))
     return dataclasses.replace(graph, notes=(what, *graph.notes))
+
+
+def _made(dataset: str, recipe: Recipe) -> Graph:
+    _check_memory(dataset, recipe)
+    return _generate(dataset, recipe)
 
 
 def identity(dataset: str) -> str:

@@ -6,11 +6,14 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
+from harness.exchanges._bit_assignment import BitAssignment, CodedMessage
 from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, HistoricalBlocks
+from harness.exchanges._delayed_sum import DelayedSum, LeafBin, drain_delayed, leaf_bins
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.exchanges._layer_pull import HaloFetch, LayerPull
 from harness.exchanges._memory import Memory
+from harness.exchanges._mixed_pull import CODE_SHARE, CentralSplit, MixedPull
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, Quantiser, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
@@ -24,12 +27,17 @@ __all__ = [
     "AllBlocks",
     "AttentionPull",
     "AttentionRowsPull",
+    "BitAssignment",
     "BlockPull",
     "Blocks",
     "Boundary",
+    "CODE_SHARE",
     "CachedSync",
+    "CentralSplit",
+    "CodedMessage",
     "CompensatedPull",
     "Compressed",
+    "DelayedSum",
     "Diverged",
     "Exact",
     "Fetch",
@@ -41,9 +49,11 @@ __all__ = [
     "Late",
     "Quantiser",
     "LayerPull",
+    "LeafBin",
     "Leg",
     "ReplicaSync",
     "Memory",
+    "MixedPull",
     "ParameterServers",
     "Pieces",
     "PlainSync",
@@ -59,9 +69,11 @@ __all__ = [
     "Tuner",
     "Turn",
     "Wires",
+    "drain_delayed",
     "drain_pipeline",
     "empty_cache",
     "encode_rows",
+    "leaf_bins",
     "replica_maximum",
     "ship",
 ]

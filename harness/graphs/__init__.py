@@ -6,12 +6,14 @@ communicate. Built on `harness.kernels`.
 """
 
 from harness.graphs._checks import UNLABELLED, index_dtype
+from harness.graphs._edges import EdgeGraph
 from harness.graphs._graph import Graph, NodeData, from_csr, from_edges
-from harness.graphs._part import Block, HaloPlan, HostBlock, LocalGraph, Part, Totals
+from harness.graphs._part import Block, HaloPlan, HostBlock, LocalGraph, Part, Totals, position_dtype
 from harness.graphs._vertex_part import VertexPart
 
 __all__ = [
     "Block",
+    "EdgeGraph",
     "Graph",
     "HaloPlan",
     "HostBlock",
@@ -24,4 +26,5 @@ __all__ = [
     "from_csr",
     "from_edges",
     "index_dtype",
+    "position_dtype",
 ]

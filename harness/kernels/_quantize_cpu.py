@@ -40,15 +40,15 @@ def _reinterpret(source: Any, target: Any) -> Any:
     return intrinsic(typer)
 
 
-_float_bits = _reinterpret(types.float32, types.int32)
-_bits_float = _reinterpret(types.int32, types.float32)
+float_bits = _reinterpret(types.float32, types.int32)
+bits_float = _reinterpret(types.int32, types.float32)
 
 
 @njit(cache=True)
 def half_floor(x: np.float32) -> np.float32:
     """The largest multiple of the fp16 spacing at x that is not above x (fp16 without its overflow)."""
-    exponent = max(((_float_bits(x) >> 23) & 0xFF) - 127, -14)
-    quantum: np.float32 = _bits_float(np.int32((exponent - 10 + 127) << 23))
+    exponent = max(((float_bits(x) >> 23) & 0xFF) - 127, -14)
+    quantum: np.float32 = bits_float(np.int32((exponent - 10 + 127) << 23))
     floor: np.float32 = np.floor(x / quantum) * quantum
     return floor
 
@@ -61,7 +61,7 @@ def grid(low: np.float32, high: np.float32, levels: np.float32, half: bool) -> t
     spread = max(min(high - low, RANGE_MAX), _ZERO)
     scale = spread / levels
     if scale * levels < spread:
-        scale = _bits_float(np.int32(_float_bits(scale) + 1))
+        scale = bits_float(np.int32(float_bits(scale) + 1))
     if half:
         scale = min(-half_floor(-scale), HALF_MAX)
     return scale, low
@@ -81,12 +81,12 @@ def extreme_keys(bits: NDArray[np.int32]) -> tuple[np.int32, np.int32]:
 
 @njit(cache=True)
 def key_float(key: np.int32) -> np.float32:
-    value: np.float32 = _bits_float(np.int32(key ^ ((key >> 31) & _MAGNITUDE)))
+    value: np.float32 = bits_float(np.int32(key ^ ((key >> 31) & _MAGNITUDE)))
     return value
 
 
 @njit(cache=True)
-def _round_row(
+def round_row(
     row: NDArray[np.float32],
     low: np.float32,
     up: np.float32,
@@ -151,9 +151,9 @@ def quantize_range(
         mul = one / (scale * up) if scale > _ZERO else _ZERO
         words = row_words(stream, r)
         if bits >= 8:
-            _round_row(row, low, up, mul, levels * one, words, fraction, codes[r])
+            round_row(row, low, up, mul, levels * one, words, fraction, codes[r])
         else:
-            _round_row(row, low, up, mul, levels * one, words, fraction, buffer[:width])
+            round_row(row, low, up, mul, levels * one, words, fraction, buffer[:width])
             pack_row(buffer, bits, codes[r])
     return -1
 

@@ -29,12 +29,17 @@ def row_grid(rows: Tensor, bits: int, half: bool) -> tuple[Tensor, Tensor]:
     levels = float(2**bits - 1)
     if half:
         low = half_floor(low).clamp(-float(HALF_MAX), float(HALF_MAX))
-    spread = (high - low).clamp(0.0, float(RANGE_MAX))
-    scale = spread / torch.full_like(spread, levels)  # a tensor, because CUDA multiplies by the inverse of a number
-    scale = torch.where(scale * levels < spread, (scale.view(torch.int32) + 1).view(torch.float32), scale)
+    scale = covering(low, high, levels)
     if half:
         scale = (-half_floor(-scale)).clamp(max=float(HALF_MAX))
     return scale, low
+
+
+def covering(low: Tensor, high: Tensor, levels: float) -> Tensor:
+    """Scales of rows, rounded up: low + levels * scale is not below high, but for rows wider than `RANGE_MAX`."""
+    spread = (high - low).clamp(0.0, float(RANGE_MAX))
+    scale = spread / torch.full_like(spread, levels)  # a tensor, because CUDA multiplies by the inverse of a number
+    return torch.where(scale * levels < spread, (scale.view(torch.int32) + 1).view(torch.float32), scale)
 
 
 def fraction_bits(bits: int) -> int:
@@ -42,7 +47,7 @@ def fraction_bits(bits: int) -> int:
     return min(UNIFORM_BITS, 31 - bits)
 
 
-def _factors(scale: Tensor, one: float) -> tuple[Tensor, Tensor]:
+def factors(scale: Tensor, one: float) -> tuple[Tensor, Tensor]:
     """Two factors per row, together `one` / scale, neither of which overflows; 1 and 0 for a constant row."""
     up = torch.where((scale > 0) & (scale < float(TINY_SCALE)), float(LIFT), 1.0)
     zero = torch.zeros((), device=scale.device)
@@ -62,7 +67,7 @@ def quantize_torch(rows: Tensor, bits: int, key: int, half: bool) -> tuple[Tenso
         return codes, side
     rows, fraction = rows.float(), fraction_bits(bits)
     scale, low = row_grid(rows, bits, half)
-    up, mul = _factors(scale, float(2**fraction))
+    up, mul = factors(scale, float(2**fraction))
     top = float((2**bits - 1) * 2**fraction)
     fixed = ((rows - low[:, None]) * up[:, None] * mul[:, None]).clamp(0.0, top).long()
     words = row_words_torch(key, torch.arange(rows.shape[0], device=rows.device))
@@ -100,6 +105,6 @@ def quantize_linear_torch(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
         return codes, side
     rows, levels = rows.float(), float(2**bits - 1)
     scale, low = row_grid(rows, bits, False)
-    up, mul = _factors(scale, 1.0)
+    up, mul = factors(scale, 1.0)
     codes = ((rows - low[:, None]) * up[:, None] * mul[:, None]).clamp(0.0, levels) + 0.5
     return pack_torch(codes.long(), bits), torch.stack((scale, low), dim=1)

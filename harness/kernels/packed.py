@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MIXED_BITS = (2, 4, 8)
+"""Bits per element among which rows of one message may differ."""
+
 
 def code_bytes(width: int, bits: int) -> int:
     """Bytes of one row of codes."""

@@ -1,14 +1,18 @@
-"""Resources of the machine: cores, heap, the cache folder, worker processes, the version of the source code."""
+"""Resources of the machine: cores, heap, files and locks, the cache folder, worker processes, the source's version."""
 
 from harness.machine._allocator import huge_pages, keep_heap
-from harness.machine._cache import cache_root, load_arrays, store_arrays
-from harness.machine._cores import CORES_VARIABLE, core_count, usable_cores
+from harness.machine._cache import building, cache_root, load_arrays, store_arrays
+from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
+from harness.machine._files import Lock, remove_scratch, replacing, synchronise, write_atomically
 from harness.machine._source import code_version
 from harness.machine._workers import Died, map_on_processes
 
 __all__ = [
     "Died",
     "CORES_VARIABLE",
+    "Claim",
+    "Lock",
+    "building",
     "cache_root",
     "code_version",
     "core_count",
@@ -16,6 +20,11 @@ __all__ = [
     "huge_pages",
     "keep_heap",
     "load_arrays",
+    "processor",
+    "remove_scratch",
+    "replacing",
     "store_arrays",
+    "synchronise",
     "usable_cores",
+    "write_atomically",
 ]

@@ -2,22 +2,39 @@
 
 Generated graphs and partitions are expensive to make and to parse: they are stored as `.npy` files and memory-mapped.
 Keys are chosen by callers; entries never become stale, because a key identifies the content, and are never evicted.
+Every array is stored with a checksum, which is compared whenever an entry is loaded: this reads the whole array once,
+at about the speed of memory (`python -m benchmarks.cache`). Files are not synchronised with the disk, since what a
+power cut leaves half-written is noticed so, and made again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
+import logging
 import os
 import shutil
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import numpy as np
 
 from harness.errors import InputError
+from harness.machine._checksum import checksum
 
 _META = "meta.json"
+BUILD_S = 4 * 3600.0
+"""How long a process waits for another one that builds an entry."""
+
+LOOK_S = 0.05
+"""How often it looks."""
+
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # a file is missing, or is not one; all else may pass
 
 
 def cache_root() -> Path:
@@ -38,9 +55,11 @@ def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, ob
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
+        listing = {}
         for name, array in arrays.items():
-            np.save(made / f"{name}.npy", array, allow_pickle=False)
-        listing = {name: [str(array.dtype), list(array.shape)] for name, array in arrays.items()}
+            plain = np.asarray(array, order="C")
+            np.save(made / f"{name}.npy", plain, allow_pickle=False)
+            listing[name] = [str(array.dtype), list(array.shape), checksum(plain)]
         (made / _META).write_text(json.dumps({"arrays": listing, "meta": meta}, sort_keys=True))
         publish_folder(made, folder)
     except OSError as error:
@@ -64,7 +83,12 @@ def load_arrays(folder: Path, mmap: bool = True) -> tuple[dict[str, np.ndarray],
     """The arrays and meta of entry `folder`; None when there is none.
 
     Mapped arrays are copy-on-write: they may be written to (so torch accepts them without a warning) and the files
-    never change. A damaged entry (a full disk, a file removed by hand) is removed and treated as absent.
+    never change. A damaged entry (a full disk, a file removed by hand, other bytes than were written) is removed and
+    treated as absent.
+
+    Raises:
+        InputError: the entry cannot be read now, for want of memory, of open files or of permission; it is left as it
+            is.
     """
     if not (folder / _META).is_file():
         return None
@@ -72,16 +96,77 @@ def load_arrays(folder: Path, mmap: bool = True) -> tuple[dict[str, np.ndarray],
         meta = json.loads((folder / _META).read_text())
         arrays = {name: _read(folder, name, mmap, *kind) for name, kind in meta["arrays"].items()}
         return arrays, meta["meta"]
-    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError):
-        _discard(folder)
-        return None
+    except MemoryError:
+        raise InputError(f"{folder}: not enough memory to read the cache entry; it is left as it is") from None
+    except OSError as error:
+        if error.errno is not None and error.errno not in _DAMAGE:
+            raise InputError(
+                f"{folder}: cannot read the cache entry now ({error.strerror}); it is left as it is"
+            ) from error
+    except (ValueError, EOFError, KeyError, TypeError, AttributeError):
+        pass
+    _discard(folder)
+    return None
 
 
-def _read(folder: Path, name: str, mmap: bool, dtype: str, shape: list[int]) -> np.ndarray:
+@contextlib.contextmanager
+def building(folder: Path) -> Iterator[None]:
+    """Look for an entry, or a folder of entries, and build it: one process at a time, the others wait for it.
+
+    The lock is a file beside the folder, and ends with the process, however that ends; what a process that was killed
+    left half-built is removed. A cache that cannot be written to is not locked.
+
+    Raises:
+        InputError: another process has held the lock for `BUILD_S`.
+    """
+    path = folder.parent / f"{folder.name}.lock"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = _locked(path, folder)
+    except OSError:
+        yield
+        return
+    try:
+        for left in (*folder.parent.glob(f".{folder.name}.*"), *folder.glob(".*")):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # before it is released: who waits for it sees that it is gone, and makes another
+        lock.close()
+
+
+def _locked(path: Path, folder: Path) -> TextIO:
+    """The lock file, locked and with the name of this process in it."""
+    end, told = time.monotonic() + BUILD_S, False
+    while True:
+        lock = path.open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            with lock:
+                who = lock.read().strip() or "another process"
+            if time.monotonic() > end:
+                raise InputError(f"{folder}: {who} has been building it for {BUILD_S / 3600:g} h; end it") from None
+            if not told:
+                logging.getLogger("haloscope").warning("%s builds %s; waiting for it", who, folder)
+            told = True
+            time.sleep(LOOK_S)
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
+                lock.truncate(0)
+                lock.write(f"process {os.getpid()} on {os.uname().nodename}")
+                lock.flush()
+                return lock
+        lock.close()  # the one before has removed it: it is nobody's lock any more
+
+
+def _read(folder: Path, name: str, mmap: bool, dtype: str, shape: list[int], written: str) -> np.ndarray:
     mode: Literal["c"] | None = "c" if mmap and 0 not in shape else None  # an empty array cannot be mapped
     array = np.asarray(np.load(folder / f"{name}.npy", mmap_mode=mode, allow_pickle=False))  # a plain view of the map
-    if str(array.dtype) != dtype or list(array.shape) != shape:
-        raise ValueError(f"{name}.npy is {array.dtype} {array.shape}")
+    if str(array.dtype) != dtype or list(array.shape) != shape or checksum(array) != written:
+        raise ValueError(f"{name}.npy is not what was written")
     return array
 
 

@@ -37,6 +37,8 @@ class Facts:
         exact_when: options that make it exact, and their values.
         vanishes_with: options with which gradients are exact on a connected graph without empty parts, for methods
             whose error comes from nodes that a part lacks.
+        severed_with: options with which gradients are exact on the graph without the edges between ranks, for methods
+            that train every rank on its own part alone.
         staleness: age of received rows, in epochs.
         settles: epochs, including one whole period, after which traffic on typical data no longer depends on the start;
             what-if records as many.
@@ -67,6 +69,7 @@ class Facts:
     timed: bool = False
     exact_when: Mapping[str, object] = field(default_factory=dict)
     vanishes_with: Mapping[str, object] = field(default_factory=dict)
+    severed_with: Mapping[str, object] = field(default_factory=dict)
     paper: str = ""
 
 
@@ -104,6 +107,8 @@ class Method(Optioned, ABC):
     """Base of all methods. Fields of a subclass are its options on the command line and in config files."""
 
     facts: ClassVar[Facts]
+    default_partitioner: ClassVar[str] = "auto"
+    """What partitioner auto means for this method; auto is the default of its kind of cut."""
 
     def promises(self) -> Facts:
         """The facts that hold with these options; by default they change with `exact_when` only."""
@@ -113,6 +118,10 @@ class Method(Optioned, ABC):
         if all(getattr(self, name) == value for name, value in facts.exact_when.items()):
             return replace(facts, exact=True, lossy=False, unbiased=False, bounded=False, compensated=False)
         return replace(facts, exact=False)
+
+    def typical(self, layers: int) -> Method:
+        """The options under which studies of all methods run it on a model of so many layers; by default its own."""
+        return self
 
     def lossless(self) -> Method:
         """The same method with options that send rows without loss, or with the least loss that the options allow."""

@@ -57,6 +57,11 @@ class BNSGCN(EdgeCut):
     its neighbours itself and is not scaled. Bytes per layer and direction: kept rows x width x 4. p = 1 is vanilla,
     p = 0 keeps no boundary node and sends nothing. Memory per rank by Eq. 4 is in the result beside the ledger's.
 
+    In brief:
+        travels: the boundary rows that readers keep in this epoch, their gradients, and the numbers of the nodes
+        bytes: 4 d a kept halo row, layer and direction; 4 a kept node and 8 a pair of ranks for the numbers
+        memory: kept halo rows of every layer (Eq. 4); the features of all halo nodes with layer0=cache
+
     Options:
         p: share of boundary nodes kept.
         sampling: bernoulli draws every boundary node alone (the paper); fixed keeps int(p * n) of each pair's n nodes

@@ -63,6 +63,11 @@ class CAGNET(BlockRows):
     over layers of input and output width, whatever the partition: the volume that vanilla reaches where every node is
     on every boundary. Layers aggregate first; `--order` changes nothing. The authors' blocks are consecutive nodes of
     equal number (`--partitioner contiguous`); with other partitions the bytes are the same.
+
+    In brief:
+        travels: every rank's whole block of rows H forwards, of output gradients G backwards, to all ranks
+        bytes: 4 n (P - 1) x (input + output width) a layer, over all ranks; n nodes
+        memory: vanilla's, and one rank's whole block at a time
     """
 
     name = "cagnet"

@@ -14,7 +14,7 @@ from harness.errors import InputError
 from harness.exchanges import CachedSync, Memory, ParameterServers, PlainSync, ReplicaSync, Wires, empty_cache
 from harness.graphs import Totals, VertexPart
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.vertex_cut import VertexCut, VertexState
+from harness.methods.vertex_cut import SyncedVertexCut, VertexState
 from harness.nn import GNN, GATConv, counts, micro_f1, training_loss
 from harness.rank import Rank
 from harness.tape import Tape
@@ -28,7 +28,7 @@ class CachedState(VertexState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CDFGNN(VertexCut):
+class CDFGNN(SyncedVertexCut):
     """Adaptive cache and quantised differences on a vertex cut (CDFGNN, Alg. 1 and 2, Eq. 6, 7, 22, 23).
 
     Every layer sums its partial rows over replicas forwards and their gradients backwards; mirrors send to masters
@@ -47,6 +47,14 @@ class CDFGNN(VertexCut):
     if quantised. Width is the layer's input, or its output where the linear map comes first (the paper's order). Raw
     input has no gradient. Attention sends, exact, 2 R 4 heads more for the maximum (forwards) and 2 R 4 heads for the
     denominator (both directions). An adapting threshold costs an all-reduce of 24 bytes an epoch (other).
+
+    In brief:
+        travels: partial rows of mirrors to masters and the sums back, forwards and backwards, where they changed
+            enough
+        bytes: b = 4 d or ceil(d bits / 8) + 8 a row; 2 R b a layer and direction without the cache, with it rows sent
+            x b, a bit a row and 8 or 16 a pair of ranks
+        memory: caches of 4 d bytes a replica, layer and direction for partial rows and again for their sums
+        staleness: none without the cache; with it a row is as old as its last change beyond the threshold
 
     Options:
         cache: send a row when max |z - cached| > threshold * max |cached|; without it every row.

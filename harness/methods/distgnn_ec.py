@@ -40,6 +40,12 @@ class DistGNNEC(EdgeCut):
     turn, the width of the layer's input forwards, of its output backwards; layer 0's input has no gradient. On dense
     graphs nearly every slice reads nearly every halo node, and little is saved. Evaluation fetches everything.
 
+    In brief:
+        travels: rows H that this epoch's slice of the own nodes reads forwards, gradients G backwards
+        bytes: 4 d a row of the turn; d the input width forwards, the output width backwards
+        memory: vanilla's; with missing=cached the last value of every halo row and layer
+        staleness: none; with missing=cached up to r - 1 epochs
+
     Options:
         r: turns; 1 is exact, and 5 is what EC-Graph's tables use.
         missing: rows of other turns are zero, as in the authors' code, or cached: those of their last turn, which the

@@ -94,6 +94,14 @@ class ECGraph(EdgeCut):
     Attention (Sec. III-B): the same rows travel, and backwards 3 exact values a head with them, 12 n bytes a head, from
     which a node's owner recomputes the attention weights that its readers gave it (`exchanges.AttentionRowsPull`).
 
+    In brief:
+        travels: input rows H of a layer forwards, gradients G of its output backwards: predicted, compressed or exact
+        bytes: n rows from one rank to another: exact 4 n d; compressed n ceil(d B / 8) + 8; trend between exact epochs
+            ceil(n / 4) + 20 + (n - predicted) ceil(d B / 8)
+        memory: last exact rows and their rates of change at readers and owners, 8 d bytes a row and forward layer
+            each; 4 d a row sent backwards for what compression lost
+        staleness: predicted rows rest on exact ones up to `period` epochs old
+
     Options:
         wire: what travels: paper (H and G), or product.
         fp: exact, compressed or trend (ReqEC-FP).

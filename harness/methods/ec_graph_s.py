@@ -52,6 +52,12 @@ class ECGraphS(ECGraph):
     byte per edge between ranks, before training. Features of all halo nodes are cached.
     A shapes-only run takes the sampled shares of edges and rows from a recorded run.
 
+    In brief:
+        travels: as ec-graph, of the rows that the fixed sample reads
+        bytes: ec-graph's formulas with the sampled rows; before training a byte per edge between ranks
+        memory: ec-graph's for the sampled rows; the features of all halo nodes, for evaluation
+        staleness: predicted rows rest on exact ones up to `period` epochs old
+
     Options:
         fanouts: neighbours kept per hop, the training vertices' own first (so for the last layer first), with slashes
             between; full keeps all. Table IV: Reddit 10/5, 5/2/2, 5/5/1/1; products 20/5, 10/5/1, 10/5/2/2.
@@ -65,6 +71,11 @@ class ECGraphS(ECGraph):
         vanishes_with={"fanouts": "full/full", "fp": "exact", "bp": "exact"},
         paper="EC-Graph, Sec. III-C and V (EC-Graph-S)",
     )  # fmt: skip
+
+    def typical(self, layers: int) -> ECGraphS:
+        """With a fan-out for every layer, the last one repeated."""
+        words = self.fanouts.split("/")
+        return replace(self, fanouts="/".join((words + [words[-1]] * layers)[:layers]))
 
     def lossless(self) -> ECGraphS:
         """The same sample with uncompressed messages."""

@@ -23,6 +23,7 @@ from harness.exchanges import (
     HaloPull,
     LayerPull,
     Memory,
+    MixedPull,
     Route,
     SequentialAttention,
     SequentialSum,
@@ -226,7 +227,7 @@ class EdgeCut(Method):
         message = model.message(l, h)
         if exchange is None:
             return model.update(l, self.view(state, plan), h, message, message[:0])
-        if isinstance(exchange, HaloPull | SequentialSum):
+        if isinstance(exchange, HaloPull | MixedPull | SequentialSum):
             z, h = await tape.apply(exchange, message, h)
             return model.combine(l, h, z, transformed=model.linear_first(l))
         if message is h:

@@ -30,6 +30,11 @@ class PipeGCN(EdgeCut):
     width x 4, in every exchanged layer and direction. A rank keeps one halo payload per layer and direction, and as
     much again per smoothed direction.
 
+    In brief:
+        travels: boundary rows and gradients, which are used in the next epoch
+        bytes: 4 d a halo row, layer and direction
+        memory: vanilla's, the rows and gradients on their way, and as much again for each direction that is smoothed
+
     Options:
         smooth: none | features | gradients | both (PipeGCN-F, -G, -GF): what arrives is replaced by its running mean
             over epochs, E := gamma E + (1 - gamma) F from E = 0, so the epochs before the last weigh in too.

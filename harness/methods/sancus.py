@@ -38,6 +38,12 @@ class SANCUS(BlockRows):
     The published code has no test of staleness switched on; the rules are those that its counters and its paper's
     abstract name, not "the paper's bound".
 
+    In brief:
+        travels: whole blocks H forwards where the rule says so, whole blocks G backwards in every epoch
+        bytes: 4 (P - 1) x (rows of the blocks sent x input width + n x output width) a layer, over all ranks
+        memory: the last blocks received: n x input width values a layer
+        staleness: forwards up to `bound` or `period` epochs; gradients are fresh
+
     Options:
         rule: age, change or period.
         bound: with rule=age epochs that a block may be old, 0 is exact; with rule=change the share of a block's norm by

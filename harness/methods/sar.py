@@ -33,6 +33,12 @@ class SAR(EdgeCut):
     Halo rows in memory: at most those of depth + 1 parts, instead of all parts and layers; of attention, edge scores
     besides. Nothing is kept between epochs. The rounds of a layer follow each other, P - 1 of them per fetch.
 
+    In brief:
+        travels: boundary rows of every layer forwards, their gradients backwards, one remote part at a time
+        bytes: 4 d a halo row, layer and direction; attention 4 (H D + H) forwards and 8 (H D + H) backwards with H
+            heads of width D
+        memory: halo rows of depth + 1 parts in one layer, instead of all parts and layers
+
     Options:
         depth: rounds that are on their way while the rows of one are added; 1 is the authors' default.
     """

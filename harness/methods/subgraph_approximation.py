@@ -43,6 +43,11 @@ class SubgraphApproximation(EdgeCut):
     Bytes per epoch: 4 (parameters + 1) from every rank but 0 to rank 0, as many back, all booked as reduce; the one
     value more is the loss. No vertex rows travel.
 
+    In brief:
+        travels: parameters after every epoch, to rank 0 and back; no rows of nodes
+        bytes: 8 (P - 1) (parameters + 1) an epoch, over all ranks
+        memory: own nodes and up to `overlap` copies for each of them, with features, and the edges among them
+
     Options:
         overlap: copies a part may hold per own node, O of Alg. 1; the tables' overhead is O / parts. 0 isolates.
         batch: training nodes per local step; 0 is one step an epoch on all of them. The paper's GraphSAGE: 256.

@@ -58,6 +58,11 @@ class SylvieS(Sylvie):
     Bytes per row of width d: ceil(d * bits / 8) of codes and 8 of side information (scale and minimum in fp32), or 4
     with side=fp16. Own rows stay exact, so the error enters through halo rows only.
 
+    In brief:
+        travels: codes of boundary rows forwards, of their gradients backwards
+        bytes: ceil(d bits / 8) + 8 a halo row, layer and direction; 4 for the 8 with side=fp16
+        memory: vanilla's, and the codes of the exchange at work
+
     Options:
         bits: 1, 2, 4, 8 or 16 bits per element.
         side: type of scale and minimum on the wire; the authors' code sends fp16.
@@ -90,6 +95,11 @@ class SylvieA(Sylvie):
     Quantising, sending and dequantising overlap with the epoch's compute (Fig. 4c): a second thread of the rank does it
     (with streams of its own on a GPU), and the rank waits for what is not done when the next epoch needs it. These
     seconds are part of `hidden`, not of `codec`; what they take from the rank's own compute makes that longer.
+
+    In brief:
+        travels: codes of boundary rows and gradients, which are used in the next epoch
+        bytes: ceil(d bits / 8) + 8 a halo row, layer and direction; 4 for the 8 with side=fp16
+        memory: vanilla's, and the rows and gradients that arrived for the next epoch
 
     Options:
         bits: 1, 2, 4, 8 or 16 bits per element.

@@ -28,6 +28,11 @@ class Vanilla(EdgeCut):
     backward the same, except that raw input features have no gradient. Attention layers pulled send 3 more values a
     head back. Width is the layer's input, or its output where the linear map comes first.
 
+    In brief:
+        travels: boundary rows of every layer forwards, their gradients backwards
+        bytes: 4 d a halo row, layer and direction; 2 d with a 16-bit type
+        memory: the halo rows of every layer until its backward pass
+
     Options:
         style: push ships halo gradients to their owners; pull ships complete gradients of own rows to their readers.
         dtype: type on the wire.

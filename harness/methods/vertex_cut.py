@@ -1,7 +1,8 @@
-"""The base of vertex-cut methods: local partial sums, totals over replicas in every layer, dense layers in between.
+"""The bases of vertex-cut methods: local partial sums, totals over replicas in every layer, dense layers in between.
 
-A method defines how partial sums become totals (its `sync`). Everything after a total (the node's own term, bias, norm,
-activation) is computed on every replica: gradients of replicas are partial sums too, so nothing is counted twice.
+A method of `VertexCut` defines its layers, one of `SyncedVertexCut` only how partial sums become totals (its `sync`).
+Everything after a total (the node's own term, bias, norm, activation) is computed on every replica: gradients of
+replicas are partial sums too, so nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -39,15 +40,9 @@ class VertexCut(Method):
 
     Options:
         layer0: exchange sums the input layer over replicas every epoch (auto); precompute sums the raw input once.
-        last: full sums the last layer for all replicas in both directions; half gathers forwards and scatters
-            backwards only, which is sufficient for a loss on masters.
-        loop: after adds a node's self loop (GCN, attention) to the sum, on every replica; edge makes it an edge of the
-            master's rank, so that it is part of the master's partial row.
     """
 
     layer0: Literal["auto", "exchange", "precompute"] = "auto"
-    last: Literal["full", "half"] = "full"
-    loop: Literal["after", "edge"] = "after"
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
@@ -79,29 +74,70 @@ class VertexCut(Method):
             z0 = _with_own(aggregation, part.degree, total, part.x)
         return VertexState(block, replicas, layer0, z0)
 
+    def begin(self, rank: Rank, state: VertexState, memory: Memory) -> Any:
+        """Per-epoch data, which is passed to `layer`."""
+        return None
+
     @abstractmethod
-    def sync(self, rank: Rank, state: VertexState, memory: Memory) -> ReplicaSync:
-        """The synchronisation of replicas in this epoch."""
+    async def layer(
+        self, rank: Rank, l: int, part: VertexPart, model: GNN, state: Any, plan: Any, tape: Tape, h: Tensor
+    ) -> Tensor:
+        """Output rows of layer l, which reads neighbours, on every replica: h [n, in] -> [n, out]."""
 
     async def forward(
         self, rank: Rank, part: Any, model: GNN, state: VertexState, memory: Memory, tape: Tape
     ) -> Tensor:
         assert isinstance(part, VertexPart) and part.x is not None
-        sync, h = self.sync(rank, state, memory), part.x
+        plan, h = self.begin(rank, state, memory), part.x
         for l in range(model.depth):
             h = model.drop(h, part.nodes, rank.key("dropout", l, per_rank=False))
-            layer, aggregation = model.layers[l], model.aggregation(l)
+            layer = model.layers[l]
             if l == 0 and state.z0 is not None:
                 z0 = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
                 h = model.combine(0, h, z0, transformed=False)
-            elif isinstance(layer, GATConv):
-                h = await self._attend(rank, l, part, model, state, sync, tape, h)
-            elif aggregation is not None:
-                h = await self._convolve(l, part, model, state, sync, tape, h)
+            elif model.exchanges(l):
+                h = await self.layer(rank, l, part, model, state, plan, tape, h)
             else:
                 assert isinstance(layer, Dense)
                 h = model.combine(l, h, layer.linear(h), transformed=True)
         return h
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncedVertexCut(VertexCut):
+    """Totals of all replicas in every layer, in both directions, as the method's `sync` makes them.
+
+    Options:
+        last: full sums the last layer for all replicas in both directions; half gathers forwards and scatters
+            backwards only, which is sufficient for a loss on masters.
+        loop: after adds a node's self loop (GCN, attention) to the sum, on every replica; edge makes it an edge of the
+            master's rank, so that it is part of the master's partial row.
+    """
+
+    last: Literal["full", "half"] = "full"
+    loop: Literal["after", "edge"] = "after"
+
+    @abstractmethod
+    def sync(self, rank: Rank, state: VertexState, memory: Memory) -> ReplicaSync:
+        """The synchronisation of replicas in this epoch."""
+
+    def begin(self, rank: Rank, state: VertexState, memory: Memory) -> ReplicaSync:
+        return self.sync(rank, state, memory)
+
+    async def layer(
+        self,
+        rank: Rank,
+        l: int,
+        part: VertexPart,
+        model: GNN,
+        state: VertexState,
+        plan: ReplicaSync,
+        tape: Tape,
+        h: Tensor,
+    ) -> Tensor:
+        if isinstance(model.layers[l], GATConv):
+            return await self._attend(rank, l, part, model, state, plan, tape, h)
+        return await self._convolve(l, part, model, state, plan, tape, h)
 
     def _sum(self, l: int, model: GNN, sync: ReplicaSync) -> ReplicaSum:
         return ReplicaSum(sync, l, half=self.halved(l, model), last=_last(l, model))

@@ -4,9 +4,10 @@ Contains all arithmetic of a model; independent of ranks, without communication.
 """
 
 from harness.nn._aggregate import aggregate, aggregate_weighted
-from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv, edge_rows
-from harness.nn._loss import counts, micro_f1, training_loss
-from harness.nn._models import GNN, MODELS, build_model
+from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
+from harness.nn._loss import counts, micro_f1, summed_loss, training_loss
+from harness.nn._messages import edge_rows
+from harness.nn._models import GNN, MODELS, Order, build_model
 from harness.nn._optimizer import adam
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "GNN",
     "LEAKY_SLOPE",
     "MODELS",
+    "Order",
     "SAGEConv",
     "adam",
     "aggregate",
@@ -26,5 +28,6 @@ __all__ = [
     "counts",
     "edge_rows",
     "micro_f1",
+    "summed_loss",
     "training_loss",
 ]

@@ -7,15 +7,16 @@ layer. `own` is [n_own, d], `halo` [n_halo, d]; outputs have one row per own nod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.graphs import Block, LocalGraph
+from harness.graphs import EdgeGraph, LocalGraph
 from harness.nn._aggregate import aggregate, aggregate_weighted
+from harness.nn._messages import edge_rows, edge_softmax, message_sum
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class Aggregation:
 
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         """z [n_own, d] from own [n_own, d] and halo [n_halo, d]."""
+        if isinstance(graph, EdgeGraph):
+            z = message_sum(graph, own, graph.weight)
+            return z.mul_(self.scale(graph.degree, own)) if graph.weight is None else z
         if self.kind == "mean":
             return _sum(graph, own, halo).mul_(self.scale(graph.degree, own))
         scaled = own * self.scale(graph.degree, own)
@@ -47,12 +51,31 @@ class Aggregation:
             z = z.add_(scaled)
         return z.mul_(self.scale(graph.degree, own))
 
+    def edges(self, graph: LocalGraph, like: Tensor) -> EdgeGraph:
+        """The graph with the edges that messages travel on, loops among them, and weights in the type of `like`."""
+        listed = edge_list(graph)
+        if self.kind == "mean":
+            return listed
+        source, destination = listed.source, listed.destination
+        if self.kind == "gcn":
+            loops = torch.arange(graph.num_own, device=source.device)
+            source, destination = torch.cat([source, loops]), torch.cat([destination, loops])
+        scale = self.scale(graph.degree, like)
+        weight = scale.index_select(0, source) * scale.index_select(0, destination)
+        return replace(listed, source=source, destination=destination, weight=weight)
+
     def adjoint(self, graph: LocalGraph, g_own: Tensor, g_halo: Tensor) -> Tensor:
         """A^T applied to complete gradients of own and halo rows; correct on symmetric graphs only."""
         if self.kind != "mean":
             return self.forward(graph, g_own, g_halo)
         own = g_own * self.scale(graph.degree, g_own)
         return _sum(graph, own, g_halo * self.scale(graph.halo_degree, g_halo))
+
+
+def edge_list(graph: LocalGraph) -> EdgeGraph:
+    """The graph with the ends of the edges of its own block."""
+    blocks = (graph.own, graph.halo, graph.degree, graph.halo_degree)
+    return EdgeGraph(*blocks, graph.own.indices.long(), edge_rows(graph.own), None)
 
 
 def _sum(graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
@@ -98,6 +121,10 @@ class Conv(nn.Module):
         if self.aggregation is None:
             return self.combine(own, self.aggregate(graph, self.transform(own), self.transform(halo)))
         return self.mix(own, self.aggregate(graph, own, halo))
+
+    def edge_graph(self, graph: LocalGraph, like: Tensor) -> EdgeGraph:
+        """The graph without halo as a list of edges, on which the layer makes a message of every edge."""
+        return edge_list(graph) if self.aggregation is None else self.aggregation.edges(graph, like)
 
 
 class GCNConv(Conv):
@@ -172,6 +199,8 @@ class GATConv(Conv):
 
     def aggregate(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         own_h = own.view(-1, self.heads, self.width)
+        if isinstance(graph, EdgeGraph):
+            return self._merged(self._messages(graph, own_h))
         halo_h = halo.view(-1, self.heads, self.width)
         inside, outside = graph.own.with_edge_map(), graph.halo.with_edge_map()
         target = (own_h * self.target).sum(-1)
@@ -187,6 +216,17 @@ class GATConv(Conv):
         z = aggregate_weighted(inside, weight[: inside.nnz], own_h)
         if outside.nnz:
             z = z + aggregate_weighted(outside, weight[inside.nnz :], halo_h)
+        return self._merged(z)
+
+    def _messages(self, graph: EdgeGraph, z: Tensor) -> Tensor:
+        """Attention over a list of edges, with a message for every edge, [n, H, D]."""
+        source, target = ((z * side).sum(-1) for side in (self.source, self.target))
+        score = source.index_select(0, graph.source) + target.index_select(0, graph.destination)
+        weight = edge_softmax(functional.leaky_relu(score, LEAKY_SLOPE), graph.destination, z.shape[0])
+        return message_sum(graph, z, weight[:, :, None])
+
+    def _merged(self, z: Tensor) -> Tensor:
+        """One row per node from its heads."""
         return z.mean(1) if self.mean_heads else z.reshape(-1, self.heads * self.width)
 
     def combine(self, rows: Tensor, z: Tensor) -> Tensor:
@@ -214,19 +254,3 @@ class Dense(Conv):
 
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         return self.linear(own)  # type: ignore[no-any-return]
-
-
-def edge_softmax(score: Tensor, rows: Tensor, num_rows: int) -> Tensor:
-    """Softmax of score [nnz, H] over the edges of each destination row."""
-    index = rows[:, None].expand_as(score)
-    top = score.detach().new_full((num_rows, score.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, index, score.detach(), "amax")
-    weight = (score - top.index_select(0, rows)).exp()
-    total = weight.new_zeros(num_rows, score.shape[1]).index_add(0, rows, weight)
-    return weight / total.index_select(0, rows)
-
-
-def edge_rows(block: Block) -> Tensor:
-    """Destination row of every edge of a block, int64 [nnz]."""
-    counts = block.indptr.diff().long()
-    return torch.repeat_interleave(torch.arange(counts.shape[0], device=counts.device), counts, output_size=block.nnz)

@@ -17,11 +17,18 @@ def training_loss(logits: Tensor, part: Part) -> Tensor:
     A rank without training nodes has the loss 0, still attached to its logits.
     """
     assert part.y is not None
-    rows = logits.index_select(0, part.train)
-    target = part.y.index_select(0, part.train)
-    if part.totals.multilabel:
-        return functional.binary_cross_entropy_with_logits(rows, target, reduction="sum")
-    return functional.cross_entropy(rows, target, reduction="sum")
+    return summed_loss(logits.index_select(0, part.train), part.y.index_select(0, part.train), part.totals.multilabel)
+
+
+def summed_loss(rows: Tensor, target: Tensor, multilabel: bool, weight: Tensor | None = None) -> Tensor:
+    """Sum over rows [n, C] of the same losses, each times its `weight` [n] if there are any. Scalar."""
+    reduction = "sum" if weight is None else "none"
+    if multilabel:
+        loss = functional.binary_cross_entropy_with_logits(rows, target, reduction=reduction)
+        loss = loss if weight is None else loss.sum(1)
+    else:
+        loss = functional.cross_entropy(rows, target, reduction=reduction)
+    return loss if weight is None else (loss * weight).sum()
 
 
 def counts(logits: Tensor, part: Part) -> Tensor:

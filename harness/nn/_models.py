@@ -21,7 +21,7 @@ from harness.kernels.dropout import keyed_dropout
 from harness.nn._layers import Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.registry import Registry
 
-Order = Literal["aggregate-first", "linear-first", "auto"]
+Order = Literal["method", "aggregate-first", "linear-first", "auto"]
 
 
 class GNN(nn.Module):
@@ -32,7 +32,8 @@ class GNN(nn.Module):
         widths: input width, then the output width of every layer.
         dropout: probability; masks are keyed by global node, so they do not depend on the partition.
         norm: after all but the last layer, before its ReLU: LayerNorm, or every row divided by its L2 norm.
-        order: which of linear map and aggregation is first, if a layer allows both.
+        order: which of linear map and aggregation is first, if a layer allows both; "method" leaves it to `prefer`,
+            and without that aggregation is first.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class GNN(nn.Module):
         *,
         dropout: float = 0.0,
         norm: Literal["none", "layer", "l2"] = "none",
-        order: Order = "aggregate-first",
+        order: Order = "method",
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.widths, self.dropout, self.norm, self.order = tuple(widths), dropout, norm, order
+        self._preferred: Sequence[Order] = ["aggregate-first"] * len(layers)
         normed = widths[1:-1] if norm == "layer" else []
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in normed)
 
@@ -72,12 +74,17 @@ class GNN(nn.Module):
         """The row-linear aggregation of layer l, or None where it has none (attention, foreign modules)."""
         return getattr(self.layers[l], "aggregation", None)
 
+    def prefer(self, orders: Sequence[Order]) -> None:
+        """Set the order of every layer that holds where the run sets none (`order` is "method")."""
+        self._preferred = orders
+
     def linear_first(self, l: int) -> bool:
         """Whether layer l maps rows before they are exchanged and aggregated."""
         if not isinstance(self.layers[l], Conv) or not self.exchanges(l):
             return False
+        order = self._preferred[l] if self.order == "method" else self.order
         narrower = self._message_width(l) < self.widths[l]
-        return self.order == "linear-first" or (self.order == "auto" and narrower)
+        return order == "linear-first" or (order == "auto" and narrower)
 
     def drop(self, rows: Tensor, nodes: Tensor, key: int) -> Tensor:
         """Dropout in training, keyed by (key, global node id, column)."""

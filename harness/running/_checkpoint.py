@@ -19,6 +19,7 @@ from torch import Tensor
 from harness.effects import Received, Rows
 from harness.errors import InputError
 from harness.exchanges import Memory
+from harness.machine import Lock
 from harness.rank import Rank
 from harness.running import _checkpoint_files as files
 from harness.running._job import Checkpoints, Job
@@ -63,9 +64,10 @@ class Saver:
 
     def __init__(self, rank: Rank, job: Job, options: Checkpoints) -> None:
         self.rank, self.options, self.config = rank, options, job.config
-        self.identity = files.Identity.of(job.config.training_id(), job.data, rank.size)
+        self.identity = files.Identity.of(job.config.training_id(), job.data, rank.size, torch.get_num_threads())
         self.home = files.home_of(options.folder, self.identity.training_id)
         self.history = History()
+        self._lock: Lock | None = None
 
     async def load(self) -> Saved | None:
         """Load the newest complete checkpoint; None if there is none, or if the run should start anew.
@@ -75,7 +77,7 @@ class Saver:
         """
         rank, epochs = self.rank, 0
         if rank.index == 0:
-            files.make_home(self.home)
+            self._lock = files.make_home(self.home)
         if rank.index == 0 and self.options.resume:
             epochs = files.newest(self.home)
         elif rank.index == 0:
@@ -95,6 +97,11 @@ class Saver:
         records, self.history = msgspec.msgpack.decode(content["records"].cpu().numpy().tobytes(), type=kind)
         self.history.resumed.append(epochs)
         return Saved(content["model"], content["optimizer"], content["memory"], records)
+
+    def close(self) -> None:
+        """Let other runs keep their checkpoints here."""
+        if self._lock is not None:
+            self._lock.release()
 
     async def stopping(self) -> bool:
         """Whether any rank was requested to stop."""
@@ -162,7 +169,10 @@ def started_anew(job: Job) -> Job:
     options = job.checkpoints
     if options is None or options.resume:
         return job
-    files.clear(files.home_of(options.folder, job.config.training_id()))
+    home = files.home_of(options.folder, job.config.training_id())
+    lock = files.make_home(home)
+    files.clear(home)
+    lock.release()
     return replace(job, checkpoints=replace(options, resume=True))
 
 

@@ -3,7 +3,8 @@
     DIR/<training id>/epoch-000120/rank-0.pt, rank-1.pt, ..., complete.json
 
 Every file is written under another name, synced, renamed, and its folder synced. A folder without the marker is not a
-checkpoint. The marker names the run, its graph, and size and hash of every rank's file.
+checkpoint. The marker names the run, its graph, and size and hash of every rank's file. One run at a time writes to
+DIR/<training id>, under a lock.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import msgspec
 import torch
 
 from harness.errors import InputError
+from harness.machine import Lock, replacing, synchronise
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 MARKER = "complete.json"
 
 SEEN_S = 30.0
@@ -44,23 +46,24 @@ class Identity(msgspec.Struct, frozen=True):
     Attributes:
         training_id: SHA-256 of the config without settings of duration and output.
         data: key of the graph and its partition.
-        torch, haloscope: versions; other versions may change the last bit of sums.
+        threads: CPU threads of a rank; another number may change the last bit of sums, as may other versions.
     """
 
     training_id: str
     data: str
     ranks: int
+    threads: int
     torch: str
     haloscope: str
 
     @classmethod
-    def of(cls, training_id: str, data: str, ranks: int) -> Identity:
+    def of(cls, training_id: str, data: str, ranks: int, threads: int) -> Identity:
         """The identity with the installed versions."""
         try:
             ours = version("haloscope")
         except PackageNotFoundError:
             ours = "(not installed)"
-        return cls(training_id, data, ranks, str(torch.__version__), ours)
+        return cls(training_id, data, ranks, threads, str(torch.__version__), ours)
 
     def refuse(self, found: Identity) -> str:
         """The reason why a checkpoint of `found` does not belong to this run; empty if it does."""
@@ -68,6 +71,8 @@ class Identity(msgspec.Struct, frozen=True):
             "training_id": f"it belongs to run {found.training_id[:12]}, not {self.training_id[:12]}",
             "data": "the graph or its partition is another one now",
             "ranks": f"it has {found.ranks} ranks, this run {self.ranks}",
+            "threads": f"its ranks had {found.threads} threads each, here they have {self.threads}: give --threads "
+            f"{found.threads}",
             "torch": f"it was written with torch {found.torch}, this is {self.torch}",
             "haloscope": f"it was written by haloscope {found.haloscope}, this is {self.haloscope}",
         }
@@ -94,11 +99,11 @@ def folder_of(home: Path, epochs: int) -> Path:
     return home / f"epoch-{epochs:06d}"
 
 
-def make_home(home: Path) -> None:
-    """Make the folder of a run's checkpoints, so that errors occur before hours of training.
+def make_home(home: Path) -> Lock:
+    """Make the folder of a run's checkpoints, so that errors occur before hours of training, and lock it.
 
     Raises:
-        InputError: it cannot be made or written to.
+        InputError: it cannot be made or written to, or another run keeps its checkpoints there.
     """
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -106,6 +111,10 @@ def make_home(home: Path) -> None:
         raise InputError(f"cannot keep checkpoints in {home.parent}: {_reason(error)}") from None
     if not os.access(home, os.W_OK):
         raise InputError(f"cannot keep checkpoints in {home.parent}: it is not writable")
+    try:
+        return Lock(home)
+    except InputError as error:
+        raise InputError(f"{error}: let that run end, or give this one another --checkpoint") from None
 
 
 def newest(home: Path) -> int:
@@ -122,7 +131,7 @@ def write_rank(folder: Path, rank: int, content: dict[str, Any]) -> RankFile:
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
-            _sync(folder.parent)
+            synchronise(folder.parent)
         return _publish(folder / _rank_name(rank), content)
     except (OSError, RuntimeError) as error:  # torch wraps exceptions of its stream
         raise InputError(f"cannot write checkpoint {folder}: {_reason(error)}") from None
@@ -238,27 +247,15 @@ class _Hashing:
 
 def _publish(path: Path, content: dict[str, Any] | bytes) -> RankFile:
     """Write to a temporary file, sync, rename, and sync the folder; readers see a complete file or none."""
-    scratch = path.with_name(f".{path.name}.part")
-    with scratch.open("wb") as stream:
+    for left in path.parent.glob(f".{path.name}.*"):  # of a rank that was killed: the lock is ours
+        left.unlink(missing_ok=True)
+    with replacing(path) as stream:
         hashing = _Hashing(stream)
         if isinstance(content, bytes):
             hashing.write(content)
         else:
             torch.save(content, hashing)  # type: ignore[arg-type]  # it writes and flushes, no more
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(scratch, path)
-    _sync(path.parent)
     return RankFile(hashing.size, hashing.hash.hexdigest())
-
-
-def _sync(folder: Path) -> None:
-    """Sync a folder, so that renames in it survive a crash."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Lacking(NamedTuple):

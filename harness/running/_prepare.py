@@ -12,16 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness import datasets
 from harness.config import CutConfig, RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph, Totals
-from harness.machine import cache_root
+from harness.machine import cache_root, write_atomically
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.partition import Cutting, Folder, cutting
 from harness.partition.edge import Renumber, partition_version
-from harness.running.results import write_atomically
 from harness.workloads import is_workload, load_workload
 
 DATA_KEYS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
@@ -80,31 +81,36 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     evaluate = train if trained is graph and cut.exact() == cut else cut.exact().parts(graph, *settings)
     described = _describe(graph)
     totals = train.part(0).totals
-    record = {
-        "train": str(train.path),
-        "evaluate": str(evaluate.path),
-        "graph": described,
-        "totals": asdict(totals),
-    }
+    record = _Record(str(train.path), str(evaluate.path), described, totals)
     index.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(index, json.dumps(record, indent=1).encode())
+    write_atomically(index, msgspec.json.format(msgspec.json.encode(record), indent=1), durable=False)
     return Prepared(train, evaluate, described, totals)
+
+
+class _Record(msgspec.Struct):
+    """The content of an index file."""
+
+    train: str  # folders of the parts
+    evaluate: str
+    graph: dict[str, Any]
+    totals: Totals
 
 
 def cutting_of(config: CutConfig, method: Method) -> Cutting:
     """How a partitioner cuts the graph for a method."""
-    return cutting(config.partitioner, method.facts.cut, method.part_settings())
+    name = method.default_partitioner if config.partitioner == "auto" else config.partitioner
+    return cutting(name, method.facts.cut, method.part_settings())
 
 
 def _from_index(index: Path, cut: Cutting) -> Prepared | None:
     try:
-        record = json.loads(index.read_text())
-    except (OSError, ValueError):
+        record = msgspec.json.decode(index.read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    train, evaluate = cut.open(Path(record["train"])), cut.exact().open(Path(record["evaluate"]))
+    train, evaluate = cut.open(Path(record.train)), cut.exact().open(Path(record.evaluate))
     if train is None or evaluate is None:
         return None
-    return Prepared(train, evaluate, record["graph"], Totals(**record["totals"]))
+    return Prepared(train, evaluate, record.graph, record.totals)
 
 
 def _index_key(config: RunConfig, cut: Cutting) -> str:

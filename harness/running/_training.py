@@ -31,12 +31,21 @@ def program(job: Job) -> Callable[[Rank], Any]:
 
 async def train(rank: Rank, job: Job) -> RankResult:
     """Train on one rank, from a checkpoint if there is one; returns its records."""
+    saver = saver_of(rank, job)
+    try:
+        return await _train(rank, job, saver)
+    finally:
+        if saver is not None:
+            saver.close()
+
+
+async def _train(rank: Rank, job: Job, saver: Saver | None) -> RankResult:
     config, method = job.config, job.method
     rank.epoch = -1
     if job.rates is not None:
         rank.rates = job.rates.values
     with rank.off_the_clock("set-up"):
-        run = await _set_up(rank, job)
+        run = await _set_up(rank, job, saver)
     carried, part, stopped = run.carried, run.part, False
     records, model = carried.records, run.model
     for epoch in range(len(records), config.training.epochs):
@@ -85,14 +94,13 @@ class _Run:
     carried: Carried
 
 
-async def _set_up(rank: Rank, job: Job) -> _Run:
+async def _set_up(rank: Rank, job: Job, saver: Saver | None) -> _Run:
     """Part, model and method, before the first epoch or as restored from a checkpoint."""
     config, method = job.config, job.method
     part = job.parts.training(rank.index)
     part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
     totals, seed = part.totals, config.training.seed
     model = build_model(config.model, totals.num_features, totals.num_classes, seed).to(rank.device)
-    saver = saver_of(rank, job)
     saved = await saver.load() if saver is not None else None
     if saved is not None:
         model.load_state_dict(saved.model)

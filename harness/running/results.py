@@ -5,7 +5,6 @@ Also merges the records of all ranks into one record per epoch. File names and l
 
 from __future__ import annotations
 
-import os
 import platform
 import statistics
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import numpy as np
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.machine import core_count
+from harness.machine import core_count, write_atomically
 from harness.rank import COMPONENTS
 
 if TYPE_CHECKING:
@@ -107,21 +106,6 @@ class Result:
         path = folder / f"{self.run_id}.json"
         write_atomically(path, msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=1))
         return path
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file and rename it: readers see the complete file or none.
-
-    Raises:
-        InputError: the folder cannot be written to.
-    """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_bytes(content)
-        scratch.replace(path)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def environment() -> dict[str, Any]:
@@ -227,23 +211,64 @@ def load_result(path: Path) -> dict[str, Any]:
     """A result file as a dict. Raises InputError if it is not one."""
     try:
         record = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"cannot read result {path}: {reason}") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a haloscope result of schema {SCHEMA}")
-    return record
+    try:
+        whole = msgspec.convert(record, _Whole)
+    except msgspec.ValidationError as error:
+        raise InputError(f"result {path} is damaged: {error}") from None
+    return {**msgspec.structs.asdict(whole), **record}
 
 
-def collect(folder: Path) -> pd.DataFrame:
-    """All results of a folder as one frame: a row per epoch, with the config beside it."""
+class _Whole(msgspec.Struct):
+    """What every result has; a record that was written by hand for its rates may lack what has a default."""
+
+    run_id: str
+    config: dict[str, Any]
+    epochs: list[dict[str, Any]]
+    state: str = ""
+    message: str = ""
+    environment: dict[str, Any] = {}
+    graph: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The results of a folder.
+
+    Attributes:
+        frame: a row per epoch, with the config beside it.
+        without_epochs: run id -> state and message of results that have no epoch, such as of runs that did not fit.
+        unreadable: one line for every file that is not a whole result.
+    """
+
+    frame: pd.DataFrame
+    without_epochs: dict[str, str]
+    unreadable: tuple[str, ...]
+
+
+def collect(folder: Path) -> Collected:
+    """All results of a folder."""
     import pandas as pd  # here, because it takes a sixth of a rank's import time
 
-    frames = []
+    frames, empty, unreadable = [], dict[str, str](), list[str]()
     for path in sorted(folder.glob("*.json")):
-        record = load_result(path)
+        try:
+            record = load_result(path)
+        except InputError as error:
+            unreadable.append(str(error))
+            continue
+        if not record["epochs"]:
+            empty[record["run_id"]] = ": ".join(filter(None, (record["state"], record["message"])))
+            continue
         frame = pd.json_normalize(record["epochs"])
         for key, value in record["config"].items():
             frame[f"config.{key}"] = value
         frames.append(frame.assign(run_id=record["run_id"], state=record["state"]))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return Collected(frame, empty, tuple(unreadable))

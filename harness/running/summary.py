@@ -56,6 +56,8 @@ def notes_of(record: dict[str, Any]) -> list[str]:
         notes.append(f"peak memory in {config['mode']}: {_MEMORY[config['mode']][config['device']]}")
     if config["mode"] == "loopback":
         notes.append("loopback: all ranks in one process, without a clock; use --mode sim or --mode real for times")
+    if "shared_cores" in facts:
+        notes.append(f"times are worth little: {facts['shared_cores']}")
     if config["shapes_only"]:
         notes.append("shapes only: no numbers were computed, so there is no accuracy")
     if record["message"]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
@@ -23,6 +22,7 @@ import msgspec
 
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, laid_over
 from harness.errors import InputError, unknown
+from harness.keys import read_table
 from harness.methods.registry import parse_method
 
 TABLES = ("run", "grid", "cluster")
@@ -49,12 +49,7 @@ def read_sweep(path: Path) -> list[Cell]:
     Raises:
         InputError: unreadable file, unknown table, axis or option (the nearest one is named), a bad value.
     """
-    try:
-        tables = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read sweep file {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"sweep file {path} is not TOML: {error}") from None
+    tables = read_table(path, "sweep file")
     for key in tables:
         if key not in TABLES:
             raise unknown(f"table in sweep file {path.name}", key, TABLES)
@@ -170,7 +165,7 @@ class Stopwatch:
         for line in lines:
             try:
                 self.known.append(msgspec.json.decode(line, type=Spent))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # the line was being written when the sweep was killed
 
     def add(self, config: RunConfig, seconds: float, *, keep: bool = True) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from harness.running.results import write_atomically
+from harness.machine import write_atomically
 
 Stream = Literal["compute", "communication", "copy", "background"]
 STREAMS: tuple[Stream, ...] = ("compute", "communication", "copy", "background")

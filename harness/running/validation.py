@@ -22,7 +22,7 @@ import numpy as np
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import core_count
-from harness.methods.registry import parse_method
+from harness.methods.registry import parse_method, typical_methods
 
 VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
 """The components that a record compares; an epoch also includes small ones on CPUs (sample, swap, wait)."""
@@ -33,9 +33,8 @@ WARM_UP = 5
 FOREIGN = 0.15
 """Share of the machine's cores used by other programs above which a cell is excluded from the verdict."""
 
-VALIDATED_METHODS = (
-    "vanilla,bns-gcn:p=0.1,sylvie-s,sylvie-a,ec-graph,ec-graph-s:fanouts=10/5/5,subgraph-approximation,cdfgnn"
-)
+CELL_S = 49.0
+"""Seconds of a cell of 25 epochs before any has been run here: 48 of them took 39 minutes (docs/validation.md)."""
 
 WORKLOADS: dict[str, dict[str, Any]] = {
     "heavy": {
@@ -51,29 +50,50 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 
 def cells(
-    clusters: Sequence[str], workloads: Mapping[str, Mapping[str, Any]], methods: str, parts: int, base: RunConfig
+    clusters: Sequence[str],
+    workloads: Mapping[str, Mapping[str, Any]],
+    methods: str | None,
+    parts: int,
+    base: RunConfig,
 ) -> list[RunConfig]:
     """The real run of every cell, cluster by cluster.
 
-    `parts` 0 takes as many ranks as a lab has, two elsewhere. Methods that cut vertices choose their own partitioner.
+    `methods` None takes every built-in method of several ranks, as it is typical of the workload's depth. `parts` 0
+    takes as many ranks as a lab has, two elsewhere. Methods that cut vertices choose their own partitioner.
 
     Raises:
         InputError: a method or a lab that cannot be parsed.
     """
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    if not names:
+    named = [name.strip() for name in (methods or "").split(",") if name.strip()]
+    if methods is not None and not named:
         raise InputError("--methods names no method, e.g. --methods vanilla,sylvie-s")
     found = []
     for cluster in clusters:
         ranks = parts or (parse_lab(cluster).ranks if is_lab(cluster) else 2)
         threads = base.run.threads or max(1, core_count() // ranks)
         for values in workloads.values():
-            for name in names:
+            for name in named or typical_methods(values.get("layers", base.model.layers)):
                 config = base.changed(**values, cluster=cluster, method=name, parts=ranks, mode="real", threads=threads)
                 if parse_method(name, layer0=base.training.layer0).facts.cut == "vertex":
                     config = config.changed(partitioner="auto")
                 found.append(config)
     return found
+
+
+def seconds_left(done: Sequence[tuple[RunConfig, float]], rest: Sequence[RunConfig]) -> float:
+    """Expected seconds of the cells `rest`, from the seconds of those that were run.
+
+    A cell is expected to take as long as its method did on the same graph, in the mean, or else on any graph, or else
+    as all cells did; before the first one, `CELL_S` per 25 epochs.
+    """
+    total = 0.0
+    for cell in rest:
+        method, dataset = cell.training.method, cell.data.dataset
+        alike = [[s for c, s in done if c.training.method == method and c.data.dataset == dataset]]
+        alike += [[s for c, s in done if c.training.method == method], [s for _, s in done]]
+        nearest = next((seconds for seconds in alike if seconds), [CELL_S * cell.training.epochs / 25])
+        total += statistics.fmean(nearest)
+    return total
 
 
 def typical(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:

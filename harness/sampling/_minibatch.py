@@ -20,10 +20,11 @@ from harness.kernels.work import Gather, declare_work
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling._neighbours import sample_neighbours
+from harness.sampling._sampled import no_edges
 
 
 @dataclass(frozen=True, eq=False)
-class MiniBatch:
+class BatchGraphs:
     """The graphs and rows of one step.
 
     Attributes:
@@ -62,7 +63,7 @@ class NeighbourSampler:
         host = [t if t.is_meta else t.cpu() for t in (block.indptr, block.indices)]
         return cls(part, host[0], host[1], per_layer, model.self_loops)
 
-    def sample(self, rank: Rank, batch: Tensor, step: int) -> MiniBatch:
+    def sample(self, rank: Rank, batch: Tensor, step: int) -> BatchGraphs:
         """The graphs of one batch: int64 [n] distinct rows of the part, on its device; `step` numbers the epoch's.
 
         Records the share of edges drawn (of fan-out x destinations) and of new rows (per edge) for every layer.
@@ -71,9 +72,9 @@ class NeighbourSampler:
         rows, graphs = batch, list[LocalGraph]()
         for l in reversed(range(len(self.fanouts))):
             fanout = self.fanouts[l]
-            graph, rows = (_isolated(rows), rows) if fanout is None else self._layer(rank, l, fanout, rows, step)
+            graph, rows = (no_edges(rows), rows) if fanout is None else self._layer(rank, l, fanout, rows, step)
             graphs.append(graph)
-        return MiniBatch(tuple(reversed(graphs)), rows)
+        return BatchGraphs(tuple(reversed(graphs)), rows)
 
     def _layer(self, rank: Rank, l: int, fanout: int, rows: Tensor, step: int) -> tuple[LocalGraph, Tensor]:
         """The bipartite graph into `rows`, and `rows` with the new sources behind them."""
@@ -101,7 +102,7 @@ def batches(rank: Rank, part: Part, size: int) -> list[Tensor]:
     return list(train.split(size)) if train.shape[0] else []
 
 
-def batch_logits(rank: Rank, model: GNN, part: Part, batch: MiniBatch, step: int) -> Tensor:
+def batch_logits(rank: Rank, model: GNN, part: Part, batch: BatchGraphs, step: int) -> Tensor:
     """Logits of the batch's rows, [n, classes]; dropout is keyed by global node, layer and step."""
     assert part.x is not None
     nodes, h = part.nodes.index_select(0, batch.rows), part.x.index_select(0, batch.rows)
@@ -116,15 +117,6 @@ def batch_part(part: Part, batch: Tensor) -> Part:
     """The part for a loss over one batch: labels of its rows only, all of them for training."""
     assert part.y is not None
     return replace(part, y=part.y.index_select(0, batch), train=torch.arange(batch.shape[0], device=batch.device))
-
-
-def _isolated(rows: Tensor) -> LocalGraph:
-    """A graph without edges, for layers that read none."""
-    count = rows.shape[0]
-    starts, none = torch.zeros(count + 1, dtype=torch.int32, device=rows.device), rows.new_empty(0, dtype=torch.int32)
-    degree = rows.new_zeros(count)
-    own, halo = Block(starts, none, starts, none), Block(starts, none, starts[:1], none)
-    return LocalGraph(own, halo, degree, degree[:0])
 
 
 def _expected(rank: Rank, l: int, fanout: int, count: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Uniform neighbour samples without replacement: the compiled sampler behind mini-batches.
 
 The sample of a node depends on (key, node) only, not on threads, batches or the order of the seeds. Layers, blocks and
-features are handled in `_minibatch`.
+features are handled in `_minibatch`, lists of other ranks' nodes in `_remote`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ _LINE = 64  # bytes of memory that one random access moves
 
 
 def sample_neighbours(
-    indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, fanout: int, key: int
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanout: int,
+    key: int,
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """`fanout` neighbours of every seed, drawn uniformly without replacement, or all if there are no more.
 
     `indptr` [N+1] and `indices` are CSR, `seeds` int [n]; returns CSR of n rows in the same types, entries of a row in
     no order. A repeated entry (a multi-edge) counts as several neighbours. O(n x fanout + largest degree).
+    `names`, int [n], replace the seeds' row numbers in the random keys, where rows are not numbered by node.
     """
     counts = np.minimum(indptr[seeds + 1] - indptr[seeds], fanout)
     starts = np.zeros(len(seeds) + 1, indptr.dtype)
@@ -31,7 +37,7 @@ def sample_neighbours(
     stream = stream_of(key)
 
     def piece(start: int, stop: int) -> None:
-        _draw(indptr, indices, seeds, fanout, stream, starts, drawn, start, stop)
+        _draw(indptr, indices, seeds, seeds if names is None else names, fanout, stream, starts, drawn, start, stop)
 
     over_rows(piece, len(seeds), _LINE * len(drawn))
     return starts, drawn
@@ -42,6 +48,7 @@ def _draw(
     indptr: np.ndarray,
     indices: np.ndarray,
     seeds: np.ndarray,
+    names: np.ndarray,
     fanout: int,
     stream: np.uint64,
     starts: np.ndarray,
@@ -51,7 +58,7 @@ def _draw(
 ) -> None:
     """Fisher and Yates' shuffle, stopped after `fanout` places and undone for the next seed.
 
-    The random words of a seed are splitmix64's, from the state mix64(stream + seed * GOLDEN). Their upper half times
+    The random words of a seed are splitmix64's, from the state mix64(stream + name * GOLDEN). Their upper half times
     the places left, shifted by 32, is uniform to one part in 2**32 / degree.
     """
     longest = 0
@@ -64,7 +71,7 @@ def _draw(
         if degree <= fanout:
             drawn[at : at + degree] = indices[begin : begin + degree]
             continue
-        word = mix64(stream + np.uint64(seeds[row]) * _GOLDEN)
+        word = mix64(stream + np.uint64(names[row]) * _GOLDEN)
         for i in range(fanout):
             word += _GOLDEN
             j = i + np.int64(((mix64(word) >> _S32) * np.uint64(degree - i)) >> _S32)

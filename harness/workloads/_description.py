@@ -6,14 +6,13 @@ What a description leaves out and a default stands in for is marked as assumed. 
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import InputError, unknown
-from harness.keys import convert, key
+from harness.keys import convert, key, read_table
 
 PREFIX = "workload:"
 SHIPPED = Path(__file__).parent
@@ -160,16 +159,7 @@ def _path(dataset: str) -> Path:
 
 def read(path: Path) -> dict[str, Any]:
     """A TOML or JSON file as a table. Raises InputError if it is none."""
-    try:
-        text = path.read_text()
-        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path} is not a table of keys")
-    return found
+    return read_table(path, "workload file")
 
 
 def _unwrap(value: Any, name: str, sources: Sources, file: str) -> Any:

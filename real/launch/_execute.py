@@ -8,6 +8,7 @@ prepared graph from the cache; records are sent as msgpack, which unlike JSON ha
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ from harness.running import (
     started_anew,
     threads_per_rank,
 )
-from harness.running.results import RankEpoch, RankResult
+from harness.running.results import RankEpoch, RankResult, environment
 from harness.trampoline import Program
 from real import lab
 from real.lab import HostSetup, ThisMachine
@@ -78,12 +79,24 @@ class LocalRanks:
             lab.check_lab(parse_lab(cluster), self.config.cut.parts, run.device, run.backend)
 
     def reads(self) -> dict[str, str]:
-        """Nothing: a lab is fully described by its name, and other clusters are those that the ranks run on."""
-        return {}
+        """The machine, its libraries and this project's code: what is measured holds for them alone."""
+        return measured_on(self.config)
 
     def execute(self, job: Job) -> Execution:
         """As `execute_locally`."""
         return execute_locally(job)
+
+
+def measured_on(config: RunConfig) -> dict[str, str]:
+    """What measured times depend on beside the config and its data, by name."""
+    made, threads = environment(), threads_per_rank(config)
+    on_gpu = config.run.device == "cuda" and torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if on_gpu else machine.processor()
+    return {
+        "host": f"{platform.node()}, {made['cores']} cores, {threads} threads a rank, {device}",
+        "libraries": ", ".join(f"{name} {known}" for name, known in made["versions"].items() if known),
+        "code": machine.code_version("harness", "real"),
+    }
 
 
 def open_driver(config: RunConfig) -> LocalRanks:
@@ -113,10 +126,13 @@ def execute_locally(job: Job) -> Execution:
             follow()
             relay()
 
+        shared: list[str] = []
+
         def attempt() -> None:
             threads, env = threads_per_rank(config), _allocation(job)
             with _site(config) as site:
-                launch([*arguments, *more], config.cut.parts, threads=threads, env=env, poll=beat, site=site)
+                command, parts = [*arguments, *more], config.cut.parts
+                shared.append(launch(command, parts, threads=threads, env=env, poll=beat, site=site))
 
         try:
             failures = supervise(attempt, job)
@@ -125,7 +141,8 @@ def execute_locally(job: Job) -> Execution:
                 raise Diverged(str(failure)) from None
             raise
         execution = msgspec.msgpack.decode(outcome.read_bytes(), type=LaunchOutcome).execution()
-        return replace(execution, facts={**execution.facts, **({"restarts": failures} if failures else {})})
+        more_facts = {"restarts": failures, "shared_cores": shared[-1]}
+        return replace(execution, facts={**execution.facts, **{k: v for k, v in more_facts.items() if v}})
 
 
 class CheckpointSettings(msgspec.Struct):

@@ -7,6 +7,7 @@ run's key-value store is in the launcher's process, so that last words outlive t
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -24,7 +25,7 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from harness.errors import HaloscopeError, InputError
 from harness.machine import CORES_VARIABLE as CORES_VARIABLE
-from harness.machine import core_count, usable_cores
+from harness.machine import Claim, core_count, usable_cores
 from real.lab import LOOPBACK, HostSetup, ThisMachine
 from real.launch._child import ERROR_PREFIX, Child, Exit
 from real.rank import place
@@ -85,8 +86,10 @@ def launch(
     echo: TextIO | None = None,
     poll: Callable[[], None] = lambda: None,
     site: HostSetup | None = None,
-) -> None:
+) -> str:
     """Run `python ARGUMENTS` on `parts` ranks and wait until all have ended without error.
+
+    Returns why the ranks had no cores of their own, so that their times are worth little; empty where they had.
 
     Args:
         threads: CPU threads per rank; 0 shares the cores of this machine among the ranks.
@@ -103,11 +106,18 @@ def launch(
             line that it wrote.
     """
     site = site or ThisMachine()
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder, _host_store(site) as (store, port):
-        children: list[Child] = []
+    threads = threads or max(1, core_count() // parts)
+    with (
+        Claim(parts * threads) as claim,
+        tempfile.TemporaryDirectory(prefix="haloscope-") as folder,
+        _host_store(site) as (store, port),
+    ):
+        shared = _shared(claim, parts * threads)
+        cores, children = [] if shared else claim.cores, list[Child]()
         try:
             for rank in range(parts):
-                children.append(_spawn(arguments, rank, parts, port, threads, env or {}, Path(folder), site))
+                mine = cores[rank * threads : (rank + 1) * threads]
+                children.append(_spawn(arguments, rank, parts, port, threads, mine, env or {}, Path(folder), site))
             said = _Echo(children[0].log, echo or sys.stderr)
 
             def beat() -> None:
@@ -118,6 +128,19 @@ def launch(
         finally:
             _end(children)
         _raise_failure(children, store)
+    return shared
+
+
+def _shared(claim: Claim, needed: int) -> str:
+    """Why `needed` threads have no cores of their own; empty where they have."""
+    if len(claim.cores) == needed:
+        return ""
+    usable = len(claim.cores) + len(claim.taken)
+    if claim.taken:
+        why = f"other runs hold {len(claim.taken)} of {usable} cores, {needed} are needed"
+        logging.getLogger("haloscope").warning("%s: times of this run are worth little", why)
+        return why
+    return f"{needed} threads share {usable} cores"
 
 
 @contextmanager
@@ -137,11 +160,11 @@ def _spawn(
     parts: int,
     port: int,
     threads: int,
+    cores: Sequence[int],
     env: Mapping[str, str],
     folder: Path,
     site: HostSetup,
 ) -> Child:
-    threads = threads or max(1, core_count() // parts)
     log, where = folder / f"rank{rank}.log", folder / f"rank{rank}.place"
     place.create(where)
     variables = {
@@ -158,7 +181,7 @@ def _spawn(
         CORES_VARIABLE: ",".join(map(str, usable_cores())),
         **site.environment(rank, parts),
     }
-    with site.inside(rank), _own_cores(rank, parts, threads), log.open("wb") as out:
+    with site.inside(rank), _pinned(cores), log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,  # never written to: it closes when this process ends, in whatever way
@@ -171,23 +194,20 @@ def _spawn(
 
 
 @contextmanager
-def _own_cores(rank: int, parts: int, threads: int) -> Iterator[None]:
-    """Processes started within are pinned to cores of their own, where this machine has enough for all ranks.
+def _pinned(cores: Sequence[int]) -> Iterator[None]:
+    """Processes started within are pinned to these cores, if there are any.
 
     A rank that wakes up on a core where another one computes would wait for the scheduler's tick, for milliseconds.
     """
-    if not hasattr(os, "sched_setaffinity"):
+    if not cores or not hasattr(os, "sched_setaffinity"):
         yield
         return
-    allowed = sorted(os.sched_getaffinity(0))
-    if parts * threads > len(allowed):
-        yield
-        return
-    os.sched_setaffinity(0, allowed[rank * threads : (rank + 1) * threads])
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, allowed)
+        os.sched_setaffinity(0, before)
 
 
 def _supervise(

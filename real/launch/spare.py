@@ -153,11 +153,13 @@ def _serve(config: RunConfig, requests: BinaryIO, responses: BinaryIO) -> None:
     """Evaluate the parameters of each request until the pipe closes."""
     job, prepared = make_job(running.plan_of(running.whole_graph(config)))
     model = build_model(config.model, prepared.totals.num_features, prepared.totals.num_classes, config.training.seed)
+    exact = running.plan_of(config).method.exact()
+    method = exact if exact is not None and exact.facts.cut == "edge" else job.method
 
     async def begin(rank: Rank) -> running.Judge:
         part = job.parts.training(0)
-        state = await job.method.setup(rank, part, model)
-        return running.Judge(part, job.method, state)
+        state = await method.setup(rank, part, model)
+        return running.Judge(part, method, state)
 
     judge = loopback.run_ranks(begin, 1)[0]
     while head := requests.read(_FRAME.size):

@@ -24,9 +24,8 @@ import torch
 from harness.config import LabSpec
 from harness.errors import InputError
 from harness.kernels.triton_code import triton
-from harness.machine import core_count
+from harness.machine import core_count, write_atomically
 from harness.rank import Rank
-from harness.running.results import write_atomically
 from real import lab
 from real.lab import HostSetup, ThisMachine
 from real.launch import launch

@@ -19,6 +19,7 @@ import torch
 
 from harness.effects import Background
 from harness.errors import ProgramError
+from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock
 from real.rank._exchanges import start_exchange
 from real.rank._transport import BESIDE, Endpoint, Pending
@@ -41,7 +42,7 @@ class SecondThread:
 
     def __init__(self, connection: Connection, clock: HostClock | CudaClock, endpoint: Endpoint, debug: bool) -> None:
         self.device, self.clock, self.debug = connection.device, clock, debug
-        self._own, self._beside = endpoint, Endpoint(connection, clock, connection.beside, BESIDE)
+        self._own, self._beside = endpoint, Endpoint(connection, clock, Channel(connection.beside), BESIDE)
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._streams: list[torch.cuda.Stream] = []

@@ -32,6 +32,7 @@ from harness.trampoline import Finished, Program, Stepper
 from real.rank import spans as tracing
 from real.rank._agreement import Agreement
 from real.rank._background import SecondThread
+from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock, Mark
 from real.rank._exchanges import start_exchange
 from real.rank._transport import Endpoint, Pending, Silence
@@ -147,7 +148,7 @@ class _Network:
     def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
         self.words = connection.words
         self.words.withdraw()
-        self.endpoint = Endpoint(connection, clock, connection.group)
+        self.endpoint = Endpoint(connection, clock, Channel(connection.group))
         self.second = SecondThread(connection, clock, self.endpoint, rank.debug)
         self.agreement = Agreement(self.endpoint, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
@@ -162,12 +163,15 @@ class _Network:
             return self.agreement.send(effect)
         if isinstance(effect, Recv):
             return self.agreement.recv(effect, started)
+        if effect.among is not None and len(effect.among) == 1:
+            return Pending(effect.tensors()[0].detach().clone)
         self.unfinished.advance()
+        endpoint = self.endpoint
         if isinstance(effect, AllToAll | AllReduce | Broadcast):
-            self.agreement.collective(effect)
+            endpoint = self.agreement.collective(effect)
         if isinstance(effect, Background):
             return self.second.start(effect)
-        pending = start_exchange(self.endpoint, effect)
+        pending = start_exchange(endpoint, effect)
         if isinstance(effect, AllReduce):
             self.unfinished = pending
         return pending

@@ -141,7 +141,7 @@ def _broadcast(endpoint: Endpoint, effect: Broadcast) -> Pending:
     tensor = effect.tensor
     if tensor.numel() == 0:
         return Pending(tensor.detach().clone)
-    pending = endpoint.broadcast(flat_bytes(tensor), effect.root)
+    pending = endpoint.broadcast(flat_bytes(tensor), endpoint.members.index(effect.root))
     return pending.then(lambda data: from_bytes(data, tensor.dtype, tuple(tensor.shape)))
 
 
@@ -157,12 +157,14 @@ def _pair(endpoint: Endpoint, effect: Send | Recv) -> Pending:
 
 def _check_booked(effect: Effect, endpoint: Endpoint, sent: np.ndarray) -> None:
     """Raise ProgramError unless the bytes per peer are those that the effect declares."""
-    booked = effect.sent(endpoint.rank, endpoint.size)
+    members = endpoint.members
+    rank = members[endpoint.rank]
+    booked = effect.sent(rank, endpoint.connection.size)[list(members)]
     differs = booked != sent
     differs[endpoint.rank] = False
     if differs.any():
         peer = int(np.flatnonzero(differs)[0])
         raise ProgramError(
-            f"rank {endpoint.rank} sends {int(sent[peer])} bytes to rank {peer} "
+            f"rank {rank} sends {int(sent[peer])} bytes to rank {members[peer]} "
             f"but books {int(booked[peer])} in {effect}"
         )

@@ -1,4 +1,4 @@
-"""Bytes between ranks on one torch.distributed process group: the only file that calls its collectives.
+"""Bytes between ranks of one torch.distributed process group.
 
 Buffers are flat uint8 tensors: one uneven all-to-all of bytes carries rows of any type on every backend. With gloo,
 buffers on a GPU are staged through pinned host memory; with NCCL they are used where they are. Messages between two
@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from harness.effects import Group
 from harness.errors import HaloscopeError
+from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock
-from real.rank.connection import Connection
+from real.rank.connection import Connection, members_key
 
 POLL_S = 1.0
 """How often a blocked rank checks whether another one has failed."""
@@ -134,29 +135,79 @@ class _Task:
         return self._task.done()
 
 
+class _Arrival:
+    """The arrival of a group's ranks at their first collective. Has the interface of a collective's work."""
+
+    def __init__(self, connection: Connection, group: Group) -> None:
+        assert connection.store is not None
+        self._store, self._keys = connection.store, [f"{members_key(group)}/{rank}" for rank in group]
+        self._store.set(f"{members_key(group)}/{connection.rank}", "here")
+
+    def wait(self, limit: timedelta = timedelta(seconds=POLL_S)) -> None:
+        """Raises RuntimeError when it takes longer than `limit`, or the store is gone."""
+        self._store.wait(self._keys, limit)
+
+    def is_completed(self) -> bool:
+        """Whether all have arrived, or the store is gone."""
+        try:
+            return bool(self._store.check(self._keys))
+        except RuntimeError:
+            return True
+
+
 class Endpoint:
-    """One rank's end of the process group.
+    """One rank's end of a process group, of all ranks or of a group of them; it numbers its ranks from 0.
 
     Args:
         connection: this rank, its device and group, and how long it may wait. Exchanges before the first epoch, while
             ranks still load and compile, may take as long as the start.
         clock: this rank's clock, for the moment at which a started exchange completes.
-        group, tag: the process group of its collectives, and the tag of its all-to-alls over gloo.
+        channel, tag: the process group of its collectives, and the tag of its all-to-alls over gloo.
+        host: the group of checks, counts and messages, always over gloo.
+        members: the group of ranks; None for all.
+        waiters: threads to wait in, over gloo; those of another end.
 
     Attributes:
+        rank, size: this rank's number among the ranks of the group, and how many they are.
+        members: the numbers of the group's ranks in the run.
         stuck: called about every second of a wait that takes longer than one.
     """
 
     def __init__(
-        self, connection: Connection, clock: HostClock | CudaClock, group: dist.ProcessGroup | None, tag: int = DEALT
+        self,
+        connection: Connection,
+        clock: HostClock | CudaClock,
+        channel: Channel,
+        tag: int = DEALT,
+        *,
+        host: Channel | None = None,
+        members: Group | None = None,
+        waiters: futures.ThreadPoolExecutor | None = None,
     ) -> None:
-        self.rank, self.size, self.device = connection.rank, connection.size, connection.device
-        self.words, self.clock, self.group, self._tag = connection.words, clock, group, tag
+        self.members = tuple(range(connection.size)) if members is None else members
+        self.rank, self.size, self.device = self.members.index(connection.rank), len(self.members), connection.device
+        self.connection, self.words, self.clock, self._tag = connection, connection.words, clock, tag
+        self.channel, self.host = channel, host or Channel(None)
         self.patience_s = connection.timeout_s
         self.startup_s = max(connection.startup_s, connection.timeout_s)
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
-        self._waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange") if self.on_host else None
+        if waiters is None and self.on_host:
+            waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange")
+        self._waiters = waiters
+
+    def within(self, group: Group) -> Endpoint:
+        """This rank's end of a group that it belongs to; blocks until all members call it.
+
+        Raises:
+            Silence: they did not come in time, or another rank has failed.
+        """
+        if group not in self.connection.joined:
+            self._wait(_Arrival(self.connection, group), on_host=True)
+        host, channel = self._call(lambda: self.connection.join(group))
+        end = Endpoint(self.connection, self.clock, channel, self._tag, host=host, members=group, waiters=self._waiters)
+        end.stuck, end.patience_s = self.stuck, self.patience_s
+        return end
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
         """Send pieces of `send` (uint8, on the rank's device) to all ranks; results in uint8 [sum(received)] there.
@@ -167,11 +218,7 @@ class Endpoint:
         target = self._buffer(int(received.sum()))
         if self.on_host:
             return self._dealt(source, target, sent, received)
-        work = self._call(
-            lambda: dist.all_to_all_single(
-                target, source, received.tolist(), sent.tolist(), group=self.group, async_op=True
-            )
-        )
+        work = self._call(lambda: self.channel.all_to_all(target, source, received.tolist(), sent.tolist()))
         return self._collective(work, lambda: target.to(self.device), keep=source)
 
     def _dealt(self, source: Tensor, target: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
@@ -187,8 +234,8 @@ class Endpoint:
         def post() -> list[Any]:
             into = [(target[starts[1, peer] : ends[1, peer]], peer) for peer in reversed(peers) if received[peer]]
             out = [(source[starts[0, peer] : ends[0, peer]], peer) for peer in peers if sent[peer]]
-            works = [dist.irecv(piece, peer, group=self.group, tag=self._tag) for piece, peer in into]
-            return works + [dist.isend(piece, peer, group=self.group, tag=self._tag) for piece, peer in out]
+            works = [self.channel.recv(piece, peer, self._tag) for piece, peer in into]
+            return works + [self.channel.send(piece, peer, self._tag) for piece, peer in out]
 
         works = self._call(post)
         own = source[starts[0, self.rank] : ends[0, self.rank]]
@@ -201,7 +248,7 @@ class Endpoint:
         """The library's own sum over ranks, in its own order, in a new tensor."""
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
         total = self._staged(total)
-        work = self._call(lambda: dist.all_reduce(total, group=self.group, async_op=True))
+        work = self._call(lambda: self.channel.all_reduce(total))
         return self._collective(work, lambda: total.to(self.device), keep=total)
 
     def broadcast(self, data: Tensor, root: int) -> Pending:
@@ -209,32 +256,32 @@ class Endpoint:
         buffer = self._buffer(data.numel())
         if self.rank == root:
             buffer.copy_(data)
-        work = self._call(lambda: dist.broadcast(buffer, src=root, group=self.group, async_op=True))
+        work = self._call(lambda: self.channel.broadcast(buffer, root))
         return self._collective(work, lambda: buffer.to(self.device), keep=buffer)
 
     def send(self, data: Tensor, to: int, tag: int = 0) -> Pending:
         """Send bytes to one rank; the result is None. Messages of different `tag` are matched separately."""
         source = self._to_host(data)
-        work = self._call(lambda: dist.isend(source, to, tag=tag))
+        work = self._call(lambda: self.host.send(source, to, tag))
         return Pending(lambda: None, lambda: self._wait_pair(work, source))
 
     def recv(self, num_bytes: int, source: int, tag: int = 0) -> Pending:
         """Receive bytes from one rank: uint8 [num_bytes] in host memory."""
         buffer = self._host_buffer(num_bytes)
-        work = self._call(lambda: dist.irecv(buffer, source, tag=tag))
+        work = self._call(lambda: self.host.recv(buffer, source, tag))
         return Pending(lambda: buffer, lambda: self._wait_pair(work, buffer))
 
     def gather_host(self, row: Tensor) -> list[Tensor]:
         """Every rank's host tensor, in rank order; shapes must be equal. Blocks. For checks, not for payload."""
         rows = [torch.empty_like(row) for _ in range(self.size)]
-        work = self._call(lambda: dist.all_gather(rows, row, async_op=True))
+        work = self._call(lambda: self.host.gather(rows, row))
         self._wait(work, on_host=True)
         return rows
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
         """Send row r of int64 [size, k] to rank r; returns the rows for this rank, int64 [size, k] on the host."""
         received = torch.empty_like(counts)
-        work = self._call(lambda: dist.all_to_all_single(received, counts, async_op=True))
+        work = self._call(lambda: self.host.all_to_all(received, counts))
         self._wait(work, on_host=True)
         return received
 

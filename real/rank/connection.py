@@ -12,15 +12,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from harness.effects import Group
 from harness.errors import HaloscopeError, InputError
 from harness.trampoline import blame
+from real.rank._channel import Channel, join_members
 from real.rank.health import LastWords, RankLost, follow_launcher
 from real.rank.place import Activity
 
@@ -56,6 +58,7 @@ class Connection:
         group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
         beside: that of exchanges which a second thread starts; None as well is the default one.
         host: index of this process's machine in the run.
+        joined: group of ranks -> its channels for checks and for payloads, once this rank has used it.
     """
 
     rank: int
@@ -71,6 +74,7 @@ class Connection:
     group: dist.ProcessGroup | None
     beside: dist.ProcessGroup | None
     host: int
+    joined: dict[Group, tuple[Channel, Channel]] = field(default_factory=dict)
 
     @contextmanager
     def host_by_host(self) -> Iterator[None]:
@@ -89,6 +93,24 @@ class Connection:
         yield
         if self.store is not None and first:
             self.store.set(key, "done")
+
+    def join(self, group: Group) -> tuple[Channel, Channel]:
+        """The channels of a group for host tensors and for payloads; all its members must be about to call this."""
+        if group not in self.joined:
+            assert self.store is not None
+            store, at = PrefixStore(members_key(group), self.store), group.index(self.rank)
+            limit = timedelta(seconds=max(self.timeout_s, self.startup_s))
+            host = payload = join_members("gloo", PrefixStore("gloo", store), at, len(group), limit)
+            if self.backend != "gloo":
+                limit = timedelta(seconds=self.timeout_s)
+                payload = join_members(self.backend, PrefixStore(self.backend, store), at, len(group), limit)
+            self.joined[group] = host, payload
+        return self.joined[group]
+
+
+def members_key(group: Group) -> str:
+    """Where a group of ranks meets in the key-value store."""
+    return f"members/{'-'.join(map(str, group))}"
 
 
 @contextmanager
@@ -121,18 +143,26 @@ def connect(
     store, words = _meet(env, rank, size, startup_s)
     groups = _join_groups(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
-        yield Connection(rank, size, place, backend, *limits, words, activity, store, *groups, host)
+        connection = Connection(rank, size, place, backend, *limits, words, activity, store, *groups, host)
+        yield connection
     except BaseException as error:
         if not isinstance(error, RankLost):
             words.leave("failed", blame(error), type(error).__name__)
         raise
     activity.before("shutdown")
-    _leave()
+    _leave(connection)
 
 
-def _leave() -> None:
-    """Leave the process group, in limited time: a rank that does not respond must not block this one at its end."""
-    thread = threading.Thread(target=dist.destroy_process_group, daemon=True, name="shutdown")
+def _leave(connection: Connection) -> None:
+    """Leave all process groups, in limited time: a rank that does not respond must not block this one at its end."""
+
+    def leave() -> None:
+        for channels in connection.joined.values():
+            for channel in dict.fromkeys(channels):
+                channel.group.shutdown()
+        dist.destroy_process_group()
+
+    thread = threading.Thread(target=leave, daemon=True, name="shutdown")
     thread.start()
     thread.join(LEAVE_S)
 

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from harness.effects import Effect, HostCopy, Start, Wait
-from harness.running.results import write_atomically
+from harness.machine import write_atomically
 from harness.running.trace import Span, Stream
 from harness.trampoline import Stepper
 from real.rank._clocks import CudaClock, HostClock, Mark, _Clock, make_clock
@@ -52,7 +52,7 @@ def leave(clock: HostClock | CudaClock, host: int) -> None:
     """Write what a traced clock kept; nothing for any other clock."""
     if isinstance(clock, _Traced):
         content = msgspec.json.encode(RankSpans(clock.rank, host, clock.spans))
-        write_atomically(Path(os.environ[TRACE_VARIABLE], f"rank-{clock.rank}.json"), content)
+        write_atomically(Path(os.environ[TRACE_VARIABLE], f"rank-{clock.rank}.json"), content, durable=False)
 
 
 class _Traced(_Clock[Any]):

@@ -7,12 +7,10 @@ tables at a time, each in a process of its own.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -22,10 +20,9 @@ from typing import Any
 from harness.config import RunConfig, from_mapping
 from harness.console import duration, show, stderr
 from harness.errors import HaloscopeError, InputError
-from harness.machine import cache_root
+from harness.machine import building, cache_root, write_atomically
 from harness.machine import code_version as code_version
 from harness.running import results
-from harness.running.results import write_atomically
 from harness.workloads import is_workload, read_description
 from reports.core.inputs import Inputs
 from reports.core.table import Fitted
@@ -176,7 +173,7 @@ def _record(config: RunConfig) -> dict[str, Any]:
         path = cache_root() / "reports" / "runs" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
         if path.exists():
             return results.load_result(path)
-        with _alone(path):
+        with building(path):
             if path.exists():  # made by another process meanwhile
                 return results.load_result(path)
             from harness import running  # torch: not before there is something to run
@@ -186,18 +183,6 @@ def _record(config: RunConfig) -> dict[str, Any]:
     except Exception as error:
         return _failed(config, error)
     return record
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Let one process at a time make `path`. The kernel releases the lock when its process ends, in whatever way; the
-    empty lock file is removed once the result is there (a process that still waits for the lock then finds it)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_suffix(".lock")
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-        lock.unlink(missing_ok=True)
 
 
 def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:

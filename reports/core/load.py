@@ -34,7 +34,7 @@ def epochs(folder: Path) -> pd.DataFrame:
     """A row per epoch: loss, accuracies, `seconds.*`, `bytes.*`, with `config.*`, `run_id` and `state` beside."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results")
-    return results.collect(folder)
+    return results.collect(folder).frame
 
 
 def runs(folder: Path) -> pd.DataFrame:

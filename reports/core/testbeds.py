@@ -40,11 +40,13 @@ WORKS = {"p=1.0": "vanilla", "p=0.1": "bns-gcn:p=0.1", "p=0.01": "bns-gcn:p=0.01
 RATES = {"p = 1": WORKS["p=1.0"], "p = 0.1": WORKS["p=0.1"], "p = 0.01": WORKS["p=0.01"]}
 """The rates that the figures draw -> method."""
 SYSTEMS = {
-    "AS-GCN": "as-gcn", "ClusterGCN": "cluster-gcn", "FastGCN": "fastgcn", "GraphSAGE": "neighbour-sampling",
-    "GraphSAINT": "graphsaint", "GraphSAINT sampler": "graphsaint", "LADIES": "ladies",
-    "NeighborSampling": "neighbour-sampling", "VR-GCN": "vr-gcn", "sampling-based": "neighbour-sampling",
+    "AS-GCN": "as-gcn:batch=256:nodes=512", "ClusterGCN": "cluster-gcn", "FastGCN": "fastgcn:batch=256:nodes=400",
+    "GraphSAGE": "graphsage-ns:batch=512:fanout=10", "GraphSAINT": "graphsaint", "GraphSAINT sampler": "graphsaint",
+    "LADIES": "ladies:batch=512:nodes=512", "NeighborSampling": "graphsage-ns:batch=1024:fanout=15/10/5",
+    "VR-GCN": "vr-gcn:batch=512:fanout=2", "sampling-based": "graphsage-ns",
 }  # fmt: skip
-"""Sampling-based system as printed -> the method that corresponds to it; rows stay empty while haloscope has none."""
+"""Sampling-based system as printed -> the method that corresponds to it, with its authors' settings as far as known (of
+GraphSAGE 10 neighbours in every layer, PyG's script for NeighborSampling); rows stay empty while haloscope has none."""
 
 PROFILE = (
     "compute is what the device profile says, not fitted; the one fitted constant is a factor on every bandwidth "

@@ -20,6 +20,7 @@ import numpy as np
 
 from harness.config import RunConfig, from_mapping
 from harness.errors import InputError, unknown
+from harness.methods.registry import cut_of
 from reports.core.context import Context, demand
 from reports.core.table import POINTS, STANDS_IN, Ordering, Row
 from reports.statistics import estimate
@@ -66,6 +67,7 @@ FLOPS, EDGE_VALUES = 8e10, 4e9  # per second of one core; all such rates are fro
 INPUTS = 1.2e8  # values of the input features that GraphSAGE joins with their neighbours' mean, per second
 PER_LAYER_S = 0.005  # of one rank's layer, forward and backward, with the evaluations
 COSTLIER = {"ec-graph": 2.0, "ec-graph-s": 1.5, "cdfgnn": 5.0}  # over plain exchanges: codecs, selectors, caches
+SAMPLED = {"graphsage-ns": 3.0, "fastgcn": 2.0, "ladies": 1.5, "vr-gcn": 1.7}  # over subgraph approximation's batches
 ATTENTION, BATCHES = 4.5, 4.0  # times as much with attention, with mini-batches
 EVALUATIONS = 20  # of a run at most
 LEARNT = 2.0  # points over the majority class from which a score counts as learnt
@@ -175,7 +177,7 @@ def accuracies(
         graph: the published name, a key of `GRAPHS`.
         rows: label -> method text, or -> settings over `model` (with "method", and "parts" where it differs). "longer"
             is how many times as many epochs a row is trained for as the others, of which each costs as much less.
-        parts: partitions of every row but those of method `single`.
+        parts: partitions of every row but those of one device.
         model: settings of `RunConfig` that all rows share.
         seeds, epochs: the paper's, trained with `--full`; otherwise the most that is trained.
         share: of the table's training time, where a table trains several graphs.
@@ -191,7 +193,7 @@ def accuracies(
     common = {"dataset": name, "parts": parts, "threads": 1, **SETTINGS.get(name, {}), **model}
     longer = {label: float(row.pop("longer", 1.0)) for label, row in plain.items()}
     cases = {label: {**common, **row} for label, row in plain.items()}
-    cases = {k: {**case, "parts": 1} if case["method"] == "single" else case for k, case in cases.items()}
+    cases = {k: {**case, "parts": 1} if cut_of(case["method"]) == "none" else case for k, case in cases.items()}
     cost = 0.0 if context.full else sum(epoch_seconds(case) for case in cases.values())
     count, runs = (epochs, seeds) if context.full else affordable(
         share * context.seconds, cost, epochs, seeds, fewest
@@ -293,8 +295,9 @@ def work_seconds(config: RunConfig, nodes: int, edges: int, wide: int) -> float:
     inputs = nodes * wide * (config.model.name == "sage")
     work, overhead = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS, PER_LAYER_S * layers * config.cut.parts
     name, _, options = config.training.method.partition(":")
-    if "batch=" in options:  # as many batches in all, whatever the number of parts
-        return float(BATCHES * work)
+    if "batch=" in options and "batch=0" not in options.split(":"):
+        # as many batches in all, whatever the number of parts
+        return float(BATCHES * SAMPLED.get(name, 1.0) * work)
     more = (COSTLIER.get(name, 1.0), ATTENTION * (config.model.name == "gat"))
     return float(max(more) * (work + overhead))
 

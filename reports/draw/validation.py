@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.console import significant
-from harness.running.results import write_atomically
+from harness.machine import write_atomically
 from harness.running.validation import VALIDATED_COMPONENTS, Verdict, verdict
 from reports.draw.figures import MARKERS, STYLE, method_colours
 

@@ -10,10 +10,21 @@ import pandas as pd
 from harness.methods.registry import METHODS
 from reports.core.context import Context
 from reports.core.inputs import Inputs
-from reports.core.load import published, setup, text
+from reports.core.load import GB, published, setup, text
 from reports.core.predict import Seconds
 from reports.core.table import How, Null, Ordering, PaperTable, Row
 from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, Timing
+from reports.ec_graph._rivals import (
+    BATCH,
+    MACHINES_OF_RIVALS,
+    RIVALS,
+    SAMPLED_BY,
+    built,
+    disk_bytes,
+    method_of,
+)
+from reports.ec_graph._rivals import config as rival_config
+from reports.ec_graph._rivals import seconds as rival_seconds
 from reports.ec_graph._times import (
     ALONE,
     DATASETS,
@@ -28,12 +39,13 @@ from reports.ec_graph._times import (
     alone,
     cell,
     ec_graph,
+    memory_alone,
     tuner_note,
 )
 
 PAPERS = "ogbn-papers100m"
 PAIRS = [(own, other) for own in ("EC-Graph", "EC-Graph-S") for other in ("DGL", "PyG", "DistGNN")]
-PAIRS.append(("EC-Graph", "EC-Graph-S"))
+PAIRS += [("EC-Graph", "EC-Graph-S"), *(("EC-Graph-S", rival) for rival in RIVALS)]
 
 DENSE = "the rows of all nodes are multiplied, also of those that no sample reads"
 GRAPH_OF_PAPERS = {
@@ -42,6 +54,7 @@ GRAPH_OF_PAPERS = {
 }
 """What a row of ogbn-papers100M is timed with, whether or not it is the printed graph."""
 CODED = ", by the authors' code"
+BATCHED = f", in batches of {BATCH:,}"
 DEEPER = "a further layer computes and sends more"
 SAID = {
     ("pubmed", "PyG"): "slower than EC-Graph, which the text denies (EC4)",
@@ -58,12 +71,15 @@ SAME = 0.01
 def table4(context: Context) -> PaperTable:
     """Average time of an epoch."""
     frame = published("ec-graph-table4")
-    frame = frame[frame["value"].notna()]
+    dashes, frame = frame[frame["value"].isna()], frame[frame["value"].notna()]
     timing = Timing.fitted(context, *ALONE)
     rows = [_row(timing, line) for _, line in frame.iterrows()]
     if context.inputs == Inputs():  # other readings of printed cells are in no ordering
         rows += [_row(timing, line, printed=True) for _, line in frame[frame["dataset"] == PAPERS].iterrows()]
         rows += [_row(timing, line, coded=True) for _, line in frame[frame["method"] == "DistGNN"].iterrows()]
+        rows += [row for _, line in dashes[dashes["method"].isin(ALONE)].iterrows() for row in _memory(context, line)]
+        several = frame[frame["method"].map(lambda name: name in RIVALS[:2] and built(name))]
+        rows += [_row(timing, line, batched=True) for _, line in several.iterrows()]
     return PaperTable(
         key="ec-graph/table4",
         title="EC-Graph, Table IV: average time of an epoch (s)",
@@ -80,8 +96,11 @@ def _basis() -> tuple[str, ...]:
         f"{FIRST} layers, DistGNN, and one on the software of messages, fitted on Cora, {FIRST} layers, DistGNN. "
         "Both serve the second cluster too. The wire has its printed 1 Gbit/s",
         "its device sums rows by PyTorch's serial product of a COO matrix (xeon-e3-1226v3-coo, "
-        "xeon-silver-4110-2x-coo), PyG's makes a message for every edge (xeon-e3-1226v3-scatter), DGL's has a kernel "
-        "of its own (xeon-e3-1226v3). DGL and PyG have one factor each, for all data sets and depths",
+        "xeon-silver-4110-2x-coo). DGL is single:style=fused and PyG single:style=gather, which makes a message for "
+        "every edge, each with the library's own order of operations, on the same machine (xeon-e3-1226v3) and with "
+        "one factor each, for all data sets and depths",
+        "memory of DGL and PyG where the table prints '-' without a reason: live tensors of an epoch, of 32 GB (250 GB "
+        "for ogbn-papers100M); nothing is fitted",
         f"DistGNN is distgnn-ec, of which every halo row is fetched in one of {DELAYED} rounds, as DistGNN delays. In "
         "the authors' code of October 2021 a fifth of the vertices request in each round and read most rows of a dense "
         "graph: rows 'by the authors' code' beside, of the same printed cells. Which one the table ran is not known",
@@ -98,6 +117,8 @@ def _basis() -> tuple[str, ...]:
         "spread of the degrees",
         "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows, in "
         "closed form from fan-outs, mean degree, the same spread and hash parts",
+        SAMPLED_BY,
+        MACHINES_OF_RIVALS,
         f"rows that are predicted and not sent: shares from training on Cora (Cora, Pubmed) or {OTHERS}",
         "null models: DistGNN's printed time of two layers on the same graph (DGL's and PyG's own), equal, by bytes "
         "and by layers. They read a printed row of every graph, where our two constants read two rows in all",
@@ -125,29 +146,50 @@ def _unsampled(system: str, setting: str) -> bool:
     return system == "EC-Graph-S" and setting.endswith("fanout=full")
 
 
-def _row(timing: Timing, line: pd.Series, *, printed: bool = False, coded: bool = False) -> Row:
+def _row(timing: Timing, line: pd.Series, *, printed: bool = False, coded: bool = False, batched: bool = False) -> Row:
     """One printed cell beside ours; `printed` for the printed reading of ogbn-papers100M, `coded` for the rounds of the
-    authors' code in DistGNN's rows."""
+    authors' code in DistGNN's rows, `batched` for several steps an epoch in those of DistDGL and AGL."""
     dataset, layers, system = str(line["dataset"]), int(line["layers"]), str(line["method"])
     bed, setting = timing.machines(dataset, layers, printed=printed), str(line["setting"])
-    ours, how, note = _predicted(timing, bed, system, setting, coded)
+    other = printed or coded or batched
+    ours, how, note = _predicted(timing, bed, system, setting, coded, BATCH if batched else 0)
     notes = [note, SAID.get((dataset, system), ""), tuner_note(system, tuned=False)]
     if dataset == PAPERS and ours is not None:
         notes.append(GRAPH_OF_PAPERS[printed])
+    reading = CODED * coded + BATCHED * batched
     return Row(
-        label=f"{DATASETS[dataset]}{' as printed' * printed}, {layers} layers, {system}{CODED * coded}",
+        label=f"{DATASETS[dataset]}{' as printed' * printed}, {layers} layers, {system}{reading}",
         quantity="epoch time",
         unit="s",
         published=float(line["value"]), ours=ours, how=how, note="; ".join(filter(None, notes)),
         conflict="EC6" if printed and system == "EC-Graph" else "",
-        judge="none" if printed or coded or _unsampled(system, setting) else "error",
-        null=_null(timing, bed, system, setting) if ours is not None and not coded else None,
-        at=None if printed or coded else (system, f"{DATASETS[dataset]}, {layers}-layer"),
-        claim="" if printed or coded else cell_claim(dataset, layers, system),
+        judge="none" if other or _unsampled(system, setting) else "error",
+        null=_null(timing, bed, system, setting) if ours is not None and not coded and not batched else None,
+        at=None if other else (system, f"{DATASETS[dataset]}, {layers}-layer"),
+        claim="" if other else cell_claim(dataset, layers, system),
     )  # fmt: skip
 
 
-def _predicted(timing: Timing, bed: Machines, system: str, setting: str, coded: bool) -> tuple[float | None, How, str]:
+def _memory(context: Context, line: pd.Series) -> list[Row]:
+    """What a library needs where the table prints "-", of ogbn-papers100M on both readings of the graph."""
+    dataset, layers, system = str(line["dataset"]), int(line["layers"]), str(line["method"])
+    rows = []
+    for printed in (False, True) if dataset == PAPERS else (False,):
+        peak, fits = memory_alone(context, dataset, layers, system, printed=printed)
+        notes = ["printed '-', no reason given", "fits the machine" if fits else "out of memory"]
+        rows.append(
+            Row(
+                label=f"{DATASETS[dataset]}{' as printed' * printed}, {layers} layers, {system}, memory",
+                quantity="memory of one machine", unit="GB", published=None, ours=peak / 1e9, how="simulated",
+                judge="none", note="; ".join(notes + [GRAPH_OF_PAPERS[printed]] * (dataset == PAPERS)),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _predicted(
+    timing: Timing, bed: Machines, system: str, setting: str, coded: bool, batch: int
+) -> tuple[float | None, How, str]:
     """Our seconds, their origin, and a note."""
     method = METHOD_OF[system]
     first = bed.layers == FIRST and (bed.dataset, system) in FITTED and not coded
@@ -156,13 +198,15 @@ def _predicted(timing: Timing, bed: Machines, system: str, setting: str, coded: 
         seconds = bed.clock(TARGETS if coded else DISTGNN)
         fetched = f"{100 * bed.requested():.0f} % of the halo rows" if coded else f"1/{DELAYED} of the halo rows"
         return seconds.epoch, fitted, f"{fetched} an epoch; {parts_said(seconds)}"
-    if method not in METHODS:
+    if method.partition(":")[0] not in METHODS:
         return None, "not built", ""
     if system in ALONE:
         seconds = alone(timing.context, bed.dataset, bed.layers, system, timing.libraries[system])
         return seconds.epoch, fitted, ""
-    if system not in ("EC-Graph", "EC-Graph-S"):
-        return bed.seconds(method), "simulated", ""
+    if built(system):
+        fanouts = fanouts_of(setting, bed.layers)
+        seconds = rival_seconds(bed, system, fanouts, batch, timing.libraries["DGL"])
+        return seconds.epoch, "simulated", _rival_note(bed, system, fanouts, seconds)
     if system == "EC-Graph" or _unsampled(system, setting):
         again, text_ = "" if system == "EC-Graph" else "the EC-Graph row again", ec_graph(bed.dataset)
         seconds = bed.clock(text_)
@@ -170,6 +214,14 @@ def _predicted(timing: Timing, bed: Machines, system: str, setting: str, coded: 
         return seconds.epoch, "simulated", "; ".join(filter(None, remarks))
     seconds = bed.sampled(fanouts_of(setting, bed.layers))
     return seconds.epoch, "simulated", f"{DENSE}; {parts_said(seconds)}"
+
+
+def _rival_note(bed: Machines, system: str, fanouts: str, seconds: Seconds) -> str:
+    """The parts of a rival's epoch; of AGL also what it would read from disk."""
+    remarks = [method_of(system, fanouts), parts_said(seconds)]
+    if system == "AGL":
+        remarks.append(f"{disk_bytes(bed, fanouts) / GB:.2g} GB a machine from disk, not timed")
+    return "; ".join(remarks)
 
 
 def parts_said(seconds: Seconds) -> str:
@@ -201,6 +253,9 @@ def _bytes(bed: Machines, system: str, setting: str) -> float:
         return bed.sent(DISTGNN)
     if system == "EC-Graph" or _unsampled(system, setting):
         return bed.sent(ec_graph(bed.dataset))
+    if system in RIVALS:
+        run = bed.record(rival_config(bed, system, fanouts_of(setting, bed.layers)))
+        return float(run["summary"]["bytes_per_epoch"])
     return float(bed.record(bed.sampled_config(fanouts_of(setting, bed.layers)))["summary"]["bytes_per_epoch"])
 
 

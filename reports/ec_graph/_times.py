@@ -41,8 +41,8 @@ DISTGNN, TARGETS = f"distgnn-ec:r={DELAYED}:bins=halo", f"distgnn-ec:r={DELAYED}
 which a fifth of the vertices request in every round."""
 # Published systems and the method that would stand for them; names that the registry lacks are "not built".
 METHOD_OF = {
-    "DGL": "single", "PyG": "single", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s", "DistGNN": "distgnn-ec",
-    "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",
+    "DGL": "single:style=fused", "PyG": "single:style=gather", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s",
+    "DistGNN": "distgnn-ec", "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",
 }  # fmt: skip
 ALONE = ("DGL", "PyG")  # on one machine
 LABELLED = {"vertices": 1_546_782, "edges": 2 * 13_649_351}
@@ -55,8 +55,6 @@ DEVICES = {
     "ec-graph": "xeon-e3-1226v3-coo", "ec-graph-13": "xeon-e3-1226v3-coo", "ec-graph-papers": "xeon-silver-4110-2x-coo",
 }  # fmt: skip
 """Clusters with devices that sum rows as EC-Graph's code does."""
-LIBRARIES = {"DGL": "ec-graph", "PyG": "ec-graph:hosts.device=xeon-e3-1226v3-scatter"}
-"""The machine under a library: DGL sums rows by a kernel of its own; PyG makes a message for every edge."""
 
 
 def bits(dataset: str) -> dict[str, int]:
@@ -298,6 +296,26 @@ def alone(
     context: Context, dataset: str, layers: int, system: str, device: float = 1.0, *, trial: bool = False
 ) -> Seconds:
     """An epoch of a library on one machine, whose operators take `device` times as long as its profile says."""
-    run = {"dataset": workload(context, dataset), "method": "single", "layer0": "cache", "parts": 1, "epochs": 4}
-    config = {**SHAPES, **gcn(dataset, layers), **run, "cluster": hosts_slowed(LIBRARIES[system], 1, device)}
+    config = _alone_config(context, dataset, layers, system, device)
     return Seconds.mean(context.runs([config], "one machine", trial=trial)[0])
+
+
+def memory_alone(
+    context: Context, dataset: str, layers: int, system: str, *, printed: bool = False
+) -> tuple[float, bool]:
+    """Bytes that a library needs on one machine, and whether that has them; `printed` as in `workload`."""
+    config = _alone_config(context, dataset, layers, system, printed=printed)
+    record = context.runs([config], "memory of one machine")[0]
+    return float(record["summary"]["peak_memory"]), record["state"] != "out_of_memory"
+
+
+def _alone_config(
+    context: Context, dataset: str, layers: int, system: str, device: float = 1.0, *, printed: bool = False
+) -> dict[str, Any]:
+    """The run of a library, with the order of operations that it has."""
+    cluster = "ec-graph-papers" if dataset == "ogbn-papers100m" else "ec-graph"
+    return {
+        **SHAPES, **gcn(dataset, layers), "order": "method", "method": METHOD_OF[system], "layer0": "cache",
+        "dataset": workload(context, dataset, printed=printed), "parts": 1, "epochs": 4,
+        "cluster": hosts_slowed(cluster, 1, device),
+    }  # fmt: skip

@@ -6,7 +6,7 @@ per finished run. Reports read the results; commands make them.
 
 from reports.statistics import FEWEST_SEEDS
 from reports.study._cells import Store, StudyCell
-from reports.study._claims import Claim, file_of, names, read_claims
+from reports.study._claims import AccuracyClaim, file_of, names, read_claims
 from reports.study._forecast import cost_lines
 from reports.study._items import RESULTS, figure_of, results_of, table_of
 from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
@@ -26,7 +26,7 @@ __all__ = [
     "RESULTS",
     "TABLES",
     "StudyCell",
-    "Claim",
+    "AccuracyClaim",
     "ClaimFinding",
     "Fitting",
     "Runs",

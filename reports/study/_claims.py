@@ -77,7 +77,7 @@ class ClaimFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class AccuracyClaim:
     """One claim, to be judged by itself.
 
     Attributes:
@@ -137,7 +137,7 @@ def file_of(name: str) -> Path:
     return CLAIMS / f"{name}.toml"
 
 
-def read_claims(path: Path) -> list[Claim]:
+def read_claims(path: Path) -> list[AccuracyClaim]:
     """Every claim of a file.
 
     Raises:
@@ -159,7 +159,7 @@ def read_claims(path: Path) -> list[Claim]:
     return found
 
 
-def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statement) -> Iterator[Claim]:
+def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statement) -> Iterator[AccuracyClaim]:
     rows = [(each, *_scores(statement, each)) for each in statement.each]
     differences = [first - second for _, first, second in rows if first is not None and second is not None]
     margin = _margin(statement, differences)
@@ -170,7 +170,7 @@ def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statem
         on = ", ".join(f"{value} parts" if key == "partitions" else str(value) for key, value in each.items())
         for judge in statement.judge:
             band, width = _judged_by(judge, difference, margin, statement)
-            yield Claim(
+            yield AccuracyClaim(
                 key=f"{file.paper}/{statement.name}, {on} ({judge})", text=f"{statement.text}: {on}", judge=judge,  # type: ignore[arg-type]
                 band=band, difference=difference, width=width, settings=settings, metric=statement.metric,
                 standin=place.standin, margin_from=_margin_from(statement),

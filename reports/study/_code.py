@@ -24,12 +24,12 @@ def code_of(method: str) -> str:
     """16 hexadecimal digits, for the text of a method with or without its options."""
     module = METHODS.find(method.partition(":")[0]).__module__
     digest = hashlib.sha256()
-    for name in sorted(reached(module, RUNNER)):
+    for name in sorted(modules_behind(module, RUNNER)):
         digest.update(f"{name}\0".encode() + _file(name).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def reached(*modules: str) -> frozenset[str]:
+def modules_behind(*modules: str) -> frozenset[str]:
     """Modules of `harness` that these import, and those import, themselves included."""
     found, waiting = set[str](), list(modules)
     while waiting:

@@ -16,7 +16,7 @@ from typing import Any
 from harness import keys
 from harness.datasets import STANDINS, FitRecord, FittedScore
 from harness.errors import InputError, unknown
-from harness.running.results import write_atomically
+from harness.machine import write_atomically
 from reports.core.context import Context
 from reports.statistics import FEWEST_SEEDS, Estimate, estimate
 from reports.study._cells import StudyCell, line_score

@@ -11,7 +11,7 @@ from harness.datasets import read_standins
 from harness.errors import InputError
 from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, power
 from reports.study._cells import RunLine, Store, StudyCell
-from reports.study._claims import Claim
+from reports.study._claims import AccuracyClaim
 from reports.study._forecast import graph_size
 from reports.study._runs import Runs
 
@@ -32,7 +32,7 @@ class ClaimFinding:
         note: why there are no more runs.
     """
 
-    claim: Claim
+    claim: AccuracyClaim
     found: Estimate | None
     scores: tuple[float, float] | None
     judgement: Judgement
@@ -79,7 +79,7 @@ class Study:
         most: seeds of a claim at most.
     """
 
-    claims: Sequence[Claim]
+    claims: Sequence[AccuracyClaim]
     runs: Runs
     scale: float = 1.0
     most: int = MOST_SEEDS
@@ -94,7 +94,7 @@ class Study:
                 self._note_missing(claim)
         self.runs.know([cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)])
 
-    def _note_missing(self, claim: Claim) -> None:
+    def _note_missing(self, claim: AccuracyClaim) -> None:
         """Leave out a claim whose graph is not here."""
         try:
             graph_size(str(claim.settings[0]["dataset"]))
@@ -102,11 +102,11 @@ class Study:
             self.notes[claim.key] = str(error)
 
     @property
-    def ready(self) -> list[Claim]:
+    def ready(self) -> list[AccuracyClaim]:
         """Claims whose graphs are there."""
         return [claim for claim in self.claims if claim.key not in self.notes]
 
-    def _cells(self, claim: Claim, seed: int) -> tuple[StudyCell, StudyCell]:
+    def _cells(self, claim: AccuracyClaim, seed: int) -> tuple[StudyCell, StudyCell]:
         return claim.cells(seed, self.scale)
 
     def first_cells(self) -> list[StudyCell]:
@@ -158,7 +158,7 @@ class Study:
         wanted.sort(key=lambda one: one[0])
         return list(dict.fromkeys(cell for _, cells in wanted for cell in cells))
 
-    def _affordable(self, claim: Claim) -> int:
+    def _affordable(self, claim: AccuracyClaim) -> int:
         """Seeds of a claim that the time left allows, if it had all of it."""
         left = self.runs.deadline - time.monotonic()
         cost = sum(map(self.runs.forecast.seconds, self._cells(claim, 0)))
@@ -169,7 +169,7 @@ SeedPairs = list[tuple[RunLine, RunLine, float]]
 """Lines of both sides and the difference, seed by seed."""
 
 
-def seed_pairs(claim: Claim, store: Store, scale: float = 1.0, most: int = MOST_SEEDS) -> SeedPairs:
+def seed_pairs(claim: AccuracyClaim, store: Store, scale: float = 1.0, most: int = MOST_SEEDS) -> SeedPairs:
     """The finished pairs of runs of a claim."""
     found = []
     for seed in range(most):
@@ -188,7 +188,7 @@ def estimate_of(finished: SeedPairs) -> Estimate | None:
 
 
 def findings(
-    claims: Sequence[Claim], store: Store, scale: float = 1.0, notes: Mapping[str, str] | None = None
+    claims: Sequence[AccuracyClaim], store: Store, scale: float = 1.0, notes: Mapping[str, str] | None = None
 ) -> list[ClaimFinding]:
     """What the finished runs say of every claim, corrected for all of them."""
     every = {claim.key: seed_pairs(claim, store, scale) for claim in claims}
@@ -209,7 +209,7 @@ def findings(
     return found
 
 
-def _power(claim: Claim, found: Estimate | None) -> float | None:
+def _power(claim: AccuracyClaim, found: Estimate | None) -> float | None:
     """The power that the runs so far have, with their deviation taken for the true one.
 
     Of "no worse" and "level" it is the power if there is no difference at all, of others if the printed one is true.

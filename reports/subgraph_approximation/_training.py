@@ -75,6 +75,31 @@ def overlap_runs(context: Context, name: str, gnn: str, parts: int, *, single: b
     )  # fmt: skip
 
 
+CLUSTER_GCN, SAGE = "ClusterGCN", "GraphSAGE on 5 workers"
+CLUSTERS = "cluster-gcn:clusters=1500:batch=20"  # of its authors' script for Reddit
+CONVERGED = 0.99
+"""Share of its own best test accuracy at which a run of Sec. 5.4's comparison counts as converged."""
+
+
+def beside_clusters(context: Context) -> Trained:
+    """ClusterGCN on one machine, and GraphSAGE on 5 workers with 10 % overlap, of the same model (Sec. 5.4)."""
+    sage = f"{PAPER}:overlap=0.1:loss=all{options(context, 'reddit', 'GraphSAGE')}"
+    return accuracies(
+        context, GRAPH_OF.get("reddit", "reddit"), {CLUSTER_GCN: {"method": CLUSTERS, "parts": 1}, SAGE: sage}, parts=5,
+        model=gnn_settings(context, "reddit", "GraphSAGE"), seeds=3, epochs=80, share=0.5, fewest=FEWEST_BATCHED,
+    )  # fmt: skip
+
+
+def epochs_to_converge(run: Trained, label: str) -> float:
+    """Epochs until a run reaches `CONVERGED` of its own best test accuracy, mean over the seeds."""
+    counts = []
+    for record in run.records[label]:
+        scores = [(line["epoch"] + 1, float(line["test"])) for line in record["epochs"] if line["test"] is not None]
+        enough = CONVERGED * max(score for _, score in scores)
+        counts.append(next(epoch for epoch, score in scores if score >= enough))
+    return fmean(counts)
+
+
 def orderings(run: Trained, what: str) -> tuple[Ordering, ...]:
     """Overlap restores accuracy, most of it with the first copies; in the other reading of the loss it does so too.
 

@@ -23,8 +23,7 @@ import torch
 
 from harness.datasets import data_folder
 from harness.errors import HaloscopeError, InputError
-from harness.machine import Died, cache_root, code_version, map_on_processes
-from harness.running.results import write_atomically
+from harness.machine import Died, cache_root, code_version, map_on_processes, write_atomically
 from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
 from reports.core.rendering import table_csv, table_latex, table_markdown

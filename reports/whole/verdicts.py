@@ -10,18 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from reports.core.table import (
-    CLOSE,
-    DECIDED,
-    OUTCOMES,
-    POINTS,
-    Item,
-    PaperTable,
-    distinct_claims,
-    finite,
-    judged_errors,
-    orderings_right,
-)
+from reports.core.claims import distinct_claims, judged_errors, orderings_right
+from reports.core.table import CLOSE, DECIDED, OUTCOMES, POINTS, Item, PaperTable, finite
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 

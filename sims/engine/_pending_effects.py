@@ -57,8 +57,8 @@ class PendingEffect:
 class _MeetingState:
     """The simulation's data of a meeting (see `harness.rendezvous`)."""
 
-    def __init__(self, env: simpy.Environment, paused: bool) -> None:
-        self.operation, self.everyone, self.paused = Operation(), env.event(), paused
+    def __init__(self, env: simpy.Environment, paused: bool, ranks: int) -> None:
+        self.operation, self.everyone, self.paused = Operation(ranks), env.event(), paused
 
 
 class PendingEffects:
@@ -158,7 +158,7 @@ class PendingEffects:
     def _state_of(self, rank: int, effect: Effect, meeting: Meeting, paused: bool) -> _MeetingState:
         """The simulation's data of a meeting; triggers its event when the last rank has arrived."""
         if meeting.driver_state is None:
-            meeting.driver_state = _MeetingState(self.env, paused)
+            meeting.driver_state = _MeetingState(self.env, paused, len(meeting.expected))
         state: _MeetingState = meeting.driver_state
         if state.paused != paused:
             here, there = ("off", "on") if paused else ("on", "off")

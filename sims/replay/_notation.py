@@ -21,6 +21,7 @@ from harness.effects import (
     AllToAll,
     Background,
     Broadcast,
+    Collective,
     Direction,
     Effect,
     HostCopy,
@@ -81,6 +82,7 @@ class EffectShape(msgspec.Struct, frozen=True, array_like=True):
         rows: those of an all-to-all; any other effect has a tensor of `shape` and `dtype`.
         peer: root, destination or source.
         flag: deterministic (AllReduce), to the host (HostCopy).
+        group: the ranks of a collective; empty for all.
     """
 
     kind: str
@@ -92,20 +94,21 @@ class EffectShape(msgspec.Struct, frozen=True, array_like=True):
     dtype: str = ""
     peer: int = -1
     flag: bool = False
+    group: tuple[int, ...] = ()
 
     def effect(self, counts: Sequence[np.ndarray], epoch: int = 0) -> Effect:
         """The effect on tensors of the meta device. Raises InputError for an unknown kind or type."""
         tag = Tag(self.label, self.direction, self.layer, epoch)
         if self.kind in ("AllToAll", "Background"):
             return AllToAll(tag=tag, parts=tuple(_rows(rows, counts) for rows in self.rows))
-        tensor = _empty(self.shape, self.dtype)
+        tensor, group = _empty(self.shape, self.dtype), self.group or None
         match self.kind:
             case "AllReduce":
-                return AllReduce(tag=tag, tensor=tensor, deterministic=self.flag)
+                return AllReduce(tag=tag, tensor=tensor, deterministic=self.flag, group=group)
             case "HostCopy":
                 return HostCopy(tag=tag, tensor=tensor, to_host=self.flag)
             case "Broadcast":
-                return Broadcast(tag=tag, tensor=tensor, root=self.peer)
+                return Broadcast(tag=tag, tensor=tensor, root=self.peer, group=group)
             case "Send":
                 return Send(tag=tag, tensor=tensor, to=self.peer)
             case "Recv":
@@ -154,6 +157,8 @@ class Tables:
             return EffectShape(*named, rows=tuple(self._rows(part) for part in effect.parts))
         tensor = effect.like if isinstance(effect, Recv) else effect.tensors()[0]
         whole: dict[str, Any] = {"shape": tuple(tensor.shape), "dtype": _type_name(tensor)}
+        if isinstance(effect, Collective):
+            whole["group"] = effect.group or ()
         if isinstance(effect, AllReduce):
             return EffectShape(*named, **whole, flag=effect.deterministic)
         if isinstance(effect, HostCopy):

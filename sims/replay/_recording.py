@@ -14,12 +14,12 @@ import msgspec
 
 from harness.effects import Background, Effect
 from harness.errors import InputError
-from harness.running.results import write_atomically
+from harness.machine import write_atomically
 from sims.device import Work
 from sims.engine import Observer
 from sims.replay._notation import BEGIN, END, Action, Converted, EffectShape, Tables, Track, counts_of
 
-RECORDING_FORMAT = 4
+RECORDING_FORMAT = 5
 
 
 class PeakMemory(msgspec.Struct, frozen=True):

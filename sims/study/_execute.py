@@ -56,7 +56,7 @@ def open_driver(config: RunConfig) -> SimulatedCluster:
 
 def _execute(job: Job, placement: Placement) -> Execution:
     config, cluster = job.config, placement.cluster
-    repeats = Repeats() if config.cluster.shapes_only and job.method.facts.repeats else None
+    repeats = Repeats() if config.cluster.shapes_only and job.method.promises().repeats else None
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(
             program(replace(job, epochs=repeats)),

@@ -72,9 +72,14 @@ def _begin(
 
 
 class Operation:
-    """The state of one collective, or of one send with its receive."""
+    """The state of one collective, or of one send with its receive.
 
-    def __init__(self) -> None:
+    Args:
+        ranks: how many take part.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
         self.rounds: dict[tuple[int, ...], Round] = {}
         self.sends: np.ndarray | None = None  # int64 [from, to]; only if receivers do not know the sizes
         self._arrived = 0
@@ -100,11 +105,11 @@ class Operation:
         return np.zeros(0, np.int64) if self.sends is None else self.sends[:, rank].copy()
 
     def gather(self, wire: Wire) -> tuple[simpy.Event, bool]:
-        """The event that all ranks wait for, and whether this rank is the last to arrive, which must trigger it."""
+        """The event that its ranks wait for, and whether this rank is the last to arrive, which must trigger it."""
         if self._everyone is None:
             self._everyone = wire.env.event()
         self._arrived += 1
-        return self._everyone, self._arrived == wire.size
+        return self._everyone, self._arrived == self.ranks
 
 
 @dataclass(frozen=True)
@@ -234,22 +239,24 @@ class Library(HostMemory):
 
     def all_reduce(self, operation: Operation, rank: int, effect: AllReduce) -> Waits:
         """An all-reduce in rank order: an all-to-all of chunks to the ranks that add them, then one of their sums."""
-        size, width = self.wire.size, effect.tensor.element_size()
-        chunks = chunk_sizes(effect.tensor.numel(), size) * width
-        mine = np.full(size, chunks[rank])
+        members = effect.members(self.wire.size)
+        chunks, mine = np.zeros(self.wire.size, np.int64), np.zeros(self.wire.size, np.int64)
+        chunks[members] = chunk_sizes(effect.tensor.numel(), len(members)) * effect.tensor.element_size()
+        mine[members] = chunks[rank]
         yield from self.exchange(operation, 0, rank, chunks, mine)
         yield from self.exchange(operation, 1, rank, mine, chunks)
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
         """A broadcast by a binomial tree: every round doubles the number of ranks with the tensor."""
-        size = self.wire.size
+        size, members = self.wire.size, effect.members(self.wire.size)
+        count, at = len(members), effect.place(rank)
         nbytes = effect.tensor.numel() * effect.tensor.element_size()
-        place = (rank - effect.root) % size
-        for step in range((size - 1).bit_length()):
+        place = (at - effect.place(effect.root)) % count
+        for step in range((count - 1).bit_length()):
             outgoing, incoming = np.zeros(size, np.int64), np.zeros(size, np.int64)
             reach = 1 << step
-            if place < reach and place + reach < size:
-                outgoing[(rank + reach) % size] = nbytes
+            if place < reach and place + reach < count:
+                outgoing[members[(at + reach) % count]] = nbytes
             elif reach <= place < 2 * reach:
-                incoming[(rank - reach) % size] = nbytes
+                incoming[members[(at - reach) % count]] = nbytes
             yield from self.wire.round(operation, (step,), rank, outgoing, incoming)

@@ -54,11 +54,11 @@ class Gloo(Library):
         yield from self.wire.together(operation, rank, lambda: self._ring(effect))
 
     def _ring(self, effect: AllReduce) -> Flows:
-        size, wire = self.wire.size, self.wire
-        width, ranks = effect.tensor.element_size(), np.arange(size)
-        routes = wire.placement.routes(ranks, (ranks + 1) % size)
+        wire, ranks = self.wire, effect.members(self.wire.size)
+        size, width = len(ranks), effect.tensor.element_size()
+        routes = wire.placement.routes(ranks, np.roll(ranks, -1))
         hops = wire.placement.latencies(routes) + wire.message_s
         pace = fair_shares(wire.network.capacity, routes)
         segments = Segments.of(effect.tensor.numel() * width, width, size)
         latency = max(segments.latency(size, hop, rate) for hop, rate in zip(hops.tolist(), pace.tolist(), strict=True))
-        return Flows(routes, np.asarray([effect.sent(r, size).sum() for r in range(size)]), latency)
+        return Flows(routes, np.asarray([effect.sent(r, wire.size).sum() for r in ranks.tolist()]), latency)

@@ -26,11 +26,11 @@ class Grpc(Library):
         return both
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
-        """All ranks pull from the root."""
+        """All members of the group pull from the root."""
         nbytes = effect.tensor.numel() * effect.tensor.element_size()
         outgoing, incoming = np.zeros(self.wire.size, np.int64), np.zeros(self.wire.size, np.int64)
         if rank == effect.root:
-            outgoing[:] = nbytes
+            outgoing[effect.members(self.wire.size)] = nbytes
             outgoing[rank] = 0
         else:
             incoming[effect.root] = nbytes

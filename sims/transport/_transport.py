@@ -47,7 +47,8 @@ class Transport:
     ) -> None:
         self.env, self.network, self.placement, self.profiles = env, network, placement, profiles
         spec = placement.cluster.transport
-        self._operation_s = {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
+        self._spec, self._operation_s = spec, {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
+        self._of_group_s: dict[tuple[str, int], float] = {}  # by kind and number of members
         self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
         self._ways: dict[tuple[int, bool], Callable[[int, float], Waits]] = {}
         self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
@@ -58,11 +59,11 @@ class Transport:
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done."""
-        size = self.placement.size
+        size = self.placement.size if effect.among is None else len(effect.among)
         if size == 1 and not isinstance(effect, AllToAll):
             return
         if size > 1:
-            operation.add_busy(rank, self._operation_s[_kind(effect)])
+            operation.add_busy(rank, self._software_s(_kind(effect), size))
         staged = self._staged[rank]
         if staged and (nbytes := staged_bytes(effect, rank)):
             yield from self.copy(rank, nbytes, to_host=True, after=operation.take_busy(rank))
@@ -78,6 +79,14 @@ class Transport:
             counted = isinstance(effect, AllToAll) and effect.unknown
             received = int(operation.announced(rank).sum()) if counted else incoming_bytes(effect, rank)
             yield from self.copy(rank, received, to_host=False)
+
+    def _software_s(self, kind: str, ranks: int) -> float:
+        """A rank's software cost of one operation of so many ranks."""
+        if ranks == self.placement.size:
+            return self._operation_s[kind]
+        if (kind, ranks) not in self._of_group_s:
+            self._of_group_s[kind, ranks] = self._spec.seconds(kind, ranks)
+        return self._of_group_s[kind, ranks]
 
     def copy(self, rank: int, nbytes: int, *, to_host: bool, after: float = 0.0) -> Waits:
         """A copy between the rank's device and host memory that begins in `after` seconds; nothing on a CPU."""

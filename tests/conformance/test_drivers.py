@@ -88,6 +88,20 @@ def test_real_ranks_agree_for_other_models_and_counts(parts: int, model: str) ->
     assert comparable(real) == comparable(loop)
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("method", ["vanilla", "sylvie-a"])
+def test_drivers_agree_bit_for_bit_with_several_threads(method: str, threads: int) -> None:
+    """On a graph that is large enough for kernels to divide their work among threads."""
+    setting = config(
+        method, parts=2, threads=threads, epochs=3, hidden=64,
+        dataset="synthetic:nodes=4000,degree=30,classes=4,features=64,seed=1",
+    )  # fmt: skip
+    loop = run(setting)
+    assert comparable(run(setting.changed(mode="sim", cluster="ethernet-1g"))) == comparable(loop)
+    assert comparable(run(setting.changed(mode="real"))) == comparable(loop)
+
+
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_losses_of_exact_methods_do_not_depend_on_the_number_of_parts(parts: int) -> None:
     """Dropout is keyed by node, so even with dropout only rounding differs."""

@@ -116,6 +116,7 @@ def test_a_promise_that_selects_no_check_fails() -> None:
         (Half, {"unbiased": True}, "unbiased", "standard errors"),
         (Half, {"compensated": True}, "compensated", "compensated is idle"),
         (Half, {"vanishes_with": {"layer0": "exchange"}}, "vanishes with", "gradients are off"),
+        (Good, {"severed_with": {"layer0": "exchange"}}, "severed with", "gradients are off"),
         (Half, {"exact_when": {"layer0": "exchange"}}, "exact when", "gradients of rank"),
         (Half, {"lossy": False, "staleness": 1}, "staleness", "is off by"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import loopback
-from harness.effects import COUNT_BYTES, AllReduce, Conversion, Rows, Tag, chunk_sizes
+from harness.effects import COUNT_BYTES, AllReduce, Broadcast, Conversion, Rows, Tag, chunk_sizes, in_words
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from tests.support.background import halved
@@ -60,6 +60,102 @@ def test_all_reduce_bytes_are_those_of_a_ring(size: int, elements: int, determin
     total = sum(int(effect.sent(rank, size).sum()) for rank in range(size))
     assert total == 2 * (size - 1) * elements * 4
     assert chunk_sizes(elements, size).sum() == elements
+
+
+@given(st.integers(1, 7), st.integers(0, 40), st.booleans(), st.data())
+@settings(deadline=None, max_examples=40)
+def test_bytes_of_a_group_are_those_of_a_run_of_its_ranks(
+    size: int, elements: int, deterministic: bool, data: st.DataObject
+) -> None:
+    """2 (members - 1) x payload over all ranks for a sum, (members - 1) x payload for a broadcast; to members only."""
+    members = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1)))
+    tag, tensor = Tag("g", "reduce", -1, 0), torch.zeros(elements)
+    total = AllReduce(tag=tag, tensor=tensor, deterministic=deterministic, group=tuple(members))
+    sent = Broadcast(tag=tag, tensor=tensor, root=members[-1], group=tuple(members))
+    among = AllReduce(tag=tag, tensor=tensor, deterministic=deterministic)
+    for at, rank in enumerate(members):
+        assert total.sent(rank, size)[members].tolist() == among.sent(at, len(members)).tolist()
+        assert set(np.flatnonzero(total.sent(rank, size) + sent.sent(rank, size)).tolist()) <= set(members)
+    assert sum(int(total.sent(r, size).sum()) for r in members) == 2 * (len(members) - 1) * elements * 4
+    assert sum(int(sent.sent(r, size).sum()) for r in members) == (len(members) - 1) * elements * 4
+
+
+def test_overlapping_groups_proceed_independently() -> None:
+    """In a ring of pairs every rank is in two groups; sums and bytes are those of the pair."""
+
+    async def program(rank: Rank) -> Any:
+        found = []
+        for at in range(rank.size):
+            group = (at, (at + 1) % rank.size)
+            if rank.index in group:
+                mine = torch.full((6,), 10.0**rank.index)
+                found.append(float((await rank.all_reduce(mine, label="pair", group=group))[0]))
+                found.append(float((await rank.broadcast(mine, root=at, label="first", group=group, layer=1))[0]))
+        return found, rank.traffic.take()
+
+    results = loopback.run_ranks(program, 4)
+    assert results[0][0] == [11.0, 1.0, 1001.0, 1000.0] and results[2][0] == [110.0, 10.0, 1100.0, 100.0]
+    for index, (_, traffic) in enumerate(results):
+        neighbours = sorted(((index + 1) % 4, (index - 1) % 4))
+        assert np.flatnonzero(traffic.to).tolist() == neighbours
+        assert traffic.layers["reduce"] == {-1: 2 * 24} and traffic.layers["other"] == {1: 24}
+
+
+def test_a_group_of_all_ranks_is_no_group_and_one_of_a_single_rank_sends_nothing() -> None:
+    async def program(rank: Rank) -> Any:
+        group = range(rank.size) if rank.index else None
+        total = await rank.all_reduce(torch.ones(3), label="all", group=group)
+        mine = await rank.all_reduce(total, label="own", group=[rank.index])
+        return mine.tolist(), int(rank.traffic.take().to.sum())
+
+    assert loopback.run_ranks(program, 3) == [([3.0, 3.0, 3.0], 16)] * 3
+
+
+@pytest.mark.parametrize(
+    ("group", "root", "says"),
+    [
+        ((0, 2), 0, r"of ranks 0, 2, to which rank 1 does not belong"),
+        ((1, 2), 0, r"of ranks 1, 2, to which its root 0 does not belong"),
+        ((1, 1), 1, r"not of distinct ranks of this run: \(1, 1\)"),
+        ((1, 3), 1, r"not of distinct ranks of this run: \(1, 3\)"),
+        ((), 1, r"not of distinct ranks of this run: \(\)"),
+    ],
+)
+def test_no_such_group(group: tuple[int, ...], root: int, says: str) -> None:
+    async def program(rank: Rank) -> None:
+        if rank.index == 1:
+            await rank.broadcast(torch.ones(1), root=root, label="lost", group=group)
+
+    with pytest.raises(ProgramError, match=rf"rank 1 of 3: collective 'lost' at .*{HERE}:\d+ is {says}"):
+        loopback.run_ranks(program, 3)
+
+
+def test_members_that_disagree_about_a_group() -> None:
+    async def members(rank: Rank) -> None:
+        rank.epoch = 3
+        if rank.index < 2:
+            await rank.all_reduce(torch.ones(1), label="lost", group=((0, 1), (1, 2))[rank.index])
+
+    async def labels(rank: Rank) -> None:
+        if rank.index < 2:
+            await rank.all_reduce(torch.ones(1), label=f"lost {rank.index}", group=(0, 1))
+
+    says = (
+        r"ranks disagree on the group: AllReduce 'lost' .* of ranks 0, 1 at .*, but AllReduce 'lost' .* of ranks 1, 2"
+    )
+    with pytest.raises(
+        ProgramError, match=rf"deadlock: {says}.*rank 1 has not arrived \(after 0 collectives of ranks 0"
+    ):
+        loopback.run_ranks(members, 3)
+    with pytest.raises(
+        ProgramError, match=r"ranks disagree: rank 0 is in AllReduce 'lost 0' .* of ranks 0, 1 at .*, but"
+    ):
+        loopback.run_ranks(labels, 3)
+
+
+def test_large_groups_are_shortened_in_messages() -> None:
+    assert in_words((4,)) == "rank 4" and in_words(tuple(range(8))) == "ranks 0, 1, 2, 3, 4, 5, 6, 7"
+    assert in_words(tuple(range(0, 40, 2))) == "20 ranks 0, 2, 4, 6, ..., 38"
 
 
 def test_all_reduce_adds_in_rank_order() -> None:

@@ -175,6 +175,30 @@ def test_a_library_has_one_constant_for_all_graphs(context: Context) -> None:
     assert dense > 5 * merged, "a message for every edge"
 
 
+@pytest.mark.parametrize(
+    ("dataset", "system", "fits"),
+    [
+        ("cora", "PyG", True), ("pubmed", "PyG", True), ("reddit", "PyG", False), ("ogbn-products", "PyG", False),
+        ("reddit", "DGL", True), ("ogbn-products", "DGL", True),
+    ],
+)  # fmt: skip
+def test_a_library_runs_out_of_memory_where_table_4_has_no_time(
+    context: Context, dataset: str, system: str, fits: bool
+) -> None:
+    """All printed times fit; what PyG needs on Reddit is two rows of 41 classes for every edge, and the graph."""
+    printed = published("ec-graph-table4")
+    mine = printed[(printed["dataset"] == dataset) & (printed["method"] == system) & (printed["layers"] == 2)]
+    assert mine["value"].notna().item() == fits
+    peak, found = ec_graph_times.memory_alone(context, dataset, 2, system)
+    assert found == fits
+    if (dataset, system) == ("reddit", "PyG"):
+        assert peak == pytest.approx(114_615_892 * (2 * 4 * 41 + 20 + 8), rel=0.06)
+    if not fits:
+        rows = ec_graph_table4._memory(context, mine.iloc[0])
+        assert [(row.published, row.verdict) for row in rows] == [(None, "not published")]
+        assert rows[0].note == "printed '-', no reason given; out of memory"
+
+
 def test_what_cannot_be_fitted_is_refused() -> None:
     assert fits.solved(lambda factor: 1.0 + factor, "reddit", "DistGNN") == pytest.approx(3.218)
     with pytest.raises(InputError, match=r"printed 4\.22 s \(DistGNN, reddit\)"):

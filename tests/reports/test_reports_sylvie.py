@@ -13,9 +13,10 @@ from harness.methods.registry import METHODS as METHODS_THERE
 from harness.methods.vanilla import Vanilla
 from harness.workloads import halo_spread
 from reports import sylvie
+from reports.core.claims import distinct_claims
 from reports.core.context import Context
 from reports.core.load import published
-from reports.core.table import POINTS, distinct_claims
+from reports.core.table import POINTS
 from reports.sylvie._curves import BITS
 from reports.sylvie._testbed import (
     GRAPHS,

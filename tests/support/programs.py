@@ -32,6 +32,7 @@ from real.rank._agreement import UNHURRIED
 from real.rank.connection import SHARING, connect
 from real.rank.health import end_process
 from tests.support.background import halved
+from tests.support.group_slips import killed_in_group, one_call_less, other_members, other_shape_in_group
 from tests.support.slips import slips
 
 HALF = torch.float16
@@ -94,6 +95,28 @@ async def summed(rank: Rank, found: dict[str, Any]) -> None:
     found["wide"] = show(await rank.all_reduce(rows(rank, 2, 3, dtype=torch.float64), label="wide", direction="other"))
     sent = rows(rank, 2, 2, dtype=HALF)
     found["broadcast"] = show(await rank.broadcast(sent, root=rank.size - 1, label="broadcast"))
+
+
+async def grouped(rank: Rank, found: dict[str, Any]) -> None:
+    """Collectives of overlapping groups of ranks, blocking and started, between those of all ranks."""
+    pairs = [(at, (at + 1) % rank.size) for at in range(rank.size)]
+    for at, group in enumerate(pairs):
+        if rank.index in group:
+            total = await rank.all_reduce(rows(rank, 7), label=f"pair {at}", group=group, direction="backward", layer=1)
+            sent = await rank.broadcast(rows(rank, 2, 3), root=group[1], label=f"from {at}", group=group)
+            found[f"pair {at}"] = [show(total), show(sent)]
+    await rank.all_reduce(rows(rank, 3), label="all of them")
+    handle = None
+    if rank.index < 2:
+        handle = await rank.start(rank.all_reduce(rows(rank, 9), label="two", group=(0, 1)))
+    if rank.index > 0:
+        found["others"] = show(
+            await rank.all_reduce(rows(rank, 4), label="others", group=range(1, rank.size), direction="forward")
+        )
+    if handle is not None:
+        found["two"] = show(await rank.wait(handle))
+    found["alone"] = show(await rank.all_reduce(rows(rank, 5), label="alone", group=[rank.index]))
+    found["none"] = show(await rank.broadcast(rows(rank, 0), root=rank.index, label="alone", group=[rank.index]))
 
 
 async def paired(rank: Rank, found: dict[str, Any]) -> None:
@@ -172,7 +195,7 @@ async def everything(rank: Rank) -> dict[str, Any]:
         rank.clock.begin_epoch()
         with rank.span("codec"):
             time.sleep(0.01)
-        for program in (dealt, summed, paired):
+        for program in (dealt, summed, grouped, paired):
             await program(rank, found)
         with rank.off_the_clock():
             time.sleep(0.05)
@@ -335,7 +358,11 @@ async def sums(rank: Rank) -> list[Any]:
     values = torch.arange(10, dtype=torch.float32, device=rank.device) * (rank.index + 1)
     handle = await rank.start(rank.all_reduce(values, label="started"))
     total = await rank.all_reduce(values[3:], label="whole")
-    return [show(total), show(await rank.wait(handle)), show(values), rank.traffic.take().to.tolist()]
+    pair = torch.zeros(1)
+    if rank.index < 2:
+        pair = await rank.all_reduce(values[:2], label="pair", group=(0, 1))
+    whole, to = show(await rank.wait(handle)), rank.traffic.take().to.tolist()
+    return [show(total), whole, show(values), show(pair), to]
 
 
 PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
@@ -347,6 +374,10 @@ PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
         killed,
         killed_first,
         killed_beside,
+        killed_in_group,
+        other_members,
+        other_shape_in_group,
+        one_call_less,
         nan_beside,
         frozen,
         parted,

@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "single": [{"method": "single", "parts": 1}],
+    "single": [
+        {"method": "single", "parts": 1},
+        {"method": "single:style=gather", "parts": 1, "model": "gcn", "layer0": "cache"},
+        {"method": "single:style=gather", "parts": 1, "model": "gat"},
+    ],
     "vanilla": [
         {"method": "vanilla:dtype=fp16"},
         {"method": "vanilla:style=pull"},
@@ -86,15 +90,68 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},
         {"method": "ec-graph:fp=compressed:features=exact:layer0=precompute", "norm": "l2", "model": "gcn"},
     ],
+    "adaqp": [
+        {"method": "adaqp:period=3:group=4"},
+        {"method": "adaqp:bits=2", "model": "gcn", "order": "linear-first"},
+        {"method": "adaqp:period=2:group=16:lambda=0.8", "model": "gcn-no-loop", "layer0": "cache"},
+    ],
+    "distgnn": [
+        {"method": "distgnn:loss=clones"},
+        {"method": "distgnn:delay=3", "model": "gcn", "order": "linear-first"},
+        {"method": "distgnn:delay=2:loss=clones:layer0=precompute"},
+        {"method": "distgnn:delay=none", "model": "gcn-no-loop"},
+    ],
     "distgnn-ec": [
         {"method": "distgnn-ec:r=3"},
         {"method": "distgnn-ec:r=2:missing=cached", "model": "gcn", "order": "linear-first"},
         {"method": "distgnn-ec:r=4:bins=halo", "layer0": "exchange"},
     ],
+    "graphsage-ns": [
+        {"method": "graphsage-ns:fanout=3:batch=20"},
+        {"method": "graphsage-ns:fanout=4:batch=32", "model": "gcn", "order": "auto"},
+        {"method": "graphsage-ns:fanout=2:batch=25", "model": "gat"},
+    ],
+    "distdgl": [
+        {"method": "distdgl:fanout=3:batch=20"},
+        {"method": "distdgl:fanout=4:batch=0", "model": "gcn"},
+    ],
+    "vr-gcn": [
+        {"method": "vr-gcn:batch=20"},
+        {"method": "vr-gcn:fanout=2:batch=32:estimator=cvd", "model": "gcn", "order": "linear-first"},
+    ],
+    "fastgcn": [
+        {"method": "fastgcn:nodes=12:batch=20"},
+        {"method": "fastgcn:nodes=15:batch=25:sampling=ordered:norm=root", "model": "gcn"},
+    ],
+    "ladies": [
+        {"method": "ladies:nodes=12:batch=20"},
+        {"method": "ladies:nodes=15:batch=25:normalise=none:sampling=ordered:norm=root", "model": "gcn"},
+    ],
     "ec-graph-s": [
         {"method": "ec-graph-s:fanouts=4/3/2:period=4"},
         {"method": "ec-graph-s:fanouts=full/3/full:fp=exact:bp=residual", "model": "gcn"},
         {"method": "ec-graph-s:fanouts=4/3/2:wire=product:range=requested:requests=false", "order": "auto"},
+    ],
+    "cluster-gcn": [
+        {"method": "cluster-gcn:clusters=24:batch=3"},
+        {"method": "cluster-gcn:clusters=30:batch=4:norm=enhanced:diagonal=0.5", "model": "gcn"},
+        {"method": "cluster-gcn:clusters=12:batch=0", "model": "gat"},
+    ],
+    "agl": [
+        {"method": "agl:fanout=4/3/2:batch=20"},
+        {"method": "agl:fanout=5:batch=0:prune=false:io=hidden", "model": "gcn", "order": "auto", "linear_layers": 1},
+        {"method": "agl:fanout=full/4/2:batch=16", "model": "gat"},
+    ],
+    "aligraph-fg": [
+        {"method": "aligraph-fg:fanout=4/3/2", "model": "gcn"},
+        {"method": "aligraph-fg:fanout=full/4/4:norm=model:merge=true:batch=30", "model": "gat"},
+        {"method": "aligraph-fg:fanout=3:norm=model", "linear_layers": 1},
+    ],
+    "graphsaint": [
+        {"method": "graphsaint:size=40:coverage=5"},
+        {"method": "graphsaint:sampler=edge:size=25:coverage=8", "model": "gcn", "order": "auto"},
+        {"method": "graphsaint:sampler=rw:size=12:depth=2:coverage=0", "model": "gat"},
+        {"method": "graphsaint:sampler=mrw:size=40:frontier=8:clip=5:coverage=4", "linear_layers": 1},
     ],
 }
 

@@ -19,7 +19,7 @@ import torch
 
 from harness.errors import InputError
 from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, Totals
-from harness.machine import cache_root, load_arrays, store_arrays
+from harness.machine import building, cache_root, load_arrays, store_arrays
 from harness.partition.edge._assign import assign, node_settings
 from harness.partition.edge._build import build_part, features
 from harness.partition.edge._layout import Renumber, lay_out
@@ -80,22 +80,33 @@ def export_partition(folder: Path, arrays: dict[str, np.ndarray], listing: dict[
 def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
     """The partition of `graph` by partitioner `name`, from the cache or made now, part by part.
 
-    Safe to call from several processes at once: entries appear atomically, and equal keys have equal content. At most
-    one part is in memory in addition to the graph. Errors are those of `assign` and `lay_out`.
+    Of several processes one builds it and the others wait. At most one part is in memory in addition to the graph.
+    Errors are those of `assign` and `lay_out`.
     """
-    made = assigned(graph, name, num_parts, seed, renumber)
-    missing = missing_parts(made.path, num_parts)
-    if missing:
-        layout = lay_out(graph, made.owner, num_parts, renumber)
-        for rank in missing:
-            keep_part(made.path, build_part(graph, layout, rank, with_x=False), features(graph, layout.nodes(rank)))
+    settings = _settings(name, num_parts, seed, renumber)
+    with building(partition_path(graph, settings)):
+        made = _assigned(graph, name, num_parts, seed, settings)
+        missing = missing_parts(made.path, num_parts)
+        if missing:
+            layout = lay_out(graph, made.owner, num_parts, renumber)
+            for rank in missing:
+                keep_part(made.path, build_part(graph, layout, rank, with_x=False), features(graph, layout.nodes(rank)))
     return made
 
 
 def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
     """The assignment and its quality, from the cache or made now; the folder of `partitioned`, possibly without
     parts."""
-    settings = {**node_settings(name, num_parts, seed), "renumber": renumber}
+    settings = _settings(name, num_parts, seed, renumber)
+    with building(partition_path(graph, settings)):
+        return _assigned(graph, name, num_parts, seed, settings)
+
+
+def _settings(name: str, num_parts: int, seed: int, renumber: Renumber) -> dict[str, Any]:
+    return {**node_settings(name, num_parts, seed), "renumber": renumber}
+
+
+def _assigned(graph: Graph, name: str, num_parts: int, seed: int, settings: dict[str, Any]) -> PartitionFolder:
     path = partition_path(graph, settings)
     entry = stored(path)
     if entry is not None:

@@ -17,6 +17,7 @@ from numba import njit
 
 from harness.errors import InputError
 from harness.graphs import Graph, HaloPlan, Part
+from harness.machine import building
 from harness.partition.edge import (
     PartitionFolder,
     Renumber,
@@ -55,7 +56,7 @@ def overlapped(
     """The overlapping parts of `graph` by the edge-cut partitioner `name`, from the cache or made now.
 
     The underlying edge cut is that of `partitioned`. Quality is an `OverlapQuality`; seconds are those of the
-    assignment and of Algorithm 1. Safe to call from several processes at once; a killed build is resumed.
+    assignment and of Algorithm 1. Of several processes one builds them and the others wait; a killed build is resumed.
 
     Args:
         overlap: copies a part may hold, per own node (see `sample_copies`).
@@ -73,14 +74,15 @@ def overlapped(
         owner = cut.owner + np.int32(1)
         settings |= {"num_parts": num_parts, "master": master}
         cut = replace(cut, owner=owner, quality=quality(graph, owner, num_parts))
-    made, copies = _whole(graph, cut, settings)
-    missing = missing_parts(made.path, num_parts)
-    if missing:
-        carriers = _is_training(graph)
-        count = int(carriers.sum()) + (sum(int(carriers[nodes].sum()) for nodes in copies) if loss == "all" else 0)
-        for rank in missing:
-            part = _build(graph, made, copies[rank], rank, count)
-            keep_part(made.path, part, features(graph, part.nodes.numpy()))
+    with building(partition_path(graph, settings)):
+        made, copies = _whole(graph, cut, settings)
+        missing = missing_parts(made.path, num_parts)
+        if missing:
+            carriers = _is_training(graph)
+            count = int(carriers.sum()) + (sum(int(carriers[nodes].sum()) for nodes in copies) if loss == "all" else 0)
+            for rank in missing:
+                part = _build(graph, made, copies[rank], rank, count)
+                keep_part(made.path, part, features(graph, part.nodes.numpy()))
     return made
 
 

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import torch
 
 from harness.graphs import Block, Graph, HaloPlan, Totals, VertexPart
-from harness.machine import cache_root, load_arrays, store_arrays
+from harness.machine import building, cache_root, load_arrays, store_arrays
 from harness.partition.edge import export_partition, features, missing_parts, part_name, read_part
 from harness.partition.partitioners import undirected_pairs
 from harness.partition.vertex._assign import assign_edges, edge_settings
@@ -57,31 +57,32 @@ class VertexFolder:
 def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, hosts: int = 1) -> VertexFolder:
     """The vertex cut of `graph` by partitioner `name` (with options), from the cache or made now, part by part.
 
-    Safe to call from several processes at once: entries appear atomically, and equal keys have equal content. At most
-    one part is in memory in addition to graph and assignment. Errors are those of `assign_edges`.
+    Of several processes one builds it and the others wait. At most one part is in memory in addition to graph and
+    assignment. Errors are those of `assign_edges`.
     """
     settings = edge_settings(name, num_parts, seed, hosts)
     key = json.dumps([FORMAT, graph.fingerprint(), settings], sort_keys=True)
     path = cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
-    made = _stored(path)
-    pairs = None
-    if made is None:
-        pairs = undirected_pairs(graph)
-        begin = perf_counter()
-        part = assign_edges(graph, name, num_parts, seed, hosts)
-        seconds = perf_counter() - begin
-        counts = vertex_quality(graph, part, num_parts, hosts)
-        owner = masters(*pairs, part, graph.num_nodes, num_parts, hosts)
-        made = VertexFolder(path, part, owner, counts, settings, seconds)
-        meta: dict[str, object] = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
-        store_arrays(path / "whole", {"part_of_edge": part, "owner": owner}, meta)
-    missing = missing_parts(path, num_parts)
-    if missing:
-        pairs = undirected_pairs(graph) if pairs is None else pairs
-        layout = lay_out_vertices(graph, pairs, made.part_of_edge, made.owner, num_parts)
-        for rank in missing:
-            built = build_vertex_part(graph, layout, rank, with_x=False)
-            store_arrays(path / part_name(rank), *_arrays(built, features(graph, layout.nodes(rank))))
+    with building(path):
+        made = _stored(path)
+        pairs = None
+        if made is None:
+            pairs = undirected_pairs(graph)
+            begin = perf_counter()
+            part = assign_edges(graph, name, num_parts, seed, hosts)
+            seconds = perf_counter() - begin
+            counts = vertex_quality(graph, part, num_parts, hosts)
+            owner = masters(*pairs, part, graph.num_nodes, num_parts, hosts)
+            made = VertexFolder(path, part, owner, counts, settings, seconds)
+            meta: dict[str, object] = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
+            store_arrays(path / "whole", {"part_of_edge": part, "owner": owner}, meta)
+        missing = missing_parts(path, num_parts)
+        if missing:
+            pairs = undirected_pairs(graph) if pairs is None else pairs
+            layout = lay_out_vertices(graph, pairs, made.part_of_edge, made.owner, num_parts)
+            for rank in missing:
+                built = build_vertex_part(graph, layout, rank, with_x=False)
+                store_arrays(path / part_name(rank), *_arrays(built, features(graph, layout.nodes(rank))))
     return made
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from harness.console import DASH
+from reports.core.claims import ClaimPlace, distinct_claims
 from reports.core.rendering import both_numbers
-from reports.core.table import OUTCOMES, ClaimPlace, Ordering, Outcome, Row, distinct_claims
+from reports.core.table import OUTCOMES, Ordering, Outcome, Row
 from reports.whole.page._markup import Markup, anchor_of, bullets, collapsed, html_table, link
 from reports.whole.papers import Paper
 from reports.whole.produce import Entry

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
+from reports.core.claims import verdict_line
 from reports.core.rendering import PaperLayout, both_numbers, paper_layout, shown_frame
-from reports.core.table import Item, PaperTable, Row, verdict_line
+from reports.core.table import Item, PaperTable, Row
 from reports.whole.page._markup import anchor_of, bullets, collapsed, embedded, html_table, paragraph, title_of, wide
 from reports.whole.produce import Entry
 

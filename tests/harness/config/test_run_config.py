@@ -23,26 +23,26 @@ KEYS = [
 IDS: list[tuple[dict[str, Any], str, str]] = [
     (
         {},
-        "a0c49958bd00918b1c596bf9cf2ac69d397eb5c736858a7e00f1c569e1a2c907",
-        "8c1a07093f9c5436510bd84237d00d691c3b87aadcde6f2bac951efca9b32443",
+        "ec246908770398191c4b5a47844f0f2e72e001a1ee7e1410c1985914292447fc",
+        "7e149339f46567692d0bb46a768e8b4127a561114850ae9c3722ac60820583d2",
     ),
     (
         {"method": "bns-gcn:p=0.1", "parts": 4, "model": "sage", "layers": 3, "hidden": 128, "dropout": 0.5},
-        "626f3b2b45b9082f745c851b11e19b2dd9ce0bce2a88d88a7b5ee9b7ce9ebc64",
-        "46c8937d42674a2658eb49b5f9f7842ecf75a5b62ac4018eca3a27d7a3407d78",
+        "303fe26c69f6bd95921e0ece22073c626fed66716c9cf092dc320972ad66d220",
+        "cd369e05f1080825b9939e0584bfc9375c87bcc71129ba02ae3fb3cf9ab84241",
     ),
     (
         {
             "mode": "sim", "cluster": "ethernet-10g", "epochs": 3, "lr": 0.003, "weight_decay": 5e-4, "seed": 7,
             "dataset": "synthetic:nodes=300", "partitioner": "ebv:gamma=0.2", "hosts": 2, "method": "cdfgnn",
         },
-        "508c726723f884519fbb0d0c9687993b7569287b1740181350c0f70229486c8e",
-        "377f3cbdf2865b45c916cdf86513574c7acdd85ca31e1525e03410fe57a4744e",
+        "d86339ad739e2cc4b25db57cda6cc7d85a0709cd76d502af7f855f47f36bb0fc",
+        "3ba209c36d4112b105ec037ab92552132982278a95d4dbdd99807d59e50c07ef",
     ),
     (
         {"mode": "sim", "shapes_only": True, "rates": "x.json", "dataset": "workload:papers100m-192", "parts": 192},
-        "47bace00a29ed44ef9daa655bbeee1fa63915c116d28cb9edfb4e2cf63298cfe",
-        "a78873c03f18b0e477de572da400139b61200d982c58833744e8e66a2ff39ae6",
+        "3a9e63b90e1dfc279ca4dc4d0af01ec307a8ac7c34524fbcd415cd98381a5265",
+        "ab4b8794ed5832cbe2ec31eb5b0656ddc900560a4786d2b9185b5f748a6ec128",
     ),
     (
         {

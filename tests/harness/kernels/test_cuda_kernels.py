@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.codecs import LinearRows, StochasticRows
+from harness.codecs import LinearRows, MixedRows, StochasticRows
 from harness.graphs import Block
 from harness.kernels._quantize_torch import quantize_linear_torch, quantize_torch
 from harness.kernels.dropout import keyed_dropout
@@ -56,6 +56,16 @@ def test_torch_operators_on_a_gpu_give_the_same_codes(bits: int) -> None:
         (LinearRows(bits).encode(x, 0), quantize_linear_torch(x, bits)),
     ):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_codes_of_rows_with_different_bits_are_those_of_the_cpu() -> None:
+    bits = torch.tensor([2, 4, 8], dtype=torch.uint8).repeat(100)
+    x = torch.randn(300, 37, generator=torch.Generator().manual_seed(1))
+    ours, theirs = (MixedRows.of(bits.to(device), 37, np.asarray([300])) for device in ("cpu", "cuda"))
+    expected, found = ours.encode(x, 5), theirs.encode(x.cuda(), 5)
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(expected, found, strict=True))
+    decoded = theirs.decode(*found, torch.float32)
+    assert torch.equal(decoded.cpu(), ours.decode(*expected, torch.float32))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

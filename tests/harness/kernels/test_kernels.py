@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness.errors import InputError, ProgramError
 from harness.graphs import Block
-from harness.kernels import dropout, quantize, random, threads
+from harness.kernels import dropout, mixed, quantize, random, threads
 from harness.kernels.dropout import keyed_dropout
 from harness.nn import _aggregate as spmm
 from harness.nn import aggregate, aggregate_weighted
@@ -207,6 +207,9 @@ def operator_calls() -> list[tuple[str, tuple[object, ...]]]:
         ("edge_dot", (*csr, uniform(6, 2, 3), x3)),
         ("dropout_rows", (x, torch.arange(5), 0.5, -3)),
     ]
+    row_bits, offsets = torch.tensor([8, 2, 2, 4], dtype=torch.uint8), torch.tensor([0, 11, 14, 17, 23])
+    calls.append(("quantize_mixed", (rows, row_bits, offsets, 9, 23)))
+    calls.append(("dequantize_mixed", (*mixed.quantize_mixed(rows, row_bits, offsets, 9, 23), row_bits, offsets, 11)))
     for bits in (1, 2, 4, 8, 16):
         for half in (False, True):
             calls.append(("quantize_rows", (rows, bits, 9, half)))

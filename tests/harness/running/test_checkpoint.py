@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -148,11 +150,15 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda at: (at / "rank-0.pt").unlink(), "rank-0.pt is missing"),
     (lambda at: (at / files.MARKER).write_text("{"), "complete.json is damaged"),
     (lambda at: (at / files.MARKER).write_text("[]"), "complete.json is damaged"),
-    (lambda at: (at / files.MARKER).write_text('{"format": 1}'), "complete.json is damaged"),
-    (lambda at: _edit(at / files.MARKER, format=9), "its format is 9, not 1"),
+    (lambda at: (at / files.MARKER).write_text('{"format": 2}'), "complete.json is damaged"),
+    (lambda at: _edit(at / files.MARKER, format=9), "its format is 9, not 2"),
     (lambda at: _edit(at / files.MARKER, training_id="0" * 64), "it belongs to run 000000000000, not "),
     (lambda at: _edit(at / files.MARKER, data="x"), "the graph or its partition is another one now"),
     (lambda at: _edit(at / files.MARKER, ranks=5), "it has 5 ranks, this run 3"),
+    (
+        lambda at: _edit(at / files.MARKER, threads=7),
+        "its ranks had 7 threads each, here they have 1: ",
+    ),
     (lambda at: _edit(at / files.MARKER, torch="1.0"), "it was written with torch 1.0"),
     (lambda at: _edit(at / files.MARKER, haloscope="0.0"), "it was written by haloscope 0.0"),
     (lambda at: _edit(at / files.MARKER, epochs=3), "complete.json is of epoch 3"),
@@ -229,3 +235,39 @@ def test_a_run_can_be_lengthened_and_noted_otherwise(tmp_path: Path) -> None:
         InputError, match=f"has {longer.training.epochs} epochs behind it, more than --epochs {base.training.epochs}"
     ):
         run(base, None, options)
+
+
+RUN = """
+import sys, time
+from pathlib import Path
+from harness.config import from_mapping
+from harness.running import Checkpoints, run
+import json
+def wait(record):
+    if record.epoch == 2:
+        print("training", flush=True)
+        time.sleep(600)
+run(from_mapping(json.loads(sys.argv[1])), wait, Checkpoints(Path(sys.argv[2]), every=1))
+"""
+
+
+def test_one_run_at_a_time_keeps_checkpoints_in_a_folder(tmp_path: Path) -> None:
+    setting, options = config("vanilla", epochs=4), Checkpoints(tmp_path, every=1)
+    child = subprocess.Popen(
+        [sys.executable, "-c", RUN, json.dumps(setting.flat()), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "training\n"
+        for asked in (options, replace(options, resume=False)):
+            with pytest.raises(
+                InputError, match=f"is in use by process {child.pid} on .* since .*another --checkpoint"
+            ):
+                run(setting, None, asked)
+        kept = complete(tmp_path / setting.training_id())
+        assert kept == ["epoch-000001", "epoch-000002"], "the second run removed nothing"
+        run(config("vanilla", epochs=4, lr=0.5), None, options)  # another training has a folder of its own
+    finally:
+        child.kill()
+        child.communicate()
+    resumed = run(setting, None, options)
+    assert resumed.facts["checkpoint"]["resumed"] == [2] and numbers(resumed) == numbers(run(setting))

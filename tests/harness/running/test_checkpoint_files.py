@@ -58,7 +58,7 @@ def test_files_of_methods_hold_plain_tensors_and_no_more_than_they_need(method: 
 
 
 def _marker(folder: Path, written: list[files.RankFile]) -> files.Marker:
-    return files.Marker(files.CHECKPOINT_FORMAT, 1, files.Identity.of("x", "y", len(written)), written, {})
+    return files.Marker(files.CHECKPOINT_FORMAT, 1, files.Identity.of("x", "y", len(written), 1), written, {})
 
 
 def test_a_folder_that_hosts_do_not_share_is_said_when_the_first_checkpoint_is_written(

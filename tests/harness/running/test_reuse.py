@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from harness import cli
-from harness.commands.cells import run_or_reuse
+from harness.commands.cells import finished, run_or_reuse
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running import open_run, results, run
+from harness.running import open_run, prepare, results, run
 from sims.cluster._load import CLUSTERS
 from sims.device._profile import DEVICES
 
@@ -166,3 +166,60 @@ def test_a_recording_of_other_rates_is_not_used_again(tmp_path: Path) -> None:
         older(rates, json.dumps(record))
         assert cli.main(argv) == 0
     assert len(list((tmp_path / "what-if" / "recordings").glob("*.rec"))) == 2
+
+
+@pytest.mark.processes
+def test_measured_results_are_of_one_machine_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, flags = tmp_path / "out", ["--dataset", TINY, "--epochs", "1", "--mode", "real", "--eval-every", "-1"]
+    command = ["run", *flags, "--parts", "1", "--threads", "1", "--out", str(out)]
+    assert cli.main(command) == 0 and cli.main(command) == 0
+    assert "finished earlier on " in capsys.readouterr().out
+    (path,) = out.glob("*.json")
+    record = json.loads(path.read_text())
+    measured = record["environment"]["inputs"]
+    assert measured.keys() == {"host", "libraries", "code"} and "1 threads a rank" in measured["host"]
+    for name in measured:
+        changed = {**record, "environment": {**record["environment"], "inputs": {**measured, name: "another"}}}
+        path.write_text(json.dumps(changed))
+        opened = open_run(RunConfig.of(**record["config"]))
+        assert finished(path, lambda opened=opened: opened) is None, name
+        assert finished(path, lambda opened=opened: opened, reuse="any") == changed
+    path.write_text(json.dumps({**record, "environment": {**record["environment"], "inputs": {"host": "elsewhere"}}}))
+    assert cli.main([*command, "--reuse", "any"]) == 0
+    assert "finished earlier on elsewhere" in capsys.readouterr().out
+    assert cli.main(command) == 0
+    assert "finished earlier" not in capsys.readouterr().out
+
+
+BROKEN = {
+    "utf8": b"\xff\xfe{",
+    "bare": b'{"schema": 1}',
+    "list": b"[]",
+    "epochs": b'{"schema": 1, "run_id": "x", "state": "done", "epochs": 3}',
+}
+
+
+def test_what_is_not_a_result_is_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = RunConfig.of(dataset=TINY, epochs=2, mode="loopback", eval_every=-1)
+    run(config).save(tmp_path)
+    results.Result(config.changed(seed=5), "out_of_memory", [], message="too large").save(tmp_path)
+    for name, content in BROKEN.items():
+        (tmp_path / f"{name}.json").write_bytes(content)
+        with pytest.raises(InputError, match=f"{name}.json"):
+            results.load_result(tmp_path / f"{name}.json")
+    assert cli.main(["collect", str(tmp_path), "--to", str(tmp_path / "all.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "1 runs, 2 epochs" in said and "left out, without epochs: 1" in said and "out_of_memory: too large" in said
+    assert "left out, not results: 4" in said and all(f"{name}.json" in said.replace("\n", "") for name in BROKEN)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"train": 1}'])
+def test_a_damaged_index_is_made_again(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path))
+    config = RunConfig.of(dataset=TINY, parts=2)
+    before = prepare(config).describe()
+    (index,) = (tmp_path / "prepared").iterdir()
+    index.write_bytes(content)
+    assert prepare(config).describe() == before

@@ -18,6 +18,7 @@ from harness.cli import main
 from harness.commands import validate as command_module
 from harness.config import RunConfig
 from harness.errors import InputError
+from harness.methods.registry import METHODS, parse_method, typical_methods
 from harness.running import validation
 from harness.running.results import Result
 from harness.running.validation import (
@@ -74,10 +75,44 @@ def test_cells_cover_every_method_graph_and_cluster() -> None:
         cells(["local"], validation.WORKLOADS, " ,", 0, base)
 
 
-def test_the_study_has_at_least_24_cells() -> None:
-    from harness.commands.validate import STUDY
+def test_the_study_has_every_method_of_several_ranks() -> None:
+    found = cells(command_module.STUDY, validation.WORKLOADS, None, 0, RunConfig())
+    methods = {config.training.method for config in found}
+    names = {name for name, kind in METHODS.builtin.items() if kind.facts.cut != "none"}
+    assert {text.partition(":")[0] for text in methods} == names and "single" not in names
+    assert len(found) == len(set(found)) == 3 * 2 * len(names)
+    assert "ec-graph-s:fanouts=10/5/5" in methods, "a fan-out for each of three layers"
+    assert {"vanilla", "sylvie-a", "cdfgnn"} < methods
 
-    assert len(cells(STUDY, validation.WORKLOADS, validation.VALIDATED_METHODS, 0, RunConfig())) >= 24
+
+def test_typical_options_fit_the_depth_of_the_model() -> None:
+    sampled = {layers: next(t for t in typical_methods(layers) if t.startswith("ec-graph-s")) for layers in (1, 2, 4)}
+    assert sampled == {1: "ec-graph-s:fanouts=10", 2: "ec-graph-s", 4: "ec-graph-s:fanouts=10/5/5/5"}
+    for text in typical_methods(3):
+        parse_method(text)
+
+
+def test_time_left_is_that_of_cells_alike() -> None:
+    def cell(method: str, dataset: str, epochs: int = 25) -> RunConfig:
+        return RunConfig.of(method=method, dataset=dataset, epochs=epochs)
+
+    rest = [cell("vanilla", "a"), cell("vanilla", "b"), cell("cdfgnn", "a")]
+    assert validation.seconds_left([], [*rest, cell("vanilla", "a", 50)]) == 5 * validation.CELL_S
+    done = [(cell("vanilla", "a"), 10.0), (cell("vanilla", "a"), 20.0), (cell("sylvie-s", "b"), 60.0)]
+    assert validation.seconds_left(done, rest) == 15 + 15 + 30
+    assert validation.seconds_left(done, []) == 0
+
+
+def test_methods_that_refuse_a_workload_are_named_and_the_others_are_run() -> None:
+    workloads = {"two": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8}}
+    base = RunConfig.of(epochs=7)
+    found = cells(["local"], workloads, "vanilla,ec-graph-s:fanouts=1", 0, base)
+    kept, refused = command_module._runnable(found, chosen=False)
+    assert [config.training.method for config in kept] == ["vanilla"]
+    assert refused == [f"ec-graph-s:fanouts=1 on {COMMAND[2]}: ec-graph-s: fanouts=1 has 1 hops; the model has 2"]
+    for configs, chosen in ((found, True), (found[1:], False)):
+        with pytest.raises(InputError, match="has 1 hops"):
+            command_module._runnable(configs, chosen=chosen)
 
 
 @given(steady=st.lists(st.floats(1e-4, 10), min_size=20, max_size=40))
@@ -240,9 +275,39 @@ def test_a_cell_that_fails_does_not_end_the_study(
     assert "no cell can be judged: sylvie-s on" in capsys.readouterr().err
 
 
+def test_cells_that_would_end_after_the_budget_are_not_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first cell takes all the time there is; kept ones take none, so that a later call goes on."""
+    began: list[str] = []
+
+    def run(config: RunConfig) -> Result:
+        began.append(f"{config.training.method} {config.run.mode}")
+        monkeypatch.setattr(validation, "seconds_left", lambda done, rest: 1e6 * len(rest))
+        return Result(config, "done", epochs(*[0.01] * config.training.epochs), {})
+
+    calibration = tmp_path / "calibration"
+    calibration.mkdir()
+    files(calibration, MEASURED)
+    monkeypatch.setattr("harness.running.run", run)
+    monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
+    command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
+    command += ["--methods", "vanilla,sylvie-s", "--budget", "10m"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert began == ["vanilla real", "vanilla sim"]
+    late = f"left out: sylvie-s on {COMMAND[2]}, local: it would end after the budget of 10 min 0 s"
+    assert late in " ".join(said.out.split())
+    assert "2 cells: about 27 s after calibrating, of at most 10 min 0 s" in " ".join(said.err.split())
+    monkeypatch.setattr(validation, "seconds_left", lambda done, rest: 1.0 * len(rest))
+    assert main(command) == 0
+    assert began == ["vanilla real", "vanilla sim", "sylvie-s real", "sylvie-s sim"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--budget", "soon"], "soon"),
         (["--out", "there:here"], "it must have no colon"),
         (["--epochs", "5"], "warm up"),
         (["--cluster", "h100-8"], "only this machine"),

@@ -17,7 +17,7 @@ from harness.nn import GNN, training_loss
 from harness.partition.edge import build_parts
 from harness.rank import Rank
 from harness.sampling import NeighbourSampler, batch_logits, batch_part, batches
-from harness.sampling._minibatch import MiniBatch
+from harness.sampling._minibatch import BatchGraphs
 from harness.sampling._neighbours import sample_neighbours
 from tests.harness.partition.test_partition import check_block, pairs
 from tests.support.conformance import make_model
@@ -33,7 +33,7 @@ def whole(graph: Graph) -> Part:
     return replace(part, x=part.x.double())
 
 
-def draw(graph: Graph, model: GNN, fanouts: list[int], rows: torch.Tensor, step: int = 0) -> tuple[MiniBatch, Part]:
+def draw(graph: Graph, model: GNN, fanouts: list[int], rows: torch.Tensor, step: int = 0) -> tuple[BatchGraphs, Part]:
     part = whole(graph)
     return NeighbourSampler.of(part, model, fanouts).sample(Rank(0, 1), rows, step), part
 

@@ -19,9 +19,10 @@ import pytest
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.machine import core_count
+from harness.machine import Claim, core_count
 from harness.running import run, threads_per_rank
 from harness.running.results import RankEpoch, RankResult
+from harness.running.summary import notes_of
 from real.launch import ERROR_PREFIX, launch
 from real.launch import _launcher as launching
 from real.launch._execute import LaunchOutcome
@@ -178,7 +179,10 @@ def test_real_mode_equals_loopback() -> None:
         assert mine["seconds"]["epoch"] > 0 and min(mine["peak_memory"]) > 1e6
 
 
-def test_ranks_keep_to_cores_of_their_own_where_there_are_enough(tmp_path: Path) -> None:
+def test_ranks_keep_to_cores_of_their_own_where_there_are_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.machine._cores.CLAIMS", f"haloscope-test-{os.getpid()}")
     cores = sorted(os.sched_getaffinity(0))
     tell = "import os; open(os.environ['SAY'] + os.environ['RANK'], 'w').write(str(sorted(os.sched_getaffinity(0))))"
     launch(["-c", tell], len(cores), threads=1, deadline_s=60, env={"SAY": str(tmp_path / "own")})
@@ -186,3 +190,27 @@ def test_ranks_keep_to_cores_of_their_own_where_there_are_enough(tmp_path: Path)
     launch(["-c", tell], len(cores) + 1, threads=1, deadline_s=60, env={"SAY": str(tmp_path / "all")})
     assert {(tmp_path / f"all{rank}").read_text() for rank in range(len(cores) + 1)} == {str(cores)}
     assert sorted(os.sched_getaffinity(0)) == cores
+
+
+def test_runs_at_once_have_cores_of_their_own_or_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("harness.machine._cores.CLAIMS", f"haloscope-test-{os.getpid()}")
+    cores = sorted(os.sched_getaffinity(0))
+    tell = "import os; open(os.environ['SAY'], 'w').write(str(sorted(os.sched_getaffinity(0))))"
+    with Claim(1) as other:
+        assert other.cores == cores[:1] and not other.taken
+        free = launch(["-c", tell], 1, threads=1, deadline_s=60, env={"SAY": str(tmp_path / "one")})
+        if len(cores) > 1:
+            assert (tmp_path / "one").read_text() == str(cores[1:2]) and free == ""
+        why = launch(["-c", tell], len(cores), threads=1, deadline_s=60, env={"SAY": str(tmp_path / "all")})
+        assert why == f"other runs hold 1 of {len(cores)} cores, {len(cores)} are needed"
+        assert (tmp_path / "all").read_text() == str(cores), "not pinned"
+        assert "times of this run are worth little" in caplog.text
+    assert launch(["-c", "pass"], len(cores), threads=1, deadline_s=60) == ""
+    assert launch(["-c", "pass"], len(cores) + 1, threads=1, deadline_s=60).endswith(f"share {len(cores)} cores")
+    result = run(RunConfig.of(parts=len(cores) + 1, epochs=1, mode="real", threads=1, eval_every=-1))
+    words = f"times are worth little: {len(cores) + 1} threads share {len(cores)} cores"
+    assert words in notes_of(result.to_dict())
+    with Claim(len(cores)) as kept:
+        assert kept.cores == cores, "every launch has released its claim"

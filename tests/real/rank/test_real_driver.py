@@ -237,6 +237,41 @@ class TestFailures:
             assert re.search(pattern, text), text
         assert "ranks disagree: rank " in text
 
+    def test_members_of_other_groups_that_wait_for_each_other(self, tmp_path: Path) -> None:
+        """Rank 0 waits for rank 1 in one group, rank 1 for rank 2 in another; messages name both groups."""
+        with pytest.raises(RankFailed) as caught:
+            start("other_members", tmp_path, 3, timeout_s=20)
+        text = str(caught.value)
+        assert re.search(r"AllReduce 'row' \(reduce, epoch 0\) of ranks (0, 1|1, 2) at \S*py:\d+", text), text
+
+    def test_shapes_are_compared_within_a_group(self, tmp_path: Path) -> None:
+        with pytest.raises(RankFailed) as caught:
+            start("other_shape_in_group", tmp_path, 3, timeout_s=60)
+        assert since_connected(tmp_path) < 15
+        said = (
+            r"before epoch 2: rank 1 was in Broadcast 'same bytes' \(other, epoch 1\) of ranks 1, 2 at \S* with "
+            r".*\(2, 3\).*, rank 2 was in Broadcast 'same bytes' .* of ranks 1, 2 at \S* with .*\(3, 2\)"
+        )
+        assert re.search(said, str(caught.value)), caught.value
+
+    def test_a_rank_that_skips_a_group_is_named(self, tmp_path: Path) -> None:
+        """Long before the timeout: the one waits in the group, the other in a collective of all."""
+        with pytest.raises(RankFailed) as caught:
+            start("one_call_less", tmp_path, 3, timeout_s=60)
+        assert since_connected(tmp_path) < 15
+        said = r"ranks disagree: rank [01] is in AllReduce .*, but rank [01] is in AllReduce '(all|rows)' .*epoch 1\)"
+        assert re.search(said, str(caught.value)), caught.value
+        assert "of ranks 0, 1 at" in str(caught.value)
+
+    def test_a_rank_that_is_killed_in_a_group_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(RankFailed) as caught:
+            start("killed_in_group", tmp_path, 3)
+        assert since_connected(tmp_path) < 10
+        text = str(caught.value)
+        assert "rank 1 was killed by SIGKILL in epoch 2, compute, after AllReduce 'gradients' (reduce, epoch 1)" in text
+        assert re.search(r"rank 0 waits in AllReduce 'rows' \(reduce, epoch 2\) of ranks 0, 1 at \S*py:", text), text
+        assert re.search(r"rank 2 waits in AllReduce 'gradients' \(reduce, epoch 2\) at \S*py:", text), text
+
 
 def since_connected(folder: Path) -> float:
     """Seconds since the last rank had joined."""

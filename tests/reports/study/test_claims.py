@@ -9,12 +9,11 @@ import pytest
 from harness.errors import InputError
 from reports.statistics import Band
 from reports.study import designs, file_of, names, read_claims
-from reports.study._claims import Claim
 from reports.study._printed import printed_score
 from tests.support.studies import CLAIMS, line_of
 
 
-def read(tmp_path: Path, text: str) -> list[Claim]:
+def read(tmp_path: Path, text: str) -> list[AccuracyClaim]:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     return read_claims(path)

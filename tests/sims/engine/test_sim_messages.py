@@ -56,6 +56,19 @@ def test_a_mismatch_names_both_sides() -> None:
     assert re.search(rf"rank 1 is in Broadcast 'that' .*:{line_of('other side')}", message)
 
 
+def test_a_deadlock_in_a_group_names_it_and_who_is_missing() -> None:
+    async def program(rank: Rank) -> None:
+        if rank.index in (0, 2):
+            await rank.broadcast(torch.ones(1), root=2, label="row", group=(0, 1, 2))
+        await rank.all_reduce(torch.ones(1), label="all")
+
+    message = str(failing(program, 4))
+    assert re.search(r"rank 2 waits in Broadcast 'row' \(other, epoch 0\) of ranks 0, 1, 2 at \S*py:\d+", message)
+    assert "rank 1 has not arrived (after 0 collectives of ranks 0, 1, 2)" in message
+    assert "rank 1 waits in AllReduce 'all'" in message and "rank 3 waits in AllReduce 'all'" in message
+    assert "disagree on the group" not in message
+
+
 class Odd(Exception):
     """An exception that cannot be built from its arguments, as SimPy would try."""
 

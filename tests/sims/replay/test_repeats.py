@@ -98,6 +98,8 @@ class Everything:
         elif rank.index == 1:
             y = y + (await rank.recv(y[:4], source=0, label="pair")).sum()
         y = await rank.broadcast(y, root=2, label="b")
+        if rank.index > 0:
+            y = await rank.all_reduce(y, label="two of three", group=(1, 2))
         with rank.off_the_clock():
             await rank.all_reduce(y.exp(), label="off")
         torch.linalg.qr(torch.outer(y, y))  # in no table of operators

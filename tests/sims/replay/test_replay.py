@@ -69,6 +69,10 @@ async def busy(rank: Rank) -> list[dict[str, float]]:
         elif rank.index == 1:
             y = y + (await rank.recv(torch.empty(4), source=0, label="pair")).sum()
         y = await rank.broadcast(y[:6], root=2 % rank.size, label="b")
+        if rank.index < 2:
+            y = y + await rank.all_reduce(y, label="pair of ranks", group=(0, 1))
+        if rank.index > 0:
+            y = y + await rank.broadcast(y, root=1, label="the others", group=range(1, rank.size))
         await rank.all_reduce(y.exp(), label="g")
         epochs.append(rank.clock.end_epoch())
         x = x.tanh()  # passes outside of the epochs

@@ -15,8 +15,8 @@ from harness.errors import InputError
 from harness.rank import Rank
 from sims.cluster import Cluster, load_cluster, place
 from sims.engine import Simulation
+from sims.transport._communicator import binary_trees
 from sims.transport._gloo import Segments
-from sims.transport._nccl import binary_trees
 from sims.transport._tuning import FILE, PROTOCOLS, load_tuning
 from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
 
@@ -58,6 +58,56 @@ def test_broadcast_is_a_binomial_tree(tmp_path: Path, size: int, rounds: int, ro
 
     simulation = timed(program, size, plain(tmp_path, size), shapes_only=True)
     assert simulation.makespan_s == pytest.approx(rounds * (LATENCY + 1000 / BANDWIDTH))
+
+
+@pytest.mark.parametrize("deterministic", [True, False], ids=["chunks", "ring"])
+@pytest.mark.parametrize("name", ["plain", "h100-8"])
+def test_a_group_is_as_fast_as_a_run_of_its_ranks(tmp_path: Path, name: str, deterministic: bool) -> None:
+    """Nobody else is waited for, and disjoint groups do not delay each other."""
+    cluster, options = plain(tmp_path, 6) if name == "plain" else load_cluster(name), {"deterministic": deterministic}
+
+    async def both(rank: Rank, group: tuple[int, ...] | None) -> None:
+        await rank.all_reduce(torch.empty(6000, device="meta"), label="g", group=group)
+        await rank.broadcast(torch.empty(6000, device="meta"), root=(group or (0,))[0], label="b", group=group)
+
+    async def thirds(rank: Rank) -> None:
+        if rank.index < 3:
+            work(rank, 1.0)
+        await both(rank, (0, 1, 2) if rank.index < 3 else (3, 4, 5))
+
+    alone = timed(lambda rank: both(rank, None), 3, cluster, shapes_only=True, **options)
+    halves = timed(thirds, 6, cluster, shapes_only=True, **options)
+    assert seconds_of(halves, 3)["epoch"] == pytest.approx(alone.makespan_s, rel=1e-6)
+    assert seconds_of(halves, 0)["epoch"] == pytest.approx(1.0 + alone.makespan_s, rel=1e-6)
+    assert sum(halves.tiers.values()) == 2 * sum(alone.tiers.values()) == 2 * 24000 * (2 * 2 + 2)
+
+
+def test_groups_that_overlap_share_links(tmp_path: Path) -> None:
+    """Rank 1 receives two tensors at once."""
+
+    async def program(rank: Rank) -> None:
+        handles = []
+        for root, group in ((0, (0, 1)), (2, (1, 2))):
+            if rank.index in group:
+                tensor = torch.empty(250_000, device="meta")
+                handles.append(await rank.start(rank.broadcast(tensor, root=root, label="b", group=group)))
+        for handle in handles:
+            await rank.wait(handle)
+
+    simulation = timed(program, 3, plain(tmp_path, 3), shapes_only=True)
+    assert simulation.makespan_s == pytest.approx(LATENCY + 2 * 1_000_000 / BANDWIDTH)
+    assert simulation.link_bytes["host1.nic.rx"] == 2_000_000
+
+
+def test_a_ring_within_one_host_of_two_does_not_use_the_network() -> None:
+    async def program(rank: Rank) -> None:
+        mine = range(8) if rank.index < 8 else range(8, 16)
+        await rank.all_reduce(torch.empty(2**20, device="meta"), label="g", group=mine)
+
+    simulation = timed(program, 16, load_cluster("h100-8x"), shapes_only=True, deterministic=False)
+    alone = reduced(load_cluster("h100-8"), 8, 2**20)
+    assert all(not carried for link, carried in simulation.link_bytes.items() if ".nic" in link)
+    assert sum(simulation.tiers.values()) == 2 * sum(alone.tiers.values())
 
 
 @pytest.mark.parametrize("size", [2, 4, 7])

@@ -1,0 +1,112 @@
+"""Files that are complete or absent, whatever ends the process or the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from harness.errors import InputError
+
+YOUNG_S = 60.0
+_SCRATCH = re.compile(r"\..+\.[0-9a-f]{16}")
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A stream whose content becomes the file `path` when the block ends; readers see all of it or the file before.
+
+    It is written under a name of its own in the same folder, so that several processes and hosts may do so at once.
+    Errors are those of the operating system, and of the block.
+
+    Args:
+        durable: wait until the disk has it, so that it outlives a power cut. What can be made again need not.
+    """
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with scratch.open("xb") as stream:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield stream
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    if durable:
+        synchronise(path.parent)
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Make or replace a file; arguments as for `replacing`.
+
+    Raises:
+        InputError: the folder cannot be written to, or is full.
+    """
+    try:
+        with replacing(path, durable=durable) as stream:
+            stream.write(content)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove what killed processes left of files that they were writing into a folder; never a living one's.
+
+    A file is left alone while its writer has it locked, and for its first minute, in which it may not be locked yet.
+    """
+    for path in folder.glob(".*"):
+        if not _SCRATCH.fullmatch(path.name):
+            continue
+        with contextlib.suppress(OSError), path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - path.stat().st_mtime > YOUNG_S:
+                path.unlink(missing_ok=True)
+
+
+def synchronise(folder: Path) -> None:
+    """Synchronise a folder with the disk, so that renames in it survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Lock:
+    """A lock on a folder for as long as this process holds it, with who holds it and since when.
+
+    It is a file in the folder, locked by the kernel, and ends with the process. Where the file system has no locks
+    nothing is locked.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lock"
+        self._stream = self.path.open("a+")
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._stream.seek(0)
+            owner = self._stream.read().strip() or "another process"
+            age = time.time() - self.path.stat().st_mtime
+            self._stream.close()
+            raise InputError(f"{folder} is in use by {owner} ({age:.0f} s ago)") from None
+        except OSError:
+            pass
+        self._stream.truncate(0)
+        self._stream.write(f"process {os.getpid()} on {os.uname().nodename} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        self._stream.flush()
+
+    def release(self) -> None:
+        """End the lock; a second call does nothing."""
+        if not self._stream.closed:
+            self._stream.truncate(0)
+            self._stream.close()

@@ -1,0 +1,70 @@
+"""The collectives and messages of one torch.distributed process group: the only file that calls them.
+
+A group of ranks is joined by its members alone: `torch.distributed.new_group` is collective over all ranks, so the
+backend is made directly, on a part of the key-value store that the group's ranks name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+
+class Channel:
+    """Begins exchanges on one process group; each returns its work, which completes later.
+
+    Args:
+        group: a process group or its backend; None is the default group. Its own numbers of ranks are used.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self.group: Any = dist.group.WORLD if group is None else group
+
+    def all_to_all(self, target: Tensor, source: Tensor, received: Sequence[int] = (), sent: Sequence[int] = ()) -> Any:
+        """Pieces of `source` to all ranks, theirs into `target`; equal pieces where no sizes are given."""
+        options = dist.AllToAllOptions()
+        options.asyncOp = True
+        return self.group.alltoall_base(target, source, list(received), list(sent), options)
+
+    def all_reduce(self, total: Tensor) -> Any:
+        """The library's own sum over ranks, in place."""
+        options = dist.AllreduceOptions()
+        options.asyncOp = True
+        return self.group.allreduce([total], options)
+
+    def broadcast(self, buffer: Tensor, root: int) -> Any:
+        """The root's buffer into that of every rank."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor, options.asyncOp = root, 0, True
+        return self.group.broadcast([buffer], options)
+
+    def gather(self, rows: Sequence[Tensor], row: Tensor) -> Any:
+        """Every rank's row into `rows`; over gloo only."""
+        return self.group.allgather([list(rows)], [row])
+
+    def send(self, data: Tensor, to: int, tag: int) -> Any:
+        """A message to one rank; over gloo only."""
+        return self.group.send([data], to, tag)
+
+    def recv(self, buffer: Tensor, source: int, tag: int) -> Any:
+        """A message from one rank; over gloo only."""
+        return self.group.recv([buffer], source, tag)
+
+
+def join_members(backend: str, store: Store, place: int, count: int, limit: timedelta) -> Channel:
+    """The channel of a group of `count` ranks, of which this one is number `place`. Blocks until all of them call it.
+
+    Args:
+        store: a part of the key-value store for this group and backend alone.
+        limit: how long it may take; over NCCL also any of its operations.
+    """
+    if backend == "gloo":
+        return Channel(dist.ProcessGroupGloo(store, place, count, limit))
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = limit
+    return Channel(dist.ProcessGroupNCCL(store, place, count, options))

@@ -1,0 +1,74 @@
+"""Sampling-based systems beside BNS-GCN: their settings, and epochs on one device of its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.errors import InputError
+from reports.bns_gcn._machine import CLUSTER
+from reports.core.context import Context, demand
+from reports.core.predict import Fit, Seconds
+from reports.core.table import Ordering, Row
+from reports.core.testbeds import TITLES, bed_of, implemented, sage, shape
+from reports.core.train import Trained
+
+STAND_IN_NODES = 5_000  # of the graph on which shares of sampled edges and rows are recorded
+ALONE = (
+    "sampling-based systems run on one device of the machine, with the settings of their authors' code as far as they "
+    "are known (batch, neighbours or nodes drawn; the paper prints none, nor the devices); the model is the table's. "
+    f"How many rows and edges a step draws is recorded on a synthetic graph of {STAND_IN_NODES} nodes with the printed "
+    "degree, where the neighbourhoods of a batch overlap more: a lower bound. Only orders are judged"
+)
+ONE_DEVICE = "sampling-based systems train on one rank, with the settings of their authors' code as far as known"
+
+
+def recorded_rates(context: Context, method: str, name: str) -> dict[str, float]:
+    """What a sampling method observes in an epoch on a synthetic graph with the degree of a published one."""
+    nodes, edges, _, classes = shape(name)
+    made = f"synthetic:nodes={STAND_IN_NODES},degree={edges / nodes:.0f},features=8,classes={min(classes, 40)}"
+    config = {
+        **sage(name), "dataset": made, "split": "random:0.99/0.005/0.005", "parts": 1, "method": method, "epochs": 1,
+        "hidden": 8, "eval_every": -1, "threads": 1,
+    }  # fmt: skip
+    (record,) = context.runs([config], f"sampled shares of {method}")
+    last = demand(record)["epochs"][-1]
+    return {key: float(share) for key, share in (last.get("observed") or {}).items()}
+
+
+def sampled_epoch(context: Context, method: str, name: str, fit: Fit) -> tuple[Seconds | None, str]:
+    """An epoch of a sampling-based system on one device, or None and the reason."""
+    if not implemented(method):
+        return None, ""
+    bed = bed_of(context, CLUSTER, name, 1, halo=0.0)
+    try:
+        return bed.seconds(method, fit, recorded_rates(context, method, name)), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def sampled_time(label: str, line: Any, seconds: float | None, why: str, method: str, at: tuple[str, str]) -> Row:
+    """The row of a time of a sampling-based system; only its place in orders is judged."""
+    there = implemented(method)
+    return Row(
+        label=label, quantity=line.metric.replace("_", " "), unit=line.unit, published=line.value, ours=seconds,
+        how="not built" if not there else "needs data" if seconds is None else "simulated", judge="order",
+        note=why or (f"{method}, on one device" if there else ""), at=at,
+    )  # fmt: skip
+
+
+def behind_full_graph(name: str, printed: Mapping[str, float], run: Trained, best: str, worst: str) -> list[Ordering]:
+    """Orders of accuracies: the full graph against each sampling-based system, and those against the worst one.
+
+    Args:
+        printed: system as printed -> printed score, `best` (trained on the full graph) among them; only those trained.
+        worst: the printed system that is behind all others.
+    """
+    pairs = [(best, system) for system in printed if system != best]
+    pairs += [(system, worst) for system in printed if worst in printed and system not in (best, worst)]
+    found = []
+    for pair in pairs:
+        ahead, behind = sorted(pair, key=lambda system: -printed[system])
+        text = f"{ahead} is more accurate than {behind}, {TITLES[name]}, {run.where}"
+        found.append(run.ordering(text, {ahead: ahead, behind: behind}))
+    return found

@@ -1,0 +1,182 @@
+"""EC-Graph's sampling rivals, DistDGL, AGL and AliGraph-FG: their runs, and what they sample of graphs not on disk.
+
+Expected sizes rest on a hash partition and a negative binomial distribution of degrees, and on which neighbours a node
+draws being independent of all else. Nodes with more neighbours are reached more often, which is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.methods.registry import METHODS
+from harness.workloads import Degrees
+from reports.core.clusters import hosts_slowed
+from reports.core.context import SHAPES
+from reports.core.predict import Seconds
+from reports.ec_graph._times import DEVICES, METHOD_OF, Machines, gcn, on_disk, split_of, timed_counts, workload
+
+RIVALS = ("DistDGL", "AGL", "AliGraph-FG")
+FULL = math.inf
+BATCH = 1000
+"""DistDGL's batch in its example; the tables print none."""
+
+SAMPLED_BY = (
+    "DistDGL, AGL and AliGraph-FG: fan-outs as printed, from the training nodes outwards, hash parts; one step an "
+    "epoch on all training nodes of a machine, since the text says full-batch mode and no batch is printed; rows 'in "
+    f"batches of {BATCH:,}' beside. Cora is sampled where it is on disk; elsewhere sizes are expected, in closed form"
+)
+MACHINES_OF_RIVALS = (
+    "no constant is fitted for them: AGL, which the authors re-implemented on EC-Graph, and AliGraph-FG, of whose "
+    "TensorFlow nothing is known, take the constants of EC-Graph's code; DistDGL sums rows as DGL does, with DGL's "
+    "factor, and its messages are EC-Graph's. AGL's reads from disk are in no time: no disk is printed"
+)
+
+
+def method_of(system: str, fanouts: str, batch: int = 0) -> str:
+    """The text of a rival's method with fan-outs, the training nodes' own first. `batch` is not AliGraph-FG's: its
+    batch is what it trains on at all."""
+    sized = "" if system == "AliGraph-FG" else f":batch={batch}"
+    return f"{METHOD_OF[system]}:fanout={fanouts}{sized}"
+
+
+def built(system: str) -> bool:
+    """Whether the system is a rival whose method is in the registry."""
+    return system in RIVALS and METHOD_OF[system] in METHODS
+
+
+def config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> dict[str, Any]:
+    """A rival's run on the machines; `library` is DGL's factor on the device, for DistDGL."""
+    cluster, slow = bed.cluster, bed.constants.device
+    if system == "DistDGL":
+        device = DEVICES[cluster.partition(":")[0]]
+        cluster, slow = (
+            cluster.replace(f"hosts.device={device}", f"hosts.device={device.removesuffix('-coo')}"),
+            library,
+        )
+    run = {
+        **gcn(bed.dataset, bed.layers), "cluster": hosts_slowed(cluster, bed.parts, slow), "parts": bed.parts,
+        "epochs": 4, "method": method_of(system, fanouts, batch),
+    }  # fmt: skip
+    if bed.dataset == "cora" and on_disk("cora"):
+        plain = {"mode": "sim", "eval_every": -1, "deterministic": False}
+        return {**plain, **run, "dataset": "cora", "split": split_of("cora"), "partitioner": "hash"}
+    counts = timed_counts(bed.dataset, printed=bed.printed)
+    own = counts["train"] / bed.parts
+    sample = Sampling(bed.degrees(), counts["vertices"], bed.parts)
+    rates = sample.rates(METHOD_OF[system], min(batch or own, own), _numbers(fanouts))
+    path = bed.context.rates(METHOD_OF[system], rates)
+    return {**SHAPES, **run, "dataset": workload(bed.context, bed.dataset, printed=bed.printed), "rates": path}
+
+
+def seconds(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> Seconds:
+    """An epoch of a rival."""
+    return Seconds.mean(bed.record(config(bed, system, fanouts, batch, library), system))
+
+
+def disk_bytes(bed: Machines, fanouts: str) -> float:
+    """Bytes that AGL reads from disk on one machine in an epoch, for its own training nodes."""
+    counts = timed_counts(bed.dataset, printed=bed.printed)
+    sample = Sampling(bed.degrees(), counts["vertices"], bed.parts)
+    rows = sample.tree(_numbers(fanouts))
+    each = (1 + sum(rows)) * (4 * counts["features"] + 8) + 16 * sum(rows)
+    return float(counts["train"] / bed.parts * each)
+
+
+def _numbers(fanouts: str) -> list[float]:
+    return [FULL if word == "full" else int(word) for word in fanouts.split("/")]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Expected sizes of sampled neighbourhoods in a graph of this many nodes on so many machines."""
+
+    degrees: Degrees
+    nodes: int
+    parts: int
+
+    def _shape(self) -> float:
+        return 1 / (self.degrees.spread**2 - 1 / self.degrees.mean)
+
+    def _fewer(self, fanout: float) -> np.ndarray:
+        """P(degree = k) for k below the fan-out."""
+        shape, mean, count = self._shape(), self.degrees.mean, np.arange(fanout)
+        ways = np.array([math.lgamma(k + shape) - math.lgamma(k + 1) for k in count]) - math.lgamma(shape)
+        found: np.ndarray = np.exp(
+            ways + shape * math.log(shape / (shape + mean)) + count * math.log(mean / (shape + mean))
+        )
+        return found
+
+    def kept(self, fanout: float, z: float = 1.0) -> float:
+        """E[z^degree min(degree, fan-out)]."""
+        mean, shape = self.degrees.mean, self._shape()
+        if fanout == FULL:
+            return z * mean * float((1 + mean * (1 - z) / shape) ** (-shape - 1))
+        k, p = np.arange(fanout), self._fewer(fanout)
+        return float(fanout * self.degrees.generating(z) - ((fanout - k) * p * z**k).sum())
+
+    def tree(self, fanouts: Sequence[float]) -> list[float]:
+        """Rows of each hop of one node's tree; a node that is reached by an edge is so in proportion to its degree."""
+        mean, rows, found = self.degrees.mean, 1.0, list[float]()
+        for hop, fanout in enumerate(fanouts):
+            if hop == 0:
+                each = self.kept(fanout)
+            elif fanout == FULL:
+                each = mean * (1 + self.degrees.spread**2)
+            else:
+                k = np.arange(fanout)
+                each = (fanout * mean - (k * (fanout - k) * self._fewer(fanout)).sum()) / mean
+            rows *= float(each)
+            found.append(rows)
+        return found
+
+    def hops(self, seeds: float, fanouts: Sequence[float], again: bool) -> list[tuple[float, float, float]]:
+        """(nodes that draw, entries drawn, new nodes) of each hop from `seeds` nodes; all that were reached draw
+        `again` in every hop, or only those that were reached last."""
+        others, edges = self.nodes - seeds, self.nodes * self.degrees.mean
+        missed, before, reached, found = 1.0, 1.0, seeds, list[tuple[float, float, float]]()
+        for hop, fanout in enumerate(fanouts):
+            drawing = reached
+            entries = self.nodes * self.kept(fanout) - others * self.kept(fanout, missed)
+            if hop and not again:
+                drawing = others * (self.degrees.generating(before) - self.degrees.generating(missed))
+                entries = others * (self.kept(fanout, before) - self.kept(fanout, missed))
+            before = missed
+            missed *= max(1 - entries / edges, 0.0)
+            new = others * (self.degrees.generating(before) - self.degrees.generating(missed))
+            found.append((drawing, entries, new))
+            reached += new
+        return found
+
+    def rates(self, method: str, seeds: float, fanouts: Sequence[float]) -> dict[str, float]:
+        """What the method observes in a step, as shares; layers and hops as it names them."""
+        away, found, depth = 1 - 1 / self.parts, dict[str, float](), len(fanouts)
+        if method == "aligraph-fg":
+            rows = [1.0, *self.tree(fanouts)]
+            for hop, fanout in enumerate(fanouts):
+                found |= {f"kept_edges/{hop}": rows[hop + 1] / rows[hop] / _limit(fanout), f"kept_rows/{hop}": 1.0}
+            return found
+        reached = seeds
+        for hop, (drawing, entries, new) in enumerate(self.hops(seeds, fanouts, again=method == "distdgl")):
+            layer, share = depth - 1 - hop, entries / max(drawing, 1e-9) / _limit(fanouts[hop])
+            if method == "agl":
+                found |= {f"kept_edges/{hop}": share, f"kept_rows/{hop}": new / max(entries, 1e-9)}
+                continue
+            remote = away * (reached - seeds) / reached
+            found |= {
+                f"sampled_edges/{layer}": share, f"sampled_rows/{layer}": new / max(entries, 1e-9),
+                f"remote_nodes/{layer}": remote, f"remote_edges/{layer}": remote,
+            }  # fmt: skip
+            reached += new
+        if method == "distdgl":
+            found |= {"remote_x/0": away * (reached - seeds) / reached, "remote_labels": 0.0}
+        return found
+
+
+def _limit(fanout: float) -> float:
+    """What recorded shares of entries are of: nodes x fan-out, or nodes."""
+    return 1.0 if fanout == FULL else fanout

@@ -1,0 +1,166 @@
+"""The cache: damage is noticed, moments without resources are not taken for damage, one process builds at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from harness.errors import InputError
+from harness.machine import building, load_arrays, store_arrays
+from harness.machine._checksum import checksum
+
+WAIT_S = 60.0
+
+
+@given(
+    arrays_of.arrays(np.uint8, st.integers(1, 70)), st.data()
+)  # fmt: skip
+def test_a_checksum_depends_on_every_byte_and_its_place(data: np.ndarray, draw: st.DataObject) -> None:
+    before, changed = checksum(data), data.copy()
+    at = draw.draw(st.integers(0, len(data) - 1))
+    changed[at] ^= draw.draw(st.integers(1, 255))
+    assert checksum(changed) != before and checksum(data.copy()) == before
+    assert checksum(np.concatenate([data, np.zeros(1, np.uint8)])) != before
+
+
+def test_words_that_change_places_change_the_checksum() -> None:
+    words = np.arange(100, dtype=np.int64)
+    assert len({checksum(np.roll(words, shift)) for shift in range(100)}) == 100
+    assert checksum(np.empty(0)) == checksum(np.empty(0, np.int32))
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_damage_of_the_same_size_is_noticed(mmap: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "key"
+    store_arrays(folder, {"a": np.arange(1000.0), "b": np.ones(3)}, {})
+    with (folder / "a.npy").open("r+b") as file:
+        file.seek(4000)
+        file.write(b"\0" * 8)
+    assert load_arrays(folder, mmap) is None and not folder.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EIO, errno.EACCES])
+def test_a_moment_without_resources_is_not_damage(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "key"
+    store_arrays(folder, {"a": np.arange(100)}, {})
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("harness.machine._cache.np.load", refused)
+        with pytest.raises(InputError, match="cannot read the cache entry now"):
+            load_arrays(folder)
+    found = load_arrays(folder)
+    assert found is not None and len(found[0]["a"]) == 100
+
+
+NO_HANDLES = """
+import resource, sys
+from pathlib import Path
+from harness.errors import InputError
+from harness.machine import load_arrays
+load_arrays(Path(sys.argv[1]))
+taken = [open("/dev/null") for _ in range(3)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1].fileno() + 1, taken[-1].fileno() + 1))
+try:
+    load_arrays(Path(sys.argv[1]))
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_process_without_open_files_left_keeps_the_entry(tmp_path: Path) -> None:
+    folder = tmp_path / "key"
+    store_arrays(folder, {"a": np.arange(100)}, {})
+    done = subprocess.run(
+        [sys.executable, "-c", NO_HANDLES, str(folder)], capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    assert "Too many open files" in done.stdout and load_arrays(folder) is not None
+
+
+BUILD = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from harness.machine import building, load_arrays, store_arrays
+folder = Path(sys.argv[1])
+with building(folder):
+    if load_arrays(folder) is None:
+        with open(sys.argv[2], "a") as builds:
+            builds.write("built\\n")
+        time.sleep(1.0)
+        store_arrays(folder, {"a": np.arange(10)}, {})
+"""
+
+
+def test_of_several_processes_one_builds_and_the_others_wait(tmp_path: Path) -> None:
+    folder, builds = tmp_path / "key", tmp_path / "builds"
+    command = [sys.executable, "-c", BUILD, str(folder), str(builds)]
+    children = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [child.communicate(timeout=WAIT_S)[1] for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0], said
+    assert builds.read_text() == "built\n" and load_arrays(folder) is not None
+    assert all(f"builds {folder}; waiting for it" in line for text in said for line in text.splitlines())
+
+
+def test_who_waits_is_told_for_whom(tmp_path: Path) -> None:
+    folder = tmp_path / "key"
+    with building(folder):
+        child = subprocess.Popen(
+            [sys.executable, "-c", BUILD, str(folder), str(tmp_path / "builds")], stderr=subprocess.PIPE, text=True
+        )
+        assert child.stderr is not None
+        line = child.stderr.readline()
+    assert line.startswith(f"process {os.getpid()} on ") and line.endswith("waiting for it\n")
+    child.communicate(timeout=WAIT_S)
+    assert child.returncode == 0 and load_arrays(folder) is not None
+
+
+def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.machine._cache.BUILD_S", 0.2)
+    words = f"process {os.getpid()} on .* has been building"
+    with building(tmp_path / "key"), pytest.raises(InputError, match=words), building(tmp_path / "key"):
+        raise AssertionError("two at once")
+
+
+HALF_BUILT = """
+import sys, time
+from pathlib import Path
+from harness.machine import building
+folder = Path(sys.argv[1])
+with building(folder):
+    (folder.parent / f".{folder.name}.x1").mkdir()
+    (folder / ".part-00000.y2").mkdir(parents=True)
+    print("half built", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_a_killed_builder_left_is_removed_and_its_lock_is_free(tmp_path: Path) -> None:
+    folder = tmp_path / "key"
+    child = subprocess.Popen([sys.executable, "-c", HALF_BUILT, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "half built\n"
+    child.kill()
+    child.communicate(timeout=WAIT_S)
+    (tmp_path / ".other.x1").mkdir()
+    with building(folder):
+        assert sorted(path.name for path in tmp_path.rglob("*")) == [".other.x1", "key", "key.lock"]
+    assert not (tmp_path / "key.lock").exists()
+
+
+def test_a_cache_that_cannot_be_written_to_is_read_without_a_lock(tmp_path: Path) -> None:
+    folder = tmp_path / "key"
+    store_arrays(folder, {"a": np.arange(3)}, {})
+    (tmp_path / "key.lock").mkdir()  # cannot be opened as a file, even by root
+    with building(folder):
+        assert load_arrays(folder) is not None

@@ -1,0 +1,74 @@
+"""Files that are complete or absent, scratch files of killed writers, and locks with an owner."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from harness.machine import Lock, remove_scratch, replacing, write_atomically
+from harness.machine._files import YOUNG_S
+
+
+def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    path, contents = tmp_path / "file", [bytes([n]) * 100_000 for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda content: write_atomically(path, content, durable=False), contents * 5))
+    assert path.read_bytes() in contents and [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_writer_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"before")
+    with pytest.raises(ZeroDivisionError), replacing(path) as stream:
+        stream.write(b"half")
+        raise ZeroDivisionError
+    assert path.read_bytes() == b"before" and [found.name for found in tmp_path.iterdir()] == ["file"]
+    with pytest.raises(InputError, match="cannot write .*: No such file"):
+        write_atomically(tmp_path / "none" / "file", b"")
+
+
+def test_a_durable_file_is_synchronised_before_it_is_named_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(handle: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        assert (tmp_path / "file").exists() == (synced[-1] == tmp_path.name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_atomically(tmp_path / "file", b"x")
+    assert len(synced) == 2 and synced[0].startswith(".file.") and synced[1] == tmp_path.name
+    write_atomically(tmp_path / "file", b"y", durable=False)
+    assert len(synced) == 2
+
+
+def test_only_scratch_that_nobody_writes_is_removed(tmp_path: Path) -> None:
+    old, young = tmp_path / f".a.{'0' * 16}", tmp_path / f".b.{'1' * 16}"
+    for path in (old, young, tmp_path / ".hidden"):
+        path.write_text("")
+    past = time.time() - 2 * YOUNG_S
+    os.utime(old, (past, past))
+    os.utime(tmp_path / ".hidden", (past, past))
+    with replacing(tmp_path / "file") as stream:
+        stream.write(b"x")
+        stream.flush()
+        (written,) = tmp_path.glob(".file.*")
+        os.utime(written, (past, past))
+        remove_scratch(tmp_path)
+        assert written.exists() and young.exists() and not old.exists()
+    assert (tmp_path / "file").read_bytes() == b"x" and (tmp_path / ".hidden").exists()
+
+
+def test_a_lock_names_its_owner_until_it_ends(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    with pytest.raises(InputError, match=f"is in use by process {os.getpid()} on .* since 2"):
+        Lock(tmp_path)
+    lock.release()
+    lock.release()
+    Lock(tmp_path).release()
