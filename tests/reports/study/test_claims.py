@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import InputError
 from reports.statistics import Band
-from reports.study import designs, file_of, names, read_claims
+from reports.study import AccuracyClaim, designs, file_of, names, read_claims
 from reports.study._printed import printed_score
 from tests.support.studies import CLAIMS, line_of
 
