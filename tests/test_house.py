@@ -48,7 +48,8 @@ FLOORS = {
     ),
     "real": (("rank", "lab"), ("launch",), ("measure",), ("__main__",)),
     "reports": (
-        ("core",), ("draw",), ("bns_gcn",), ("sylvie", "ec_graph", "cdfgnn", "subgraph_approximation"), ("whole",),
+        ("statistics",), ("core",), ("draw",), ("study",), ("bns_gcn",),
+        ("sylvie", "ec_graph", "cdfgnn", "subgraph_approximation"), ("whole",),
     ),
 }  # fmt: skip
 """Layers of each package (folders and loose files) from the lowest up; a layer imports from lower ones only."""

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
+from harness.commands.study_arguments import add_standin, add_study
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 
@@ -38,6 +39,8 @@ COMMANDS = {
     "flows": "simulate the transfers of a file; show when each ends",
     "collect": "gather result files into one Parquet or CSV table",
     "report": "reproduce the papers' tables and figures, and compare them with the published numbers",
+    "study": "judge claims on accuracy with paired seeds, intervals and power; resumable",
+    "standin": "fit generated graphs so that printed scores come out; show what moves their scores",
     "doctor": "check what this machine and installation support",
 }
 GROUPS = {  # record of a setting -> its title in --help
@@ -319,4 +322,6 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "launch": add_launch,
     "collect": _add_collect,
     "report": _add_report,
+    "study": add_study,
+    "standin": add_standin,
 }

@@ -28,7 +28,8 @@ class DataConfig:
 
     dataset: str = option(
         "synthetic:",
-        "graph name, path to an .npz, or synthetic:KEY=VALUE,... (see `haloscope datasets`); with --shapes-only also "
+        "graph name, path to an .npz, or synthetic:KEY=VALUE,..., standin:NAME (see `haloscope datasets`); with "
+        "--shapes-only also "
         "workload:NAME or a .toml or .json description of counts",
     )
     split: str = option(

@@ -1,29 +1,34 @@
-"""Parses `synthetic:` strings: the parameters of a generated graph, and presets with published statistics.
+"""Parses `synthetic:` and `standin:` strings: the parameters of a generated graph, and the named sets of them.
 
+Names after `synthetic:` have published statistics, those after `standin:` fitted parameters (`_standins`).
 `_synthetic` generates the graph.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.errors import InputError, unknown
 from harness.registry import pairs
 
-PREFIX = "synthetic:"
+PREFIX, FITTED_PREFIX = "synthetic:", "standin:"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parameters of a generated graph; every field but the last three can be set in the string.
+    """The parameters of a generated graph; every field but the last four can be set in the string.
 
     `degree` is the mean number of neighbours; `homophily` the share of edges whose ends lie in one community, lowered
     if that many do not fit, unless the string sets it; the class of a node is its community modulo `classes` (0
     communities: one per class), except for a share `label_noise` of nodes with another one; `signal` is the norm of a
     class centroid against noise of deviation 1 in every feature; `exponent` that of the power law of expected degrees;
+    `agreement` is the share of edges between nodes of one class, before label noise: where it exceeds homophily, so
+    many edges more run between communities of one class, and the others between classes;
     `multilabel=1` adds related classes; `order` is random or community. `split` holds the shares of training,
-    validation and test nodes, `standin` the name of the graph whose statistics these are.
+    validation and test nodes, `standin` the name of the graph whose statistics these are, `fitted` the name of the
+    stand-in whose parameters were fitted to printed scores.
     """
 
     nodes: int = 4000
@@ -34,6 +39,7 @@ class Recipe:
     signal: float = 0.6
     label_noise: float = 0.0
     communities: int = 0
+    agreement: float = 0.0
     exponent: float = 2.5
     multilabel: int = 0
     order: str = "random"
@@ -41,6 +47,7 @@ class Recipe:
     fixed_homophily: bool = False
     split: tuple[float, float, float] | None = None
     standin: str = ""
+    fitted: str = ""
 
 
 def _like(name: str, nodes: int, edges: int, split: tuple[float, float, float], **published: int) -> Recipe:
@@ -64,22 +71,28 @@ PRESETS = {
 }
 for _name, _noise in (("reddit-like", 0.03), ("products-like", 0.15), ("papers-like", 0.3)):
     PRESETS[_name] = dataclasses.replace(PRESETS[_name], label_noise=_noise)
-PARAMETERS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name not in ("fixed_homophily", "split", "standin"))
+_INTERNAL = ("fixed_homophily", "split", "standin", "fitted")
+PARAMETERS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name not in _INTERNAL)
 
 
-def parse_recipe(dataset: str) -> tuple[Recipe, tuple[str, ...]]:
-    """The recipe of `synthetic:[PRESET,]key=value,...` and the settings that differ from the preset's.
+def parse_recipe(dataset: str, fitted: Mapping[str, Recipe] | None = None) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe of `synthetic:[PRESET,]key=value,...` or `standin:NAME,key=value,...` and the settings that differ
+    from the named one's.
 
-    `scale` multiplies the number of nodes of a preset and keeps its mean degree. Raises InputError for an unknown
-    name, a value of the wrong type, or one out of range.
+    `scale` multiplies the number of nodes of a named recipe and keeps its mean degree. `fitted` holds the recipes of
+    stand-ins. Raises InputError for an unknown name, a value of the wrong type, or one out of range.
     """
-    words = [word.strip() for word in dataset.removeprefix(PREFIX).split(",") if word.strip()]
+    prefix, _, rest = dataset.partition(":")
+    kind, named = ("stand-in", fitted or {}) if f"{prefix}:" == FITTED_PREFIX else ("synthetic preset", PRESETS)
+    words = [word.strip() for word in rest.split(",") if word.strip()]
     recipe, scalable = Recipe(), False
+    if kind == "stand-in" and (not words or "=" in words[0]):
+        raise InputError(f"{dataset}: name a stand-in, as in {FITTED_PREFIX}{next(iter(named), 'NAME')},scale=0.1")
     if words and "=" not in words[0]:
-        preset = words.pop(0)
-        if preset not in PRESETS:
-            raise unknown("synthetic preset", preset, PRESETS)
-        recipe, scalable = PRESETS[preset], True
+        name = words.pop(0)
+        if name not in named:
+            raise unknown(kind, name, named)
+        recipe, scalable = named[name], True
     parameters = (*PARAMETERS, "scale") if scalable else PARAMETERS
     given = pairs(words, parameters, "synthetic parameter", dataset)
     settings = {key: _value(dataset, key, value) for key, value in given.items()}
@@ -123,6 +136,10 @@ def _check(dataset: str, recipe: Recipe) -> None:
         "label_noise must be 0 to 1": 0 <= r.label_noise <= 1,
         "signal must be 0 or more and finite": 0 <= r.signal < float("inf"),
         "communities must not be fewer than classes": r.classes <= r.communities,
+        "agreement must be 0 to 1": 0 <= r.agreement <= 1,
+        "agreement above homophily needs at least twice as many communities as classes, and 2 classes": (
+            r.agreement <= r.homophily or (r.classes > 1 and r.communities >= 2 * r.classes)
+        ),
         "communities must be at most a third of the nodes": r.communities <= r.nodes // 3,
         "exponent must be above 2 and at most 100": 2 < r.exponent <= 100,
         "multilabel must be 0 or 1": r.multilabel in (0, 1),

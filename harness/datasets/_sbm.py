@@ -2,7 +2,8 @@
 
 Model: Karrer and Newman, Phys. Rev. E 83, 016107 (2011): an end of an edge falls on a node in proportion to its
 weight, and a fixed share of the edges stays inside a community. Communities are contiguous ranges of nodes here;
-`_synthetic` adds labels, features and the public order of nodes.
+`_synthetic` adds labels, features and the public order of nodes. Of the edges between communities a share may be drawn
+between communities of one class: what a partition cuts says something about labels then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from harness.kernels.edges import mirror, sort_pairs, union, unique_pairs
 MAX_FILL = 0.5  # share of all pairs inside a community; above it, drawing enough distinct pairs takes too long
 _TOLERANCE = 0.002  # of the requested edges
 _LOWEST_RATE = 0.02  # caps a round at 50 draws for every missing edge
+_ANY, _SAME_CLASS, _OTHER_CLASS = 0, 1, 2  # which other community an edge between communities ends in
+_THIRD = 2**31  # first stream of edges between communities of one class
 
 Pairs = tuple[np.ndarray, np.ndarray]
 
@@ -50,29 +53,57 @@ def homophily_range(weight: np.ndarray, bound: np.ndarray, num_pairs: int) -> tu
     return max(0.0, 1.0 - MAX_FILL * outside / num_pairs), float(most)
 
 
+def most_akin(bound: np.ndarray, classes: int, num_pairs: int) -> float:
+    """The largest share of `num_pairs` edges between communities of one class that `sample` can reach."""
+    size = np.diff(bound).astype(np.float64)
+    whole = np.bincount(np.arange(len(size)) % classes, size, classes)
+    pairs = ((whole**2).sum() - (size**2).sum()) / 2
+    return float(min(1.0, MAX_FILL * pairs / num_pairs))
+
+
 def sample(
-    weight: np.ndarray, bound: np.ndarray, num_pairs: int, homophily: float, number: np.ndarray, seed: int
+    weight: np.ndarray,
+    bound: np.ndarray,
+    num_pairs: int,
+    homophily: float,
+    number: np.ndarray,
+    seed: int,
+    *,
+    akin: float = 0.0,
+    classes: int = 1,
 ) -> Pairs:
     """Symmetric CSR `(indptr, indices)` without self loops or repeats, with 2 * `num_pairs` edges to within 0.2 %.
 
-    `homophily` is the share of edges inside communities. Node i of the model is node `number[i]` of the result, and
-    `number` has the dtype of the indices. The draw depends on `seed` alone.
+    `homophily` is the share of edges inside communities, `akin` that of edges between different communities of one
+    class (community modulo `classes`); where there are such, all others are between classes. Node i of the model is
+    node `number[i]` of the result, and `number` has the dtype of the indices. The draw depends on `seed` alone.
     """
     mass = np.add.reduceat(weight, bound[:-1])
     tables = (*_alias(weight, bound), *_alias(mass, np.array([0, len(mass)])))
-    inside = round(num_pairs * homophily)
+    inside, related = round(num_pairs * homophily), round(num_pairs * akin)
+    rest = _OTHER_CLASS if related else _ANY
 
     def within(count: int, stream: int) -> Pairs:
         return _draw_within(count, _key(seed, 2 * stream), bound, *tables, number)
 
     def between(count: int, stream: int) -> Pairs:
-        return _draw_between(count, _key(seed, 2 * stream + 1), bound, *tables, number)
+        return _draw_between(count, _key(seed, 2 * stream + 1), bound, *tables, number, classes, rest)
 
-    wanted = ((inside, within, _key(seed, -1)), (num_pairs - inside, between, _key(seed, -2)))
-    parts = [_distinct(count, draw, len(number), key) for count, draw, key in wanted if count]
+    def among_class(count: int, stream: int) -> Pairs:
+        return _draw_between(count, _key(seed, _THIRD + stream), bound, *tables, number, classes, _SAME_CLASS)
+
+    wanted = (
+        (inside, within, _key(seed, -1)),
+        (num_pairs - inside - related, between, _key(seed, -2)),
+        (related, among_class, _key(seed, -3)),
+    )
+    parts = [_distinct(count, draw, len(number), key) for count, draw, key in wanted if count > 0]
     if not parts:
         return np.zeros(len(number) + 1, np.int64), number[:0].copy()
-    return mirror(*(parts[0] if len(parts) == 1 else union(*parts[0], *parts[1])))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = union(*whole, *part)
+    return mirror(*whole)
 
 
 def _distinct(target: int, draw: Callable[[int, int], Pairs], num_nodes: int, key: np.uint64) -> Pairs:
@@ -200,13 +231,15 @@ def _draw_between(
     keep_c: np.ndarray,
     other_c: np.ndarray,
     number: np.ndarray,
+    classes: int,
+    relation: int,
 ) -> Pairs:
-    """As `_draw_within`, with ends in two different communities."""
+    """As `_draw_within`, with ends in two different communities: any, of one class, or of two classes."""
     low, high = np.empty(count, number.dtype), np.empty(count, number.dtype)
     counter, one = key, np.uint64(1)
     for e in range(count):
         a = b = _pick(_bits(counter), 0, len(keep_c), keep_c, other_c)
-        while b == a:
+        while b == a or (relation != _ANY and ((a - b) % classes == 0) != (relation == _SAME_CLASS)):
             counter += one
             b = _pick(_bits(counter), 0, len(keep_c), keep_c, other_c)
         u = _pick(_bits(counter + one), bound[a], bound[a + 1] - bound[a], keep, other)

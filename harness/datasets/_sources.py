@@ -1,4 +1,4 @@
-"""Sources of graphs by prefix: what `synthetic:`, `pyg:` and `ogb:` before a name mean, and prefixes of other packages.
+"""Sources of graphs by prefix: `synthetic:`, `standin:`, `pyg:`, `ogb:` before a name, and prefixes of other packages.
 
 Another package offers a `GraphSource` under its prefix in the entry-point group `haloscope.datasets`.
 """
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from harness.datasets import _external as external
 from harness.datasets import _synthetic as synthetic
-from harness.datasets._recipe import PARAMETERS, PREFIX, PRESETS, Recipe
+from harness.datasets._recipe import FITTED_PREFIX, PARAMETERS, PREFIX, PRESETS, Recipe
+from harness.datasets._standins import read_standins
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.registry import Registry
@@ -51,6 +52,13 @@ class Synthetic(GraphSource):
         return [(PREFIX, plain, True), *((f"{PREFIX}{name}", _described(it), True) for name, it in PRESETS.items())]
 
 
+class FittedGraphs(Synthetic):
+    """Generated graphs whose parameters were fitted, so that printed scores come out."""
+
+    def listed(self) -> list[Listing]:
+        return [(f"{FITTED_PREFIX}{name}", found.described(), True) for name, found in read_standins().items()]
+
+
 class Public(GraphSource):
     """Graphs of a public collection, from the data folder or downloaded."""
 
@@ -67,7 +75,12 @@ class Public(GraphSource):
         return [row for row in external.known_external(data_folder()) if row[0].startswith(self._prefix)]
 
 
-_BUILTIN: dict[str, GraphSource] = {"synthetic": Synthetic(), "pyg": Public("pyg:"), "ogb": Public("ogb:")}
+_BUILTIN: dict[str, GraphSource] = {
+    "synthetic": Synthetic(),
+    "standin": FittedGraphs(),
+    "pyg": Public("pyg:"),
+    "ogb": Public("ogb:"),
+}
 
 GRAPH_SOURCES: Registry[GraphSource] = Registry("source of data sets", "haloscope.datasets", _BUILTIN)
 
@@ -81,6 +94,12 @@ def source_of(dataset: str) -> GraphSource | None:
     """The source that the text's prefix names; None where it has none, and so is the name or path of an npz file."""
     prefix, colon, _ = dataset.partition(":")
     return GRAPH_SOURCES.find(prefix) if colon and prefix in GRAPH_SOURCES else None
+
+
+def size_of(dataset: str) -> tuple[int, int, int] | None:
+    """Nodes, directed edges and features, where they are known before the graph is loaded: of generated graphs."""
+    generated = isinstance(source_of(dataset), Synthetic)
+    return synthetic.expected_size(dataset) if generated else None
 
 
 def files_state(dataset: str, files: Iterable[Path]) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from harness.datasets import _sbm as sbm
 from harness.datasets import _splits as splits
 from harness.datasets._recipe import Recipe, parse_recipe
+from harness.datasets._standins import fitted_recipes
 from harness.errors import InputError
 from harness.graphs import Graph, NodeData, from_csr, index_dtype
 from harness.machine import building, cache_root, load_arrays, store_arrays
@@ -34,11 +35,11 @@ _BYTES_PER_NODE = 64
 
 
 def load_synthetic(dataset: str) -> Graph:
-    """The graph of a `synthetic:` string, from the cache or generated now.
+    """The graph of a `synthetic:` or `standin:` string, from the cache or generated now.
 
     Raises InputError for a bad string, edges that do not fit, or more memory than the machine has.
     """
-    recipe, settings = parse_recipe(dataset)
+    recipe, settings = parse_recipe(dataset, fitted_recipes())
     if recipe.nodes * recipe.degree > CACHED_EDGES:
         folder = cache_root() / "graphs" / _key(recipe)
         with building(folder):
@@ -47,8 +48,8 @@ def load_synthetic(dataset: str) -> Graph:
         graph = _made(dataset, recipe)
     what = "stand-in: synthetic graph, degree-corrected block model"
     if recipe.standin:
-        what = f"stand-in for {recipe.standin}: synthetic graph with its published statistics"
-        what = ", ".join((what, *settings))
+        made = "fitted to printed scores of it" if recipe.fitted else "with its published statistics"
+        what = ", ".join((f"stand-in for {recipe.standin}: synthetic graph {made}", *settings))
     return dataclasses.replace(graph, notes=(what, *graph.notes))
 
 
@@ -60,7 +61,13 @@ def _made(dataset: str, recipe: Recipe) -> Graph:
 def identity(dataset: str) -> str:
     """A hash that is equal for two strings if and only if they give equal graphs, with this version of the
     generator."""
-    return _key(parse_recipe(dataset)[0])
+    return _key(parse_recipe(dataset, fitted_recipes())[0])
+
+
+def expected_size(dataset: str) -> tuple[int, int, int]:
+    """Nodes, directed edges and features of a generated graph, without making it."""
+    recipe = parse_recipe(dataset, fitted_recipes())[0]
+    return recipe.nodes, round(recipe.nodes * recipe.degree), recipe.features
 
 
 def _key(recipe: Recipe) -> str:
@@ -100,7 +107,10 @@ def _generate(dataset: str, recipe: Recipe) -> Graph:
     number = number.astype(index_dtype(recipe.nodes))
     main = np.empty(recipe.nodes, np.int64)
     main[number] = _classes(recipe, bound)
-    indptr, indices = sbm.sample(weight, bound, num_pairs, homophily, number, recipe.seed)
+    akin = _akin(dataset, recipe, bound, num_pairs, homophily)
+    indptr, indices = sbm.sample(
+        weight, bound, num_pairs, homophily, number, recipe.seed, akin=akin, classes=recipe.classes
+    )
     related, has = _related(recipe, main)
     data: NodeData = {"x": _features(recipe, main, related, has), "num_classes": recipe.classes, "notes": notes}
     data["y"] = _indicators(recipe, main, related, has) if recipe.multilabel else main
@@ -127,6 +137,18 @@ def _homophily(
     return used, (
         f"homophily lowered from {recipe.homophily:g} to {used:.3g}: no more edges fit inside the communities",
     )
+
+
+def _akin(dataset: str, recipe: Recipe, bound: np.ndarray, num_pairs: int, homophily: float) -> float:
+    """The share of edges between communities of one class, so that `agreement` is met."""
+    wanted = max(0.0, recipe.agreement - homophily)
+    most = sbm.most_akin(bound, recipe.classes, num_pairs) if wanted else 0.0
+    if wanted > most:
+        raise InputError(
+            f"{dataset}: {round(num_pairs * wanted)} edges do not fit between communities of one class: lower degree, "
+            f"or give agreement={-_up(-homophily - most):g} or less"
+        )
+    return wanted
 
 
 def _up(share: float) -> float:

@@ -26,7 +26,7 @@ from harness.partition.edge import Renumber, partition_version
 from harness.workloads import is_workload, load_workload
 
 DATA_KEYS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
-INDEX_FORMAT = 3
+INDEX_FORMAT = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,5 +148,6 @@ def _describe(graph: Graph) -> dict[str, Any]:
         "num_features": graph.num_features,
         "num_classes": graph.num_classes,
         "multilabel": graph.multilabel,
+        "num_test": 0 if graph.test is None else len(graph.test),
         "notes": list(graph.notes),
     }

@@ -86,6 +86,7 @@ class Row:
         null: what would be predicted without a model.
         at: row and column header of its cell in the paper's own layout.
         claim: identity of a claim that the paper repeats elsewhere; it counts once.
+        decided: the verdict on a difference that a study of many seeds has reached (`reports.study`).
     """
 
     label: str
@@ -102,6 +103,7 @@ class Row:
     null: Null | None = None
     at: tuple[str, str] | None = None
     claim: str = ""
+    decided: Outcome | None = None
 
     @property
     def of_time(self) -> bool:
@@ -140,6 +142,8 @@ class Row:
         printed, ours = finite(self.published), finite(self.ours)
         if ours is None:
             return "no result"
+        if self.decided is not None:
+            return self.decided
         if printed is None:
             return "not published"
         if self.judge == "points":
@@ -165,6 +169,8 @@ class Row:
     @property
     def outcome(self) -> Outcome | None:
         """What became of the printed number as a claim; None for an input, and for what only orderings judge."""
+        if self.decided is not None:
+            return self.decided
         if self.how in ("fitted", "quoted") or finite(self.published) is None or self.judge in ("order", "none"):
             return None
         ours = finite(self.ours)

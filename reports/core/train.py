@@ -10,7 +10,6 @@ a table says so (`reports.core.table.shared_stand_ins`), and orderings of the sa
 from __future__ import annotations
 
 import hashlib
-import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ from functools import cache
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
 
-from harness.config import from_mapping
+from harness.config import RunConfig, from_mapping
 from harness.errors import InputError, unknown
 from harness.methods.registry import cut_of
 from reports.core.context import Context, demand
 from reports.core.table import POINTS, STANDS_IN, Ordering, Row
+from reports.statistics import estimate
 
 # Published name -> (names under which the real one may be found, its directed edges, stand-ins by preference).
 GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
@@ -113,9 +112,7 @@ class Trained:
         """
         scores = [[r["summary"]["test_at_best_val"] for r in self.records.get(name, ())] for name in (first, second)]
         gaps = [100 * (ours - other) for ours, other in zip(*scores, strict=False)]
-        interval = None
-        if len(gaps) > 1:
-            interval = float(stats.t.ppf(0.975, len(gaps) - 1)) * statistics.stdev(gaps) / math.sqrt(len(gaps))
+        interval = estimate(gaps).half_width() if len(gaps) > 1 else None
         fields: dict[str, Any] = {"how": "trained" if gaps else "not built", "data": self.data, "judge": "difference"}
         return Row(
             label=label, quantity="difference of accuracy", unit="points", published=printed,
@@ -281,17 +278,22 @@ def affordable(seconds: float, per_epoch: float, epochs: int, seeds: int, fewest
 
 
 def epoch_seconds(case: Mapping[str, Any]) -> float:
-    """Estimated seconds of an epoch of a run on one core: products, sums over edges, and an overhead for every layer of
-    every rank, times factors of the method and the model.
-    """
+    """Estimated seconds of an epoch of a run on one core (`work_seconds`), of the graph as it is loaded."""
     from harness.running import prepare
 
     config = from_mapping(case)
     facts = prepare(config).graph
-    wide, hidden, layers = facts["num_features"], config.model.hidden * config.model.heads, config.model.layers
-    maps = 6 * facts["num_nodes"] * hidden * (wide + (layers - 1) * hidden) * (2 if config.model.name == "sage" else 1)
-    sums = 3 * facts["num_edges"] * hidden * layers
-    inputs = facts["num_nodes"] * wide * (config.model.name == "sage")
+    return work_seconds(config, facts["num_nodes"], facts["num_edges"], facts["num_features"])
+
+
+def work_seconds(config: RunConfig, nodes: int, edges: int, wide: int) -> float:
+    """Estimated seconds of an epoch on one core: products, sums over edges, and an overhead for every layer of every
+    rank, times factors of the method and the model. `wide` is the number of features.
+    """
+    hidden, layers = config.model.hidden * config.model.heads, config.model.layers
+    maps = 6 * nodes * hidden * (wide + (layers - 1) * hidden) * (2 if config.model.name == "sage" else 1)
+    sums = 3 * edges * hidden * layers
+    inputs = nodes * wide * (config.model.name == "sage")
     work, overhead = maps / FLOPS + sums / EDGE_VALUES + inputs / INPUTS, PER_LAYER_S * layers * config.cut.parts
     name, _, options = config.training.method.partition(":")
     if ("batch=" in options or name in SAMPLED) and "batch=0" not in options.split(":"):

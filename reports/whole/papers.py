@@ -1,4 +1,4 @@
-"""The five papers in their order, and every table and figure by its key ("sylvie/table3")."""
+"""The five papers in their order, the studies of accuracy, and every table and figure by its key ("sylvie/table3")."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ PAPERS = {
         Paper("sylvie", "Sylvie: one-bit messages, bounded staleness", "reports.sylvie"),
         Paper("bns-gcn", "BNS-GCN: sampled boundary nodes", "reports.bns_gcn"),
         Paper("cdfgnn", "CDFGNN: vertex cuts with an adaptive cache", "reports.cdfgnn"),
+        Paper("study", "Claims on accuracy, with intervals and power", "reports.study"),
     )
 }
 

@@ -28,6 +28,7 @@ from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
 from reports.core.rendering import table_csv, table_latex, table_markdown
 from reports.core.table import Item, PaperTable, Plot, shared_stand_ins
+from reports.study import RESULTS
 from reports.whole.flips import with_flips
 from reports.whole.papers import PAPERS, everything
 
@@ -71,6 +72,8 @@ def made_of(key: str, context: Context) -> str:
     for name in sorted(sources(PAPERS[key.partition("/")[0]].module)):
         digest.update(name.encode() + _source(name).read_bytes())
     for path in sorted(PUBLISHED.iterdir()):  # an item may read the numbers of other papers
+        digest.update(path.name.encode() + path.read_bytes())
+    for path in sorted(RESULTS.glob("*.csv")):  # finished runs of studies
         digest.update(path.name.encode() + path.read_bytes())
     for path in sorted(data_folder().rglob("*")):
         if path.is_file():

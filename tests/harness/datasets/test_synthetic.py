@@ -77,6 +77,35 @@ def test_homophily_is_the_share_of_edges_inside_communities(homophily: float, co
         assert same_label(shuffled) == pytest.approx(homophily, abs=0.005)
 
 
+@pytest.mark.parametrize(("homophily", "agreement"), [(0.3, 0.8), (0.0, 0.5), (0.6, 0.5)])
+def test_agreement_is_the_share_of_edges_between_nodes_of_one_class(homophily: float, agreement: float) -> None:
+    text = "synthetic:nodes=3000,degree=12,classes=5,communities=15,order=community"
+    graph = datasets.load(f"{text},homophily={homophily},agreement={agreement}")
+    assert_simple(graph)
+    bound = sbm.bounds(3000, 15)
+    community = np.searchsorted(bound, np.arange(3000), side="right") - 1
+    to = destinations(graph)
+    inside = float((community[to] == community[graph.indices]).mean())
+    assert inside == pytest.approx(homophily, abs=0.005)
+    by_chance = (1 - homophily) * 2 / 14  # of edges between any two communities: 2 of 14 others are of the same class
+    assert same_label(graph) == pytest.approx(agreement if agreement > homophily else homophily + by_chance, abs=0.01)
+
+
+def test_agreement_needs_several_communities_of_a_class_and_room_between_them() -> None:
+    with pytest.raises(InputError, match="twice as many communities as classes"):
+        datasets.load("synthetic:nodes=600,classes=5,homophily=0.3,agreement=0.8")
+    with pytest.raises(InputError, match="do not fit between communities of one class"):
+        datasets.load("synthetic:nodes=120,degree=30,classes=8,communities=16,homophily=0.0,agreement=0.9")
+    with pytest.raises(InputError, match="agreement must be 0 to 1"):
+        datasets.load("synthetic:agreement=1.5")
+
+
+def test_graphs_without_agreement_are_what_they_were() -> None:
+    """The generator's streams must not move: the sum is that of the same graph before there was agreement."""
+    graph = datasets.load("synthetic:nodes=500,degree=8,classes=4,homophily=0.5,seed=3")
+    assert int(graph.indices[:50].sum()) == 11464
+
+
 def test_degrees_follow_a_power_law_with_the_exponent_asked_for() -> None:
     """Hill's estimator on the largest expected degrees, and the scatter of actual degrees around them."""
     rng = np.random.default_rng(0)
@@ -265,9 +294,14 @@ def test_on_the_default_graph_neighbours_help_and_do_not_settle_it() -> None:
 def test_every_parameter_reaches_the_graph() -> None:
     """A parameter that is parsed but not used would give the same graph."""
     changes = "nodes=900 degree=9 classes=5 features=9 homophily=0.5 signal=2 label_noise=0.1 communities=9 exponent=3"
-    texts = ["", *changes.split(), "multilabel=1", "order=community", "seed=1"]
+    texts = ["", *changes.split(), "multilabel=1", "order=community", "seed=1", "agreement=0.9,communities=14"]
     prints = {synthetic.load_synthetic(f"synthetic:{text}").fingerprint() for text in texts}
     assert len(prints) == len(texts)
     recipe, _ = parse_recipe("synthetic:")
     named = {text.partition("=")[0] for text in texts if text}
-    assert {field.name for field in dataclasses.fields(recipe)} - named == {"fixed_homophily", "split", "standin"}
+    assert {field.name for field in dataclasses.fields(recipe)} - named == {
+        "fixed_homophily",
+        "split",
+        "standin",
+        "fitted",
+    }

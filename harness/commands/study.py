@@ -1,0 +1,133 @@
+"""`haloscope study`: judge the papers' claims on accuracy, or a user's own, from runs with paired seeds.
+
+Finished runs are lines of a file; the same command goes on from there. Verdicts are printed from all finished runs,
+also when the budget ends first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.commands.cells import deliver, json_target, writable
+from harness.commands.tables import table
+from harness.console import DASH, duration, show, stderr
+from harness.errors import InputError
+from harness.machine import core_count
+from harness.running.sweep import seconds_of
+from reports import study
+
+STALE_SHOWN = 10
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run and judge; returns 1 if a run failed."""
+    json_target(args.json)
+    if args.name == "list":
+        return _list(args)
+    _check(args)
+    claims = _chosen(args)
+    path: Path = args.file or study.results_of(args.name, args.scale)
+    writable(path, folder=False)
+    begin = time.monotonic()
+    jobs = args.jobs or core_count()
+    say = (lambda _: None) if args.quiet else (lambda line: show([line], stderr()))
+    runs = study.Runs(study.Store.open(path), jobs, begin + seconds_of(args.budget), say)
+    made = study.Study(claims, runs, args.scale, args.most)
+    if args.dry_run:
+        todo = made.first_cells()
+        lines = [*study.cost_lines(todo, runs.forecast, jobs), *_notes(made.notes)]
+        content = {"runs": len(todo), "seconds": runs.forecast.left(todo, jobs), "jobs": jobs}
+        deliver(content, [f"5 seeds of {len(made.ready)} of {len(claims)} claims", *lines], args.json, args.quiet)
+        return 0
+    if not args.report:
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
+        for line in study.cost_lines(made.first_cells(), runs.forecast, jobs):
+            say(line)
+        if args.refresh:
+            made.refresh()
+        made.run()
+        runs.store.tidy()
+    found = study.findings(claims, runs.store, args.scale, made.notes)
+    content = {"study": args.name, "file": str(path), "claims": [finding.row() for finding in found]}
+    lines = [*_tables(found), f"{duration(time.monotonic() - begin)}; runs: {path}"]
+    deliver(content, lines + _failures(runs.failures), args.json, args.quiet)
+    return 1 if any(why != study.BUDGET_SPENT for why in runs.failures.values()) else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.jobs < 0:
+        raise InputError("jobs must be at least 1")
+    if not 0 < args.scale <= 100:
+        raise InputError("scale must be above 0 and at most 100")
+    if args.most < study.FEWEST_SEEDS:
+        raise InputError(f"most must be at least {study.FEWEST_SEEDS}: fewer seeds have no verdict")
+
+
+def _chosen(args: argparse.Namespace) -> list[Any]:
+    """The claims that --only names. Raises InputError where there is none."""
+    claims = study.read_claims(study.file_of(args.name))
+    wanted = [text.strip() for text in args.only.split(";") if text.strip()]
+    found = [claim for claim in claims if not wanted or any(text in claim.key for text in wanted)]
+    if not found:
+        raise InputError(f"no claim of {args.name} contains {args.only!r}; the first is {claims[0].key!r}")
+    return found
+
+
+def _tables(found: Sequence[Any]) -> list[Any]:
+    """Verdicts as a table, stale runs by name, and the count."""
+    columns = ["claim", "printed", "ours", "+-", "seeds", "power", "alone", "verdict"]
+    rows = [
+        [
+            finding.claim.key.partition("/")[2],
+            *(_signed(value) for value in (finding.claim.difference, finding.found.mean if finding.found else None)),
+            f"{finding.found.half_width():.2f}" if finding.found and finding.found.count > 1 else DASH,
+            str(finding.found.count if finding.found else 0),
+            DASH if finding.power is None else f"{100 * finding.power:.0f} %",
+            finding.judgement.alone,
+            finding.judgement.verdict,
+        ]
+        for finding in found
+    ]
+    stale = list(dict.fromkeys(title for finding in found for title in finding.stale))
+    lines = [f"stale (code or graph has changed; --refresh runs it again): {title}" for title in stale[:STALE_SHOWN]]
+    more = [f"stale: {len(stale) - STALE_SHOWN} more"] if len(stale) > STALE_SHOWN else []
+    notes = _notes({finding.claim.key: finding.note for finding in found if finding.note})
+    return [
+        table("differences in points, of bytes in per cent", columns, rows),
+        "printed, ours: first minus second; +-: half the 95 % interval; alone: the verdict without Holm's correction",
+        *notes, *lines, *more, study.verdict_counts(found),
+    ]  # fmt: skip
+
+
+def _signed(value: float | None) -> str:
+    return DASH if value is None else f"{value:+.2f}"
+
+
+def _notes(notes: dict[str, str]) -> list[str]:
+    """Each reason once, with the number of its claims."""
+    reasons = list(notes.values())
+    return [f"{reasons.count(why)} claims: {why}" for why in dict.fromkeys(reasons)]
+
+
+def _failures(failures: dict[str, str]) -> list[str]:
+    spent = sum(why == study.BUDGET_SPENT for why in failures.values())
+    lines = [f"failed: {title}: {why}" for title, why in failures.items() if why != study.BUDGET_SPENT]
+    return lines + [f"{spent} runs were not begun: {study.BUDGET_SPENT}"] * bool(spent)
+
+
+def _list(args: argparse.Namespace) -> int:
+    """The studies of the project with their verdicts so far."""
+    rows = []
+    for name in study.names():
+        found = study.findings(
+            study.read_claims(study.file_of(name)), study.Store.open(study.results_of(name, args.scale)), args.scale
+        )
+        rows.append([name, str(len(found)), study.verdict_counts([one for one in found if one.found is not None])])
+    content = [dict(zip(("study", "claims", "judged"), row, strict=True)) for row in rows]
+    deliver(content, [table("", ["study", "claims", "with runs"], rows, left=3)], args.json, args.quiet)
+    return 0

@@ -1,0 +1,48 @@
+"""Accuracy studies: fitted stand-ins, claims as data, runs that resume, and verdicts with intervals and power.
+
+`designs/` says which stand-ins are fitted to which printed scores, `claims/` what is judged; `results/` holds a line
+per finished run. Reports read the results; commands make them.
+"""
+
+from reports.statistics import FEWEST_SEEDS
+from reports.study._cells import Store, StudyCell
+from reports.study._claims import AccuracyClaim, file_of, names, read_claims
+from reports.study._forecast import cost_lines
+from reports.study._items import RESULTS, figure_of, results_of, table_of
+from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
+from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
+from reports.study._standins import Fitting, design_of, designs
+from reports.study._study import MOST_SEEDS, ClaimFinding, Study, findings, verdict_counts
+
+TABLES = {name: table_of(name) for name in names()}
+FIGURES = {f"{name}-effects": figure_of(name) for name in names()}
+
+__all__ = [
+    "BUDGET_SPENT",
+    "FEWEST_SEEDS",
+    "FIGURES",
+    "KNOBS",
+    "MOST_SEEDS",
+    "RESULTS",
+    "TABLES",
+    "StudyCell",
+    "AccuracyClaim",
+    "ClaimFinding",
+    "Fitting",
+    "Runs",
+    "Store",
+    "Study",
+    "cost_lines",
+    "design_of",
+    "designs",
+    "draw_parameters",
+    "file_of",
+    "findings",
+    "moved",
+    "names",
+    "passing_cache",
+    "read_claims",
+    "results_of",
+    "sweep",
+    "verdict_counts",
+]

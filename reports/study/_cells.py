@@ -1,0 +1,196 @@
+"""One training run of a study, the line that it leaves in the study's file, and the file.
+
+The file is CSV, a line per finished run: scores, cost, and what they came from (command, hash of the code and of the
+graph). A line is written when its run ends, so a study that is killed loses only the runs in progress.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+import resource
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness.config import RunConfig, from_mapping
+from harness.datasets import data_folder, size_of, source_state
+from harness.errors import HaloscopeError, InputError
+from harness.running import run
+from reports.core.context import Context
+from reports.study._code import code_of
+
+COLUMNS = (
+    "key", "dataset", "parts", "method", "seed", "state", "test", "best", "last", "val", "megabytes", "epochs",
+    "seconds", "memory", "step", "code", "graph", "command",
+)  # fmt: skip
+"""Of the file: scores in per cent (test at the best validation, the best and the last test score, the best validation
+score), megabytes sent per epoch, seconds and peak memory (MB) of the run's process, the step in which the score can
+change (100 / test nodes), hashes of code and graph."""
+FINAL = ("done", "diverged")
+"""States that the same run would have again."""
+
+
+@dataclass(frozen=True)
+class StudyCell:
+    """One run: keys of `RunConfig`, the seed among them."""
+
+    settings: Mapping[str, Any] = field(hash=False)
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = json.dumps(dict(self.settings), sort_keys=True)
+        object.__setattr__(self, "key", hashlib.sha256(known.encode()).hexdigest()[:16])
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings with all defaults. Raises InputError for bad ones."""
+        return from_mapping(self.settings)
+
+    @property
+    def title(self) -> str:
+        """Method, graph, parts and seed in one line."""
+        s = self.settings
+        return f"{s['method']}, {s['dataset']}, {s.get('parts', 1)} parts, seed {s['seed']}"
+
+    @property
+    def method(self) -> str:
+        """The text of the method."""
+        return str(self.settings["method"])
+
+
+RunLine = dict[str, Any]
+
+
+def train_cell(cell: StudyCell) -> RunLine:
+    """Run a cell in this process; returns its line, or {"failure": the reason}."""
+    begin = time.monotonic()
+    try:
+        record = run(cell.config).to_dict()
+    except HaloscopeError as error:
+        return {"failure": str(error)}
+    if record["state"] not in FINAL:
+        return {"failure": f"{record['state']}: {record['message']}"}
+    summary, scores = record["summary"], [e["test"] for e in record["epochs"] if e["test"] is not None]
+    tests = record["graph"].get("num_test")
+    line: RunLine = {
+        "key": cell.key,
+        "dataset": cell.settings["dataset"],
+        "parts": cell.settings.get("parts", 1),
+        "method": cell.method,
+        "seed": cell.settings["seed"],
+        "state": record["state"],
+        "test": _per_cent(summary["test_at_best_val"]),
+        "best": _per_cent(summary["best_test"]),
+        "last": _per_cent(scores[-1] if scores else None),
+        "val": _per_cent(summary["best_val"]),
+        "megabytes": f"{summary['bytes_per_epoch'] / 1e6:.6g}" if summary["bytes_per_epoch"] is not None else "",
+        "epochs": len(record["epochs"]),
+        "seconds": f"{time.monotonic() - begin:.1f}",
+        "memory": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f}",
+        "step": f"{100 / tests:.4g}" if tests else "",
+        "code": code_of(cell.method),
+        "graph": graph_state(str(cell.settings["dataset"])),
+        "command": Context(Path()).text_of(cell.settings),
+    }
+    return line
+
+
+def _per_cent(score: float | None) -> str:
+    return "" if score is None else f"{100 * score:.4f}"
+
+
+@cache
+def graph_state(dataset: str) -> str:
+    """16 hexadecimal digits that change with the graph; "" for one that is not here.
+
+    Of a generated graph its recipe is hashed, of a file its content, wherever it lies.
+    """
+    try:
+        generated = size_of(dataset) is not None
+    except InputError:  # a stand-in that is not fitted
+        return ""
+    if generated:
+        return hashlib.sha256(source_state(dataset).encode()).hexdigest()[:16]
+    path = Path(dataset) if dataset.endswith(".npz") else data_folder() / f"{dataset}.npz"
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
+
+
+@dataclass
+class Store:
+    """The file of a study; where a run is in it twice, the later line counts."""
+
+    path: Path
+    lines: dict[str, RunLine] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """The lines of a file, none where there is no file.
+
+        Raises:
+            InputError: the file has other columns.
+        """
+        store = cls(path)
+        if path.exists():
+            with path.open(newline="") as file:
+                reader = csv.DictReader(file)
+                if tuple(reader.fieldnames or ()) != COLUMNS:
+                    raise InputError(f"{path}: not the file of a study: its columns must be {', '.join(COLUMNS)}")
+                store.lines = {line["key"]: line for line in reader if line["command"] is not None}
+        return store
+
+    def keep(self, line: RunLine) -> None:
+        """Add the line of a finished run."""
+        text = {name: str(line[name]) for name in COLUMNS}
+        self.lines[text["key"]] = text
+        new = not self.path.exists()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            if new:
+                writer.writeheader()
+            writer.writerow(text)
+
+    def tidy(self) -> None:
+        """Write the file anew, sorted, with one line for every run."""
+        if not self.path.exists():
+            return
+        ordered = sorted(self.lines.values(), key=lambda line: (line["dataset"], line["method"], line["command"]))
+        scratch = self.path.with_suffix(".csv.new")
+        with scratch.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(ordered)
+        scratch.replace(self.path)
+
+    def finished(self, cell: StudyCell) -> RunLine | None:
+        """The line of a cell."""
+        return self.lines.get(cell.key)
+
+    def stale(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
+        """Finished cells whose code or graph is not today's."""
+        return [cell for cell in cells if (line := self.lines.get(cell.key)) is not None and outdated(line)]
+
+
+def outdated(line: RunLine) -> bool:
+    """Whether the code of the line's method or its graph has changed since; a graph that is not here is not known."""
+    graph = graph_state(line["dataset"])
+    return line["code"] != code_of(line["method"]) or (bool(graph) and line["graph"] != graph)
+
+
+def line_score(line: RunLine, metric: str = "test") -> float:
+    """A number of a line; a run that diverged, or was not evaluated, has the score 0."""
+    if line["state"] != "done" and metric != "megabytes":
+        return 0.0
+    return float(line[metric] or 0.0)
+
+
+def without_seed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that runs of several seeds share: also the seed in the name of a generated graph is left out."""
+    shared = {key: value for key, value in settings.items() if key != "seed"}
+    return {**shared, "dataset": re.sub(r",seed=\d+", "", str(shared["dataset"]))}

@@ -1,0 +1,244 @@
+"""Claims on accuracy as data: which paper, which sentence, which two rows, on which graph, and when it holds.
+
+A file of `claims/` holds those of one paper, a user's own file those of theirs. Printed scores are looked up
+(`_printed`); a file names tables and rows.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness import keys
+from harness.errors import InputError, unknown
+from reports.statistics import Band, above, within
+from reports.study._cells import RunLine, StudyCell, line_score
+from reports.study._printed import printed_score
+from reports.study._standins import SHARED, design_of
+
+CLAIMS = Path(__file__).with_name("claims")
+JudgeKind = Literal["order", "size", "no worse", "level"]
+LARGEST_LOSS = "largest printed loss"
+SMALLEST_MARGIN = 0.1  # points; printed scores have two decimals and scatter by more
+UNPRINTED = 1.0  # width of an interval that is asked for where no difference is printed; points
+BYTES = "megabytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two things that a claim compares."""
+
+    method: str = keys.key("the method and its options")
+    table: str = keys.key("the published table that prints its score, where it is not the claim's", default="")
+    where: dict[str, Any] = keys.key("column -> value of the row that prints its score", default={})
+    settings: dict[str, Any] = keys.key("settings of its runs", default={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One or several claims of the same sentence on several graphs."""
+
+    name: str = keys.key("short name, such as the figure and what it shows")
+    text: str = keys.key("what is claimed")
+    judge: list[str] = keys.key(
+        "order: first is ahead; size: by as much as printed; no worse, level: within the margin"
+    )
+    first: Side = keys.key("what is claimed to be better, or no worse")
+    second: Side = keys.key("what it is compared with")
+    each: list[dict[str, Any]] = keys.key("columns (dataset, partitions, model) of every graph that it is claimed of")
+    table: str = keys.key("the published table that prints both scores; empty where none is printed", default="")
+    metric: str = keys.key("test | best | last | megabytes: what of a run is compared", default="test")
+    margin: float | str = keys.key(f"points, or {LARGEST_LOSS!r} in the table", default=0.0)
+    margin_from: str = keys.key("why this margin", default="")
+    settings: dict[str, Any] = keys.key("settings of the runs of both", default={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphPlace:
+    """The graph that stands for a published one."""
+
+    standin: str = keys.key("name of a stand-in; its design gives the settings", default="")
+    dataset: str = keys.key("name of any other graph", default="")
+    settings: dict[str, Any] = keys.key("settings of the runs, over the design's", default={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimFile:
+    """A file of claims."""
+
+    paper: str = keys.key("key of the paper, or any name")
+    graphs: dict[str, Any] = keys.key("published name of a graph -> what it is trained on")
+    claims: list[dict[str, Any]] = keys.key("what is claimed")
+    models: dict[str, dict[str, Any]] = keys.key("published name of a model -> settings", default={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyClaim:
+    """One claim, to be judged by itself.
+
+    Attributes:
+        key: "sylvie/Table 2, reddit, GCN (order)".
+        band: differences (first - second) at which it holds.
+        difference: the printed difference; None where none is printed.
+        width: of the interval that is asked for, from end to end.
+        settings: of both sides, without seed.
+        standin: the stand-in that it needs; "" for another graph.
+    """
+
+    key: str
+    text: str
+    judge: JudgeKind
+    band: Band
+    difference: float | None
+    width: float
+    settings: tuple[Mapping[str, Any], Mapping[str, Any]]
+    metric: str = "test"
+    standin: str = ""
+    margin_from: str = ""
+
+    def cells(self, seed: int, scale: float = 1.0) -> tuple[StudyCell, StudyCell]:
+        """The two runs of a seed; a stand-in is drawn anew for every seed."""
+        first, second = (
+            StudyCell({**one, "dataset": self._dataset(one, seed, scale), "seed": seed}) for one in self.settings
+        )
+        return first, second
+
+    def _dataset(self, settings: Mapping[str, Any], seed: int, scale: float) -> str:
+        name = str(settings["dataset"])
+        if not self.standin:
+            return name
+        return ",".join([name, *([f"scale={scale:g}"] if scale != 1 else []), f"seed={seed}"])
+
+    def gap(self, first: RunLine, second: RunLine) -> float:
+        """First minus second: points, or for bytes 100 times the difference of the logarithms (about per cent)."""
+        one, other = line_score(first, self.metric), line_score(second, self.metric)
+        if self.metric == BYTES:
+            return 100 * math.log(max(one, 1e-9) / max(other, 1e-9))
+        return one - other
+
+
+def names() -> list[str]:
+    """The studies that come with the project."""
+    return sorted(path.stem for path in CLAIMS.glob("*.toml"))
+
+
+def file_of(name: str) -> Path:
+    """The file of a study: of its name, or a path. Raises InputError where there is none."""
+    if name.endswith(".toml"):
+        if not Path(name).is_file():
+            raise InputError(f"{name}: no such file of claims")
+        return Path(name)
+    if name not in names():
+        raise unknown("study", name, names())
+    return CLAIMS / f"{name}.toml"
+
+
+def read_claims(path: Path) -> list[AccuracyClaim]:
+    """Every claim of a file.
+
+    Raises:
+        InputError: a damaged file, an unknown key, table, row, graph, model or stand-in.
+    """
+    try:
+        tables = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}") from None
+    file = keys.convert(tables, ClaimFile, path.name)
+    graphs = {
+        name: keys.convert(place, GraphPlace, f"{path.name}: graphs.{name}") for name, place in file.graphs.items()
+    }
+    statements = [keys.convert(one, Statement, f"{path.name}: claims[{at}]") for at, one in enumerate(file.claims)]
+    found = [claim for statement in statements for claim in _claims(file, graphs, statement)]
+    doubles = {claim.key for claim in found if sum(claim.key == other.key for other in found) > 1}
+    if doubles:
+        raise InputError(f"{path.name}: two claims are called {min(doubles)!r}")
+    return found
+
+
+def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statement) -> Iterator[AccuracyClaim]:
+    rows = [(each, *_scores(statement, each)) for each in statement.each]
+    differences = [first - second for _, first, second in rows if first is not None and second is not None]
+    margin = _margin(statement, differences)
+    for each, one, other in rows:
+        difference = None if one is None or other is None else round(one - other, 4)
+        place = _named(graphs, str(each.get("dataset", "")), f"graph in the claims of {file.paper}")
+        settings = _settings(file, statement, place, each)
+        on = ", ".join(f"{value} parts" if key == "partitions" else str(value) for key, value in each.items())
+        for judge in statement.judge:
+            band, width = _judged_by(judge, difference, margin, statement)
+            yield AccuracyClaim(
+                key=f"{file.paper}/{statement.name}, {on} ({judge})", text=f"{statement.text}: {on}", judge=judge,  # type: ignore[arg-type]
+                band=band, difference=difference, width=width, settings=settings, metric=statement.metric,
+                standin=place.standin, margin_from=_margin_from(statement),
+            )  # fmt: skip
+
+
+def _scores(statement: Statement, each: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The printed scores of both sides; a row of a side wins over the columns of `each`."""
+    found: list[float | None] = []
+    for side in (statement.first, statement.second):
+        table = side.table or statement.table
+        found.append(printed_score(table, {**each, **side.where}) if table else None)
+    return found[0], found[1]
+
+
+def _margin(statement: Statement, differences: list[float]) -> float:
+    if statement.margin == LARGEST_LOSS:
+        return round(max(SMALLEST_MARGIN, *(-difference for difference in differences)), 4)
+    if isinstance(statement.margin, str):
+        raise InputError(f"claim {statement.name}: margin is a number of points or {LARGEST_LOSS!r}")
+    return statement.margin
+
+
+def _margin_from(statement: Statement) -> str:
+    if statement.margin == LARGEST_LOSS:
+        return f"the {LARGEST_LOSS} that the paper calls none, at least {SMALLEST_MARGIN:g}"
+    return statement.margin_from
+
+
+def _judged_by(judge: str, difference: float | None, margin: float, statement: Statement) -> tuple[Band, float]:
+    """The band of a claim, and the width of the interval that it asks for."""
+    printed_width = UNPRINTED if difference is None else abs(difference) / 2
+    if judge == "order":
+        if difference is not None and difference <= 0:
+            raise InputError(f"claim {statement.name}: first is not ahead as printed ({difference:+g})")
+        return above(), printed_width if statement.metric != BYTES else 5.0
+    if judge == "size":
+        if not difference:
+            raise InputError(f"claim {statement.name}: no difference is printed, so that its size cannot be judged")
+        return within(abs(difference) / 2, difference), printed_width
+    if judge not in ("no worse", "level"):
+        raise unknown(f"judge of claim {statement.name}:", judge, ("order", "size", "no worse", "level"))
+    if margin <= 0:
+        raise InputError(f"claim {statement.name}: {judge} needs a margin above 0")
+    return (above(-margin) if judge == "no worse" else within(margin)), margin
+
+
+def _settings(
+    file: ClaimFile, statement: Statement, place: GraphPlace, each: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of both sides: the design's, the model's, the claim's, the side's, each over those before."""
+    base = {**SHARED, **(design_of(place.standin).training if place.standin else {})}
+    model = _named(file.models, str(each["model"]), "model") if "model" in each and file.models else {}
+    dataset = f"standin:{place.standin}" if place.standin else place.dataset
+    parts = {"parts": int(each["partitions"])} if "partitions" in each else {}
+    both = {**base, **place.settings, **model, **parts, **statement.settings, "dataset": dataset}
+    first, second = ({**both, **side.settings, "method": side.method} for side in (statement.first, statement.second))
+    return _placed(first), _placed(second)
+
+
+def _placed(settings: dict[str, Any]) -> dict[str, Any]:
+    """A method without parts has one, and no partitioner."""
+    if settings["method"] != "single":
+        return settings
+    return {**{key: value for key, value in settings.items() if key != "partitioner"}, "parts": 1}
+
+
+def _named(known: Mapping[str, Any], name: str, kind: str) -> Any:
+    if name not in known:
+        raise unknown(kind, name, known)
+    return known[name]

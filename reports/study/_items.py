@@ -1,0 +1,119 @@
+"""What a report shows of the studies: a table of claims per paper, and a figure of effects with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from reports.core.context import Context
+from reports.core.table import Outcome, PaperTable, Plot, Row
+from reports.draw.drawing import AS_PRINTED, COLOURS, panels
+from reports.study._cells import Store
+from reports.study._claims import BYTES, file_of, read_claims
+from reports.study._study import ClaimFinding, findings, verdict_counts
+
+RESULTS = Path(__file__).with_name("results")
+VERDICTS: dict[str, Outcome] = {
+    "reproduced": "reproduced",
+    "contradicted": "contradicted",
+    "undecided": "undecided",
+    "not enough runs": "cannot be judged",
+}
+RULE = (
+    "paired seeds, 95 % intervals of Student, Holm's correction for all claims of the study; no verdict from fewer "
+    "than 5 seeds; order: first is ahead; size: within half of the printed difference; no worse and level: within the "
+    "margin"
+)
+
+
+def results_of(name: str, scale: float = 1.0) -> Path:
+    """The file of a study's runs: in the project, or beside a user's own file of claims; one for every scale."""
+    path = file_of(name)
+    scaled = "" if scale == 1 else f"-scale-{scale:g}"
+    folder = path.parent if name.endswith(".toml") else RESULTS
+    return folder / f"{path.stem}{scaled}.csv"
+
+
+def found_of(name: str) -> list[ClaimFinding]:
+    """What the kept runs say of every claim of a study. Trains nothing."""
+    return findings(read_claims(file_of(name)), Store.open(results_of(name)))
+
+
+def table_of(name: str) -> Callable[[Context], PaperTable]:
+    """What makes the table of a study; its docstring says which."""
+
+    def make(_: Context) -> PaperTable:
+        return judged_claims(name)
+
+    make.__doc__ = f"Claims of {name} on accuracy: differences with intervals, power and verdicts."
+    return make
+
+
+def figure_of(name: str) -> Callable[[Context], Plot]:
+    """What makes the figure of a study; its docstring says which."""
+
+    def make(context: Context) -> Plot:
+        return forest(name, context)
+
+    make.__doc__ = f"Effects on accuracy of {name}, with intervals, beside the printed ones."
+    return make
+
+
+def judged_claims(name: str) -> PaperTable:
+    """The claims of a study that have runs, with verdicts; trains nothing."""
+    found = [finding for finding in found_of(name) if finding.found is not None]
+    stale = sorted({title for finding in found for title in finding.stale})
+    without = () if found else (f"no runs yet: haloscope study {name}",)
+    return PaperTable(
+        key=f"study/{name}", title=f"Claims of {name} on accuracy, with intervals", rows=tuple(map(_row, found)),
+        assumptions=(RULE, *without, *(verdict_counts(found),) * bool(found), *(f"stale: {title}" for title in stale)),
+        commands=(f"haloscope study {name}",),
+    )  # fmt: skip
+
+
+def _row(finding: ClaimFinding) -> Row:
+    claim, found = finding.claim, finding.found
+    assert found is not None
+    power = "" if finding.power is None else f", power {100 * finding.power:.0f} %"
+    return Row(
+        label=f"{claim.text} ({claim.judge})",
+        quantity="bytes, ratio" if claim.metric == BYTES else "difference of accuracy",
+        unit="%" if claim.metric == BYTES else "points",
+        published=claim.difference,
+        ours=found.mean,
+        interval=found.half_width() if found.count > 1 else None,
+        how="trained",
+        data=str(claim.settings[0]["dataset"]),
+        judge="difference",
+        decided=VERDICTS[finding.judgement.verdict],
+        note=f"{found.count} seeds{power}",
+    )
+
+
+def forest(name: str, context: Context) -> Plot:
+    """Effect with interval of every claim that has runs, printed difference as a mark, the band in which it holds."""
+    key = f"study/{name}-effects"
+    paths = context.figure_paths(key)
+    found = [one for one in found_of(name) if one.found is not None and one.found.count > 1]
+    shown = [one for one in found if one.claim.metric != BYTES and one.claim.judge != "size"]
+    colours = {"reproduced": COLOURS[2], "contradicted": COLOURS[1]}
+    with panels(paths, 1, height=max(1.5, 0.22 * len(shown) + 0.8)) as (panel,):
+        for at, one in enumerate(reversed(shown)):
+            assert one.found is not None
+            colour = colours.get(one.judgement.verdict, COLOURS[6])
+            panel.errorbar(
+                one.found.mean, at, xerr=one.found.half_width(), fmt="o", color=colour, markersize=3, linewidth=1,
+                label=one.judgement.verdict,
+            )  # fmt: skip
+            if one.claim.difference is not None:
+                panel.scatter([one.claim.difference], [at], **AS_PRINTED, label="printed")
+        panel.axvline(0, color="#404040", linewidth=0.6)
+        labels = [one.claim.key.partition("/")[2] for one in reversed(shown)]
+        panel.set_yticks(range(len(shown)), labels, fontsize=6)
+        panel.set_xlabel("first minus second (points)")
+    return Plot(
+        key=key, title=f"Effects on accuracy, {name}", paths=paths,
+        caption="Mean paired difference with its 95 % interval; hollow: the printed difference.",
+        assumptions=(RULE, *(() if shown else (f"no runs yet: haloscope study {name}",))),
+        commands=(f"haloscope study {name}",),
+    )  # fmt: skip

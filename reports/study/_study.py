@@ -1,0 +1,230 @@
+"""Runs what claims need, seed by seed, until their intervals are narrow enough or the budget ends; and judges them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.datasets import read_standins
+from harness.errors import InputError
+from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, power
+from reports.study._cells import RunLine, Store, StudyCell
+from reports.study._claims import AccuracyClaim
+from reports.study._forecast import graph_size
+from reports.study._runs import Runs
+
+TRIED = 2  # seeds that are run first: where both diverge, no more are
+MOST_SEEDS = 40
+
+
+@dataclass(frozen=True)
+class ClaimFinding:
+    """A claim with what was found.
+
+    Attributes:
+        found: the mean of the paired differences; None without a pair of runs.
+        scores: means of both sides.
+        power: the probability that as many runs that vary as these do reproduce it, if the printed difference is the
+            true one, or none for "no worse" and "level"; None where none is printed, or with too few runs.
+        stale: runs whose code or graph has changed since.
+        note: why there are no more runs.
+    """
+
+    claim: AccuracyClaim
+    found: Estimate | None
+    scores: tuple[float, float] | None
+    judgement: Judgement
+    power: float | None
+    stale: tuple[str, ...] = ()
+    note: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        found, claim = self.found, self.claim
+        return {
+            "claim": claim.key,
+            "text": claim.text,
+            "judge": claim.judge,
+            "metric": claim.metric,
+            "printed": claim.difference,
+            "ours": None if found is None else found.mean,
+            "half_width": None if found is None or found.count < 2 else found.half_width(),
+            "holds_between": [_finite(claim.band.low), _finite(claim.band.high)],
+            "margin_from": claim.margin_from,
+            "scores": self.scores,
+            "seeds": 0 if found is None else found.count,
+            "verdict": self.judgement.verdict,
+            "alone": self.judgement.alone,
+            "p": self.judgement.p,
+            "corrected_p": self.judgement.corrected,
+            "power": self.power,
+            "stale": list(self.stale),
+            "note": self.note,
+            "methods": [settings["method"] for settings in claim.settings],
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) != float("inf") else None
+
+
+@dataclass
+class Study:
+    """Claims, and the runs that decide them.
+
+    Attributes:
+        scale: of the nodes of stand-ins.
+        most: seeds of a claim at most.
+    """
+
+    claims: Sequence[AccuracyClaim]
+    runs: Runs
+    scale: float = 1.0
+    most: int = MOST_SEEDS
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        fitted = read_standins()
+        for claim in self.claims:
+            if claim.standin and claim.standin not in fitted:
+                self.notes[claim.key] = f"stand-in {claim.standin} is not fitted: haloscope standin fit {claim.standin}"
+            elif not claim.standin:
+                self._note_missing(claim)
+        self.runs.know([cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)])
+
+    def _note_missing(self, claim: AccuracyClaim) -> None:
+        """Leave out a claim whose graph is not here."""
+        try:
+            graph_size(str(claim.settings[0]["dataset"]))
+        except InputError as error:
+            self.notes[claim.key] = str(error)
+
+    @property
+    def ready(self) -> list[AccuracyClaim]:
+        """Claims whose graphs are there."""
+        return [claim for claim in self.claims if claim.key not in self.notes]
+
+    def _cells(self, claim: AccuracyClaim, seed: int) -> tuple[StudyCell, StudyCell]:
+        return claim.cells(seed, self.scale)
+
+    def first_cells(self) -> list[StudyCell]:
+        """The cells without which there is no verdict, cheap claims first, those that are finished left out."""
+        costs = {claim.key: sum(map(self.runs.forecast.seconds, self._cells(claim, 0))) for claim in self.ready}
+        ordered = sorted(self.ready, key=lambda claim: costs[claim.key])
+        found = [cell for claim in ordered for seed in range(FEWEST_SEEDS) for cell in self._cells(claim, seed)]
+        return [cell for cell in dict.fromkeys(found) if self.runs.store.finished(cell) is None]
+
+    def refresh(self) -> bool:
+        """Run stale cells again."""
+        every = [cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)]
+        stale = list(dict.fromkeys(self.runs.store.stale(every)))
+        return self.runs.make(stale, again=True)
+
+    def run(self) -> None:
+        """Run cells until every claim's interval is narrow enough, cannot become so, or the budget ends."""
+        todo = self.first_cells()
+        self.runs.make([cell for cell in todo if int(cell.settings["seed"]) < TRIED])
+        self._drop_diverging()
+        self.runs.make([cell for cell in self.first_cells() if int(cell.settings["seed"]) >= TRIED])
+        while time.monotonic() < self.runs.deadline:
+            cells = self._further()
+            if not cells or not self.runs.make(cells):
+                break
+
+    def _drop_diverging(self) -> None:
+        """Leave out claims of which one side diverged with every seed that was tried."""
+        for claim in self.ready:
+            for side in (0, 1):
+                lines = [self.runs.store.finished(self._cells(claim, seed)[side]) for seed in range(TRIED)]
+                if all(line is not None and line["state"] == "diverged" for line in lines):
+                    method = claim.settings[side]["method"]
+                    self.notes[claim.key] = f"{method} diverges with the first {TRIED} seeds: no more are run"
+
+    def _further(self) -> list[StudyCell]:
+        """Cells of the next seeds of all claims that need and can have some, those that need fewest first."""
+        wanted: list[tuple[int, list[StudyCell]]] = []
+        for claim in self.ready:
+            found = estimate_of(seed_pairs(claim, self.runs.store, self.scale, self.most))
+            have = 0 if found is None else found.count
+            affordable = min(self.most - have, self._affordable(claim))
+            more = more_seeds(found, claim.width, affordable)
+            if more is None:
+                self.notes[claim.key] = f"an interval {claim.width:.2g} wide is out of reach of the budget"
+            elif more:
+                cells = [cell for seed in range(have, have + more) for cell in self._cells(claim, seed)]
+                wanted.append((more, cells))
+        wanted.sort(key=lambda one: one[0])
+        return list(dict.fromkeys(cell for _, cells in wanted for cell in cells))
+
+    def _affordable(self, claim: AccuracyClaim) -> int:
+        """Seeds of a claim that the time left allows, if it had all of it."""
+        left = self.runs.deadline - time.monotonic()
+        cost = sum(map(self.runs.forecast.seconds, self._cells(claim, 0)))
+        return self.most if left == float("inf") else max(0, int(left * self.runs.jobs / max(cost, 1e-9)))
+
+
+SeedPairs = list[tuple[RunLine, RunLine, float]]
+"""Lines of both sides and the difference, seed by seed."""
+
+
+def seed_pairs(claim: AccuracyClaim, store: Store, scale: float = 1.0, most: int = MOST_SEEDS) -> SeedPairs:
+    """The finished pairs of runs of a claim."""
+    found = []
+    for seed in range(most):
+        first, second = (store.finished(cell) for cell in claim.cells(seed, scale))
+        if first is not None and second is not None:
+            found.append((first, second, claim.gap(first, second)))
+    return found
+
+
+def estimate_of(finished: SeedPairs) -> Estimate | None:
+    """The mean difference of finished pairs; scores are not known better than to one test node."""
+    if not finished:
+        return None
+    step = max(float(line["step"] or 0) for first, second, _ in finished for line in (first, second))
+    return estimate([gap for _, _, gap in finished], step)
+
+
+def findings(
+    claims: Sequence[AccuracyClaim], store: Store, scale: float = 1.0, notes: Mapping[str, str] | None = None
+) -> list[ClaimFinding]:
+    """What the finished runs say of every claim, corrected for all of them."""
+    every = {claim.key: seed_pairs(claim, store, scale) for claim in claims}
+    estimates = {key: estimate_of(finished) for key, finished in every.items()}
+    judgements = judged([(estimates[claim.key], claim.band) for claim in claims])
+    found = []
+    for claim, judgement in zip(claims, judgements, strict=True):
+        finished, mean = every[claim.key], estimates[claim.key]
+        cells = [cell for seed in range(MOST_SEEDS) for cell in claim.cells(seed, scale)]
+        stale = tuple(cell.title for cell in store.stale(cells))
+        scores = None
+        if finished:
+            number = [[float(line["test" if claim.metric == "megabytes" else claim.metric] or 0) for line in (a, b)]
+                      for a, b, _ in finished]  # fmt: skip
+            scores = sum(a for a, _ in number) / len(number), sum(b for _, b in number) / len(number)
+        note = (notes or {}).get(claim.key, "")
+        found.append(ClaimFinding(claim, mean, scores, judgement, _power(claim, mean), stale, note))
+    return found
+
+
+def _power(claim: AccuracyClaim, found: Estimate | None) -> float | None:
+    """The power that the runs so far have, with their deviation taken for the true one.
+
+    Of "no worse" and "level" it is the power if there is no difference at all, of others if the printed one is true.
+    """
+    if found is None or found.count < FEWEST_SEEDS:
+        return None
+    truth = 0.0 if claim.judge in ("no worse", "level") else claim.difference
+    return None if truth is None else power(truth, found.deviation, found.count, claim.band)
+
+
+def verdict_counts(found: Sequence[ClaimFinding]) -> str:
+    """One line: how many claims have which verdict, and how many are stale."""
+    verdicts = [finding.judgement.verdict for finding in found]
+    counts = [
+        f"{verdicts.count(name)} {name}" for name in ("reproduced", "contradicted", "undecided", "not enough runs")
+    ]
+    stale = sum(bool(finding.stale) for finding in found)
+    return f"{len(found)} claims: {', '.join(counts)}" + f"; {stale} rest on stale runs" * bool(stale)

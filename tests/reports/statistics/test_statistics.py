@@ -1,0 +1,188 @@
+"""Intervals, verdicts, correction and power: properties that hold for any numbers, and rates found by simulation."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from reports.statistics import (
+    FEWEST_SEEDS,
+    Band,
+    Estimate,
+    above,
+    adjusted,
+    estimate,
+    judged,
+    more_seeds,
+    p_value,
+    power,
+    seeds_needed,
+    within,
+)
+
+numbers = st.floats(-50, 50, allow_nan=False)
+values = st.lists(numbers, min_size=FEWEST_SEEDS, max_size=12)
+chances = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+def verdict(found: Estimate, band: Band) -> str:
+    (judgement,) = judged([(found, band)])
+    assert judgement.alone == judgement.verdict, "one claim needs no correction"
+    return judgement.verdict
+
+
+@given(values)
+def test_the_interval_is_students(sample: list[float]) -> None:
+    found = estimate(sample)
+    if np.std(sample) < 1e-6:
+        return
+    low, high = stats.t.interval(0.95, len(sample) - 1, np.mean(sample), stats.sem(sample))
+    assert found.interval() == pytest.approx((low, high), rel=1e-6, abs=1e-6)
+
+
+def test_one_value_has_no_interval_and_equal_values_no_better_one_than_their_step() -> None:
+    assert estimate([1.0]).half_width() == math.inf and estimate([1.0]).count == 1
+    equal = estimate([2.0] * 6, resolution=0.12)
+    assert equal.deviation == pytest.approx(0.12 / math.sqrt(12)) and estimate([2.0] * 6).half_width() == 0
+    assert estimate([1.0, 9.0], resolution=0.12).deviation == np.std([1, 9], ddof=1)
+
+
+@given(values, st.floats(0.01, 20), numbers)
+def test_a_verdict_is_that_of_the_interval(sample: list[float], margin: float, centre: float) -> None:
+    found = estimate(sample, resolution=1e-3)
+    low, high = found.interval()
+    bands = (within(margin, centre), above(centre), Band(high=centre))
+    if min(abs(end - limit) for end in (low, high) for b in bands for limit in (b.low, b.high)) < 1e-9:
+        return  # on the edge within rounding
+    for band in bands:
+        expected = "undecided"
+        if band.low < low and high < band.high:
+            expected = "reproduced"
+        elif high < band.low or low > band.high:
+            expected = "contradicted"
+        assert verdict(found, band) == expected
+
+
+@given(values, st.floats(0.1, 10), numbers)
+def test_a_verdict_is_the_same_mirrored_and_moved(sample: list[float], margin: float, by: float) -> None:
+    found = estimate(sample, resolution=0.01)
+    p, holds = p_value(found, above(-margin))
+    mirrored = Estimate(-found.mean, found.deviation, found.count)
+    assert p_value(mirrored, Band(high=margin)) == (pytest.approx(p), holds)
+    moved = Estimate(found.mean + by, found.deviation, found.count)
+    assert p_value(moved, above(by - margin))[0] == pytest.approx(p, abs=1e-9)
+
+
+@given(values, st.floats(0.1, 5), st.floats(1.0, 4.0))
+def test_a_wider_band_is_never_harder_to_reproduce(sample: list[float], margin: float, factor: float) -> None:
+    found = estimate(sample, resolution=0.01)
+    if verdict(found, within(margin)) == "reproduced":
+        assert verdict(found, within(margin * factor)) == verdict(found, above(-margin)) == "reproduced"
+
+
+def test_few_seeds_decide_nothing_and_are_not_counted_among_the_claims() -> None:
+    clear = Estimate(5.0, 0.1, 6)
+    few = Estimate(5.0, 0.001, FEWEST_SEEDS - 1)
+    found = judged([(few, above()), (None, above()), (clear, above())])
+    assert [judgement.verdict for judgement in found] == ["not enough runs", "not enough runs", "reproduced"]
+    assert found[2].corrected == found[2].p < 0.05, "corrected for one claim only"
+
+
+def test_an_empty_band_is_refused_and_nothing_fails_in_a_band_without_ends() -> None:
+    with pytest.raises(ValueError, match="is empty"):
+        Band(1.0, 1.0)
+    assert p_value(Estimate(1.0, 1.0, 5), Band()) == (0.0, True)
+
+
+@given(chances)
+def test_holm_lies_between_no_correction_and_bonferroni(given_values: list[float]) -> None:
+    found = adjusted(given_values)
+    for raw, corrected in zip(given_values, found, strict=True):
+        assert raw <= corrected <= min(1.0, len(given_values) * raw) + 1e-15
+    ranked = [found[at] for at in np.argsort(given_values, kind="stable")]
+    assert all(first <= second for first, second in pairwise(ranked))
+
+
+@given(chances, st.randoms(use_true_random=False))
+def test_holm_does_not_depend_on_the_order(given_values: list[float], random: object) -> None:
+    order = list(range(len(given_values)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    shuffled = adjusted([given_values[at] for at in order])
+    assert dict(zip(order, shuffled, strict=True)) == dict(enumerate(adjusted(given_values)))
+
+
+def test_holm_on_a_worked_example() -> None:
+    assert adjusted([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert adjusted([]) == []
+
+
+def test_many_claims_at_once_are_rarely_wrong_together() -> None:
+    """Of 30 true claims on the edge of their bands, any is contradicted or reproduced in one study of twenty."""
+    rng = np.random.default_rng(0)
+    studies = 300
+    wrong = alone = 0
+    for _ in range(studies):
+        found = judged([(estimate(rng.normal(size=6).tolist()), above()) for _ in range(30)])
+        wrong += any(judgement.verdict != "undecided" for judgement in found)
+        alone += any(judgement.alone != "undecided" for judgement in found)
+    assert wrong / studies < 0.09 and alone / studies > 0.5
+
+
+@pytest.mark.parametrize(
+    ("band", "truth"), [(above(), 0.8), (within(2.0, 1.0), 1.0), (above(-0.5), 0.0), (within(0.3), 0.0)]
+)
+def test_power_is_the_rate_of_reproduced_claims(band: Band, truth: float) -> None:
+    rng = np.random.default_rng(1)
+    samples = rng.normal(truth, 1.0, (4000, 8))
+    found = [verdict(estimate(sample.tolist()), band) == "reproduced" for sample in samples]
+    assert power(truth, 1.0, 8, band) == pytest.approx(np.mean(found), abs=0.025)
+
+
+@given(st.floats(0.1, 3), st.floats(0.2, 3), st.integers(2, 30))
+def test_power_grows_with_seeds_and_effect(truth: float, deviation: float, count: int) -> None:
+    mine = power(truth, deviation, count, above())
+    assert power(truth, deviation, count + 3, above()) >= mine - 2e-3
+    assert power(truth + 0.5, deviation, count, above()) >= mine - 1e-12
+    assert power(truth, deviation, count, above(), level=0.005) <= mine + 1e-12
+
+
+def test_power_without_noise_or_seeds() -> None:
+    assert power(1.0, 0.0, 5, above()) == 1.0 and power(-1.0, 0.0, 5, above()) == 0.0
+    assert power(1.0, 1.0, 1, above()) == 0.0
+
+
+@given(st.floats(0.01, 5), st.floats(0.05, 10))
+def test_the_seeds_needed_are_the_fewest(deviation: float, width: float) -> None:
+    count = seeds_needed(deviation, width)
+    wide = 2 * Estimate(0.0, deviation, count).half_width()
+    assert wide <= width or count == 10_000
+    if count > FEWEST_SEEDS:
+        assert 2 * Estimate(0.0, deviation, count - 1).half_width() > width
+
+
+def test_seeds_are_added_until_the_interval_is_narrow_or_cannot_be() -> None:
+    assert more_seeds(None, 1.0, 10) == FEWEST_SEEDS and more_seeds(None, 1.0, FEWEST_SEEDS - 1) is None
+    assert more_seeds(Estimate(3.0, 1.0, 3), 1.0, 10) == FEWEST_SEEDS - 3
+    narrow, wide = Estimate(3.0, 0.1, 5), Estimate(3.0, 1.0, 5)
+    assert more_seeds(narrow, 0.5, 10) == 0
+    assert more_seeds(wide, 1.5, 100) == min(5, seeds_needed(1.0, 1.5) - 5)
+    assert more_seeds(wide, 0.01, 100) is None, "hopeless within the budget"
+    assert more_seeds(wide, 0.01, 10**6) == 5, "never more at a time than there are"
+
+
+def test_adding_seeds_by_width_keeps_the_rate_of_errors() -> None:
+    """A claim that is false by nothing is decided in one of twenty sequential studies, as in one of fixed size."""
+    rng = np.random.default_rng(2)
+    decided, studies = 0, 400
+    for _ in range(studies):
+        sample = rng.normal(size=FEWEST_SEEDS).tolist()
+        while more := more_seeds(estimate(sample), 1.5, 40 - len(sample)):
+            sample += rng.normal(size=more).tolist()
+        decided += verdict(estimate(sample), above()) != "undecided"
+    assert 0.02 < decided / studies < 0.09

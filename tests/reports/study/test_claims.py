@@ -1,0 +1,135 @@
+"""Claims as data: every shipped one is found in the published tables, and damaged files say what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from reports.statistics import Band
+from reports.study import AccuracyClaim, designs, file_of, names, read_claims
+from reports.study._printed import printed_score
+from tests.support.studies import CLAIMS, line_of
+
+
+def read(tmp_path: Path, text: str) -> list[AccuracyClaim]:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return read_claims(path)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_claim_has_runs_that_can_be_begun(name: str) -> None:
+    claims = read_claims(file_of(name))
+    assert len(claims) > 10
+    for claim in claims:
+        first, second = claim.cells(3)
+        assert first.key != second.key and first.config.training.seed == second.config.training.seed == 3
+        assert claim.width > 0 and (claim.difference is not None or claim.judge != "size")
+        if claim.standin:
+            assert first.settings["dataset"] == f"standin:{claim.standin},seed=3"
+
+
+def test_printed_differences_are_those_of_the_tables() -> None:
+    claims = {claim.key: claim for name in ("bns-gcn", "sylvie", "ec-graph") for claim in read_claims(file_of(name))}
+    random = claims["bns-gcn/p=0, random parts, reddit, 8 parts (size)"]
+    assert random.difference == pytest.approx(96.84 - 93.37) and random.band == Band(1.735, 5.205)
+    assert random.width == pytest.approx(3.47 / 2)
+    everything = claims["sylvie/quantise all, reddit, GraphSAGE (order)"]
+    assert everything.difference == pytest.approx(97.15 - 70.63) and everything.band == Band(0.0)
+    assert claims["sylvie/Sylvie-A, yelp, GAT (no worse)"].band == Band(-1.24), "the largest loss that is called none"
+    assert claims["bns-gcn/p=0.1, reddit, 2 parts (no worse)"].band == Band(-0.1), "no margin is smaller"
+    eight = claims["ec-graph/Fig. 6, 8 bits, reddit (size)"]
+    assert eight.difference == pytest.approx(90.72 - 75.67) and eight.metric == "best"
+
+
+def test_no_claim_is_what_a_stand_in_was_fitted_to() -> None:
+    fitted = {
+        (name, frozenset((design.full.method, design.isolated.method)), design.training["parts"])
+        for name, design in designs().items()
+    }
+    same = {"vanilla": "single"}
+    for claim in (claim for name in names() for claim in read_claims(file_of(name))):
+        design = designs().get(claim.standin)
+        methods = [str(settings["method"]) for settings in claim.settings]
+        parts = max(int(settings["parts"]) for settings in claim.settings)
+        alike = design is not None and all(
+            settings.get(key) == value
+            for settings in claim.settings
+            for key, value in design.training.items()
+            if key != "parts"
+        )
+        plain = all(settings.get("partitioner") in (None, "metis-cut") for settings in claim.settings)
+        if alike and plain:
+            assert (claim.standin, frozenset(same.get(m, m) for m in methods), parts) not in fitted, claim.key
+
+
+def test_designs_name_printed_scores_and_graphs_of_full_size() -> None:
+    for name, design in designs().items():
+        full, isolated = design.goal.scores
+        assert full > isolated, name
+        assert design.graph["nodes"] >= 20_000 and set(design.search) == {"label_noise", "signal"}
+        assert all(knob.low < knob.start < knob.high for knob in design.knobs)
+
+
+def test_a_claim_compares_what_it_says(tmp_path: Path) -> None:
+    sampling, isolation = read(tmp_path, CLAIMS)
+    assert sampling.key == "mine/sampling, small (no worse)" and sampling.band == Band(-0.5)
+    assert [settings["method"] for settings in sampling.settings] == ["bns-gcn:p=0.1", "vanilla"]
+    assert isolation.difference is None and isolation.width == 1.0
+    first, second = isolation.cells(2)
+    assert first.settings["dataset"] == second.settings["dataset"], "a graph that is not fitted is not drawn anew"
+    one, other = line_of(first, 80.0), line_of(second, 75.5)
+    assert isolation.gap(one, other) == pytest.approx(4.5)
+    assert isolation.gap(one, line_of(second, 75.5, "diverged")) == pytest.approx(80.0), "a diverged run scores nothing"
+
+
+def test_bytes_are_compared_by_their_ratio(tmp_path: Path) -> None:
+    (claim,) = read(tmp_path, CLAIMS.split("[[claims]]")[0] + "[[claims]]" + CLAIMS.split("[[claims]]")[2].replace(
+        'judge = ["order"]', 'judge = ["order"]\nmetric = "megabytes"'
+    ))  # fmt: skip
+    first, second = claim.cells(0)
+    gap = claim.gap(line_of(first, 0.0, megabytes=1.1), line_of(second, 0.0, megabytes=1.0))
+    assert gap == pytest.approx(9.53, abs=0.01) and claim.width == 5.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('judge = ["order"]', 'judge = ["ordre"]', "did you mean|known"),
+        ('judge = ["order"]', 'judge = ["size"]', "no difference is printed"),
+        ("margin = 0.5\n", "", "needs a margin above 0"),
+        ("margin = 0.5", 'margin = "large"', "margin is a number"),
+        ('name = "isolation"', 'name = "isolation"\ncolour = 1', "colour"),
+        ('each = [{ dataset = "small" }]', 'each = [{ dataset = "smal" }]', "small"),
+        ('name = "isolation"', 'name = "isolation"\ntable = "bns-gcn-table5"', "different scores"),
+        ('name = "isolation"', 'name = "isolation"\ntable = "bns-gcn-tabel4"', "bns-gcn-table4"),
+        ("paper =", "paper", "mine.toml"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in CLAIMS
+    with pytest.raises(InputError, match=said):
+        read(tmp_path, CLAIMS.replace(old, new))
+
+
+def test_two_claims_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="two claims are called"):
+        read(
+            tmp_path,
+            CLAIMS.replace('name = "isolation"', 'name = "sampling"').replace(
+                '["order"]', '["no worse"]\nmargin = 1.0'
+            ),
+        )
+
+
+def test_unknown_studies_and_columns_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sylvie"):
+        file_of("sylvi")
+    with pytest.raises(InputError, match="no such file"):
+        file_of(str(tmp_path / "none.toml"))
+    with pytest.raises(InputError, match="no column overlap"):
+        printed_score("bns-gcn-table4", {"overlap": 1})
+    with pytest.raises(InputError, match="different scores"):
+        printed_score("bns-gcn-table4", {"dataset": "reddit"})

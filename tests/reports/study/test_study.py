@@ -1,0 +1,217 @@
+"""Studies: which runs are begun, what is judged from them, what is named stale; and one that trains."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from reports.study import AccuracyClaim, Runs, Store, Study, StudyCell, findings, read_claims, verdict_counts
+from reports.study._cells import COLUMNS, line_score, outdated, train_cell, without_seed
+from reports.study._code import RUNNER, code_of, modules_behind
+from reports.study._forecast import Forecast, cost_lines, formula
+from reports.study._study import TRIED
+from tests.support.studies import CLAIMS, GRAPH, MadeUpRuns, line_of
+
+BETTER = {"vanilla": 80.0, "bns-gcn:p=0.1": 80.0, "bns-gcn:p=0": 70.0}
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> list[AccuracyClaim]:
+    path = tmp_path / "mine.toml"
+    path.write_text(CLAIMS)
+    return read_claims(path)
+
+
+def scored(cell: StudyCell, spread: float = 0.05) -> float:
+    """A score by method, with a spread over seeds that both sides of a pair do not share."""
+    seed = int(cell.settings["seed"])
+    return BETTER[cell.method] + spread * ((7 * seed + 3 * len(cell.method)) % 5 - 2)
+
+
+def verdicts(claims: list[AccuracyClaim], runs: Runs) -> list[str]:
+    return [finding.judgement.verdict for finding in findings(claims, runs.store)]
+
+
+def test_five_seeds_decide_clear_claims_and_no_more_are_run(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    runs = MadeUpRuns.of(scored, tmp_path / "runs.csv")
+    Study(claims, runs).run()
+    assert verdicts(claims, runs) == ["reproduced", "reproduced"]
+    assert len(runs.made) == len({cell.key for cell in runs.made}) == 3 * 5, "a run serves both claims"
+    found = findings(claims, runs.store)
+    assert found[1].found is not None and found[1].found.mean == pytest.approx(10, abs=0.2)
+    assert found[0].power is not None and found[0].power > 0.99 and found[1].power is None, "no difference is printed"
+    assert found[1].scores == pytest.approx((80.0, 70.0), abs=0.2)
+    assert verdict_counts(found).startswith("2 claims: 2 reproduced")
+
+
+def test_fewer_than_five_seeds_decide_nothing(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    runs = MadeUpRuns.of(scored, tmp_path / "runs.csv")
+    runs.make([cell for claim in claims for seed in range(4) for cell in claim.cells(seed)])
+    assert verdicts(claims, runs) == ["not enough runs", "not enough runs"]
+
+
+def test_seeds_are_added_until_the_interval_is_narrow(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    runs = MadeUpRuns.of(lambda cell: scored(cell, 0.2), tmp_path / "runs.csv")
+    Study(claims, runs).run()
+    for claim, finding in zip(claims, findings(claims, runs.store), strict=True):
+        assert finding.found is not None and finding.found.count > 5
+        assert 2 * finding.found.half_width() <= claim.width
+
+
+def test_what_cannot_be_decided_within_the_seeds_is_said(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    study = Study(claims, MadeUpRuns.of(lambda cell: scored(cell, 5.0), tmp_path / "runs.csv"), most=12)
+    study.run()
+    assert all("out of reach" in study.notes[claim.key] for claim in claims)
+    assert len(study.runs.made) == 15  # type: ignore[attr-defined]
+
+
+def test_a_method_that_diverges_is_given_up_after_two_seeds(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    def formula(cell: StudyCell) -> float:
+        return float("nan") if cell.method == "bns-gcn:p=0.1" else scored(cell)
+
+    runs = MadeUpRuns.of(formula, tmp_path / "runs.csv")
+    study = Study(claims, runs)
+    study.run()
+    assert sum(cell.method == "bns-gcn:p=0.1" for cell in runs.made) == TRIED
+    assert verdicts(claims, runs) == ["not enough runs", "reproduced"]
+    assert "diverges" in study.notes[claims[0].key]
+
+
+def test_a_study_goes_on_from_its_file(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    Study(claims[1:], MadeUpRuns.of(scored, path)).run()
+    runs = MadeUpRuns.of(scored, path)
+    Study(claims, runs).run()
+    assert {cell.method for cell in runs.made} == {"bns-gcn:p=0.1"}
+    runs.store.tidy()
+    assert Store.open(path).lines.keys() == runs.store.lines.keys() and len(runs.store.lines) == 15
+
+
+def test_changed_code_and_graphs_are_named_and_run_again_on_request(
+    claims: list[AccuracyClaim], tmp_path: Path
+) -> None:
+    runs = MadeUpRuns.of(scored, tmp_path / "runs.csv")
+    Study(claims, runs).run()
+    old = claims[0].cells(1)[0]
+    runs.store.keep(line_of(old, 80.0, code="0" * 16))
+    found = findings(claims, runs.store)
+    assert found[0].stale == (old.title,) and not found[1].stale
+    assert found[0].judgement.verdict == "reproduced", "old runs count, and are named"
+    assert "1 rest on stale runs" in verdict_counts(found)
+    runs.made.clear()
+    assert Study(claims, runs).refresh() and runs.made == [old]
+    assert not any(finding.stale for finding in findings(claims, runs.store))
+    assert outdated(line_of(old, 1.0, graph="f" * 16)) and not outdated(line_of(old, 1.0))
+
+
+def test_claims_whose_stand_in_is_not_fitted_are_named_and_not_run(tmp_path: Path) -> None:
+    from reports.study import file_of
+
+    claim = read_claims(file_of("subgraph-approximation"))[-1]
+    runs = MadeUpRuns.of(scored, tmp_path / "runs.csv")
+    study = Study([claim], runs)
+    if study.notes:
+        assert "haloscope standin fit amazon2m-subgraph" in study.notes[claim.key] and not study.ready
+
+
+def test_claims_on_a_graph_that_is_not_here_are_named_and_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(CLAIMS.replace(GRAPH, "no-such-graph"))
+    study = Study(read_claims(path), MadeUpRuns.of(scored, tmp_path / "runs.csv"))
+    study.run()
+    assert not study.ready and all("no-such-graph" in note for note in study.notes.values())
+
+
+def test_a_budget_that_is_spent_begins_nothing(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    runs = Runs(Store.open(tmp_path / "runs.csv"), 1, deadline=time.monotonic())
+    Study(claims, runs).run()
+    assert not runs.store.lines and set(runs.failures.values()) == {"the budget is spent"}
+
+
+def test_cells_train_in_processes_and_leave_their_cost_and_origin(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    said: list[str] = []
+    path = tmp_path / "runs.csv"
+    runs = Runs(Store.open(path), 1, say=said.append)
+    cells = list(claims[0].cells(0))
+    bad = StudyCell({**cells[0].settings, "parts": 4000})
+    assert not runs.make([*cells, bad])
+    assert list(runs.failures) == [bad.title] and len(said) == 3 and "nothing left" in said[-1]
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert {line["key"] for line in lines} == {cell.key for cell in cells}
+    for line in lines:
+        assert tuple(line) == COLUMNS and line["state"] == "done" and not outdated(line)
+        assert 0 < float(line["test"]) <= 100 and float(line["memory"]) > 100
+        assert float(line["step"]) == pytest.approx(100 / 60, rel=1e-3), "60 of 300 nodes test"
+        assert line["command"].startswith(f"haloscope run --dataset {GRAPH}")
+        assert f"--method {line['method']}" in line["command"] or line["method"] == "vanilla", "the default"
+    again = Runs(Store.open(path), 1, say=said.append)
+    assert again.make(cells) and len(said) == 3, "nothing is run twice"
+    forecast = again.forecast.seconds(claims[0].cells(7)[0])
+    assert forecast == pytest.approx(float(Store.open(path).lines[cells[0].key]["seconds"])), "of another seed"
+
+
+def test_a_failing_cell_says_why() -> None:
+    line = train_cell(
+        StudyCell({"dataset": GRAPH, "method": "vanilla", "parts": 2, "epochs": 1, "seed": 0, "lr": -1.0})
+    )
+    assert list(line) == ["failure"] and "lr must be positive" in line["failure"]
+
+
+def test_forecasts_follow_finished_runs() -> None:
+    settings = {"dataset": GRAPH, "method": "vanilla", "parts": 2, "epochs": 50, "seed": 0}
+    cell = StudyCell(settings)
+    idle, memory = formula(cell)
+    assert (
+        formula(StudyCell({**settings, "epochs": 500}))[0] > idle
+        and formula(StudyCell({**settings, "hidden": 512}))[1] > memory
+    )
+    slow = Forecast([(cell, line_of(cell, 1.0, seconds=3 * idle, memory=2 * memory))])
+    other_seed = StudyCell({**settings, "seed": 1})
+    assert slow.seconds(other_seed) == pytest.approx(3 * idle) and slow.memory(other_seed) == pytest.approx(2 * memory)
+    light = Forecast([(cell, line_of(cell, 1.0, seconds=idle, memory=1))])
+    assert light.memory(other_seed) == pytest.approx(memory), "never below the formula"
+    nearer = StudyCell({**settings, "method": "bns-gcn:p=0.5"})
+    both = Forecast([*slow.finished, (nearer, line_of(nearer, 1.0, seconds=9 * idle))])
+    assert both.seconds(StudyCell({**settings, "method": "bns-gcn:p=0.5", "seed": 4})) == pytest.approx(
+        9 * idle, rel=0.01
+    )
+    assert both.left([other_seed] * 4, jobs=2) == pytest.approx(6 * idle)
+    assert "4 runs" in cost_lines([other_seed] * 4, slow, 2)[0] and cost_lines([], slow, 2) == [
+        "nothing is left to run"
+    ]
+
+
+def test_the_code_of_a_method_is_what_it_runs() -> None:
+    found = modules_behind("harness.methods.bns_gcn", RUNNER)
+    assert {"harness.methods.edge_cut", "harness.sampling._boundary", "harness.running._training"} <= found
+    assert not {name for name in found if "cdfgnn" in name or "sancus" in name or "commands" in name}
+    assert "harness.exchanges._adaptive_cache" not in found, "what comes through a door is followed to its file"
+    assert code_of("bns-gcn:p=0.1") == code_of("bns-gcn") != code_of("cdfgnn")
+
+
+def test_files_of_something_else_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="not the file of a study"):
+        Store.open(path)
+
+
+def test_a_line_that_was_being_written_is_left_out(tmp_path: Path, claims: list[AccuracyClaim]) -> None:
+    store = Store.open(tmp_path / "runs.csv")
+    cell = claims[0].cells(0)[0]
+    store.keep(line_of(cell, 50.0))
+    with store.path.open("a") as file:
+        file.write("abc,def")
+    assert list(Store.open(store.path).lines) == [cell.key]
+
+
+def test_scores_and_settings_of_lines(claims: list[AccuracyClaim]) -> None:
+    cell = claims[0].cells(5)[0]
+    assert line_score(line_of(cell, 50.0), "best") == 51.0 and line_score(line_of(cell, 50.0, "diverged")) == 0.0
+    assert line_score(line_of(cell, 50.0, "diverged"), "megabytes") == 2.0
+    assert without_seed({"dataset": "standin:a,scale=0.5,seed=3", "seed": 3}) == {"dataset": "standin:a,scale=0.5"}
