@@ -104,7 +104,7 @@ def table4(context: Context) -> PaperTable:
         rows += _changes(own, run)
         scores = {line.method: line.value for line in mine.itertuples() if line.method in run.scores and line.value > 0}
         full = {"vanilla": float(select(own, setting="p=1.0; METIS")["value"].iloc[0])}
-        orderings += behind_full_graph(name, scores | full, run, "vanilla", "FastGCN")
+        orderings += behind_full_graph(name, scores | full, run, "vanilla", "FastGCN") if context.full else []
         for parts in numbers:
             orderings += _worst(name, parts, own, run)
     notes.append("p = 1 is exact: one training stands for every number of parts, and its rows are not independent")
@@ -224,7 +224,7 @@ def table5(context: Context) -> PaperTable:
         orderings=(
             Ordering(text="training time", expected=tuple(settings), ours=tuple(times[work_of(s)] for s in settings),
                      theory=PROPORTIONAL),
-            *behind_full_graph("ogbn-products", scores, run, "vanilla", ""),
+            *(behind_full_graph("ogbn-products", scores, run, "vanilla", "") if context.full else ()),
         ),
         assumptions=(
             MACHINE, fit.text(), *laws_of("METIS"), f"{epochs} epochs in 10 METIS parts of Table 8", OUTSIDE,
