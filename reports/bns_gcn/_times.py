@@ -28,6 +28,11 @@ SAMPLERS = {"Node": "node", "Edge": "edge", "Random walk": "rw"}  # of GraphSAIN
 SAMPLED = ("p=0.1", "p=0.01")
 PROPORTIONAL = "bytes and sampled edges are in proportion to p"
 """Why an order of epochs in p is theory."""
+ONE_AGAINST_EIGHT = (
+    "one device draws and reads rows anew in every step, where eight share the graph; our times are many times the "
+    "printed ones and could not have said otherwise"
+)
+"""Why no order of a sampled epoch against one of the full graph counts."""
 GAT_UNKNOWN = (
     "width and heads are not printed. What is missing: Reddit's epoch at p = 0 is printed longer than that of "
     "ogbn-products, which has several times as many nodes and inner edges; a part with far more inner edges than the "
@@ -140,7 +145,7 @@ def table11(context: Context) -> PaperTable:
                      theory=PROPORTIONAL),
             *(
                 Ordering(text="an epoch takes longer than of the full graph", expected=(label, order[0]),
-                         ours=(ours[label], ours[order[0]]))
+                         ours=(ours[label], ours[order[0]]), theory=ONE_AGAINST_EIGHT)
                 for label in sampled
             ),
         ),
