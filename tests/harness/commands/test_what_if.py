@@ -266,7 +266,7 @@ def test_what_does_not_fit_is_said(what_if: Command, tmp_path: Path) -> None:
     ("flags", "says"),
     [
         (["--methods", "vanila"], "did you mean 'vanilla'"),
-        (["--methods", "vanilla,nosuch"], "unknown method 'nosuch'; known: bns-gcn, cagnet, cdfgnn, "),
+        (["--methods", "vanilla,nosuch"], "unknown method 'nosuch'; known: adaqp, agl, aligraph-fg, "),
         (["--methods", ","], "names no method"),
         (["--methods", "sylvie-s", "--bits", "3"], "bits must be"),
         (["--methods", "vanilla,bns-gcn", "--bits", "1,2"], "--bits changes nothing: none of the methods has bits"),

@@ -55,8 +55,9 @@ def test_cores_are_shared_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
-def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path) -> None:
+def test_cores_that_may_not_be_used_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that keeps to some of them counts those of all ranks, as its launcher does and the simulator."""
+    monkeypatch.setattr("harness.machine._cores.CLAIMS", f"haloscope-test-{os.getpid()}")
     tell = "from harness.machine import usable_cores as n; print(os.sched_getaffinity(0), n(), file=open(OUT, 'w'))"
     line = tell.replace("OUT", f"'{tmp_path}/' + str(rank)")
     before = os.sched_getaffinity(0)
