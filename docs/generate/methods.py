@@ -9,13 +9,13 @@ section `Options:`; `missing` names what a method does not state.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs.generate.pages import write_or_check
 from harness.methods.base import Facts, Method, options_text
 from harness.methods.registry import METHODS
 from harness.registry import option_fields, syntax
@@ -161,16 +161,7 @@ def _section(name: str, kind: type[Method]) -> Iterator[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the page, or with --check compare it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the page is stale")
-    text = page()
-    if parser.parse_args(arguments).check:
-        fresh = PAGE.exists() and PAGE.read_text() == text
-        print(f"{PAGE.name} is {'what the methods state' if fresh else 'stale: run make reference'}")
-        return 0 if fresh else 1
-    PAGE.write_text(text)
-    print(f"wrote {PAGE.name}, {len(text.splitlines())} lines")
-    return 0
+    return write_or_check(page(), PAGE, arguments, __doc__ or "", "what the methods state")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python -m docs.generate.reference --check    # exit code 1 if the page is not wh
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from docs.generate.pages import write_or_check
 from harness.config import RunConfig
 from harness.keys import default_of, records_in
 from harness.workloads import Description
@@ -273,16 +273,7 @@ def _listed(words: tuple[str, ...]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the page, or with --check compare it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where the page is stale")
-    text = page()
-    if parser.parse_args(arguments).check:
-        fresh = PAGE.exists() and PAGE.read_text() == text
-        print(f"{PAGE.name} is {'what the records say' if fresh else 'stale: run make reference'}")
-        return 0 if fresh else 1
-    PAGE.write_text(text)
-    print(f"wrote {PAGE.name}, {len(text.splitlines())} lines")
-    return 0
+    return write_or_check(page(), PAGE, arguments, __doc__ or "", "what the records say")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from typing import Literal, TextIO
 import numpy as np
 
 from harness.errors import InputError
+from harness.machine._files import give_lock, take_lock
 
 _META = "meta.json"
 BUILD_S = 4 * 3600.0
@@ -136,35 +136,22 @@ def building(folder: Path) -> Iterator[None]:
             shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
-        path.unlink(missing_ok=True)  # before it is released: who waits for it sees that it is gone, and makes another
-        lock.close()
+        give_lock(path, lock)
 
 
 def _locked(path: Path, folder: Path) -> TextIO:
-    """The lock file, locked and with the name of this process in it."""
+    """The lock of an entry, once no other process has it."""
     end, told = time.monotonic() + BUILD_S, False
     while True:
-        lock = path.open("a+")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            with lock:
-                who = lock.read().strip() or "another process"
+            return take_lock(path)
+        except BlockingIOError as held:
             if time.monotonic() > end:
-                raise InputError(f"{folder}: {who} has been building it for {BUILD_S / 3600:g} h; end it") from None
+                raise InputError(f"{folder}: {held}: building it for {BUILD_S / 3600:g} h; end that process") from None
             if not told:
-                logging.getLogger("haloscope").warning("%s builds %s; waiting for it", who, folder)
+                logging.getLogger("haloscope").warning("%s builds %s; waiting for it", held, folder)
             told = True
             time.sleep(LOOK_S)
-            continue
-        with contextlib.suppress(FileNotFoundError):
-            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
-                lock.truncate(0)
-                lock.write(f"process {os.getpid()} on {os.uname().nodename}")
-                lock.flush()
-                return lock
-        lock.close()  # the one before has removed it: it is nobody's lock any more
 
 
 def _read(folder: Path, name: str, mmap: bool, dtype: str, shape: list[int], written: str) -> np.ndarray:

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from harness.errors import InputError
 
@@ -81,40 +81,61 @@ def synchronise(folder: Path) -> None:
         os.close(handle)
 
 
+def take_lock(path: Path) -> TextIO:
+    """A lock file, locked by the kernel until it is closed or the process ends, with the owner in it.
+
+    Who has it removes it before closing it (`give_lock`).
+
+    Raises:
+        BlockingIOError: another process has it; the text says which one.
+        OSError: the file cannot be written, or the file system has no locks.
+    """
+    while True:
+        stream = path.open("a+")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.exists() and os.fstat(stream.fileno()).st_ino == path.stat().st_ino:
+                stream.truncate(0)
+                since = time.strftime("%Y-%m-%d %H:%M:%S")
+                stream.write(f"process {os.getpid()} on {os.uname().nodename} since {since}")
+                stream.flush()
+                return stream
+        except BlockingIOError:
+            stream.seek(0)
+            with stream:
+                raise BlockingIOError(stream.read().strip() or "another process") from None
+        except FileNotFoundError:
+            pass
+        except OSError:
+            stream.close()
+            raise
+        stream.close()  # the process before has removed this file; a new one has to be locked
+
+
+def give_lock(path: Path, stream: TextIO) -> None:
+    """Let others have the lock."""
+    path.unlink(missing_ok=True)  # before it is released: who opened it sees that it is gone, and makes another
+    stream.close()
+
+
 class Lock:
     """A lock on a folder for as long as this process holds it, with who holds it and since when.
 
-    It is a file in the folder, locked by the kernel, and ends with the process. Where the file system has no locks
-    nothing is locked.
+    Where the file system has no locks nothing is locked.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
-        while True:
-            self._stream = self.path.open("a+")
-            try:
-                fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise self._in_use() from None
-            except OSError:
-                break
-            with contextlib.suppress(FileNotFoundError):
-                if os.fstat(self._stream.fileno()).st_ino == self.path.stat().st_ino:
-                    break
-            self._stream.close()  # the one before has removed it: it is nobody's lock any more
-        self._stream.truncate(0)
-        self._stream.write(f"process {os.getpid()} on {os.uname().nodename} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
-        self._stream.flush()
-
-    def _in_use(self) -> InputError:
-        self._stream.seek(0)
-        with self._stream:
-            owner = self._stream.read().strip() or "another process"
-            age = time.time() - os.fstat(self._stream.fileno()).st_mtime
-        return InputError(f"{self.path.parent} is in use by {owner} ({age:.0f} s ago)")
+        self._stream: TextIO | None = None
+        try:
+            self._stream = take_lock(self.path)
+        except BlockingIOError as held:
+            raise InputError(f"{folder} is in use by {held}") from None
+        except OSError:
+            pass
 
     def release(self) -> None:
         """End the lock and remove its file; a second call does nothing."""
-        if not self._stream.closed:
-            self.path.unlink(missing_ok=True)
-            self._stream.close()
+        if self._stream is not None:
+            give_lock(self.path, self._stream)
+            self._stream = None

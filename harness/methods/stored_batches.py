@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -126,11 +127,11 @@ class StoredBatches(Batched):
         by_layer = tuple(names[:count] for count in reversed(inputs))
         return SampledBatch(tuple(reversed(layers)), by_layer, x, part.y.index_select(0, chosen), rows=rows)
 
+    @abstractmethod
     def weights(
         self, aggregation: Aggregation, block: Block, degree: Tensor, x: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """The weights of a layer's edges and own rows; `degree` is that of all rows of the batch."""
-        raise NotImplementedError
 
     async def forward(
         self, rank: Rank, part: Part, model: GNN, state: StoredState, memory: Memory, tape: Tape

@@ -128,7 +128,7 @@ def test_who_waits_is_told_for_whom(tmp_path: Path) -> None:
 
 def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.machine._cache.BUILD_S", 0.2)
-    words = f"process {os.getpid()} on .* has been building"
+    words = f"process {os.getpid()} on .* building it for"
     with building(tmp_path / "key"), pytest.raises(InputError, match=words), building(tmp_path / "key"):
         raise AssertionError("two at once")
 
