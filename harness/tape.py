@@ -8,6 +8,7 @@ between, so gradients can cross ranks although autograd itself never suspends.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +72,14 @@ class Tape:
         self._cuts.append(cut)
         return tuple(cut.leaves)
 
+    def operator(self) -> AbstractContextManager[None]:
+        """Compute inside is one operator of a method that works operator by operator; nothing may be awaited inside."""
+        return nullcontext()
+
+    async def pass_on(self, x: Tensor, *keep: Tensor) -> tuple[Tensor, ...]:
+        """A result and tensors that are kept, between two operators; a tape that swaps tensors cuts here."""
+        return (x, *keep)
+
     async def backward(self, loss: Tensor) -> Tensor:
         """Add gradients of the summed `loss` to every parameter's `.grad`; returns the loss, detached.
 
@@ -83,10 +92,18 @@ class Tape:
         leaves = [leaf for cut in self._cuts for leaf in cut.leaves]
         gradients: dict[int, Tensor] = {}
         while True:
+            await self._before(len(self._cuts))
             self._differentiate(outputs, seeds, leaves, gradients)
+            self._after(len(self._cuts))
             if not self._cuts:
                 return value
             outputs, seeds = await self._cross(self._cuts.pop(), leaves, gradients)
+
+    async def _before(self, segment: int) -> None:
+        """Called before a segment is differentiated, the one behind so many cuts."""
+
+    def _after(self, segment: int) -> None:
+        """Called when it has been."""
 
     async def _cross(
         self, cut: _Cut, leaves: list[Tensor], gradients: dict[int, Tensor]

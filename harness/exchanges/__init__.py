@@ -7,7 +7,7 @@ and the `Memory` that they keep for the next epoch. Uses effects, codecs and par
 from harness.exchanges._adaptive_cache import CachedSync, Wires, empty_cache
 from harness.exchanges._attention_pull import AttentionPull, AttentionRowsPull
 from harness.exchanges._bit_assignment import BitAssignment, CodedMessage
-from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, BlockShare, HistoricalBlocks, SharedBlocks
+from harness.exchanges._blocks import AllBlocks, BlockPull, Blocks, BlockShare, BlockSum, HistoricalBlocks, SharedBlocks
 from harness.exchanges._delayed_sum import DelayedSum, LeafBin, drain_delayed, leaf_bins
 from harness.exchanges._error_feedback import Boundary, CompensatedPull, Compressed, Exact, Fetch
 from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
@@ -20,6 +20,7 @@ from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, en
 from harness.exchanges._request import Requested
 from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
 from harness.exchanges._smoothing import Smoothed
+from harness.exchanges._swap import SwapTape
 from harness.exchanges._trend import Select, Trend, Tuner
 from harness.exchanges._turns import FetchTurn, Turn
 
@@ -30,6 +31,7 @@ __all__ = [
     "BitAssignment",
     "BlockPull",
     "BlockShare",
+    "BlockSum",
     "Blocks",
     "Boundary",
     "CODE_SHARE",
@@ -67,6 +69,7 @@ __all__ = [
     "SequentialAttention",
     "SequentialSum",
     "Smoothed",
+    "SwapTape",
     "Trend",
     "Tuner",
     "Turn",

@@ -18,7 +18,7 @@ from harness.effects import Direction, Group, Rows
 from harness.exchanges._error_feedback import label_of
 from harness.exchanges._memory import Memory
 from harness.graphs import Block, HaloPlan, LocalGraph, RankGrid
-from harness.nn import Conv
+from harness.nn import Aggregation, Conv
 from harness.rank import Rank
 
 
@@ -200,6 +200,27 @@ class HistoricalBlocks(Operands):
         each = np.ones(rank.size, np.int64)
         told = await rank.all_to_all([Rows(flags, each, each)], label=f"{self._label} sends", layer=self.layer)
         return [mine] * rank.size if rank.shapes_only else [bool(flag) for flag in told.tensors[0][:, 0].tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSum:
+    """Own rows -> their aggregation over all neighbours; backwards complete gradients of own rows are read likewise.
+
+    Needs a symmetric graph and an aggregation that is linear in rows. Keeps nothing for the backward pass.
+    """
+
+    graph: LocalGraph
+    aggregation: Aggregation
+    forwards: Operands
+    backwards: Operands
+
+    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
+        """x [n_own, d] -> (z [n_own, d],), z = A [x; halo]."""
+        return (self.aggregation.forward(self.graph, *await self.forwards(rank, x)),)
+
+    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
+        """(g_z [n_own, d],) -> g_x = A^T [g_z; halo of g_z]."""
+        return self.aggregation.adjoint(self.graph, *await self.backwards(rank, gradients[0]))
 
 
 class BlockPull:

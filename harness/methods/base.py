@@ -187,6 +187,10 @@ class Method(Optioned, ABC):
     async def forward(self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, tape: Tape) -> Tensor:
         """Logits of the part's own nodes, [n_own, classes]; `part` is the result of `trained`."""
 
+    def tape(self, rank: Rank, part: Part, model: GNN, state: Any) -> Tape:
+        """The tape that `epoch` records one forward pass on."""
+        return Tape(rank, model.parameters())
+
     async def epoch(
         self, rank: Rank, part: Part, model: GNN, state: Any, memory: Memory, optimizer: torch.optim.Optimizer
     ) -> Tensor:
@@ -197,7 +201,7 @@ class Method(Optioned, ABC):
         """
         part = self.trained(part, state)
         optimizer.zero_grad(set_to_none=True)
-        tape = Tape(rank, model.parameters())
+        tape = self.tape(rank, part, model, state)
         loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))
         loss = await self.reduce(rank, part, model, loss)
         optimizer.step()

@@ -24,6 +24,7 @@ from harness.methods.graphsage_ns import GraphSAGENS
 from harness.methods.graphsaint import GraphSAINT
 from harness.methods.ladies import LADIES
 from harness.methods.pipegcn import PipeGCN
+from harness.methods.roc import ROC
 from harness.methods.sancus import SANCUS
 from harness.methods.sar import SAR
 from harness.methods.single import Single
@@ -35,7 +36,7 @@ from harness.registry import Registry
 
 _BUILTIN: tuple[type[Method], ...] = (
     Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNN, DistGNNEC, CAGNET, SANCUS, AdaQP, GraphSAGENS, DistDGL, VRGCN,
+    DistGNN, DistGNNEC, CAGNET, SANCUS, ROC, AdaQP, GraphSAGENS, DistDGL, VRGCN,
     FastGCN, LADIES, ASGCN, ClusterGCN, GraphSAINT, AGL, AliGraphFG,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The partitioners, one file each: METIS, hash and contiguous cut edges; EBV, HEP, DNE, Libra and HDRF cut vertices.
+"""The partitioners, one file each: METIS, hash, contiguous and ranges cut edges; EBV, HEP, DNE, Libra and HDRF cut vertices.
 
 Only the assignment of nodes or edges to parts is made here; `harness.partition.edge` and `harness.partition.vertex`
 check what they are given and build the parts. A new partitioner is one class in a file of its own and one line in
@@ -15,9 +15,10 @@ from harness.partition.partitioners._metis import Metis, MetisCut, metis, metis_
 from harness.partition.partitioners._numbered import Contiguous, Hash
 from harness.partition.partitioners._pairs import has, pair_ids, put, replica_sets, undirected_pairs
 from harness.partition.partitioners._partitioner import EdgePartitioner, NodePartitioner, Partitioner
+from harness.partition.partitioners._ranges import Ranges
 from harness.registry import Registry
 
-_BUILTIN: tuple[type[Partitioner], ...] = (MetisCut, Metis, Hash, Contiguous, EBV, HEP, DNE, Libra, HDRF)
+_BUILTIN: tuple[type[Partitioner], ...] = (MetisCut, Metis, Hash, Contiguous, Ranges, EBV, HEP, DNE, Libra, HDRF)
 
 PARTITIONERS: Registry[type[Partitioner]] = Registry(
     "partitioner", "haloscope.partitioners", {kind.name: kind for kind in _BUILTIN}
