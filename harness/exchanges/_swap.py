@@ -113,6 +113,7 @@ class SwapTape(Tape):
 
     async def backward(self, loss: Tensor) -> Tensor:
         value = await super().backward(loss)
+        self._held.clear()
         self.rank.observe("bytes to the host", self.to_host)
         self.rank.observe("bytes from the host", self.to_device)
         return value

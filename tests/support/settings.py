@@ -69,6 +69,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "sancus:rule=change:bound=0.3", "model": "gcn"},
         {"method": "sancus:rule=period:period=3:warmup=2", "layer0": "exchange"},
     ],
+    "roc": [
+        {"method": "roc"},
+        {"method": "roc:memory=0.00001", "model": "gcn"},
+        {"method": "roc:memory=0.000005:rows=neighbours", "order": "aggregate-first", "layer0": "precompute"},
+    ],
     "cdfgnn": [
         {"method": "cdfgnn"},
         {"method": "cdfgnn:bits=2:rule=printed:last=half", "model": "gcn", "order": "linear-first"},

@@ -35,6 +35,7 @@ __all__ = [
     "NodePartitioner",
     "PARTITIONERS",
     "Partitioner",
+    "Ranges",
     "has",
     "metis",
     "metis_version",

@@ -13,7 +13,7 @@ from harness.errors import InputError
 from harness.graphs import Block, Graph, Part, Totals, from_edges
 from harness.partition.edge import assign, build_parts, lay_out, quality, quality_of
 from harness.partition.edge._layout import num_clusters
-from harness.partition.partitioners import PARTITIONERS, metis, undirected
+from harness.partition.partitioners import PARTITIONERS, Ranges, metis, undirected
 from tests.conftest import real_data
 
 EDGE_CUTS = [name for name, kind in PARTITIONERS.builtin.items() if kind.cuts == "edge"]
@@ -205,6 +205,28 @@ def test_hash_and_contiguous_are_what_they_say() -> None:
     assert assign(graph, "hash", 3).tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert assign(graph, "contiguous", 3).tolist() == [0, 0, 0, 1, 1, 1, 2]
     assert assign(graph, "contiguous", 5).tolist() == [0, 0, 1, 1, 2, 2, 3]  # the fifth part is empty
+
+
+@pytest.mark.parametrize("weights", [(0.0, 1.0, 0.0), (2.0, 0.5, 0.0), (1.0, 0.1, 3.0)])
+def test_ranges_are_consecutive_and_of_equal_cost(weights: tuple[float, float, float]) -> None:
+    graph = communities(400)
+    kind = Ranges(*weights)
+    owner, costs = kind.owners(graph, 5, 0), kind.costs(graph)
+    assert (np.diff(owner) >= 0).all() and set(owner.tolist()) == set(range(5))
+    by_range = np.bincount(owner, costs)
+    assert by_range.max() <= costs.sum() / 5 + costs.max()
+    blocks = [len({int(v) // 32 for v in graph.indices[a:b]}) for a, b in zip(graph.indptr, graph.indptr[1:], strict=False)]
+    nodes, edges, touched = weights
+    assert np.allclose(costs, nodes + edges * graph.in_degree + touched * np.asarray(blocks))
+
+
+def test_ranges_of_a_graph_without_edges_and_bad_weights() -> None:
+    graph = from_edges("none", np.zeros((2, 0), np.int64), 7)
+    assert set(assign(graph, "ranges", 3).tolist()) == {0}  # edges alone cost: ranges cannot tell nodes apart
+    assert assign(graph, "ranges:nodes=1", 3).tolist() == [0, 0, 0, 1, 2, 2, 2]
+    for text in ("ranges:edges=0", "ranges:blocks=-1"):
+        with pytest.raises(InputError, match="one of them above 0"):
+            assign(graph, text, 3)
 
 
 def test_bad_requests_are_input_errors() -> None:
