@@ -183,6 +183,10 @@ def implemented(method: str) -> bool:
     return method.partition(":")[0] in METHODS
 
 
+FEW_STEPS = (
+    "mini-batches take many steps an epoch where the full graph takes one, and the few epochs of a budget leave the "
+    "full graph short of convergence: one against the other is judged with --full only"
+)
 SMALL = {"layers": 3, "linear_layers": 0, "hidden": 16, "dropout": 0.1, "lr": 0.03}
 SMALL_PARTS = 8  # of every stand-in, so that graphs with one stand-in share its runs
 SMALL_NOTE = (

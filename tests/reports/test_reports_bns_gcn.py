@@ -12,19 +12,20 @@ import pytest
 
 from harness.errors import InputError
 from harness.methods.registry import METHODS as METHODS_THERE
-from harness.methods.vanilla import Vanilla
 from harness.workloads import Workload, load_workload
 from reports import bns_gcn
 from reports.bns_gcn._figures import BASELINES, COUNTS, halo_at, printed_seconds, ratios
 from reports.bns_gcn._machine import CLUSTER, boundary, fitted_epoch, machine, reddit
 from reports.bns_gcn._parts import part_counts
-from reports.bns_gcn._sampled import in_proportion
+from reports.bns_gcn._sampled import drawn_ahead, in_proportion
 from reports.bns_gcn._times import reddit_parts, sampling_overhead
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed
 from reports.core.table import PaperTable
-from reports.core.testbeds import SYSTEMS, bed_of, uneven, value
+from reports.core.testbeds import SYSTEMS, bed_of, implemented, uneven, value
+from reports.ec_graph._times import METHOD_OF as OF_EC_GRAPH
+from reports.sylvie._testbed import METHOD_OF as OF_SYLVIE
 from tests.support.made_up_runs import quick
 
 
@@ -195,16 +196,27 @@ def test_every_cell_has_one_judged_row(context: Context, made_up: None) -> None:
         assert name == "table2" or all(row.at or row in beside for row in made), name
 
 
-def test_baselines_of_the_text_wait_for_their_methods(
-    context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_baselines_of_the_text_are_judged(context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = bns_gcn.FIGURES["figure4"](context).rows
-    assert len(rows) == 8 and all((row.verdict == "not built") == ("ROC" in row.label) for row in rows)
-    monkeypatch.setitem(METHODS_THERE.builtin, BASELINES["ROC"], Vanilla)
-    filled = [row for row in bns_gcn.FIGURES["figure4"](context).rows if row.ours is not None]
-    assert len(filled) == 8
-    gains = {row.label: row.ours or 0.0 for row in filled}  # made-up runs of it send half as much as p = 1
+    assert len(rows) == 8 and all(row.ours is not None and row.judge == "error" for row in rows)
+    gains = {row.label: row.ours or 0.0 for row in rows}  # made-up runs of it send half as much as p = 1
     assert gains["Reddit, p=1.0 over ROC"] < 1 < gains["Reddit, p=0.01 over ROC"]
+    monkeypatch.delitem(METHODS_THERE.builtin, BASELINES["ROC"])
+    missing = bns_gcn.FIGURES["figure4"](context).rows
+    assert all((row.verdict == "not built") == ("ROC" in row.label) for row in missing)
+
+
+def test_every_printed_system_has_a_method() -> None:
+    """So that no row of any report says "not built"."""
+    systems = {**SYSTEMS, **BASELINES, **OF_EC_GRAPH, **OF_SYLVIE}
+    assert len(systems) > 20 and [name for name, method in systems.items() if not implemented(method)] == []
+
+
+def test_batches_drawn_ahead_are_hidden_unless_too_few_cores_draw() -> None:
+    alone = Seconds(10.0, 0.0, 9.0, 0.0, sample=8.0, reduce=1.0)
+    one, few, many = (drawn_ahead(alone, cores) for cores in (1, 2, 16))
+    assert (one.epoch, few.epoch, many.epoch) == (8.0, 4.0, 2.0)  # 2 s of the epoch are training
+    assert (few.sample, many.sample, many.compute) == (4.0, 0.5, 1.5)
 
 
 def test_cagnet_has_two_gpus_for_every_part_where_there_are_enough(

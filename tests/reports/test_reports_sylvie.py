@@ -243,8 +243,15 @@ def test_sampling_fills_table_1_once_there_is_a_method(
     context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = sylvie.TABLES["table1"](context)
-    assert {row.how for row in one.rows} == {"trained"} and one.orderings[0].verdict == "not judged"  # all tie
-    assert [row.published for row in one.rows if row.judge == "difference"] == [-5.64, -4.32, -2.35]
+    assert {row.how for row in one.rows} == {"trained"} and not one.orderings
+    gaps = [row for row in one.rows if row.quantity == "difference of accuracy"]
+    assert [row.published for row in gaps] == [-5.64, -4.32, -2.35]
+    assert {row.verdict for row in gaps} == {"not judged"} and all("--full" in row.note for row in gaps)
+
+
+def test_sampling_is_judged_against_the_full_graph_in_full_trainings_only(context: Context, made_up: None) -> None:
+    full = sylvie.TABLES["table1"](replace(context, full=True))
+    assert len(full.orderings) == 1 and sum(row.judge == "difference" for row in full.rows) == 3
 
 
 def test_sar_fetches_its_input_rows_in_rounds(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""The partitioners, one file each: METIS, hash, contiguous and ranges cut edges; EBV, HEP, DNE, Libra and HDRF cut vertices.
+"""The partitioners: METIS, hash, contiguous and ranges cut edges; EBV, HEP, DNE, Libra and HDRF cut vertices.
 
 Only the assignment of nodes or edges to parts is made here; `harness.partition.edge` and `harness.partition.vertex`
 check what they are given and build the parts. A new partitioner is one class in a file of its own and one line in

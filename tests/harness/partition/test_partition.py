@@ -215,7 +215,8 @@ def test_ranges_are_consecutive_and_of_equal_cost(weights: tuple[float, float, f
     assert (np.diff(owner) >= 0).all() and set(owner.tolist()) == set(range(5))
     by_range = np.bincount(owner, costs)
     assert by_range.max() <= costs.sum() / 5 + costs.max()
-    blocks = [len({int(v) // 32 for v in graph.indices[a:b]}) for a, b in zip(graph.indptr, graph.indptr[1:], strict=False)]
+    lists = np.split(graph.indices, graph.indptr[1:-1])
+    blocks = [len({int(v) // 32 for v in each}) for each in lists]
     nodes, edges, touched = weights
     assert np.allclose(costs, nodes + edges * graph.in_degree + touched * np.asarray(blocks))
 
