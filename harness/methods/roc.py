@@ -91,6 +91,7 @@ class ROC(BlockRows):
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
         """The formulas of the class."""
+        model.prefer(["linear-first"] * model.depth)
         found: WireBytes = {"forward": {}, "backward": {}, "reduce": {-1: all_reduce_bytes(model, len(ranks))}}
         every = ranks[0].part.totals.num_nodes * (len(ranks) - 1)
         rows = every if self.rows == "all" else self.rows_sent(ranks)
@@ -136,7 +137,7 @@ class ROC(BlockRows):
 
     async def _summed(self, l: int, model: GNN, state: EdgeCutState, tape: Tape, h: Tensor) -> tuple[Tensor, ...]:
         """Rows h -> the sums over all neighbours of their messages, and h where the layer reads it again."""
-        again = (h,) if model.reads_own(l) else ()
+        again = [h] if model.reads_own(l) else []
         with tape.operator():
             message = model.message(l, h)
         if message is not h:

@@ -41,7 +41,7 @@ CAGNET_NOTE = (
 )
 ROC_NOTE = (
     "ROC as its published code runs: consecutive nodes with equal numbers of edges, everything between operators in "
-    "host memory (memory=0), all rows fetched for every sum, linear maps first; it runs the GraphSAGE of the other rows "
+    "host memory (memory=0), all rows fetched for every sum, linear maps first; it runs the GraphSAGE of other rows, "
     "where its code has a GCN. Its GPUs share one host memory; here rows of other GPUs go through BNS-GCN's library. "
     "Copies do not overlap with computation. How its memory was planned and which model it ran is not printed"
 )

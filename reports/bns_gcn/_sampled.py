@@ -26,7 +26,8 @@ SAMPLED_TIMES = (
     "degree, with batches and draws that are the same share of it. Batches are drawn ahead of training by several "
     "cores: 12 for ogbn-products, the workers of PyG's script, and 26 for Reddit, the cores of a Xeon 6230R, of which "
     "the machine has at least one; the paper says of no system how many cores draw. Each draws at the rate of one core "
-    "that was measured, so they share no memory bandwidth. Only orders are judged"
+    "that was measured, so they share no memory bandwidth, and the fitted factor of the devices is not on it. What is "
+    "left of the epochs is training; only orders are judged"
 )
 RECORDED = ("graphsage-ns", "fastgcn", "ladies", "as-gcn", "vr-gcn")
 """Methods whose draws on a smaller graph, with batches in proportion, say what they draw on the published one."""
@@ -60,9 +61,12 @@ def recorded_rates(context: Context, method: str, name: str) -> dict[str, float]
     return {key: float(share) for key, share in (last.get("observed") or {}).items()}
 
 
-def drawn_ahead(one_core: Seconds, workers: int) -> Seconds:
-    """An epoch whose batches so many cores draw during training, from one in which one core draws before each step."""
-    trained, drawn = one_core.epoch - one_core.sample, one_core.sample / workers
+def drawn_ahead(one_core: Seconds, workers: int, slower: float) -> Seconds:
+    """An epoch whose batches so many cores draw during training, from one in which one core draws before each step.
+
+    `slower` is the fitted factor on the machine's speed in that epoch: it is of training, not of what cores draw.
+    """
+    trained, drawn = one_core.epoch - one_core.sample, one_core.sample / slower / workers
     compute = one_core.compute - one_core.sample + drawn
     return replace(one_core, epoch=max(trained, drawn), sample=drawn, compute=compute)
 
@@ -76,7 +80,7 @@ def sampled_epoch(context: Context, method: str, name: str, fit: Fit) -> tuple[S
     bed = replace(bed_of(context, CLUSTER, name, 1, halo=0.0), epochs=1)  # of hundreds of steps, all alike
     try:
         one_core = bed.seconds(method, fit, recorded_rates(context, method, name))
-        return drawn_ahead(one_core, WORKERS[name]), ""
+        return drawn_ahead(one_core, WORKERS[name], fit.compute), ""
     except InputError as error:
         return None, str(error).rpartition(".json: ")[2]
 

@@ -214,9 +214,10 @@ def test_every_printed_system_has_a_method() -> None:
 
 def test_batches_drawn_ahead_are_hidden_unless_too_few_cores_draw() -> None:
     alone = Seconds(10.0, 0.0, 9.0, 0.0, sample=8.0, reduce=1.0)
-    one, few, many = (drawn_ahead(alone, cores) for cores in (1, 2, 16))
+    one, few, many = (drawn_ahead(alone, cores, 1.0) for cores in (1, 2, 16))
     assert (one.epoch, few.epoch, many.epoch) == (8.0, 4.0, 2.0)  # 2 s of the epoch are training
     assert (few.sample, many.sample, many.compute) == (4.0, 0.5, 1.5)
+    assert drawn_ahead(alone, 2, 2.0).epoch == 2.0  # the device's factor is not the cores'
 
 
 def test_cagnet_has_two_gpus_for_every_part_where_there_are_enough(
