@@ -25,7 +25,7 @@ from harness.partition.vertex import VertexQuality, assign_edges, vertex_quality
 
 T = TypeVar("T")
 PRODUCTS = PRESETS["products-like"]
-VERTEX_CUTS = [name for name, kind in PARTITIONERS.builtin.items() if kind.cuts == "vertex"]
+VERTEX_CUTS = [name for name, kind in PARTITIONERS.own().items() if kind.cuts == "vertex"]
 
 
 def timed(what: str, work: Callable[[], T]) -> T:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from harness.commands.arguments import parse_arguments
+from harness.commands.arguments import check_settings, parse_arguments
 from harness.errors import HaloscopeError, InputError
 
 
@@ -21,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. With `HALOSCOPE_DEBUG=1` the traceback of a failure is printed first."""
     try:
         args = parse_arguments(sys.argv[1:] if argv is None else argv)
+        check_settings(args)
         code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
         sys.stdout.flush()
         return code

@@ -20,6 +20,7 @@ from typing import (
     Literal,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -42,10 +43,11 @@ class Registry(Generic[T]):
     Attributes:
         kind: what messages call one of them, such as "method".
         group: the entry-point group in which other packages offer theirs.
-        builtin: those that come with haloscope; they win over entry points of the same name.
+        builtin: those that come with haloscope; they win over entry points of the same name. One that is given as an
+            entry point (see `class_places`) is imported when it is asked for.
     """
 
-    def __init__(self, kind: str, group: str, builtin: Mapping[str, T]) -> None:
+    def __init__(self, kind: str, group: str, builtin: Mapping[str, T | EntryPoint]) -> None:
         self.kind, self.group, self.builtin = kind, group, dict(builtin)
 
     def names(self) -> list[str]:
@@ -56,25 +58,46 @@ class Registry(Generic[T]):
         """Everything by name; loads what other packages offer."""
         return {name: self.find(name) for name in self.names()}
 
+    def own(self) -> dict[str, T]:
+        """Everything that comes with haloscope by name, loaded."""
+        return {name: self.find(name) for name in self.builtin}
+
     def __contains__(self, name: str) -> bool:
         return name in self.builtin or name in self._outside()
 
     def find(self, name: str) -> T:
-        """What `name` means; loads no other package's than the one asked for.
+        """What `name` means; loads nothing but that.
 
         Raises:
             InputError: an unknown name; the nearest one is named.
         """
         if name in self.builtin:
-            return self.builtin[name]
+            own = self.builtin[name]
+            if isinstance(own, EntryPoint):
+                own = self.builtin[name] = cast(T, own.load())
+            return own
         outside = self._outside()
         if name not in outside:
             raise unknown(self.kind, name, [*self.builtin, *outside])
         found: T = outside[name].load()
         return found
 
+    def check(self, name: str) -> None:
+        """Raise the InputError of `find` for an unknown name; loads nothing."""
+        if name not in self:
+            raise unknown(self.kind, name, self.names())
+
     def _outside(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=self.group)}
+
+
+def class_places(package: str, group: str, classes: Mapping[str, str]) -> dict[str, EntryPoint]:
+    """Name -> where its class is, as a registry's `builtin` takes it.
+
+    Args:
+        classes: name -> "module:class", the module below `package`.
+    """
+    return {name: EntryPoint(name, f"{package}.{place}", group) for name, place in classes.items()}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ ROOF = "harness.commands"
 ENTRIES = {"harness/cli.py", "harness/__main__.py", "real/__main__.py"}  # what a command line starts; may call the roof
 FLOORS = {
     "harness": (
-        ("errors",),
+        ("errors", "lazily"),
         ("keys",),
         ("effects", "config", "registry"),
         ("traffic", "machine", "kernels"),

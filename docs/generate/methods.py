@@ -80,7 +80,7 @@ def missing(name: str, kind: type[Method]) -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    known = METHODS.builtin
+    known = METHODS.own()
     lines = [*_introduction(), *_row(HEAD), *_row(("---",) * len(HEAD))]
     for name, kind in known.items():
         lines += _row(_cells(name, kind))

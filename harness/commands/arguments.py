@@ -18,6 +18,7 @@ from harness.commands.cluster_arguments import add_lab, add_launch, split_argume
 from harness.commands.study_arguments import add_standin, add_study
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
+from harness.methods.registry import METHODS
 
 COMMANDS = {
     "run": "train one method; print its times, bytes, accuracy and memory",
@@ -92,6 +93,24 @@ def config_of(args: argparse.Namespace) -> RunConfig:
     base = from_toml(args.config) if args.config is not None else RunConfig()
     given = {key: getattr(args, key) for key in RUN_SETTINGS if hasattr(args, key)}
     return from_mapping(given, base, source="command line")
+
+
+def check_settings(args: argparse.Namespace) -> None:
+    """Raise the InputError of settings, methods' names and clusters that are wrong, before anything heavy is imported.
+
+    Options of methods, and what settings need of data and machine, are checked by the code that uses them.
+    """
+    if not hasattr(args, "config"):
+        return
+    config = config_of(args)
+    texts = args.methods.split(",") if hasattr(args, "methods") else [config.training.method]
+    for text in texts:
+        if name := text.strip().partition(":")[0]:
+            METHODS.check(name)
+    if config.run.mode == "sim":
+        from sims.cluster import load_cluster
+
+        load_cluster(config.cluster.name)
 
 
 def _parsers() -> tuple[Parser, dict[str, Parser]]:

@@ -14,6 +14,7 @@ import msgspec
 from harness import running
 from harness.console import progress_of, show, stderr, stdout
 from harness.errors import InputError
+from harness.kernels.first_use import compiling_said
 from harness.machine import write_atomically
 from harness.running import Checkpoints, OpenedRun, prepare, results
 
@@ -62,11 +63,20 @@ def run_or_reuse(
         record = finished(path, lambda: opened, reuse=reuse)
         if record is not None:
             return FinishedRun(record, path, reused=True)
-    with progress_of(
-        title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet
-    ) as progress:
+    with (
+        compiling_said(_nothing if quiet else _say),
+        progress_of(title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet) as progress,
+    ):
         result = running.run_opened(opened, progress, checkpoints)
     return FinishedRun(results.load_result(result.save(out)), path, reused=False)
+
+
+def _say(line: str) -> None:
+    show([line], stderr())
+
+
+def _nothing(line: str) -> None:
+    pass
 
 
 def writable(path: Path | None, folder: bool) -> None:

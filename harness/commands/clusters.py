@@ -12,7 +12,6 @@ from rich.console import RenderableType
 from harness.commands.tables import table
 from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
-from reports.draw import topology
 from sims.cluster import known_clusters, load_cluster
 from sims.device import load_device
 from sims.units import format_quantity
@@ -120,6 +119,8 @@ def _draw(cluster: Any, path: Path) -> None:
     """The picture of a cluster. Raises InputError when it cannot be written."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise InputError(f"--draw {path}: write a .png, .svg or .pdf file")
+    from reports.draw import topology  # matplotlib
+
     mesh = max(cluster.devices // cluster.mesh_groups, 1)
     ends = [tuple(_short(cluster.profile(host, device)) for device in range(cluster.devices))
             for host in (0, cluster.hosts - 1)]  # fmt: skip

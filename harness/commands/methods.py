@@ -1,26 +1,21 @@
 """`haloscope methods`: the registered methods, their properties and options.
 
-What the built-in methods state is kept in the cache folder for the source code that states it: importing them imports
-torch, which takes seconds, and is done only after a change.
+What the built-in methods state is kept (`kept`), since importing them imports torch; those of other packages are
+imported every time.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-from contextlib import suppress
-from importlib.metadata import entry_points
-from typing import Any
 
 import msgspec
 
+from harness.commands.kept import kept
 from harness.commands.tables import entry_lines, table
 from harness.console import show, stdout
-from harness.errors import InputError, unknown
-from harness.machine import cache_root, code_version, write_atomically
-
-GROUP = "haloscope.methods"
-"""The entry points of methods of other packages, as in `harness.methods.registry`, which imports torch."""
+from harness.methods.registry import METHODS
+from harness.registry import syntax
 
 
 class Stated(msgspec.Struct, frozen=True):
@@ -34,20 +29,13 @@ class Stated(msgspec.Struct, frozen=True):
     syntax: str
 
 
-class KeptMethods(msgspec.Struct, frozen=True):
-    """The built-in methods by name, and the hash of the code that they are of."""
-
-    code: str
-    methods: dict[str, Stated]
-
-
 def main(args: argparse.Namespace) -> int:
     """Show the table of all methods, or the details of one."""
-    stated = _builtin()
-    others = [point.name for point in entry_points(group=GROUP) if point.name not in stated]
-    if args.name is not None and args.name not in (*stated, *others):
-        raise unknown("method", args.name, [*stated, *others])
-    stated |= {name: _stated(name) for name in others if args.name in (None, name)}
+    if args.name is not None:
+        METHODS.check(args.name)
+    stated = kept("methods", Stated, lambda: {name: _stated(name) for name in METHODS.builtin})
+    others = [name for name in METHODS.names() if name not in stated and args.name in (None, name)]
+    stated |= {name: _stated(name) for name in others}
     if args.name is None:
         rows = [[name, of.cut, of.exact, of.received, of.paper] for name, of in stated.items()]
         columns = ["method", "cut", "exact", "received rows", "source"]
@@ -60,29 +48,11 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _builtin() -> dict[str, Stated]:
-    """The built-in methods: those kept for this code, or imported now and kept, where the cache can be written."""
-    path, code = cache_root() / "methods.json", code_version("harness")
-    with suppress(OSError, msgspec.MsgspecError):
-        kept = msgspec.json.decode(path.read_bytes(), type=KeptMethods)
-        if kept.code == code:
-            return kept.methods
-    from harness.methods.registry import METHODS
-
-    found = {name: _stated(name) for name in METHODS.builtin}
-    with suppress(OSError, InputError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, msgspec.json.encode(KeptMethods(code, found)))
-    return found
-
-
 def _stated(name: str) -> Stated:
     """What the method of this name states; imports it."""
     from harness.methods.base import options_text
-    from harness.methods.registry import METHODS
-    from harness.registry import syntax
 
-    kind: Any = METHODS.find(name)
+    kind = METHODS.find(name)
     facts = kind.facts
     exact = f"if {options_text(facts.exact_when)}" if facts.exact_when else "yes" if facts.exact else "no"
     quality = "exact" if not facts.lossy else "unbiased" if facts.unbiased else "approximate"

@@ -14,21 +14,29 @@ from harness.errors import InputError
 from harness.methods.base import Method, Seen, WireBytes
 from harness.nn import GNN
 
-COURSE = 20
-ADAPTING = 24  # epochs of training in which a method that adapts must send something else
-"""Epochs in which what comes round is looked for, beside two whole cycles."""
+COURSE, SHORT_COURSE = 20, 8
+"""Epochs in which what comes round is looked for, beside two whole cycles; in short, for messages."""
+
+ADAPTING = 24
+"""Epochs of training in which a method that adapts must send something else."""
 
 CODED_WIDTH = 12
 """Hidden width with which bytes are checked: rows of it differ in bytes with every number of bits."""
 
 CUTS: tuple[tuple[int, Deal], ...] = ((1, "hash"), (2, "first"), (3, "random"), (3, "first"), (5, "halves"))
 
+QUICK_CUTS: tuple[tuple[tuple[int, Deal], ...], ...] = (
+    ((1, "hash"), (3, "random"), (5, "halves")),
+    ((2, "first"), (3, "first")),
+)
+"""The same, each on one of the two graphs."""
+
 
 def check_cut(method: Method, ground: Ground) -> None:
     """Trains on 1, 2, 3 and 5 ranks: parts without nodes, isolated nodes, pairs of ranks that share nothing."""
     ran = 0
-    for graph in (random_graph(24, 40, seed=1), random_graph(7, 5, seed=2)):
-        for num_parts, deal in CUTS:
+    for at, graph in enumerate((random_graph(24, 40, seed=1), random_graph(7, 5, seed=2))):
+        for num_parts, deal in QUICK_CUTS[at] if ground.quick else CUTS:
             try:
                 model = ground.model(method, graph, num_parts)
             except InputError as error:
@@ -83,9 +91,10 @@ def check_repeats(method: Method, ground: Ground) -> None:
 def check_cycle(method: Method, ground: Ground) -> None:
     """The messages (kinds, names and types) are periodic with period `cycle`, and with no smaller one."""
     cycle, start = method.cycle(), max(method.promises().settles, method.promises().staleness + 1)
-    for index, rank in enumerate(_played(method, ground, EpochSettings(start + 2 * cycle + COURSE))):
+    course = SHORT_COURSE if ground.quick else COURSE
+    for index, rank in enumerate(_played(method, ground, EpochSettings(start + 2 * cycle + course))):
         steps = [seen.steps for seen in rank.epochs[start:]]
-        for e in range(cycle + COURSE):
+        for e in range(cycle + course):
             if steps[e] != steps[e + cycle]:
                 raise NotKept(
                     f"cycle={cycle}: rank {index} sends other messages in epoch {start + e + cycle} than {start + e}"

@@ -1,16 +1,18 @@
 """How much one operator does, from the shapes of its tensors; no word of how long that takes.
 
 An operator of `torch.library` declares its work beside its kernel, under its qualified name. Whoever prices operators
-(`sims.device`) looks it up here, so that a package which brings an operator brings its price class along.
+(`sims.device`) looks it up here, so that a package which brings an operator brings its price class along. Imports no
+torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from torch import Tensor, strided
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNKNOWN = "unknown"
 """The class of an operator that nobody knows; it is priced by its bytes, as elementwise."""
@@ -134,4 +136,6 @@ def declared_work(operator: str) -> Formula | None:
 
 def bytes_of(tensors: Sequence[Tensor]) -> int:
     """Bytes of dense tensors; sparse ones count nothing."""
+    from torch import strided  # here, so that prices are read without torch
+
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.layout is strided)

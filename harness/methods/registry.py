@@ -1,46 +1,52 @@
-"""Methods by name, and the syntax `name:option=value:option=value` of `--method`."""
+"""Methods by name, and the syntax `name:option=value:option=value` of `--method`.
+
+Names are known without the import of any method; a method's module is imported when the method is asked for.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness import registry
-from harness.methods.adaqp import AdaQP
-from harness.methods.agl import AGL
-from harness.methods.aligraph_fg import AliGraphFG
-from harness.methods.as_gcn import ASGCN
-from harness.methods.base import Method
-from harness.methods.bns_gcn import BNSGCN
-from harness.methods.cagnet import CAGNET
-from harness.methods.cdfgnn import CDFGNN
-from harness.methods.cluster_gcn import ClusterGCN
-from harness.methods.distdgl import DistDGL
-from harness.methods.distgnn import DistGNN
-from harness.methods.distgnn_ec import DistGNNEC
-from harness.methods.ec_graph import ECGraph
-from harness.methods.ec_graph_s import ECGraphS
-from harness.methods.fastgcn import FastGCN
-from harness.methods.graphsage_ns import GraphSAGENS
-from harness.methods.graphsaint import GraphSAINT
-from harness.methods.ladies import LADIES
-from harness.methods.pipegcn import PipeGCN
-from harness.methods.roc import ROC
-from harness.methods.sancus import SANCUS
-from harness.methods.sar import SAR
-from harness.methods.single import Single
-from harness.methods.subgraph_approximation import SubgraphApproximation
-from harness.methods.sylvie import SylvieA, SylvieS
-from harness.methods.vanilla import Vanilla
-from harness.methods.vr_gcn import VRGCN
-from harness.registry import Registry
+from harness.registry import Registry, class_places
 
-_BUILTIN: tuple[type[Method], ...] = (
-    Single, Vanilla, BNSGCN, PipeGCN, SAR, SylvieS, SylvieA, SubgraphApproximation, CDFGNN, ECGraph, ECGraphS,
-    DistGNN, DistGNNEC, CAGNET, SANCUS, ROC, AdaQP, GraphSAGENS, DistDGL, VRGCN,
-    FastGCN, LADIES, ASGCN, ClusterGCN, GraphSAINT, AGL, AliGraphFG,
-)  # fmt: skip
+if TYPE_CHECKING:
+    from harness.methods.base import Method
 
-METHODS: Registry[type[Method]] = Registry("method", "haloscope.methods", {m.name: m for m in _BUILTIN})
+GROUP = "haloscope.methods"
+
+_CLASSES = {
+    "single": "single:Single",
+    "vanilla": "vanilla:Vanilla",
+    "bns-gcn": "bns_gcn:BNSGCN",
+    "pipegcn": "pipegcn:PipeGCN",
+    "sar": "sar:SAR",
+    "sylvie-s": "sylvie:SylvieS",
+    "sylvie-a": "sylvie:SylvieA",
+    "subgraph-approximation": "subgraph_approximation:SubgraphApproximation",
+    "cdfgnn": "cdfgnn:CDFGNN",
+    "ec-graph": "ec_graph:ECGraph",
+    "ec-graph-s": "ec_graph_s:ECGraphS",
+    "distgnn": "distgnn:DistGNN",
+    "distgnn-ec": "distgnn_ec:DistGNNEC",
+    "cagnet": "cagnet:CAGNET",
+    "sancus": "sancus:SANCUS",
+    "roc": "roc:ROC",
+    "adaqp": "adaqp:AdaQP",
+    "graphsage-ns": "graphsage_ns:GraphSAGENS",
+    "distdgl": "distdgl:DistDGL",
+    "vr-gcn": "vr_gcn:VRGCN",
+    "fastgcn": "fastgcn:FastGCN",
+    "ladies": "ladies:LADIES",
+    "as-gcn": "as_gcn:ASGCN",
+    "cluster-gcn": "cluster_gcn:ClusterGCN",
+    "graphsaint": "graphsaint:GraphSAINT",
+    "agl": "agl:AGL",
+    "aligraph-fg": "aligraph_fg:AliGraphFG",
+}
+"""Name -> module of this folder, and class."""
+
+METHODS: Registry[type[Method]] = Registry("method", GROUP, class_places("harness.methods", GROUP, _CLASSES))
 
 
 def parse_method(text: str, **defaults: Any) -> Method:
@@ -54,7 +60,7 @@ def parse_method(text: str, **defaults: Any) -> Method:
 
 def typical_methods(layers: int) -> list[str]:
     """Texts of all built-in methods of several ranks, as studies run them on models of so many layers."""
-    made = [kind().typical(layers) for kind in METHODS.builtin.values() if kind.facts.cut != "none"]
+    made = [kind().typical(layers) for kind in METHODS.own().values() if kind.facts.cut != "none"]
     return [registry.short_text(method) for method in made]
 
 

@@ -1,7 +1,8 @@
 """Adam in torch's fused form, one operator a step for all parameters, on tensors with and without numbers.
 
-torch refuses its fused Adam on the meta device although the operator itself is defined there. A shapes-only run must
-execute the same operators as any other, or its costs would differ.
+torch refuses its fused Adam on the meta device although the operator itself is defined there, and a shapes-only run
+must execute the same operators as any other, or its costs would differ. Torch's class would also import its compiler
+at the first step, which takes a second in every process (`harness.kernels.uncompiled`).
 """
 
 from __future__ import annotations
@@ -11,19 +12,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 
 def adam(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> Optimizer:
     """Adam with torch's default betas and epsilon over `parameters`, all on one kind of device."""
-    held = list(parameters)
-    if any(p.is_meta for p in held):
-        return _ShapesAdam(held, {"lr": lr, "weight_decay": weight_decay})
-    return Adam(held, lr=lr, weight_decay=weight_decay, fused=True)
+    return _FusedAdam(list(parameters), {"lr": lr, "weight_decay": weight_decay})
 
 
-class _ShapesAdam(Optimizer):
-    """Fused Adam for parameters that have shapes only."""
+class _FusedAdam(Optimizer):
+    """The operators and the state of torch's Adam with fused=True."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """One step over the parameters that have gradients."""

@@ -115,6 +115,6 @@ def cutting(partitioner: str, cut: str, settings: dict[str, Any]) -> Cutting:
     if parse_partitioner(partitioner).cuts == "vertex":
         return Cutting("vertex", partitioner)
     if kind == "vertex":
-        fitting = ", ".join(name for name, known in PARTITIONERS.builtin.items() if known.cuts == "vertex")
+        fitting = ", ".join(name for name, known in PARTITIONERS.own().items() if known.cuts == "vertex")
         raise InputError(f"partitioner {partitioner} cuts edges, this method cuts vertices; use one of {fitting}")
     return Cutting(kind, partitioner, settings)

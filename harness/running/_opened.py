@@ -92,7 +92,7 @@ def plan_of(config: RunConfig) -> Plan:
         )
     cut = cutting_of(config.cut, method)
     if (method.facts.cut == "vertex") != (cut.kind == "vertex"):
-        fitting = ", ".join(name for name, known in PARTITIONERS.builtin.items() if known.cuts == "edge")
+        fitting = ", ".join(name for name, known in PARTITIONERS.own().items() if known.cuts == "edge")
         raise InputError(f"method {method.name} cuts edges: use partitioner auto, or one of {fitting}")
     MODELS.find(config.model.name)
     if config.model.name in MODELS.builtin:  # models of other packages may need the widths of the data

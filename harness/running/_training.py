@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from harness.graphs import Part
+from harness.kernels.uncompiled import without_compiler
 from harness.methods.base import Method
 from harness.nn import GNN, build_model
 from harness.rank import Rank
@@ -96,6 +97,7 @@ class _Run:
 
 async def _set_up(rank: Rank, job: Job, saver: Saver | None) -> _Run:
     """Part, model and method, before the first epoch or as restored from a checkpoint."""
+    without_compiler()
     config, method = job.config, job.method
     part = job.parts.training(rank.index)
     part = part.shapes_only() if rank.shapes_only else part.to(rank.device)

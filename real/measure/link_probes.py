@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from scipy.optimize import nnls
 
 from harness.effects import Effect, Rows
 from harness.rank import Rank
@@ -58,6 +57,8 @@ class Line(msgspec.Struct, frozen=True):
 
 def fit_line(points: list[tuple[float, float, float]]) -> Line:
     """The line through points (bytes, seconds, spread): least squares of the relative error, neither cost negative."""
+    from scipy.optimize import nnls  # slow to import, and only calibration fits
+
     nbytes, seconds, _ = np.asarray(points, np.float64).T
     design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
     (alpha, beta), _ = nnls(design / design.max(0), np.ones_like(seconds))

@@ -3,13 +3,20 @@
 Contains `presets/*.toml` and the syntax of one-line changes to them. Times are computed elsewhere.
 """
 
+from typing import TYPE_CHECKING
+
+from harness.lazily import lazy_names
 from sims.cluster._cluster import Cluster
 from sims.cluster._file import LINKS, ClusterFile
 from sims.cluster._load import known_clusters, load_cluster
 from sims.cluster._overrides import varied
-from sims.cluster._placement import NO_LINK, Placement, place
 from sims.cluster._software import OPERATIONS, TRANSPORTS, HostMemory
 from sims.cluster._stragglers import Stragglers
+
+if TYPE_CHECKING:
+    from sims.cluster._placement import NO_LINK, Placement, place
+else:  # numba
+    __getattr__ = lazy_names(__name__, {"_placement": ("NO_LINK", "Placement", "place")})
 
 __all__ = [
     "Cluster",

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from harness.kernels.work import Work
 from sims.records import dimensioned, factor, key, numbered
@@ -74,6 +73,8 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
         columns += list((hats * np.asarray([amount(work) for work in works], np.float64)[:, None]).T)
     design = np.stack(columns, axis=1) / np.maximum(seconds, 1e-9)[:, None]
     scale = np.maximum(np.abs(design).max(axis=0), 1e-300)
+    from scipy.optimize import nnls  # slow to import, and only calibration fits
+
     found = nnls(design / scale, np.ones(len(works)))[0] / scale
     error = float(np.median(np.abs(design @ found - 1)))
     values = [Quantity(float(f"{value:.4g}"), "measured") for value in found]

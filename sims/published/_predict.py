@@ -73,7 +73,7 @@ def _without_launch(cluster: Cluster) -> Cluster:
 @contextmanager
 def _taken(kind: str, library: type[Library] | None, queued: bool) -> Iterator[None]:
     """Clusters of a kind of transport use `library` meanwhile, None: their own, with or without a queue."""
-    own = LIBRARIES.builtin[kind]
+    own = LIBRARIES.find(kind)
     LIBRARIES.builtin[kind] = type("Queued", (library or own,), {"queued": queued})
     try:
         yield

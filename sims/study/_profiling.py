@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -67,6 +66,8 @@ class Observed:
 
         These are Python, autograd and the program between operators, and memory that is returned to the system.
         """
+        from scipy.optimize import nnls  # slow to import, and only calibration fits
+
         design = np.asarray([[e.operators, e.effects, e.fresh] for e in self.epochs], np.float64)
         outside = np.asarray([max(0.0, e.seconds - e.inside) for e in self.epochs])
         weight = 1 / np.asarray([e.seconds for e in self.epochs])

@@ -33,7 +33,7 @@ def test_a_stale_page_is_found(
 
 @pytest.mark.parametrize("name", METHODS.builtin)
 def test_every_method_states_what_the_page_needs(name: str) -> None:
-    kind = METHODS.builtin[name]
+    kind = METHODS.find(name)
     assert methods.missing(name, kind) == [], "what is listed here has to be stated in the method's docstring"
     for key, text in methods.section(kind, "In brief").items():
         assert len(text) <= LONGEST, f"{name}: `{key}` is too long for a cell; the rest belongs in the docstring's text"
@@ -67,11 +67,11 @@ def test_what_a_method_does_not_state_is_named() -> None:
 
 
 def test_sections_take_several_names_and_lines() -> None:
-    meanings = methods.meanings(METHODS.builtin["cdfgnn"])
+    meanings = methods.meanings(METHODS.find("cdfgnn"))
     assert meanings["mu1"] == meanings["mu2"] == "how far accuracy must fall below or rise above its mean."
     assert meanings["servers"].endswith("bytes an epoch.") and "layer0" in meanings
-    assert methods.meanings(METHODS.builtin["ec-graph-s"])["wire"] == "what travels: paper (H and G), or product."
-    assert methods.meanings(METHODS.builtin["subgraph-approximation"])["fanouts"].endswith("these are GraphSAGE's.")
+    assert methods.meanings(METHODS.find("ec-graph-s"))["wire"] == "what travels: paper (H and G), or product."
+    assert methods.meanings(METHODS.find("subgraph-approximation"))["fanouts"].endswith("these are GraphSAGE's.")
 
 
 def test_the_table_has_a_row_of_equal_width_for_every_method() -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch._dynamo  # noqa: F401  (torch imports it at the first operator, seconds in every forked rank)
 
 from harness.config import RunConfig
 from harness.running import Checkpoints

@@ -24,11 +24,12 @@ from tests.support.programs import share_gpus
 
 
 def run_in_turn(configs: Sequence[RunConfig], folder: Path) -> list[Result]:
-    """Results of configs with the same number of parts, from one launch of that many gloo ranks."""
+    """Results of configs with the same numbers of parts and threads, from one launch of that many gloo ranks."""
     for number, config in enumerate(configs):
         (folder / f"{number:03}.json").write_bytes(msgspec.json.encode(config.flat()))
-    (parts,) = {config.cut.parts for config in configs}
-    launch(["-m", "tests.support.real_rows", str(folder)], parts, threads=1, env={"PYTHONPATH": str(REPOSITORY)})
+    ((parts, threads),) = {(config.cut.parts, config.run.threads) for config in configs}
+    arguments = ["-m", "tests.support.real_rows", str(folder)]
+    launch(arguments, parts, threads=threads, env={"PYTHONPATH": str(REPOSITORY)})
     records = [load_result(next((folder / f"{number:03}").glob("*.json"))) for number in range(len(configs))]
     return [Result(config, record["state"], record["epochs"]) for config, record in zip(configs, records, strict=True)]
 

@@ -10,19 +10,52 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli
-from harness.commands import methods
+from harness import cli, registry
 from harness.console import byte_text, significant
 from harness.methods.registry import METHODS
-from harness.methods.vanilla import Vanilla
+from harness.running.results import load_result
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)}
 
 
-def test_installed_as_a_module_and_quick_to_help(tmp_path: Path) -> None:
-    """`--help` does not load torch; an error gives exit code 2 and one line."""
-    probe = "import sys; from harness.cli import main; main(['run', '--help']); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", probe], env=ENVIRONMENT, stdout=subprocess.DEVNULL).returncode == 0
+HEAVY = ("torch", "numba", "scipy", "pandas", "matplotlib", "pyarrow", "joblib")
+PROBE = f"""
+import sys
+from harness.cli import main
+code = main(sys.argv[1:])
+sys.exit(code if not (heavy := [name for name in {HEAVY} if name in sys.modules]) else str(heavy))
+"""
+"""Runs a command; the exit code is its own, or 1 with a list on stderr if it loaded heavy packages."""
+
+
+def without_heavy_packages(*words: str, cache: Path | None = None) -> str:
+    """What the command prints in a process of its own; its exit code, and no heavy package, is what it is asked for."""
+    environment = ENVIRONMENT if cache is None else {**ENVIRONMENT, "HALOSCOPE_CACHE": str(cache)}
+    done = subprocess.run([sys.executable, "-c", PROBE, *words], env=environment, capture_output=True, text=True)
+    assert done.returncode in (0, 2), done.stderr
+    return done.stderr if done.returncode else done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run --help", "--eval-every"),
+        ("clusters", "ethernet-10g"),
+        ("run --epochs -1", "epochs"),
+        ("run --method vanila", "did you mean 'vanilla'"),
+        ("compare --methods vanilla,sylvie-x", "unknown method 'sylvie-x'"),
+        ("what-if --methods vanilla,sylvie-x", "unknown method 'sylvie-x'"),
+        ("run --mode sim --cluster ethernet-10q", "unknown cluster 'ethernet-10q'"),
+        ("methods vanila", "did you mean 'vanilla'"),
+    ],
+)
+def test_lists_and_errors_load_nothing_heavy(words: str, said: str) -> None:
+    """Torch alone takes longer to import than all of them may take."""
+    assert said in without_heavy_packages(*words.split())
+
+
+def test_installed_as_a_module(tmp_path: Path) -> None:
+    """An error gives exit code 2 and one line."""
     wrong = [sys.executable, "-m", "harness", "run", "--method", "vanila"]
     done = subprocess.run(wrong, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -30,7 +63,7 @@ def test_installed_as_a_module_and_quick_to_help(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_methods_are_listed_without_torch_until_the_code_changes(
+def test_methods_and_partitioners_are_listed_without_torch_until_the_code_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What they state is kept for the code that states it; other packages' methods are never kept."""
@@ -43,24 +76,35 @@ def test_methods_are_listed_without_torch_until_the_code_changes(
     first = printed(), printed("sar")
     kept = tmp_path / "cache" / "methods.json"
     assert (printed(), printed("sar")) == first and "depth: rounds that are on their way" in first[1]
-    heavy = "any(name in sys.modules for name in ('torch', 'numba', 'joblib'))"
-    probe = f"import sys; from harness.cli import main; main(['methods', *sys.argv[1:]]); sys.exit({heavy})"
-    environment = {**ENVIRONMENT, "HALOSCOPE_CACHE": str(kept.parent)}
-    for words in ([], ["sar"]):
-        command = [sys.executable, "-c", probe, *words]
-        assert subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    assert cli.main(["partitioners"]) == 0
+    listed = capsys.readouterr().out
+    for words, said in ((["methods"], first[0]), (["methods", "sar"], first[1]), (["partitioners"], listed)):
+        assert without_heavy_packages(*words, cache=kept.parent) == said
     content = kept.read_text()
     for other in (content.replace('"code":"', '"code":"x').replace("depth: rounds", "depth: turns"), "not JSON"):
         kept.write_text(other)
         assert printed("sar") == first[1] and kept.read_text() == content
 
-    point = EntryPoint("sooner", "harness.methods.vanilla:Vanilla", methods.GROUP)
-    monkeypatch.setattr(methods, "entry_points", lambda group: [point] * (group == methods.GROUP))
-    monkeypatch.setattr(METHODS, "find", lambda name: Vanilla if name == "sooner" else METHODS.builtin[name])
-    assert METHODS.group == methods.GROUP
+    point = EntryPoint("sooner", "harness.methods.vanilla:Vanilla", METHODS.group)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] * (group == METHODS.group))
     assert "sooner" in printed() and printed("sooner").startswith("sooner: cut edge") and kept.read_text() == content
     monkeypatch.setenv("HALOSCOPE_CACHE", str(kept))  # a file: nothing can be kept
     assert printed("sar") == first[1]
+
+
+def test_a_run_does_without_torchs_compiler(tmp_path: Path) -> None:
+    """Its import takes as long as torch's own, in every rank; runs at once in one folder leave one whole result."""
+    probe = PROBE.replace(str(HEAVY), "('torch._dynamo', 'scipy.optimize', 'matplotlib', 'pandas')")
+    words = (
+        "run --dataset synthetic:nodes=60,degree=4,classes=3,features=8 --method sylvie-s --parts 2 --mode sim --quiet"
+    )
+    command = [sys.executable, "-c", probe, *words.split(), "--epochs", "2", "--out", str(tmp_path / "runs")]
+    environment = {**ENVIRONMENT, "HALOSCOPE_CACHE": str(tmp_path / "cache")}
+    begun = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[1] for process in begun]
+    assert [process.returncode for process in begun] == [0, 0], said
+    (file,) = (tmp_path / "runs").iterdir()
+    assert load_result(file)["state"] == "done"
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:

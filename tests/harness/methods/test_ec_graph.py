@@ -18,6 +18,7 @@ from harness.codecs import Bucket
 from harness.conformance import adjacency, dense_forward, reference_gradients
 from harness.exchanges import Boundary, Compressed, Fetch, Memory
 from harness.graphs import Graph
+from harness.methods.bns_gcn import BNSGCN
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
 from harness.nn import GNN
@@ -27,6 +28,9 @@ from tests.support.ec_graph_runs import ABLATIONS, GRAPH, NON_CP, parts_of, trai
 from tests.support.graphs import graphs, owners
 
 PARTS = (1, 2, 3, 4, 8)
+
+FARTHEST = 0.5
+"""Of what losses change when every halo row is zero: as much may they change when rows are compressed."""
 
 
 @pytest.mark.parametrize("parts", PARTS)
@@ -149,7 +153,10 @@ def test_every_ablation_runs_on_any_number_of_ranks(name: str, parts: int, owner
     if owner == "first" or parts == 1:
         assert runs[0].losses == exact[0].losses, "without a boundary nothing is lost"
     else:
-        assert runs[0].losses == pytest.approx(exact[0].losses, rel=0.3)
+        without = np.asarray(train(BNSGCN(p=0.0, layer0="cache"), parts, 6, owner)[0].losses)  # type: ignore[arg-type]
+        ours, wanted = np.asarray(runs[0].losses), np.asarray(exact[0].losses)
+        lost = np.abs(without - wanted).max()
+        assert np.abs(ours - wanted).max() < FARTHEST * lost, "nearer to the exact losses than without any halo row"
         assert runs[0].losses[0] == pytest.approx(exact[0].losses[0], rel=1e-6) or ABLATIONS[name].fp == "compressed"
 
 

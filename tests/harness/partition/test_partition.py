@@ -16,7 +16,7 @@ from harness.partition.edge._layout import num_clusters
 from harness.partition.partitioners import PARTITIONERS, Ranges, metis, undirected
 from tests.conftest import real_data
 
-EDGE_CUTS = [name for name, kind in PARTITIONERS.builtin.items() if kind.cuts == "edge"]
+EDGE_CUTS = [name for name, kind in PARTITIONERS.own().items() if kind.cuts == "edge"]
 
 
 @st.composite

@@ -15,7 +15,7 @@ from harness.partition.vertex._assign import edge_partitioner, edge_settings
 from tests.support import cuts
 from tests.support.cuts import both_ways, circulant, pairs_of, real_graph, symmetric_graphs
 
-VERTEX_CUTS = [name for name, kind in PARTITIONERS.builtin.items() if kind.cuts == "vertex"]
+VERTEX_CUTS = [name for name, kind in PARTITIONERS.own().items() if kind.cuts == "vertex"]
 VARIANTS = [
     *VERTEX_CUTS,
     "ebv:gamma=0:order=random",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.cli import main
 from harness.errors import InputError
 from real.measure import _calibration_files as calibration_files
+from real.measure import _probes as probes
 from real.measure import calibrate
 from real.measure._probes import timed
 from real.measure.link_probes import KINDS, SIZES, Line, fit_line, sent, trimmed_mean
 from sims.cluster import OPERATIONS, load_cluster
 from sims.cluster._software import TransportSpec
-from sims.device import load_device
+from sims.device import DeviceProfile, Operator, load_device, tensors_of
 from sims.units import Quantity
 
 MEASURED: dict[str, Any] = {
@@ -158,6 +162,44 @@ def test_timed_is_not_fooled_by_a_slow_call() -> None:
 
     assert 0.001 <= timed(call, 0.0) < 0.05
     assert len(calls) == 5
+
+
+class Known(TorchDispatchMode):
+    """The seconds that a known device would take for the operators that are called."""
+
+    def __init__(self, device: DeviceProfile) -> None:
+        super().__init__()
+        self.device, self.seconds = device, 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        outputs = tensors_of(result if type(result) in (list, tuple) else (result,))
+        inputs = tensors_of((*args, *(kwargs or {}).values()))
+        self.seconds += self.device.seconds(Operator(func).work(args, inputs, outputs))
+        return result
+
+
+def test_the_numbers_of_a_known_device_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes whose calls take what a device file says, without noise, return that file. New memory is not among them:
+    what a system takes to hand it out shows in no operator's sizes."""
+    truth = replace(load_device("cpu-epyc-1core"), fresh=None, release=None, operators={}, crowding=Quantity(1.0))
+
+    def timed_there(call: Callable[[], object], budget_s: float) -> float:
+        with Known(truth) as known:
+            call()
+        return known.seconds
+
+    monkeypatch.setattr(probes, "timed", timed_there)
+    found = probes.measure_device(0.0)
+    wanted = {f"bandwidth.{kind}": bandwidth.value for kind, bandwidth in truth.bandwidth.items()}
+    wanted |= {f"codec.{bits}": truth.codec_rate(bits) for bits in (1, 2, 4, 8)}
+    wanted |= {f"spmm.{width}": truth.spmm_cost(width) for width in probes.WIDTHS}
+    wanted["gemm.bandwidth"] = truth.gemm_bandwidth.value
+    assert {key: found[key] for key in wanted} == pytest.approx(wanted, rel=0.01)
+    ordinary = truth.gemm_peak.value * truth.gemm_efficiency.value
+    assert found["gemm.peak"] * found["gemm.efficiency"] == pytest.approx(ordinary, rel=0.01)
+    truth = replace(truth, launch=Quantity(1e-3))  # beside which the work of tiny tensors is nothing
+    assert probes._launch(torch.device("cpu")) == pytest.approx(1e-3, rel=0.01)
 
 
 @pytest.mark.processes

@@ -100,6 +100,18 @@ def test_times_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "two" in shown and "2.70000" in shown and "and 4 more" in shown and "every time is exact" in shown
 
 
+@pytest.mark.parametrize("start", [0.0, 1e3, 1e6, 1e7])
+def test_short_transfers_late_in_a_long_simulation_take_as_long(start: float, tmp_path: Path) -> None:
+    """A microsecond after months: as far as numbers of 64 bits tell times apart, 2 ns at 1e7 s."""
+    flows = [{"id": "long", "route": ["slow"], "bytes": 1e7, "start_s": 0.0}]
+    flows += [{"id": name, "route": ["fast"], "bytes": 1000, "start_s": start} for name in ("one", "two")]
+    links = {"slow": {"bandwidth_Bps": 1.0}, "fast": {"bandwidth_Bps": 1e9}}
+    (outcome,) = run_file(write(tmp_path, {"scenarios": [{"name": "late", "links": links, "flows": flows}]}))
+    ends = np.asarray(outcome.schedule.finish_s)
+    assert ends[0] == pytest.approx(1e7)
+    assert ends[1:] - start == pytest.approx([2e-6, 2e-6], rel=1e-9, abs=2 * np.spacing(start))
+
+
 def change(content: Any, path: list[Any], value: Any) -> Any:
     """A copy with one member replaced, or removed for None."""
     copy = json.loads(json.dumps(content))

@@ -36,7 +36,7 @@ REPEATING = [row for row in rows() if parse_method(row["method"]).promises().rep
 
 def promise(monkeypatch: pytest.MonkeyPatch, method: str, repeats: bool) -> None:
     """Set whether a method declares that its epochs repeat."""
-    cls = METHODS.builtin[method.split(":")[0]]
+    cls = METHODS.find(method.split(":")[0])
     promised = cls.promises
     monkeypatch.setattr(cls, "promises", lambda self: replace(promised(self), repeats=repeats))
 

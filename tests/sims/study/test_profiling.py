@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 import simpy
@@ -41,7 +42,8 @@ def test_operators_of_counted_epochs_are_timed() -> None:
         assert all(seconds >= 0 for times in works.values() for seconds in times)
     costs = found.costs()
     work, times = next(iter(found.samples["_fused_adam"].items()))
-    assert costs["_fused_adam"].seconds(work) == pytest.approx(sorted(times)[len(times) // 2], rel=0.5)
+    assert len(found.samples["_fused_adam"]) == 1, "one size: the fit is its median, as far as it is written out"
+    assert costs["_fused_adam"].seconds(work) == pytest.approx(median(times), rel=1e-3)
 
 
 @given(launch=st.floats(0, 2e-5), effect=st.floats(0, 1e-3), byte=st.floats(0, 1e-10))
