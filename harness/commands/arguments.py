@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,8 +17,10 @@ from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
 from harness.commands.study_arguments import add_standin, add_study
+from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
+from harness.keys import read_table
 
 COMMANDS = {
     "run": "train one method; print its times, bytes, accuracy and memory",
@@ -42,6 +45,7 @@ COMMANDS = {
     "study": "judge claims on accuracy with paired seeds, intervals and power; resumable",
     "standin": "fit generated graphs so that printed scores come out; show what moves their scores",
     "doctor": "check what this machine and installation support",
+    "completion": "write the script that completes commands, flags and names in a shell",
 }
 GROUPS = {  # record of a setting -> its title in --help
     "data": "graph",
@@ -51,6 +55,7 @@ GROUPS = {  # record of a setting -> its title in --help
     "run": "where and how it runs",
     "cluster": "cluster",
 }
+NEEDED_FIRST = "flags that one needs first"
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
@@ -58,6 +63,14 @@ class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that raises InputError, and lists its flags."""
 
     def error(self, message: str) -> NoReturn:
+        chosen = re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", message)
+        if chosen is not None:
+            known = [word.strip(" '\"") for word in chosen[2].split(",")]
+            near = difflib.get_close_matches(chosen[1], known, n=1, cutoff=0.5)
+            message += f"; did you mean {near[0]}?" if near else ""
+        if message.startswith("the following arguments are required"):
+            example = examples_of(self.prog.removeprefix("haloscope ")).splitlines()[1:2]
+            message += "".join(f"; e.g. {line.strip()}" for line in example)
         raise InputError(f"{message.removeprefix('argument ')} (see `{self.prog} --help`)")
 
     def flags(self) -> list[str]:
@@ -71,9 +84,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         InputError: unknown command or flag (the nearest one is named), or a value of the wrong type.
     """
-    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+    if not argv:
+        return argparse.Namespace(command="welcome")
+    if not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
-    parser, commands = _parsers()
+    parser, commands = parsers()
     own, words = split_arguments(argv)
     args, extra = parser.parse_known_args(own)
     if extra:
@@ -94,12 +109,27 @@ def config_of(args: argparse.Namespace) -> RunConfig:
     return from_mapping(given, base, source="command line")
 
 
-def _parsers() -> tuple[Parser, dict[str, Parser]]:
-    parser = Parser(prog="haloscope", description="Distributed full-graph GNN training, modelled and real.")
+def settings_given(args: argparse.Namespace) -> set[str]:
+    """Keys of the settings that flags or the config file give, as opposed to defaults."""
+    file = read_table(args.config, "config file") if args.config is not None else {}
+    return {key.replace("-", "_") for key in file} | {key for key in RUN_SETTINGS if hasattr(args, key)}
+
+
+def parsers() -> tuple[Parser, dict[str, Parser]]:
+    """The parser of the command line, and that of every command."""
+    plain = argparse.RawDescriptionHelpFormatter
+    about = "Distributed full-graph GNN training, modelled and real."
+    parser = Parser(prog="haloscope", description=about, epilog=command_list(COMMANDS), formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"haloscope {_version()}")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands = {
-        name: choices.add_parser(name, help=text, description=text.capitalize() + ".", allow_abbrev=False)
+        name: choices.add_parser(
+            name,
+            description=text.capitalize() + ".",
+            epilog=examples_of(name),
+            formatter_class=plain,
+            allow_abbrev=False,
+        )
         for name, text in COMMANDS.items()
     }
     for name, add in _ADD.items():
@@ -127,12 +157,15 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
 def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
     """A flag for every setting of a run. Flags not given are not in the namespace, since a file may set them."""
     groups: dict[str, Any] = {}
-    for key, setting in RUN_SETTINGS.items():
+    first = [key for key in FIRST_FLAGS if key in RUN_SETTINGS]
+    for key in [*first, *(key for key in RUN_SETTINGS if key not in first)]:
+        setting = RUN_SETTINGS[key]
         if key in leave_out or (only is not None and key not in only):
             continue
-        if setting.record not in groups:
-            groups[setting.record] = parser.add_argument_group(GROUPS[setting.record])
-        group, kind, default = groups[setting.record], setting.type, setting.field.default
+        title = NEEDED_FIRST if key in first else GROUPS[setting.record]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        group, kind, default = groups[title], setting.type, setting.field.default
         flag = f"--{key.replace('_', '-')}"
         text = f"{setting.field.metadata['help']} (default: {default})".replace("%", "%%")
         common: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": text}
@@ -142,6 +175,8 @@ def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[st
             group.add_argument(flag, choices=get_args(kind), **common)
         else:
             group.add_argument(flag, type=kind, metavar={str: "TEXT", int: "N", float: "X"}[kind], **common)
+    parser._action_groups.sort(key=lambda group: group.title != NEEDED_FIRST)
+    parser.usage = "%(prog)s [FLAGS], in groups below, those that one needs first at the top"
     parser.add_argument(
         "--config", type=Path, metavar="FILE.toml", help="read these settings from a file; flags override it"
     )
@@ -260,6 +295,10 @@ def _add_partition(parser: Parser) -> None:
     )
 
 
+def _add_completion(parser: Parser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to write to stdout")
+
+
 def _add_methods(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show everything about this one")
 
@@ -324,4 +363,5 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "report": _add_report,
     "study": add_study,
     "standin": add_standin,
+    "completion": _add_completion,
 }

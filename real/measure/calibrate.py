@@ -32,7 +32,7 @@ from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
 from real.measure._probes import bench, jitter, measure_device
-from real.measure.link_probes import Line, lines
+from real.measure.link_probes import Line, lines, probe
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
@@ -64,14 +64,19 @@ def calibrate(
         RankFailed: a rank failed.
     """
     begin = time.perf_counter()
-    depth = "quick" if quick else "full"
-    numbers = _ranks_say("real.measure.calibrate", RANKS, threads, [depth], ThisMachine(), dict[str, float])
-    spread = numbers.pop("jitter")
+    depth, together = "quick" if quick else "full", hosts is None and tuple(ranks) == (RANKS,)
+    asked = [depth, "links"] if together else [depth]
+    said = _ranks_say("real.measure.calibrate", RANKS, threads, asked, ThisMachine(), _Said)
+    numbers, spread = said.device, said.device.pop("jitter")
     numbers["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if together:
+        links = {RANKS: lines(said.points)}
+    else:
+        links = measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts)
     return {
         "device": numbers,
         "jitter": spread,
-        "links": measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts),
+        "links": links,
         "provenance": {
             "machine": _machine(),
             "cores": core_count(),
@@ -126,7 +131,7 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
     """
 
     def measured(size: int, site: HostSetup) -> dict[str, Line]:
-        budget = ["0.04" if quick else "0.5"]
+        budget = [str(_link_budget(quick))]
         kind = dict[str, list[tuple[float, float, float]]]
         return lines(_ranks_say("real.measure.link_probes", size, 1, budget, site, kind))
 
@@ -134,6 +139,11 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
         return {size: measured(size, ThisMachine()) for size in ranks}
     with lab.built(hosts.unshaped) as site:
         return {size: measured(size, site) for size in ranks}
+
+
+def _link_budget(quick: bool) -> float:
+    """Seconds for which one kind of collective of one size is repeated, about."""
+    return 0.04 if quick else 0.5
 
 
 def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
@@ -197,20 +207,27 @@ def _machine() -> str:
 # -- what the ranks do -------------------------------------------------------------------------------------------------
 
 
-async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
-    """Time operators on all ranks at once; rank 0's results are used."""
+class _Said(msgspec.Struct):
+    """What rank 0 measured: numbers of a device file and jitter; points of collectives by kind, if asked for."""
+
+    device: dict[str, float]
+    points: dict[str, list[tuple[float, float, float]]] = {}
+
+
+async def _probe(rank: Rank, quick: bool, links: bool) -> _Said:
+    """Time operators on all ranks at once, then collectives; rank 0's results are used."""
     await rank.all_reduce(torch.zeros(1), label="begin together")
     numbers = measure_device(0.02 if quick else 0.3)
     numbers["jitter"] = jitter(1.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
-    return numbers
+    return _Said(numbers, await probe(rank, _link_budget(quick)) if links else {})
 
 
-def _main(result: str, depth: str) -> None:
+def _main(result: str, depth: str, links: str = "") -> None:
     with connect() as connection:
-        numbers = run_program(lambda rank: _probe(rank, depth == "quick"), connection)
+        said = run_program(lambda rank: _probe(rank, depth == "quick", bool(links)), connection)
     if connection.rank == 0:
-        Path(result).write_bytes(msgspec.json.encode(numbers))
+        Path(result).write_bytes(msgspec.json.encode(said))
 
 
 if __name__ == "__main__":
