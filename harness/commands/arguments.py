@@ -55,6 +55,9 @@ GROUPS = {  # record of a setting -> its title in --help
     "run": "where and how it runs",
     "cluster": "cluster",
 }
+BANDWIDTH = "nic=1Gb/s..400Gb/s"
+"""The range that what-if varies unless another one is asked for."""
+
 NEEDED_FIRST = "flags that one needs first"
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
@@ -242,8 +245,8 @@ def _add_what_if(parser: Parser) -> None:
     )
     knob = parser.add_mutually_exclusive_group()
     knob.add_argument(
-        "--bandwidth", default="nic=1Gb/s..400Gb/s", metavar="LINK=LOW..HIGH",
-        help="a link of the cluster (nic, bus, peer, ...) and the range to vary it over (default: nic=1Gb/s..400Gb/s)",
+        "--bandwidth", default=BANDWIDTH, metavar="LINK=LOW..HIGH",
+        help=f"a link of the cluster (nic, bus, peer, ...) and the range to vary it over (default: {BANDWIDTH})",
     )  # fmt: skip
     knob.add_argument("--latency", metavar="LINK=LOW..HIGH", help="vary a latency instead, e.g. nic=1us..1ms")
     parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")

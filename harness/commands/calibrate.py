@@ -114,9 +114,7 @@ def measure(
     if not quiet:
         show([f"measuring this machine ({TAKES[depth]}; keep it idle)"], stderr())
     quick, brief = depth != "full", depth == "brief"
-    path = calibrate_to(
-        out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or ((RANKS,) if brief else LINK_RANKS)
-    )
+    path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS, brief=brief)
     threads = threads or max(1, core_count() // RANKS)
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, brief=brief)
     if not brief:

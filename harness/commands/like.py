@@ -37,7 +37,7 @@ def unified(base: RunConfig, methods: Sequence[str], asked: Collection[str] = ()
         return configs
     if "order" not in asked and base.model.order == "method":
         configs = [config.changed(order="aggregate-first") for config in configs]
-    wanted = base.training.layer0
+    wanted: str = base.training.layer0
     if wanted == "auto" and "layer0" in asked:
         return configs
     totals = prepare(_common(configs)).totals

@@ -159,12 +159,8 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
         "(mean); test accuracy at the best validation; peak memory of the fullest rank; "
         "speed-up against the first method, same mode"
     )
-    return [
-        f"all rows{f' but {UNLIKE}' if apart else ''}: {said_once(rows, columns)}",
-        made,
-        reading,
-        *unlike_lines(rows, common, apart),
-    ]
+    which = f"all rows but {UNLIKE}" if apart else "all rows"
+    return [f"{which}: {said_once(rows, columns)}", made, reading, *unlike_lines(rows, common, apart)]
 
 
 def said_once(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> str:

@@ -16,8 +16,8 @@ NEXT = (
 )
 """Three commands to go on with."""
 
-WELCOME = """haloscope trains graph neural networks on graphs too large for one device, for real or on a modelled cluster,
-and says where an epoch's time goes: which way of moving boundary data wins, on your graph, model and cluster.
+WELCOME = """haloscope trains graph neural networks on graphs too large for one device, for real or on a model of a
+cluster, and says where an epoch's time goes: which way of moving boundary data wins, on your graph, model and cluster.
 
 begin here:
   haloscope demo                           this machine, three methods, predicted beside measured: about a minute

@@ -127,7 +127,7 @@ class SubgraphApproximation(EdgeCut):
             raise InputError(
                 "subgraph-approximation: rank 0 holds nodes in a graph known by counts only; use master=worker"
             )
-        method = replace(self, layer0=self.treats_input(model)) if self.batch else self
+        method = replace(self, layer0="cache") if self.batch else self  # as `treats_input`
         state = await super(SubgraphApproximation, method).setup(rank, part, model)
         sampler = NeighbourSampler.of(part, model, self._fanouts()) if self.batch else None
         return SubgraphState(state.graph, state.route, state.layer0, state.halo_x, state.z0, sampler)

@@ -22,8 +22,23 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
 
     Keys are always the same; values that a run does not have are None (seconds in loopback, accuracy of shapes).
     """
-    config, summary = record["config"], record["summary"]
+    summary = record["summary"]
     seconds = {f"{name}_seconds": summary["seconds"].get(name) for name in SECONDS}
+    return {
+        **settings_of_run(record),
+        "state": record["state"],
+        **seconds,
+        "bytes_per_epoch": summary["bytes_per_epoch"],
+        "test": summary["test_at_best_val"],
+        "best_test": summary["best_test"],
+        "peak_memory": summary["peak_memory"] or None,
+        "run_id": record["run_id"],
+    }
+
+
+def settings_of_run(record: dict[str, Any]) -> dict[str, Any]:
+    """The part of a row that says what was run; needs no epochs."""
+    config = record["config"]
     return {
         "method": config["method"],
         "mode": config["mode"],
@@ -36,13 +51,6 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
         "layer0": record["facts"].get("layer0"),
         "order": _order_text(record["facts"].get("orders", ())),
         "norm": config["norm"],
-        "state": record["state"],
-        **seconds,
-        "bytes_per_epoch": summary["bytes_per_epoch"],
-        "test": summary["test_at_best_val"],
-        "best_test": summary["best_test"],
-        "peak_memory": summary["peak_memory"] or None,
-        "run_id": record["run_id"],
     }
 
 
