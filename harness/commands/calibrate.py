@@ -29,7 +29,7 @@ TAKES = {"brief": "half a minute", "quick": "one to four minutes", "full": "some
 """How long each depth of a calibration takes."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptCalibration(msgspec.Struct, frozen=True):
     """About the calibration that is kept for this machine."""
 
     depth: Depth
@@ -65,11 +65,11 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def kept() -> Kept | None:
+def kept() -> KeptCalibration | None:
     """About this machine's calibration, or None where none is kept."""
     folder = calibration_folder()
     try:
-        found = msgspec.json.decode((folder / "about.json").read_bytes(), type=Kept)
+        found = msgspec.json.decode((folder / "about.json").read_bytes(), type=KeptCalibration)
     except (OSError, msgspec.MsgspecError):
         return None
     return found if (folder / "cluster.toml").exists() else None
@@ -91,7 +91,7 @@ def keep(depth: Depth, *, quiet: bool = False) -> Path:
         folder.mkdir(exist_ok=True)
         for name in ("device.toml", "cluster.toml"):  # the last one says that there is a calibration
             write_atomically(folder / name, made.with_name(name).read_bytes())
-    about = Kept(depth, datetime.now(UTC).strftime("%Y-%m-%d"))
+    about = KeptCalibration(depth, datetime.now(UTC).strftime("%Y-%m-%d"))
     write_atomically(folder / "about.json", msgspec.json.encode(about))
     return folder / "cluster.toml"
 

@@ -23,11 +23,11 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-Words = dict[str, dict[str, list[str]]]
+ShellWords = dict[str, dict[str, list[str]]]
 """Command -> flag -> its values; none where any text or file fits."""
 
 
-def bash(words: Words) -> str:
+def bash(words: ShellWords) -> str:
     """A function for `complete`, which also completes the last of several values with commas between."""
     cases = [
         f'    "{command} {flag}") values="{" ".join(values)}" ;;'
@@ -63,14 +63,14 @@ def bash(words: Words) -> str:
     )
 
 
-def zsh(words: Words) -> str:
+def zsh(words: ShellWords) -> str:
     """The same function, through zsh's own support of bash's completions."""
     return "\n".join(
         ["autoload -U +X compinit && compinit", "autoload -U +X bashcompinit && bashcompinit", bash(words)]
     )
 
 
-def fish(words: Words) -> str:
+def fish(words: ShellWords) -> str:
     """One line for every command and flag."""
     lines = [
         f"complete -c haloscope -n __fish_use_subcommand -a {name} -d {_quoted(text)}"
@@ -95,12 +95,12 @@ def _flags(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
         values = [str(choice) for choice in action.choices or ()]
         for flag in action.option_strings:
             if flag.startswith("--"):
-                known = values if values else names(flag.removeprefix("--"))
+                known = values if values else names_of_flag(flag.removeprefix("--"))
                 found[flag] = [word for word in known if re.fullmatch(r"[\w:./+=-]+", word)]
     return found
 
 
-def names(flag: str) -> list[str]:
+def names_of_flag(flag: str) -> list[str]:
     """What a flag names: methods, clusters, ...; none for other flags."""
     if flag not in NAMES:
         return []

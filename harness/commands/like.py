@@ -1,6 +1,6 @@
 """Like beside like: methods that share a table treat the input layer alike and have one order, unless asked otherwise.
 
-`unified` chooses the settings before anything runs; `harness.running.summary.differences` says which rows of a table
+`unified` chooses the settings before anything runs; `harness.running.summary.standing_apart` says which rows of a table
 stand apart all the same.
 """
 

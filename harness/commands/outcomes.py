@@ -15,10 +15,10 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.commands.tables import BELOW, SETTINGS, comparison_report, note_lines, said_once, unlike_lines
+from harness.commands.tables import BELOW, ROW_SETTINGS, comparison_report, note_lines, said_once, unlike_lines
 from harness.commands.what_if import Explored
 from harness.running import Prepared
-from harness.running.summary import UNLIKE, comparison, differences, row_of
+from harness.running.summary import UNLIKE, comparison, row_of, standing_apart
 from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE, breakdown_figure
 from reports.draw.what_if import what_if_figure
 
@@ -74,7 +74,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         rows = comparison(self.records)
-        common, apart = differences(rows)
+        common, apart = standing_apart(rows)
         shown = [{**row, "method": f"{row['method']} {UNLIKE}"} if at in apart else row for at, row in enumerate(rows)]
         said = f"all rows{f' but {UNLIKE}' if apart else ''}: {said_once(rows, _columns(rows))}"
         return _html([said, *unlike_lines(rows, common, apart), *self.left_out], _times(shown))
@@ -159,13 +159,13 @@ class CutResult:
 
 def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Settings that differ between rows, without those that are said below the table."""
-    return [name for name in SETTINGS if name not in BELOW and len({row[name] for row in rows if row[name]}) > 1]
+    return [name for name in ROW_SETTINGS if name not in BELOW and len({row[name] for row in rows if row[name]}) > 1]
 
 
 def _times(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """The rows of runs without what all share, and without columns that are empty or zero."""
     frame = pd.DataFrame(rows).drop(columns="run_id")
-    kept = ["method", *_columns(rows), *(name for name in frame.columns if name not in (*SETTINGS, "method"))]
+    kept = ["method", *_columns(rows), *(name for name in frame.columns if name not in (*ROW_SETTINGS, "method"))]
     frame = frame[kept].dropna(axis="columns", how="all")
     return frame.loc[:, [bool((frame[name] != 0).any()) for name in frame.columns]]
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from harness.config import is_lab
 from harness.console import DASH, byte_text, megabytes, percent, significant, time_unit
 
-SETTINGS = {
+ROW_SETTINGS = {
     "dataset": "{}",
     "model": "{}",
     "layers": "{} layers",
@@ -138,10 +138,10 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
     A setting is a column only where it differs, and components that are zero in all runs are left out.
     """
     from harness.rank import COMPONENTS
-    from harness.running.summary import UNLIKE, differences
+    from harness.running.summary import UNLIKE, standing_apart
 
-    common, apart = differences(rows)
-    columns = [name for name in SETTINGS if name not in BELOW and _values(rows, name)[1:]]
+    common, apart = standing_apart(rows)
+    columns = [name for name in ROW_SETTINGS if name not in BELOW and _values(rows, name)[1:]]
     factor, unit = time_unit([row["epoch_seconds"] for row in rows])
     shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
     lines = []
@@ -165,8 +165,8 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
 
 def said_once(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> str:
     """The settings that all rows share, or the most of them, those in `columns` left out."""
-    shared = {name: _values(rows, name)[:1] for name in SETTINGS if name not in columns}
-    return "; ".join(SETTINGS[name].format(*values) for name, values in shared.items() if values)
+    shared = {name: _values(rows, name)[:1] for name in ROW_SETTINGS if name not in columns}
+    return "; ".join(ROW_SETTINGS[name].format(*values) for name, values in shared.items() if values)
 
 
 def _values(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:

@@ -29,7 +29,7 @@ from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.running import data_inputs, plan_of, prepare
 from harness.running.results import environment
-from harness.running.summary import TREATMENTS, UNLIKE, differences, notes_of, settings_of_run
+from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_run, standing_apart
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
 from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
@@ -78,7 +78,7 @@ class Explored:
     def report(self) -> list[Any]:
         """What is true of all methods, the table, the methods that stand apart, sentences and notes."""
         settings = [_settings(curve) for curve in self.curves]
-        common, apart = differences(settings)
+        common, apart = standing_apart(settings)
         which = f"all rows but {UNLIKE}" if apart else "all rows"
         return [
             f"{which}: {said_once(settings)}",

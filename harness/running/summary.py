@@ -71,7 +71,7 @@ def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def differences(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[int, str]]:
+def standing_apart(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[int, str]]:
     """What most rows share of `TREATMENTS`, and for every row that stands apart (by number) what it has instead.
 
     A treatment that does not apply to a row (None) sets no row apart.

@@ -16,7 +16,7 @@ from harness.commands.tables import comparison_report, table
 from harness.config import RunConfig
 from harness.console import show
 from harness.errors import InputError
-from harness.running.summary import comparison, differences
+from harness.running.summary import comparison, standing_apart
 
 TINY = "synthetic:nodes=120,degree=6,classes=3,features=8"
 BASE = RunConfig.of(dataset=TINY, epochs=2, mode="sim")
@@ -61,10 +61,10 @@ def row(**given: Any) -> dict[str, Any]:
 
 def test_rows_that_stand_apart() -> None:
     rows = [row(), row(layer0="exchange", norm="l2"), row(), row(layer0=None, order=None)]
-    common, apart = differences(rows)
+    common, apart = standing_apart(rows)
     assert common == {"layer0": "cache", "order": "aggregate-first", "norm": "none"}
     assert apart == {1: "layer0 exchange, norm l2"}
-    assert differences([row()])[1] == {}
+    assert standing_apart([row()])[1] == {}
 
 
 def printed(items: list[Any], width: int) -> list[str]:
