@@ -44,7 +44,8 @@ def unified(base: RunConfig, methods: Sequence[str], asked: Collection[str] = ()
     model = build_model(configs[0].model, totals.num_features, totals.num_classes, base.training.seed)
     able = {value: [_takes(config, value, model, totals) for config in configs] for value in LAYER0}
     if wanted == "auto":
-        wanted = max(LAYER0, key=lambda value: sum(able[value]))
+        free = [":layer0=" not in text for text in methods]  # the others have their wish
+        wanted = max(LAYER0, key=lambda value: sum(a and b for a, b in zip(able[value], free, strict=True)))
     found = [_with(config, wanted, able[wanted][at], model) for at, config in enumerate(configs)]
     for config in found:
         _method(config, config.training.layer0).check(model, totals, config.cut.parts)

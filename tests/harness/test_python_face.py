@@ -54,8 +54,9 @@ def test_runs_and_comparisons(tmp_path: Path) -> None:
 
 def test_what_if_and_partitions(tmp_path: Path) -> None:
     found = harness.what_if(
-        ["vanilla", "sylvie-s"], TINY, parts=4, cluster="ethernet-1g", points=2, out=tmp_path, quiet=True
-    )
+        ["vanilla", "sylvie-s"], TINY, parts=4, cluster="ethernet-1g", points=2, bandwidth="nic=2Gb/s..400Gb/s",
+        out=tmp_path, quiet=True,
+    )  # fmt: skip
     frame = found.frame()
     assert set(frame["method"]) == {"vanilla", "sylvie-s"} and len(frame) == 2 * 3
     assert found.said and found.said[-1].startswith("fastest: ") and found.said[-1] in str(found)

@@ -40,7 +40,7 @@ def test_every_command_that_is_suggested_is_one(capsys: pytest.CaptureFixture[st
 def test_help_begins_with_the_flags_that_one_needs_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", "--help"]) == 0
     out = capsys.readouterr().out
-    places = [out.index(f"  --{flag} ") for flag in ("dataset", "parts", "mode", "cluster", "split", "out")]
+    places = [out.index(f"  --{flag} ") for flag in ("dataset", "parts", "mode", "cluster", "out", "split")]
     assert places == sorted(places) and "examples:\n  haloscope compare --methods" in out
     assert set(welcome.FIRST_FLAGS) <= RUN_SETTINGS.keys()
 
