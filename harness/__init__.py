@@ -1,7 +1,7 @@
-"""Distributed full-graph GNN training, every method once, for real or on a modelled cluster.
+"""The driver-free core: the seam, graphs, partitions, codecs, models, methods, configs and results.
 
-For people, in Python: `run`, `compare`, `what_if`, `partition_graph`, `load_results`, `Config` and `InputError`, loaded
-when they are first used. For code: the driver-free core, in the folders below; the command line is `harness.cli`.
+For people, in Python: `run`, `compare`, `what_if`, `partition_graph`, `load_results`, `Config` and `InputError`, which
+do what the commands do and are loaded when they are first used. The command line is `harness.cli`.
 """
 
 from __future__ import annotations
