@@ -10,7 +10,7 @@ from harness.methods.registry import METHODS
 from harness.running import run
 
 BASE = RunConfig.of(
-    dataset="synthetic:nodes=160,degree=8,classes=3,features=8", model="sage", hidden=8, parts=2, epochs=2,
+    dataset="synthetic:nodes=160,degree=8,classes=3,features=8", model="sage", hidden=8, parts=2, epochs=3,
     eval_every=-1, partitioner="auto",
 )  # fmt: skip
 COUNTED_OTHERWISE = {
