@@ -29,8 +29,8 @@ CONFIG = RunConfig.of(
     lr=0.02,
     partitioner="hash",  # many cut edges: nearly every row is needed by the other rank, so that communication shows
     parts=2,
-    epochs=24,
-    eval_every=3,
+    epochs=18,
+    eval_every=2,
     cluster=HERE,
 )
 
