@@ -32,9 +32,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
-# numba keeps compiled code by its own file, and does not see that what it calls in another file has changed
+# numba keeps compiled code by its own file, and does not see that what it calls in another file has changed;
+# what most runs need is compiled here, once
 $(COMPILED): $(SOURCES) | $(STAMP)
 	find harness sims real reports \( -name '*.nbi' -o -name '*.nbc' \) -delete
+	$(BIN)/haloscope compare --methods vanilla,bns-gcn:p=0.1,sylvie-s:bits=1 --dataset synthetic:nodes=200 --dropout 0.5 \
+		--epochs 1 --out build/compiled --force --quiet
 	touch $@
 
 clean:

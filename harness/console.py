@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     from harness.running.results import RankEpoch
 
-FILE_WIDTH = 140  # columns when the output is not a terminal
+FILE_WIDTH = 140  # columns when the output is not a terminal and COLUMNS does not say
 LINE_EVERY_S = 30.0  # seconds between lines of progress where the output is not a terminal
 DASH = "-"
 
@@ -149,4 +150,6 @@ class _Console(Console):
 
 def _console(stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    return _Console(file=stream, width=None if stream.isatty() else FILE_WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    piped = int(columns) if columns.isdecimal() and int(columns) > 0 else FILE_WIDTH
+    return _Console(file=stream, width=None if stream.isatty() else piped)

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "harness/commands": {"harness", "sims", "real", "reports"},  # the roof
 }
 ROOF = "harness.commands"
-ENTRIES = {"harness/cli.py", "harness/__main__.py", "real/__main__.py"}  # what a command line starts; may call the roof
+ENTRIES = {"harness/cli.py", "harness/__main__.py", "real/__main__.py", "harness/__init__.py"}
+"""What a command line or `import harness` starts: may call the roof, the last one only when a function is used."""
 FLOORS = {
     "harness": (
         ("errors", "lazily"),

@@ -18,6 +18,8 @@ PER_BACKEND = {"codes_of", "decode", "encode", "half_floor", "quantize_linear", 
 
 SAME: dict[str, str] = {
     "main": "the entry of a command line",
+    "run": "carries out the run of a config: for code, and for people (`import harness`)",
+    "what_if": "times one run under other conditions: the function for people, and its figure",
     "open_driver": "the entry of a driver (entry-point group `haloscope.drivers`)",
     "key": "a field of a record that is a key of a file; of files with quantities (`sims`), with what it may hold",
 }

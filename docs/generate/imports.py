@@ -14,6 +14,9 @@ Graph = Mapping[str, set[str]]
 COMMAND_LINE = ("harness.commands", "harness.cli", "harness.__main__", "real.__main__")
 """Entry points and commands, which may import everything."""
 
+FACE = "harness"
+"""The package itself, whose functions for people are those of the commands, imported when they are used."""
+
 ABOVE = {"harness": 0, "sims": 1, "real": 1, "reports": 2}
 """Package -> its height; imports go down only; commands are above all."""
 
@@ -87,7 +90,7 @@ def folder_of(module: str) -> str:
 
 def height_of(module: str) -> int:
     """The height of a module's package; commands are above all."""
-    return 3 if module.startswith(COMMAND_LINE) else ABOVE[module.partition(".")[0]]
+    return 3 if module == FACE or module.startswith(COMMAND_LINE) else ABOVE[module.partition(".")[0]]
 
 
 def folder_imports(code: Code) -> dict[str, set[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,8 +17,10 @@ from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
 from harness.commands.study_arguments import add_standin, add_study
+from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
+from harness.keys import read_table
 from harness.methods.registry import METHODS
 
 COMMANDS = {
@@ -43,6 +46,7 @@ COMMANDS = {
     "study": "judge claims on accuracy with paired seeds, intervals and power; resumable",
     "standin": "fit generated graphs so that printed scores come out; show what moves their scores",
     "doctor": "check what this machine and installation support",
+    "completion": "write the script that completes commands, flags and names in a shell",
 }
 GROUPS = {  # record of a setting -> its title in --help
     "data": "graph",
@@ -52,6 +56,10 @@ GROUPS = {  # record of a setting -> its title in --help
     "run": "where and how it runs",
     "cluster": "cluster",
 }
+BANDWIDTH = "nic=1Gb/s..400Gb/s"
+"""The range that what-if varies unless another one is asked for."""
+
+NEEDED_FIRST = "flags that one needs first"
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
@@ -59,6 +67,14 @@ class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that raises InputError, and lists its flags."""
 
     def error(self, message: str) -> NoReturn:
+        chosen = re.search(r"invalid choice: '?(.*?)'? \(choose from (.*)\)", message)
+        if chosen is not None:
+            known = [word.strip(" '\"") for word in chosen[2].split(",")]
+            near = difflib.get_close_matches(chosen[1], known, n=1, cutoff=0.5)
+            message += f"; did you mean {near[0]}?" if near else ""
+        if message.startswith("the following arguments are required"):
+            example = examples_of(self.prog.removeprefix("haloscope ")).splitlines()[1:2]
+            message += "".join(f"; e.g. {line.strip()}" for line in example)
         raise InputError(f"{message.removeprefix('argument ')} (see `{self.prog} --help`)")
 
     def flags(self) -> list[str]:
@@ -72,9 +88,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
         InputError: unknown command or flag (the nearest one is named), or a value of the wrong type.
     """
-    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+    if not argv:
+        return argparse.Namespace(command="welcome")
+    if not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
-    parser, commands = _parsers()
+    parser, commands = parsers()
     own, words = split_arguments(argv)
     args, extra = parser.parse_known_args(own)
     if extra:
@@ -113,12 +131,27 @@ def check_settings(args: argparse.Namespace) -> None:
         load_cluster(config.cluster.name)
 
 
-def _parsers() -> tuple[Parser, dict[str, Parser]]:
-    parser = Parser(prog="haloscope", description="Distributed full-graph GNN training, modelled and real.")
+def settings_given(args: argparse.Namespace) -> set[str]:
+    """Keys of the settings that flags or the config file give, as opposed to defaults."""
+    file = read_table(args.config, "config file") if args.config is not None else {}
+    return {key.replace("-", "_") for key in file} | {key for key in RUN_SETTINGS if hasattr(args, key)}
+
+
+def parsers() -> tuple[Parser, dict[str, Parser]]:
+    """The parser of the command line, and that of every command."""
+    plain = argparse.RawDescriptionHelpFormatter
+    about = "Distributed full-graph GNN training, modelled and real."
+    parser = Parser(prog="haloscope", description=about, epilog=command_list(COMMANDS), formatter_class=plain)
     parser.add_argument("--version", action="version", version=f"haloscope {_version()}")
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands = {
-        name: choices.add_parser(name, help=text, description=text.capitalize() + ".", allow_abbrev=False)
+        name: choices.add_parser(
+            name,
+            description=text.capitalize() + ".",
+            epilog=examples_of(name),
+            formatter_class=plain,
+            allow_abbrev=False,
+        )
         for name, text in COMMANDS.items()
     }
     for name, add in _ADD.items():
@@ -146,12 +179,15 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
 def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
     """A flag for every setting of a run. Flags not given are not in the namespace, since a file may set them."""
     groups: dict[str, Any] = {}
-    for key, setting in RUN_SETTINGS.items():
+    first = [key for key in FIRST_FLAGS if key in RUN_SETTINGS]
+    for key in [*first, *(key for key in RUN_SETTINGS if key not in first)]:
+        setting = RUN_SETTINGS[key]
         if key in leave_out or (only is not None and key not in only):
             continue
-        if setting.record not in groups:
-            groups[setting.record] = parser.add_argument_group(GROUPS[setting.record])
-        group, kind, default = groups[setting.record], setting.type, setting.field.default
+        title = NEEDED_FIRST if key in first else GROUPS[setting.record]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        group, kind, default = groups[title], setting.type, setting.field.default
         flag = f"--{key.replace('_', '-')}"
         text = f"{setting.field.metadata['help']} (default: {default})".replace("%", "%%")
         common: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": text}
@@ -161,6 +197,8 @@ def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[st
             group.add_argument(flag, choices=get_args(kind), **common)
         else:
             group.add_argument(flag, type=kind, metavar={str: "TEXT", int: "N", float: "X"}[kind], **common)
+    parser._action_groups.sort(key=lambda group: group.title != NEEDED_FIRST)
+    parser.usage = "%(prog)s [FLAGS], in groups below, those that one needs first at the top"
     parser.add_argument(
         "--config", type=Path, metavar="FILE.toml", help="read these settings from a file; flags override it"
     )
@@ -226,8 +264,8 @@ def _add_what_if(parser: Parser) -> None:
     )
     knob = parser.add_mutually_exclusive_group()
     knob.add_argument(
-        "--bandwidth", default="nic=1Gb/s..400Gb/s", metavar="LINK=LOW..HIGH",
-        help="a link of the cluster (nic, bus, peer, ...) and the range to vary it over (default: nic=1Gb/s..400Gb/s)",
+        "--bandwidth", default=BANDWIDTH, metavar="LINK=LOW..HIGH",
+        help=f"a link of the cluster (nic, bus, peer, ...) and the range to vary it over (default: {BANDWIDTH})",
     )  # fmt: skip
     knob.add_argument("--latency", metavar="LINK=LOW..HIGH", help="vary a latency instead, e.g. nic=1us..1ms")
     parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
@@ -277,6 +315,10 @@ def _add_partition(parser: Parser) -> None:
     parser.add_argument(
         "--json", metavar="FILE", help="also write the counts here; - for stdout, with the tables on stderr"
     )
+
+
+def _add_completion(parser: Parser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to write to stdout")
 
 
 def _add_methods(parser: Parser) -> None:
@@ -343,4 +385,5 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "report": _add_report,
     "study": add_study,
     "standin": add_standin,
+    "completion": _add_completion,
 }

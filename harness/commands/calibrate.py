@@ -1,42 +1,105 @@
-"""`haloscope calibrate`: measures this machine, writes a cluster file and shows it."""
+"""`haloscope calibrate`: measures this machine, writes a cluster file and shows it.
+
+Without a folder the calibration is kept for this machine: every run finds it as the cluster `here`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from harness.commands import clusters
 from harness.commands.cells import writable
 from harness.config import LabSpec, parse_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
-from harness.machine import core_count
+from harness.machine import HERE, calibration_folder, core_count, write_atomically
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
 from sims.study.calibrated import add_contention, add_host, add_operators
 
+Depth = Literal["brief", "quick", "full"]
+TAKES = {"brief": "half a minute", "quick": "one to four minutes", "full": "some minutes"}
+"""How long each depth of a calibration takes."""
+
+
+class KeptCalibration(msgspec.Struct, frozen=True):
+    """About the calibration that is kept for this machine."""
+
+    depth: Depth
+    date: str
+
+    def text(self) -> str:
+        """For people."""
+        return f"{self.depth} calibration of {self.date}"
+
 
 def main(args: argparse.Namespace) -> int:
     """Measure, write, show."""
-    writable(args.out, folder=True)
+    here = args.device == "cpu" and not args.lab and args.out is None
+    out = Path("calibration") if args.out is None else args.out
+    if not here:
+        writable(out, folder=True)
     if args.device == "cuda":
         if args.lab:
             raise InputError("--device cuda measures the GPUs of this host; --lab has none")
-        show([f"measuring a GPU ({'one to two minutes' if args.quick else 'some minutes'}; keep it idle)"], stderr())
-        path = calibrate_gpu_to(args.out, quick=args.quick)
-        add_host(args.out, quick=args.quick)
+        if args.depth == "brief":
+            raise InputError("--device cuda: --brief is for CPUs; leave it out (one to two minutes)")
+        quick = args.depth == "quick"
+        show([f"measuring a GPU ({'one to two minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
+        path = calibrate_gpu_to(out, quick=quick)
+        add_host(out, quick=quick)
+    elif here:
+        path = keep(args.depth)
     else:
-        path = measure(args.out, quick=args.quick, hosts=parse_lab(args.lab) if args.lab else None)
+        path = measure(out, depth=args.depth, hosts=parse_lab(args.lab) if args.lab else None)
     cluster = load_cluster(path)
-    show([*clusters.cluster_report(cluster), f"written: {path}; use it with --mode sim --cluster {path}"], stdout())
+    name = HERE if here else path
+    show([*clusters.cluster_report(cluster), f"written: {path}; use it with --mode sim --cluster {name}"], stdout())
     return 0
+
+
+def kept() -> KeptCalibration | None:
+    """About this machine's calibration, or None where none is kept."""
+    folder = calibration_folder()
+    try:
+        found = msgspec.json.decode((folder / "about.json").read_bytes(), type=KeptCalibration)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return found if (folder / "cluster.toml").exists() else None
+
+
+def keep(depth: Depth, *, quiet: bool = False) -> Path:
+    """Measure this machine and keep that for `--cluster here`; returns the path of the cluster file.
+
+    A brief calibration measures collectives of two ranks only, and not what ranks that exchange compute longer.
+
+    Raises:
+        InputError: the cache folder cannot be written.
+    """
+    folder = calibration_folder()
+    writable(folder, folder=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as beside:
+        made = measure(Path(beside), depth=depth, quiet=quiet)
+        folder.mkdir(exist_ok=True)
+        for name in ("device.toml", "cluster.toml"):  # the last one says that there is a calibration
+            write_atomically(folder / name, made.with_name(name).read_bytes())
+    about = KeptCalibration(depth, datetime.now(UTC).strftime("%Y-%m-%d"))
+    write_atomically(folder / "about.json", msgspec.json.encode(about))
+    return folder / "cluster.toml"
 
 
 def measure(
     out: Path,
     *,
-    quick: bool,
+    depth: Depth,
     quiet: bool = False,
     threads: int = 0,
     hosts: LabSpec | None = None,
@@ -44,14 +107,16 @@ def measure(
 ) -> Path:
     """Measure this machine's CPU and write its device and cluster file into `out`; returns the path of the latter.
 
-    See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4;
-    with `hosts` between the hosts of a lab), and `sims.study.calibrated` for operators. GPUs are measured by
-    `calibrate_gpu_to` and `add_host`.
+    See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4,
+    of a brief one 2; with `hosts` between the hosts of a lab), and `sims.study.calibrated` for operators. GPUs are
+    measured by `calibrate_gpu_to` and `add_host`.
     """
     if not quiet:
-        show([f"measuring this machine ({'one to four minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
-    path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS)
+        show([f"measuring this machine ({TAKES[depth]}; keep it idle)"], stderr())
+    quick, brief = depth != "full", depth == "brief"
+    path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS, brief=brief)
     threads = threads or max(1, core_count() // RANKS)
-    add_operators(path.with_name("device.toml"), threads=threads, quick=quick)
-    add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)
+    add_operators(path.with_name("device.toml"), threads=threads, quick=quick, brief=brief)
+    if not brief:
+        add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)
     return path

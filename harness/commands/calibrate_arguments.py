@@ -8,16 +8,21 @@ from pathlib import Path
 
 def add_calibrate(parser: argparse.ArgumentParser) -> None:
     """`haloscope calibrate`."""
-    parser.add_argument(
-        "--out", type=Path, default=Path("calibration"), metavar="DIR", help="folder (default: calibration/)"
-    )
+    where = "folder (default: kept for this machine, as --cluster here; calibration/ with --lab or --device cuda)"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=where)
     text = "what runs will train on: cpu, or this host's GPUs: the first is measured, no --lab (default: cpu)"
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help=text)
     text = "measure collectives between the hosts of a lab instead, unshaped (root)"
     parser.add_argument("--lab", metavar="lab:3x1gbit", help=text)
     depth = parser.add_mutually_exclusive_group()
-    depth.add_argument("--quick", dest="quick", action="store_true", default=True, help="one to four minutes (default)")
-    depth.add_argument("--full", dest="quick", action="store_false", help="minutes, narrower errors")
+    parser.set_defaults(depth="quick")
+    depths = {
+        "brief": "half a minute: operators of vanilla, bns-gcn and sylvie-s; others by their class (as the demo does)",
+        "quick": "one to four minutes: operators of every method (default)",
+        "full": "minutes, narrower errors",
+    }
+    for name, text in depths.items():
+        depth.add_argument(f"--{name}", dest="depth", action="store_const", const=name, help=text)
 
 
 def add_validate(parser: argparse.ArgumentParser) -> None:

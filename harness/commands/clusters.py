@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from harness.commands.tables import table
 from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
+from harness.machine import HERE, calibration_folder
 from sims.cluster import known_clusters, load_cluster
 from sims.device import load_device
 from sims.units import format_quantity
@@ -38,7 +39,8 @@ def main(args: argparse.Namespace) -> int:
     if args.action is None:
         if args.draw is not None:
             raise InputError("name a cluster: haloscope clusters show NAME --draw FILE.png")
-        rows = [_row(load_cluster(name)) for name in known_clusters()]
+        measured = [HERE] if (calibration_folder() / "cluster.toml").exists() else []
+        rows = [_row(name, load_cluster(name)) for name in [*measured, *known_clusters()]]
         columns = ["cluster", "what", "hosts x ranks", "slowest link", "fastest link", "assumed"]
         hint = "assumed: values that are neither published nor measured; all values: haloscope clusters show NAME"
         show([table("", columns, rows, left=3), hint], stdout())
@@ -151,12 +153,12 @@ def _short(profile: str) -> str:
     return Path(profile).stem.replace("-", "\n", 1)
 
 
-def _row(cluster: Any) -> list[str]:
+def _row(name: str, cluster: Any) -> list[str]:
     bandwidths = [link.bandwidth.value for link in cluster.links.values()]
     assumed = sum(quantity.source == "assumed" for _, quantity in cluster.quantities())
     size = f"{cluster.hosts} x {cluster.ranks_per_host}"
     return [
-        cluster.name,
+        name,
         cluster.summary,
         size,
         f"{byte_text(min(bandwidths))}/s",

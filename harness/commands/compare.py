@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import pandas as pd
 
-from harness.commands.arguments import config_of
+from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import FinishedRun, Reuse, as_json, deliver, json_target, run_or_reuse, writable
-from harness.commands.tables import comparison_table, note_lines
+from harness.commands.like import unified
+from harness.commands.tables import comparison_report, note_lines
 from harness.config import Mode, RunConfig, check
 from harness.errors import InputError, unknown
 from harness.machine import write_atomically
-from harness.methods.registry import cut_of
 from harness.running import OpenedRun, open_run
 from harness.running.summary import comparison
 from reports.draw.figures import breakdown_and_accuracy
@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
     if modes:
         args.mode = modes[0]  # before the config is checked: not every setting is valid in every mode
     base = config_of(args)
-    runs = cells_of(base, args.methods, modes or [base.run.mode])
+    runs = cells_of(base, args.methods, modes or [base.run.mode], settings_given(args))
     writable(args.out, folder=True)
     json_target(args.json)
     cells = run_all(runs, args.out, force=args.force, reuse=args.reuse, quiet=args.quiet)
@@ -36,8 +36,8 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
 
 
-def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode]) -> list[OpenedRun]:
-    """Every cell, opened, method by method; whole-graph methods run on one part.
+def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode], asked: Collection[str] = ()) -> list[OpenedRun]:
+    """Every cell, opened, method by method, with the settings that `like.unified` chooses; `asked` as there.
 
     Raises:
         InputError: unknown method or option, or a setting that is not valid in a mode.
@@ -46,10 +46,11 @@ def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode]) -> list[Opene
     if not names:
         raise InputError("--methods names no method, e.g. --methods vanilla,bns-gcn:p=0.1")
     made: dict[RunConfig, OpenedRun] = {}
-    for name in names:
-        whole = cut_of(name) == "none"
+    for mode in modes:
+        check(base.changed(mode=mode))
+    for one in unified(base, names, asked):
         for mode in modes:
-            config = base.changed(method=name, mode=mode, parts=1 if whole else base.cut.parts)
+            config = one.changed(mode=mode)
             check(config)
             made[config] = open_run(config)
             made[config].driver.check()
@@ -89,4 +90,4 @@ def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict
     reused = sum(cell.reused for cell in cells)
     lines = [f"{reused} of {len(cells)} runs were finished earlier; --force runs them again"] if reused else []
     lines.append("written: " + ", ".join(str(path) for path in (*tables, *drawn)))
-    return [comparison_table(rows), *said, *lines], content
+    return [*comparison_report(rows), *said, *lines], content

@@ -19,7 +19,7 @@ from torch import distributed
 from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
 from harness.datasets import data_folder
-from harness.machine import cache_root, core_count
+from harness.machine import HERE, cache_root, calibration_folder, core_count
 
 NEEDED = (
     "torch", "torch_geometric", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib",
@@ -78,6 +78,9 @@ def _folders() -> Iterator[Finding]:
     nearest = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     fine = nearest.is_dir() and os.access(nearest, os.W_OK)
     yield Finding("cache folder", f"{root}{'' if fine else ' cannot be written; set HALOSCOPE_CACHE'}", fine)
+    measured = (calibration_folder() / "cluster.toml").exists()
+    said = f"kept, as --cluster {HERE}" if measured else f"none yet; haloscope calibrate makes --cluster {HERE}"
+    yield Finding("calibration", said, measured or None)
     count = len(list(data_folder().glob("*.npz")))
     hint = "" if count else " (HALOSCOPE_DATA names another folder; synthetic graphs need none)"
     yield Finding("graph files", f"{count} npz files in {data_folder().absolute()}{hint}", count > 0 or None)

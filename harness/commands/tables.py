@@ -5,23 +5,99 @@ Imports nothing heavy at once: commands that only list things use it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from harness.config import is_lab
-from harness.console import byte_text, megabytes, percent, significant, time_unit
+from harness.console import DASH, byte_text, megabytes, percent, significant, time_unit
+
+ROW_SETTINGS = {
+    "dataset": "{}",
+    "model": "{}",
+    "layers": "{} layers",
+    "hidden": "{} wide",
+    "norm": "norm {}",
+    "order": "{}",
+    "layer0": "layer0 {}",
+    "parts": "{} parts",
+    "mode": "mode {}",
+    "cluster": "cluster {}",
+}
+"""Settings of a row that a table says once if they are equal, and in which words."""
+
+BELOW = ("order", "norm")
+"""Settings that are too long for a column: a line below the table says which rows differ."""
+
+HEADINGS = {"hidden": "width"}
+"""Column headings that are not the name of the setting."""
+
+
+class FittedTable(Table):
+    """A table that is split by columns, the first ones repeated, where it is wider than the output.
+
+    Numbers and their headings are never wrapped.
+
+    Attributes:
+        left: columns of text, which every piece begins with.
+    """
+
+    left = 1
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for piece in self._pieces(options.max_width):
+            yield from Table.__rich_console__(piece, console, options)
+
+    def _pieces(self, width: int) -> list[FittedTable]:
+        widths = [self._width(at) for at in range(len(self.columns))]
+        if sum(widths) <= width or self.left >= len(self.columns):
+            return [self]
+        room = width - min(sum(widths[: self.left]), width // 2)
+        groups: list[list[int]] = []
+        used = room + 1
+        for at in range(self.left, len(self.columns)):
+            if used + widths[at] > room:
+                groups.append([])
+                used = 0
+            groups[-1].append(at)
+            used += widths[at]
+        return [self._piece(group) for group in groups]
+
+    def _width(self, at: int) -> int:
+        """Cells that a column takes without wrapping, with the space beside it."""
+        column = self.columns[at]
+        return max(cell_len(str(cell)) for cell in (column.header, *column.cells)) + 2
+
+    def _piece(self, group: Sequence[int]) -> FittedTable:
+        """The first columns and these."""
+        chosen = [*range(self.left), *group]
+        made = _empty(self.title if group[0] == self.left else None)
+        for at in chosen:
+            column = self.columns[at]
+            made.add_column(
+                column.header, justify=column.justify, overflow="fold", no_wrap=column.no_wrap and at >= self.left
+            )
+        for row in zip(*(list(self.columns[at].cells) for at in chosen), strict=True):
+            made.add_row(*row)
+        return made
+
+
+def _empty(title: Any) -> FittedTable:
+    return FittedTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
     """A table whose first `left` columns are text and whose others are numbers."""
-    heading = Text(title) if title else None
-    made = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    made = _empty(Text(title) if title else None)
+    made.left = left
     for at, column in enumerate(columns):
-        whole = at < left and at < len(columns) - 1  # names are never cut; a long remark at the end may be
+        whole = at >= left or at < len(columns) - 1  # names are never cut; a long remark at the end may be
         made.add_column(Text(column), justify="left" if at < left else "right", overflow="fold", no_wrap=whole)
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
@@ -56,29 +132,55 @@ def note_lines(record: dict[str, Any]) -> list[str]:
     return [f"note: {note}" for note in notes_of(record)]
 
 
-def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """A table with a row per run, without components that are zero in all of them."""
-    from harness.rank import COMPONENTS
+def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
+    """What is true of all runs, a table with a row per run, and which of them stand apart.
 
+    A setting is a column only where it differs, and components that are zero in all runs are left out.
+    """
+    from harness.rank import COMPONENTS
+    from harness.running.summary import UNLIKE, standing_apart
+
+    common, apart = standing_apart(rows)
+    columns = [name for name in ROW_SETTINGS if name not in BELOW and _values(rows, name)[1:]]
     factor, unit = time_unit([row["epoch_seconds"] for row in rows])
     shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
-    columns = ["method", "mode", "layer0", "parts", f"epoch {unit}", *shown, "speed-up", "MB", "test", "peak MB"]
-    cells = []
-    for row in rows:
-        times = [_scaled(row[f"{name}_seconds"], factor) for name in ("epoch", *shown)]
-        speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
+    lines = []
+    for at, row in enumerate(rows):
         method = row["method"] if row["state"] == "done" else f"{row['method']} ({row['state']})"
-        facts = [method, row["mode"], row["layer0"] or "-", str(row["parts"])]
+        settings = [DASH if row[name] is None else str(row[name]) for name in columns]
+        times = [_scaled(row[f"{name}_seconds"], factor) for name in ("epoch", *shown)]
+        speedup = DASH if row["speedup"] is None else f"{row['speedup']:.2f}x"
         amounts = [speedup, megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
-        cells.append([*facts, *times, *amounts])
-    made = table("", columns, cells, left=3)
-    made.caption = Text(
+        lines.append([f"{method} {UNLIKE}" if at in apart else method, *settings, *times, *amounts])
+    headings = ["method", *(HEADINGS.get(name, name) for name in columns), f"epoch {unit}", *shown]
+    made = table("", [*headings, "speed-up", "MB", "test", "peak MB"], lines, left=1 + len(columns))
+    reading = (
         f"per epoch: {unit} (median; components sum to the epoch, hidden runs behind compute), MB sent by all ranks "
         "(mean); test accuracy at the best validation; peak memory of the fullest rank; "
         "speed-up against the first method, same mode"
     )
-    made.caption_justify = "left"
-    return made
+    which = f"all rows but {UNLIKE}" if apart else "all rows"
+    return [f"{which}: {said_once(rows, columns)}", made, reading, *unlike_lines(rows, common, apart)]
+
+
+def said_once(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> str:
+    """The settings that all rows share, or the most of them, those in `columns` left out."""
+    shared = {name: _values(rows, name)[:1] for name in ROW_SETTINGS if name not in columns}
+    return "; ".join(ROW_SETTINGS[name].format(*values) for name, values in shared.items() if values)
+
+
+def _values(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
+    """The values of a setting, the most common one first; None, where it does not apply, is none."""
+    return [value for value, _ in Counter(row[name] for row in rows if row[name] is not None).most_common()]
+
+
+def unlike_lines(rows: Sequence[dict[str, Any]], common: Mapping[str, str], apart: Mapping[int, str]) -> list[str]:
+    """A line on every row that stands apart."""
+    from harness.running.summary import UNLIKE
+
+    said = dict.fromkeys(f"{rows[at]['method']}: {own}" for at, own in apart.items())
+    rest = ", ".join(f"{name} {value}" for name, value in common.items())
+    return [f"{UNLIKE} not like the others ({rest}): {'; '.join(said)}"] if said else []
 
 
 def quality_table(summary: dict[str, Any], rows: Sequence[dict[str, int]]) -> list[Table | str]:

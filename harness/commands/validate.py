@@ -159,7 +159,7 @@ def _calibration(config: RunConfig, args: argparse.Namespace) -> Path:
     folder: Path = args.out / "calibration" / _machine(config)
     if args.force or not (folder / "cluster.toml").exists():
         hosts = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
-        measure(folder, quick=True, quiet=args.quiet, threads=config.run.threads, hosts=hosts)
+        measure(folder, depth="quick", quiet=args.quiet, threads=config.run.threads, hosts=hosts)
     return folder
 
 

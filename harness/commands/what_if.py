@@ -8,16 +8,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from dataclasses import fields
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from harness.commands.arguments import config_of
+from harness.commands.arguments import BANDWIDTH, config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.curves import Curve, Knob, display_name, sentences
-from harness.commands.tables import table
+from harness.commands.like import unified
+from harness.commands.tables import said_once, table, unlike_lines
 from harness.config import RunConfig
 from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
@@ -26,7 +29,7 @@ from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.running import data_inputs, plan_of, prepare
 from harness.running.results import environment
-from harness.running.summary import notes_of
+from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_run, standing_apart
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
 from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
@@ -38,42 +41,129 @@ WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "ba
 SHOWN_POINTS = 6
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is varied: a range of one link's bandwidth or latency, bits, devices, libraries. Texts as the flags'."""
+
+    methods: str
+    bandwidth: str = BANDWIDTH
+    latency: str | None = None
+    bits: str | None = None
+    devices: str | None = None
+    transports: str | None = None
+    points: int = 25
+    recorded: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Explored:
+    """Epoch times of all methods over a range, replayed from one recording of each.
+
+    Attributes:
+        xs: points of the range, in B/s or s; `nominal` is the cluster's own value.
+        said: sentences on crossovers and on what changes nothing.
+    """
+
+    curves: list[Curve]
+    xs: list[float]
+    nominal: float
+    knob: Knob
+    said: list[str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for every method and point, the cluster's own value among them, in SI units."""
+        places = sorted({*self.xs, self.nominal})
+        return [_row(curve, self.curves[0], x, self.knob) for curve in self.curves for x in places]
+
+    def report(self) -> list[Any]:
+        """What is true of all methods, the table, the methods that stand apart, sentences and notes."""
+        settings = [_settings(curve) for curve in self.curves]
+        common, apart = standing_apart(settings)
+        which = f"all rows but {UNLIKE}" if apart else "all rows"
+        return [
+            f"{which}: {said_once(settings)}",
+            _table(self.curves, self.xs, self.knob, apart),
+            *unlike_lines(settings, common, apart),
+            *self.said,
+            *(f"note: {note}" for note in _notes(self.curves, self.nominal)),
+        ]
+
+    def drawing(self) -> dict[str, Any]:
+        """What `reports.draw.what_if` needs beside the rows."""
+        return {
+            "knob": (f"{self.knob.link} {self.knob.what}", self.nominal),
+            "ticks": self.knob.ticks(),
+            "written": self.knob.formatted,
+            "caption": [*_caption(self.curves[0]), *self.said, *_assumed(self.curves)],
+        }
+
+
 def main(args: argparse.Namespace) -> int:
     """Record, replay, draw, and report crossovers."""
-    if args.points < 2:
-        raise InputError(f"--points {args.points}: at least 2, the ends of the range")
-    knob = _knob(args)
-    base = _base(args)
-    modelled = open_driver(base)
-    configs = _configs(args.methods, args.bits, args.recorded, base)
+    question = Question(**{f.name: getattr(args, f.name) for f in fields(Question)})
+    args.mode = "sim"  # before the config is checked: it may be shapes only
     writable(args.out, folder=True)
     json_target(args.json)
+    found = explore(config_of(args), question, args.out, settings_given(args), force=args.force, quiet=args.quiet)
+    rows = found.rows()
+    args.out.mkdir(parents=True, exist_ok=True)
+    csv = args.out / "what-if.csv"
+    write_atomically(csv, pd.DataFrame(rows).to_csv(index=False).encode())
+    drawn = draw_what_if(rows, args.out / "what-if.png", **found.drawing())
+    content = {"knob": found.knob.key, "nominal": found.nominal, "said": found.said, "rows": rows}
+    deliver(content, [*found.report(), f"written: {csv}, {drawn}"], args.json, args.quiet)
+    return 0
+
+
+def explore(
+    base: RunConfig,
+    question: Question,
+    out: Path,
+    asked: Collection[str] = (),
+    *,
+    force: bool = False,
+    quiet: bool = False,
+) -> Explored:
+    """Record every method once on the cluster of `base`, and replay it over the range that is asked for.
+
+    Args:
+        out: folder whose `recordings` are used again, unless `force`.
+        asked: settings that the user gave, as in `like.unified`.
+
+    Raises:
+        InputError: a bad range, unknown names, a link that the cluster has not, or a method that cannot be re-timed.
+    """
+    if question.points < 2:
+        raise InputError(f"--points {question.points}: at least 2, the ends of the range")
+    knob, base = _knob(question), base.changed(mode="sim", eval_every=-1)
+    modelled = open_driver(base)
+    configs = _configs(question, base, asked)
     cluster = modelled.cluster
     if knob.link not in cluster.links:
         raise InputError(
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
             f"its links: {', '.join(cluster.links)}"
         )
-    chosen = variants(cluster, _listed(args.devices), _listed(args.transports))
-    replays = [Replay(_recording(config, modelled.placement, args)) for config in configs]
+    chosen = variants(cluster, _listed(question.devices), _listed(question.transports))
+    replays = [Replay(_recording(config, modelled.placement, out / "recordings", force, quiet)) for config in configs]
     curves = [
         Curve(config, variant, knob, replay)
         for variant in chosen
         for config, replay in zip(configs, replays, strict=True)
     ]
-    xs = np.geomspace(knob.low, knob.high, args.points).tolist()
+    xs = np.geomspace(knob.low, knob.high, question.points).tolist()
     nominal = getattr(cluster.links[knob.link], knob.what).value
-    return _publish(curves, xs, nominal, knob, sentences(curves, xs, knob), args)
+    return Explored(curves, xs, nominal, knob, sentences(curves, xs, knob))
 
 
 def _listed(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
-def _knob(args: argparse.Namespace) -> Knob:
+def _knob(question: Question) -> Knob:
     """The range to vary. Raises InputError unless it is `LINK=LOW..HIGH` with units."""
-    what = "latency" if args.latency else "bandwidth"
-    text = str(args.latency or args.bandwidth)
+    what = "latency" if question.latency else "bandwidth"
+    text = str(question.latency or question.bandwidth)
     link, found, between = text.partition("=")
     low, dots, high = between.partition("..")
     if not found or not dots:
@@ -85,38 +175,35 @@ def _knob(args: argparse.Namespace) -> Knob:
     return knob
 
 
-def _base(args: argparse.Namespace) -> RunConfig:
-    """The config that all methods share: simulated, not evaluated."""
-    args.mode = "sim"  # before the config is checked: it may be shapes only
-    return config_of(args).changed(eval_every=-1)
-
-
-def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
+def _configs(question: Question, base: RunConfig, asked: Collection[str]) -> list[RunConfig]:
     """The config of every method, or of each of its bits. Raises InputError for bad methods or bits.
 
     `epochs` are those to record: the first, which is more expensive and not shown, and as many more as it takes until
     stale rows are in use and the traffic has settled; whole cycles for a method with periodic epochs.
     """
+    recorded = question.recorded
     if recorded is not None and recorded < 2:
         raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
-    widths = _listed(bits)
-    found: dict[str, RunConfig] = {}
+    widths = _listed(question.bits)
+    found: list[str] = []
     useless = bool(widths)
-    for text in _listed(methods):
-        method = parse_method(text, layer0=base.training.layer0)
+    for text in _listed(question.methods):
+        method = parse_method(text)
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes
         if method.facts.timed:
             raise refusal(text)
-        for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
-            found[each] = base.changed(
-                method=each, epochs=recorded or _enough(parse_method(each, layer0=base.training.layer0))
-            )
+        found += [f"{text}:bits={width}" for width in widths] if free and widths else [text]
     if not found:
         raise InputError("--methods names no method, e.g. --methods vanilla,sylvie-s")
     if useless:
         raise InputError("--bits changes nothing: none of the methods has bits")
-    return list(found.values())
+    configs = [config.changed(parts=base.cut.parts) for config in unified(base, list(dict.fromkeys(found)), asked)]
+    return [config.changed(epochs=recorded or _enough(_method_of(config))) for config in configs]
+
+
+def _method_of(config: RunConfig) -> Method:
+    return parse_method(config.training.method, layer0=config.training.layer0)
 
 
 def _enough(method: Method) -> int:
@@ -126,43 +213,20 @@ def _enough(method: Method) -> int:
     return 1 + cycle * max(1, round(later / cycle))
 
 
-def _recording(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Any:
+def _recording(config: RunConfig, placement: Placement, folder: Path, force: bool, quiet: bool) -> Any:
     """The config's recording, from the cache or made now."""
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     plan = plan_of(config)
     graph = prepare(config, plan.cut).graph["fingerprint"]
     stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
     key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
-    path = args.out / "recordings" / f"{key}.rec"
-    if path.exists() and not args.force:
+    path = folder / f"{key}.rec"
+    if path.exists() and not force:
         return load_recording(path)
-    with progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet) as progress:
+    with progress_of(f"recording {config.training.method}", config.training.epochs, quiet) as progress:
         made = record_placed(plan, placement, progress)
     made.save(path)
     return made
-
-
-def _publish(
-    curves: list[Curve], xs: list[float], nominal: float, knob: Knob, said: list[str], args: argparse.Namespace
-) -> int:
-    """Write CSV and figure, show the table and the sentences."""
-    places = sorted({*xs, nominal})
-    rows = [_row(curve, curves[0], x, knob) for curve in curves for x in places]
-    args.out.mkdir(parents=True, exist_ok=True)
-    csv = args.out / "what-if.csv"
-    write_atomically(csv, pd.DataFrame(rows).to_csv(index=False).encode())
-    notes = [f"note: {note}" for note in _notes(curves, nominal)]
-    drawn = draw_what_if(
-        rows,
-        args.out / "what-if.png",
-        knob=(f"{knob.link} {knob.what}", nominal),
-        ticks=knob.ticks(),
-        written=knob.formatted,
-        caption=[*_caption(curves[0]), *said, *_assumed(curves)],
-    )
-    content = {"knob": knob.key, "nominal": nominal, "said": said, "rows": rows}
-    deliver(content, [_table(curves, xs, knob), *said, *notes, f"written: {csv}, {drawn}"], args.json, args.quiet)
-    return 0
 
 
 def _notes(curves: list[Curve], x: float) -> list[str]:
@@ -211,22 +275,30 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
         "speedup": base(x) / seconds["epoch"],
         "bytes_per_epoch": curve.sent(x),
         "fits": "no" if curve.too_large(x) else "yes",
+        **{name: value for name, value in _settings(curve).items() if name in TREATMENTS},
         **{f"{name}_seconds": value for name, value in seconds.items()},
     }
 
 
-def _table(curves: list[Curve], xs: list[float], knob: Knob) -> Any:
+def _settings(curve: Curve) -> dict[str, Any]:
+    """The settings of a curve, as `harness.running.summary.row_of` names them."""
+    recording, config = curve.replay.recording, curve.config
+    known = {"config": {**config.flat(), "mode": "sim"}, "facts": recording.facts, "graph": recording.graph}
+    return {**settings_of_run(known), "method": curve.label}
+
+
+def _table(curves: list[Curve], xs: list[float], knob: Knob, apart: Collection[int]) -> Any:
     chosen = [
         xs[at] for at in dict.fromkeys(np.linspace(0, len(xs) - 1, min(SHOWN_POINTS, len(xs))).round().astype(int))
     ]
     factor, unit = time_unit([curve(x) for curve in curves for x in chosen])
     lines = [
         [
-            curve.label,
+            f"{curve.label} {UNLIKE}" if at in apart else curve.label,
             "no" if curve.too_large(xs[0]) else "yes",
             *(f"{significant(curve(x) * factor)} ({curves[0](x) / curve(x):.2f}x)" for x in chosen),
         ]
-        for curve in curves
+        for at, curve in enumerate(curves)
     ]
     return table("", [f"epoch {unit} (speed-up)", "fits", *(knob.formatted(x) for x in chosen)], lines)
 

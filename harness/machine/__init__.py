@@ -2,6 +2,7 @@
 
 from harness.machine._allocator import huge_pages, keep_heap
 from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
+from harness.machine._calibration import HERE, calibration_folder
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import Lock, remove_scratch, replacing, synchronise, write_atomically
 from harness.machine._source import code_version
@@ -11,9 +12,11 @@ __all__ = [
     "Died",
     "CORES_VARIABLE",
     "Claim",
+    "HERE",
     "Lock",
     "building",
     "cache_root",
+    "calibration_folder",
     "code_version",
     "core_count",
     "map_on_processes",

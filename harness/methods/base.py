@@ -144,6 +144,19 @@ class Method(Optioned, ABC):
         if not totals.num_features or not totals.num_classes:
             raise InputError("this graph has no features or no labels; training needs both")
 
+    def treats_input(self, model: GNN) -> str | None:
+        """What is done every epoch about input features of other ranks' nodes, as `layer0` names it; None: nothing."""
+        return None
+
+    def orders(self, model: GNN) -> list[str]:
+        """Which of linear map and aggregation is first in every layer that reads neighbours, once `setup` is done."""
+        read = (l for l in range(model.depth) if model.exchanges(l))
+        return ["linear-first" if self.maps_first(model, l) else "aggregate-first" for l in read]
+
+    def maps_first(self, model: GNN, l: int) -> bool:
+        """Whether layer l multiplies by its weights before it aggregates."""
+        return model.linear_first(l)
+
     def cycle(self) -> int:
         """Period of the epochs' schedule, in epochs; 1 if all epochs are alike."""
         return 1

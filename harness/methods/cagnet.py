@@ -46,6 +46,10 @@ class BlockRows(EdgeCut):
         state = await super().setup(rank, part, model)
         return BlockState(**vars(state), blocks=await Blocks.of(rank, part.plan, state.graph.num_own))
 
+    def maps_first(self, model: GNN, l: int) -> bool:
+        """Aggregation is first in every layer whose blocks are broadcast, whatever the model's order."""
+        return l == 0 and self.input_layer(model) == "cache" and model.linear_first(l)
+
     def sent_blocks(self, model: GNN, layer0: str) -> dict[str, dict[int, int]]:
         """Direction -> layer -> width of the rows that are broadcast."""
         layers = [l for l in range(model.depth) if model.exchanges(l) and (l > 0 or layer0 == "exchange")]

@@ -86,6 +86,14 @@ class EdgeCut(Method):
             raise InputError("layer0=precompute needs a first layer with linear aggregation (gcn, sage); use cache")
         return ("precompute" if possible else "cache") if self.layer0 == "auto" else self.layer0
 
+    def treats_input(self, model: GNN) -> str:
+        """The resolved `layer0`."""
+        return self.input_layer(model)
+
+    def maps_first(self, model: GNN, l: int) -> bool:
+        """Not where the input is aggregated once."""
+        return model.linear_first(l) and (l > 0 or self.treats_input(model) != "precompute")
+
     async def setup(self, rank: Rank, part: Part, model: GNN) -> EdgeCutState:
         """Fetch the halo features once if the input layer needs them."""
         self.validate()

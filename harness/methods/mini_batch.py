@@ -154,6 +154,10 @@ class MiniBatch(Batched):
         degree = part.graph.degree.to(torch.int32)
         return BatchState(neighbours, seeds, self.steps(most), degree)
 
+    def treats_input(self, model: GNN) -> str | None:
+        """Features of other ranks' nodes are fetched in every step."""
+        return "exchange"
+
     def steps(self, most: int) -> int:
         """Steps of an epoch where the rank with most training nodes has that many; at least one."""
         return max(-(-most // (self.batch or max(most, 1))), 1)

@@ -92,6 +92,10 @@ class SANCUS(BlockRows):
         """Features are broadcast like other rows, once or in every epoch."""
         return "exchange"
 
+    def treats_input(self, model: GNN) -> str:
+        """Features that are broadcast once are kept."""
+        return "cache" if self._features_once() else "exchange"
+
     def _features_once(self) -> bool:
         return self.layer0 in ("auto", "cache")
 

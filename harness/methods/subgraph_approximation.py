@@ -115,6 +115,10 @@ class SubgraphApproximation(EdgeCut):
             if aggregation is not None and aggregation.kind != "mean":
                 raise InputError("subgraph-approximation: a gcn sum cannot be sampled; use sage or gat, or batch=0")
 
+    def treats_input(self, model: GNN) -> str:
+        """Mini-batches cannot precompute an input layer."""
+        return "cache" if self.batch else super().treats_input(model)
+
     def part_settings(self) -> dict[str, Any]:
         return {"overlap": self.overlap, "degrees": self.degrees, "loss": self.loss, "master": self.master}
 
@@ -123,7 +127,7 @@ class SubgraphApproximation(EdgeCut):
             raise InputError(
                 "subgraph-approximation: rank 0 holds nodes in a graph known by counts only; use master=worker"
             )
-        method = replace(self, layer0="cache") if self.batch else self  # mini-batches cannot precompute an input layer
+        method = replace(self, layer0="cache") if self.batch else self  # as `treats_input`
         state = await super(SubgraphApproximation, method).setup(rank, part, model)
         sampler = NeighbourSampler.of(part, model, self._fanouts()) if self.batch else None
         return SubgraphState(state.graph, state.route, state.layer0, state.halo_x, state.z0, sampler)

@@ -57,6 +57,10 @@ class VertexCut(Method):
     def _precomputes(self, model: GNN) -> bool:
         return model.aggregation(0) is not None and not model.linear_first(0)
 
+    def treats_input(self, model: GNN) -> str:
+        """The resolved `layer0`."""
+        return "precompute" if self.layer0 == "precompute" else "exchange"
+
     async def setup(self, rank: Rank, part: Any, model: GNN) -> VertexState:
         """Sum the raw input once if the input layer needs it."""
         self.validate()
@@ -65,7 +69,7 @@ class VertexCut(Method):
         attends = any(isinstance(layer, GATConv) for layer in model.layers)
         block = part.block.with_edge_map() if attends else part.block
         replicas, z0 = Replicas.of(part), None
-        layer0 = "precompute" if self.layer0 == "precompute" else "exchange"
+        layer0 = self.treats_input(model)
         if layer0 == "precompute":
             aggregation = model.aggregation(0)
             assert aggregation is not None

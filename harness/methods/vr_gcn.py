@@ -151,10 +151,14 @@ class VRGCN(MiniBatch):
         if any(model.exchanges(l) and model.aggregation(l) is None for l in range(model.depth)):
             raise InputError("vr-gcn: histories need layers whose aggregation is linear (gcn, sage)")
 
+    def treats_input(self, model: GNN) -> str:
+        """The input is aggregated once, unless the first layer reads no neighbours."""
+        return "precompute" if model.exchanges(0) else "exchange"
+
     async def setup(self, rank: Rank, part: Part, model: GNN) -> HistoryState:
         state = await super().setup(rank, part, model)
         z0 = await precompute_input(rank, part, model) if model.exchanges(0) else None
-        return HistoryState(**{**vars(state), "layer0": "exchange" if z0 is None else "precompute"}, z0=z0)
+        return HistoryState(**{**vars(state), "layer0": self.treats_input(model)}, z0=z0)
 
     def remember(self, rank: Rank, part: Part, model: GNN, state: Any) -> Memory:
         assert part.x is not None

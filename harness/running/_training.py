@@ -74,7 +74,8 @@ async def _train(rank: Rank, job: Job, saver: Saver | None) -> RankResult:
     with rank.off_the_clock("the last steps"):
         await _settle(rank, method, run)
     facts = {
-        "layer0": getattr(run.state, "layer0", None),
+        "layer0": method.treats_input(model),
+        "orders": method.orders(model),
         "cut": method.facts.cut,
         **(job.rates.facts() if job.rates else {}),
         **(run.saver.facts() if run.saver else {}),

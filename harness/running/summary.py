@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.rank import COMPONENTS
 
 SECONDS = ("epoch", *COMPONENTS, "hidden")
+
+TREATMENTS = ("layer0", "order", "norm")
+"""Columns of a row that must be equal for times to be comparable."""
+
+UNLIKE = "*"
+"""Marks a row that stands apart."""
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
@@ -15,16 +22,10 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
 
     Keys are always the same; values that a run does not have are None (seconds in loopback, accuracy of shapes).
     """
-    config, summary = record["config"], record["summary"]
+    summary = record["summary"]
     seconds = {f"{name}_seconds": summary["seconds"].get(name) for name in SECONDS}
     return {
-        "method": config["method"],
-        "mode": config["mode"],
-        "cluster": config["cluster"] if config["mode"] == "sim" else None,
-        "dataset": record["graph"].get("name", config["dataset"]),
-        "model": config["model"],
-        "parts": config["parts"],
-        "layer0": record["facts"].get("layer0"),
+        **settings_of_run(record),
         "state": record["state"],
         **seconds,
         "bytes_per_epoch": summary["bytes_per_epoch"],
@@ -35,6 +36,32 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def settings_of_run(record: dict[str, Any]) -> dict[str, Any]:
+    """The part of a row that says what was run; needs no epochs."""
+    config = record["config"]
+    return {
+        "method": config["method"],
+        "mode": config["mode"],
+        "cluster": config["cluster"] if config["mode"] == "sim" else None,
+        "dataset": record["graph"].get("name", config["dataset"]),
+        "model": config["model"],
+        "layers": config["layers"],
+        "hidden": config["hidden"],
+        "parts": config["parts"],
+        "layer0": record["facts"].get("layer0"),
+        "order": _order_text(record["facts"].get("orders", ())),
+        "norm": config["norm"],
+    }
+
+
+def _order_text(orders: Sequence[str]) -> str | None:
+    """The order of all layers that read neighbours, or which of them differ; None where it is not known."""
+    if len(set(orders)) < 2:
+        return orders[0] if orders else None
+    late = [str(l) for l, order in enumerate(orders) if order == "linear-first"]
+    return f"linear-first in layer {', '.join(late)}"
+
+
 def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of several runs with `speedup`: epoch time of the first method in the same mode over this one's."""
     rows = [row_of(record) for record in records]
@@ -42,6 +69,24 @@ def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         first = next(r for r in rows if r["mode"] == row["mode"])["epoch_seconds"]
         row["speedup"] = first / row["epoch_seconds"] if first and row["epoch_seconds"] else None
     return rows
+
+
+def standing_apart(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[int, str]]:
+    """What most rows share of `TREATMENTS`, and for every row that stands apart (by number) what it has instead.
+
+    A treatment that does not apply to a row (None) sets no row apart.
+    """
+    common = {
+        name: Counter(row[name] for row in rows if row.get(name) is not None).most_common(1)[0][0]
+        for name in TREATMENTS
+        if any(row.get(name) is not None for row in rows)
+    }
+    apart = {}
+    for at, row in enumerate(rows):
+        own = [f"{name} {row[name]}" for name, value in common.items() if row.get(name) not in (None, value)]
+        if own:
+            apart[at] = ", ".join(own)
+    return common, apart
 
 
 def notes_of(record: dict[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
 from real.measure._probes import bench, jitter, measure_device
-from real.measure.link_probes import Line, lines
+from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, Line, lines, probe
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
@@ -47,8 +47,11 @@ def calibrate(
     quick: bool = True,
     hosts: LabSpec | None = None,
     ranks: Sequence[int] = LINK_RANKS,
+    brief: bool = False,
 ) -> dict[str, Any]:
     """Measure operators with two ranks of `threads` threads each, and collectives among every number in `ranks`.
+
+    `brief`: only among two ranks, at fewer sizes, in the same processes as the operators.
 
     `hosts`: a lab in which the collectives are measured instead, with as many ranks as it has; without its shaping,
     so that the machine's software costs are not hidden behind a slow link.
@@ -64,14 +67,18 @@ def calibrate(
         RankFailed: a rank failed.
     """
     begin = time.perf_counter()
-    depth = "quick" if quick else "full"
-    numbers = _ranks_say("real.measure.calibrate", RANKS, threads, [depth], ThisMachine(), dict[str, float])
-    spread = numbers.pop("jitter")
+    depth = "brief" if brief else "quick" if quick else "full"
+    said = _ranks_say("real.measure.calibrate", RANKS, threads, [depth], ThisMachine(), _Said)
+    numbers, spread = said.device, said.device.pop("jitter")
     numbers["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if brief:
+        links = {RANKS: lines(said.points)}
+    else:
+        links = measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts)
     return {
         "device": numbers,
         "jitter": spread,
-        "links": measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts),
+        "links": links,
         "provenance": {
             "machine": _machine(),
             "cores": core_count(),
@@ -126,7 +133,7 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
     """
 
     def measured(size: int, site: HostSetup) -> dict[str, Line]:
-        budget = ["0.04" if quick else "0.5"]
+        budget = [str(_link_budget(quick))]
         kind = dict[str, list[tuple[float, float, float]]]
         return lines(_ranks_say("real.measure.link_probes", size, 1, budget, site, kind))
 
@@ -134,6 +141,11 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
         return {size: measured(size, ThisMachine()) for size in ranks}
     with lab.built(hosts.unshaped) as site:
         return {size: measured(size, site) for size in ranks}
+
+
+def _link_budget(quick: bool) -> float:
+    """Seconds for which one kind of collective of one size is repeated, about."""
+    return 0.04 if quick else 0.5
 
 
 def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
@@ -150,6 +162,7 @@ def calibrate_to(
     threads: int = 0,
     hosts: LabSpec | None = None,
     ranks: Sequence[int] = LINK_RANKS,
+    brief: bool = False,
 ) -> Path:
     """Measure and write `device.toml` and `cluster.toml` into `folder`; returns the path of the latter.
 
@@ -160,7 +173,7 @@ def calibrate_to(
     """
     threads = threads or max(1, core_count() // RANKS)
     _make(folder)
-    measured = calibrate(threads=threads, quick=quick, hosts=hosts, ranks=ranks)
+    measured = calibrate(threads=threads, quick=quick, hosts=hosts, ranks=ranks, brief=brief)
     write_atomically(folder / "device.toml", device_toml(measured).encode())
     write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
     return folder / "cluster.toml"
@@ -197,20 +210,29 @@ def _machine() -> str:
 # -- what the ranks do -------------------------------------------------------------------------------------------------
 
 
-async def _probe(rank: Rank, quick: bool) -> dict[str, float]:
-    """Time operators on all ranks at once; rank 0's results are used."""
+class _Said(msgspec.Struct):
+    """What rank 0 measured: numbers of a device file and jitter; if brief, points of collectives by kind."""
+
+    device: dict[str, float]
+    points: dict[str, list[tuple[float, float, float]]] = {}
+
+
+async def _probe(rank: Rank, depth: str) -> _Said:
+    """Time operators on all ranks at once, if brief then collectives; rank 0's results are used."""
+    quick = depth != "full"
     await rank.all_reduce(torch.zeros(1), label="begin together")
     numbers = measure_device(0.02 if quick else 0.3)
     numbers["jitter"] = jitter(1.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
-    return numbers
+    brief = depth == "brief"
+    return _Said(numbers, await probe(rank, _link_budget(quick), BRIEF_SIZES, BRIEF_FEWEST) if brief else {})
 
 
 def _main(result: str, depth: str) -> None:
     with connect() as connection:
-        numbers = run_program(lambda rank: _probe(rank, depth == "quick"), connection)
+        said = run_program(lambda rank: _probe(rank, depth), connection)
     if connection.rank == 0:
-        Path(result).write_bytes(msgspec.json.encode(numbers))
+        Path(result).write_bytes(msgspec.json.encode(said))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,12 @@ from real.rank.health import end_process
 
 SIZES = tuple(4**k for k in range(5, 12))
 """Bytes: 1 KiB to 4 MiB."""
+
+FEWEST = 15
+"""Repetitions of a collective of one size."""
+
+BRIEF_SIZES, BRIEF_FEWEST = SIZES[::2], 6
+"""Of a calibration that takes seconds."""
 
 KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
 """all_to_all sends that many bytes to every other rank; counted is the same where only the sender has the counts;
@@ -85,8 +91,14 @@ def trimmed_mean(times: torch.Tensor) -> float:
     return float(ordered[cut : len(times) - cut].mean())
 
 
-async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, float, float]]]:
-    """Time every kind at every size, about `budget_s` each; returns the points by kind, as this rank measured them."""
+async def probe(
+    rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Time every kind at every size, about `budget_s` and at least `fewest` times each.
+
+    Returns:
+        The points by kind, as this rank measured them.
+    """
     await rank.all_reduce(torch.zeros(1), label="begin together")
     for _ in range(2):  # every collective of the first epoch is checked
         rank.clock.begin_epoch()
@@ -96,8 +108,9 @@ async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, floa
     points: dict[str, list[tuple[float, float, float]]] = {}
     work = torch.ones(SWEPT)
     for kind in KINDS:
-        for nbytes in SIZES:
-            times = torch.tensor(await _timed(rank, kind, nbytes, budget_s, work), dtype=torch.float64)
+        for nbytes in sizes:
+            found = await _timed(rank, kind, nbytes, budget_s, fewest, work)
+            times = torch.tensor(found, dtype=torch.float64)
             times = await rank.all_reduce(times, label="times") / rank.size
             low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
             points.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low))
@@ -105,10 +118,10 @@ async def probe(rank: Rank, budget_s: float) -> dict[str, list[tuple[float, floa
     return points
 
 
-async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float, work: torch.Tensor) -> list[float]:
+async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float, fewest: int, work: torch.Tensor) -> list[float]:
     """Seconds of every repetition; ranks agree on how many, because it depends on sizes only."""
     moved = nbytes * rank.size * rank.size
-    repeats = int(min(100, max(15, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
+    repeats = int(min(100, max(fewest, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
     make, times = _effects(rank, kind, nbytes), []
     for _ in range(repeats + 2):
         work.mul_(1.0)

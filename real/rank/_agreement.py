@@ -21,7 +21,7 @@ from harness.rank import Rank
 from real.rank._checks import CollectiveChecks
 from real.rank._exchanges import start_exchange
 from real.rank._headers import shortened
-from real.rank._messages import NOTE_BYTES, MessageStreams, Note, compare
+from real.rank._messages import NOTE_BYTES, MessageStreams, Note, compare_notes
 from real.rank._receives import Receives
 from real.rank._transport import Endpoint, Pending, Silence
 
@@ -124,7 +124,7 @@ class Agreement:
 
         def check() -> None:
             if note is not None and mine is not None:
-                compare(source, Note.unpack(note.result()), self.endpoint.rank, mine)
+                compare_notes(source, Note.unpack(note.result()), self.endpoint.rank, mine)
 
         behind = note is not None or self.receives.under_way(source)
         if started and behind:

@@ -98,7 +98,7 @@ def differ(source: int, sent: str, rank: int, received: str) -> str:
     return f"messages differ: rank {source} sent rank {rank} {sent}, but rank {rank} received {received}"
 
 
-def compare(source: int, theirs: Note, rank: int, mine: Note) -> None:
+def compare_notes(source: int, theirs: Note, rank: int, mine: Note) -> None:
     """Raise ProgramError unless two notes are of the same message, and the messages before it were the same."""
     if theirs.header.path != mine.header.path:
         raise ProgramError(differ(source, theirs.trail, rank, mine.trail))

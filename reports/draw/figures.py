@@ -74,6 +74,16 @@ def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Pa
             bar and no line.
         out_stem: path without suffix; its folder must exist.
     """
+    figure = breakdown_figure(records)
+    paths = [out_stem.with_name(out_stem.name + suffix) for suffix in (".png", ".svg")]
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(paths[0], dpi=200, metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    return paths
+
+
+def breakdown_figure(records: Sequence[Record]) -> Figure:
+    """The figure of `breakdown_and_accuracy`."""
     timed = [record for record in records if record["summary"]["seconds"]]
     with matplotlib.rc_context(STYLE):
         names = {record["config"]["method"] for record in timed}
@@ -87,10 +97,7 @@ def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Pa
         upper.legend(handles=_breakdown(left, timed), loc="center", ncols=9, columnspacing=1.4, frameon=False)
         lines = _accuracy(right, timed)
         lower.legend(handles=lines, loc="upper center", ncols=columns, frameon=False, title=METHOD_LEGEND)
-        paths = [out_stem.with_name(out_stem.name + suffix) for suffix in (".png", ".svg")]
-        figure.savefig(paths[0], dpi=200, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
-    return paths
+    return figure
 
 
 def _caption(records: Sequence[Record]) -> str:

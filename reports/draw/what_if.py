@@ -32,7 +32,22 @@ def what_if(
     written: Callable[[float], str],
     caption: Sequence[str],
 ) -> Path:
-    """Draw `path` (PNG).
+    """Draw `what_if_figure` to `path` (PNG)."""
+    figure = what_if_figure(rows, knob=knob, ticks=ticks, written=written, caption=caption)
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(path, dpi=200, metadata={"Software": None})
+    return path
+
+
+def what_if_figure(
+    rows: Sequence[Record],
+    *,
+    knob: tuple[str, float],
+    ticks: Sequence[float],
+    written: Callable[[float], str],
+    caption: Sequence[str],
+) -> Figure:
+    """Epoch times and speed-ups along the knob, and along the bits where there are several.
 
     Args:
         rows: a point each: method, bits (None without), variant (of the cluster, "" for itself), value (of the knob,
@@ -65,8 +80,7 @@ def what_if(
             _along_bits(grid[1], rows, factor, unit, written, nominal)
         upper.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
         under.text(0.01, 1.0, "\n".join(lines), va="top", fontsize=6.5, color="#404040", linespacing=1.35)
-        figure.savefig(path, dpi=200, metadata={"Software": None})
-    return path
+    return figure
 
 
 def _along_knob(pair: Sequence[Axes], rows: Sequence[Record], factor: float) -> list[Line2D]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.config import PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
 from harness.errors import InputError
+from harness.machine import HERE, calibration_folder
 from sims import units
 from sims.cluster import _overrides as overrides
 from sims.cluster._cluster import Cluster, LinkSpec
@@ -25,6 +26,8 @@ def known_clusters() -> list[str]:
 def load_cluster(name_or_path: str | Path) -> Cluster:
     """A cluster by name, from a TOML file, or of a lab; `NAME:KEY=VALUE:...` changes keys of a file (`_overrides`).
 
+    `here` is this machine, as `haloscope calibrate` measured it.
+
     Raises:
         InputError: unknown name, unreadable file, unknown key, bad unit, counts that do not divide, or links that the
             transport lacks.
@@ -32,7 +35,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     if is_lab(str(name_or_path)):
         return of_lab(parse_lab(str(name_or_path)))
     name, changes = overrides.split(str(name_or_path))
-    path = units.find(name, "cluster", CLUSTERS)
+    path = _here() if name == HERE else units.find(name, "cluster", CLUSTERS)
     top = overrides.changed(units.read_toml(path, "cluster"), changes)
     file = filled(ClusterFile, top, name=path.stem)
     hosts = file.hosts
@@ -58,6 +61,17 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     )
     _check(cluster, f"cluster file {path.name}")
     return cluster
+
+
+def _here() -> Path:
+    """The cluster file that this machine was measured as. Raises InputError where it was not."""
+    path = calibration_folder() / "cluster.toml"
+    if not path.exists():
+        raise InputError(
+            f"cluster {HERE} is this machine as it was measured, and it has not been: run `haloscope calibrate`, or "
+            "`haloscope calibrate --brief` (seconds)"
+        )
+    return path
 
 
 def of_lab(lab: LabSpec) -> Cluster:

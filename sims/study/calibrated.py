@@ -34,6 +34,9 @@ from sims.units import Quantity
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
 """Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
 
+BRIEF_METHODS, BRIEF_SIZES = ("vanilla", "bns-gcn:p=0.1", "sylvie-s:bits=1"), ((1_000, 16), (20_000, 96))
+"""Of a calibration that takes seconds: what `haloscope demo` compares. Other operators are priced by their class."""
+
 LIMIT_S = 900.0
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
@@ -61,8 +64,16 @@ def workloads(threads: int, quick: bool) -> list[RunConfig]:
     return found
 
 
-def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
+def brief_workloads(threads: int) -> list[RunConfig]:
+    """A few of them: the operators of the methods that most people begin with."""
+    return [_workload(method, *size, threads, quick=True) for size in BRIEF_SIZES for method in BRIEF_METHODS]
+
+
+def add_operators(device: Path, *, threads: int, quick: bool = True, brief: bool = False) -> None:
     """Time every operator and write its costs, and the overhead of Python around it, into the device file.
+
+    Args:
+        brief: time those of `brief_workloads` only.
 
     Raises:
         InputError: the device file cannot be read or written.
@@ -70,7 +81,8 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
     """
     profile = load_device(device)
     copies = max(1, core_count() // threads)
-    observed = measure_operators("epochs", workloads(threads, quick), copies)
+    configs = brief_workloads(threads) if brief else workloads(threads, quick)
+    observed = measure_operators("epochs", configs, copies)
     launch, effect, byte = observed.overheads()
     profile = replace(
         profile,

@@ -220,6 +220,7 @@ def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command)
     """Equal to a run with as many epochs as were recorded; for periodic methods, the mean of the same epochs."""
     epochs = {"vanilla": 2, "bns-gcn:p=0.5": 2, "sylvie-a": 3, "cdfgnn": 3, "sylvie-a:staleness=2": 3}
     argv = ["--methods", ",".join(epochs), "--dataset", "synthetic:nodes=500", "--cluster", "bns-10x2080ti"]
+    argv += ["--layer0", "auto"]  # every method as a run has it
     _, found, _ = what_if(*argv, "--points", "2", "--bandwidth", "bus=1GB/s..12GB/s")
     for row in (row for row in found["rows"] if row["value"] == found["nominal"]):
         method = row["method"]

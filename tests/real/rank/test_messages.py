@@ -11,7 +11,7 @@ import torch
 from harness.effects import Effect, Recv, Send
 from harness.errors import ProgramError
 from harness.rank import Rank
-from real.rank._messages import NOTE_BYTES, MessageStream, MessageStreams, Note, compare
+from real.rank._messages import NOTE_BYTES, MessageStream, MessageStreams, Note, compare_notes
 
 E = TypeVar("E", bound=Effect)
 
@@ -48,7 +48,7 @@ def test_notes_of_the_same_messages_agree_and_travel_in_a_fixed_size() -> None:
             assert (theirs is None) == (mine is None)
             if theirs is not None and mine is not None:
                 assert theirs.pack().numel() == NOTE_BYTES
-                compare(0, Note.unpack(theirs.pack()), 1, mine)
+                compare_notes(0, Note.unpack(theirs.pack()), 1, mine)
     assert sent.path == received.path
 
 
@@ -75,7 +75,7 @@ def test_a_slip_is_told_by_the_next_note_and_at_the_end(received: list[tuple[str
         theirs, mine = there.sent[1].add(_send("x", 1), False), here.received[0].add(_recv("x", 1), False)
         assert theirs is not None and mine is not None
         with pytest.raises(ProgramError, match=says):
-            compare(0, Note.unpack(theirs.pack()), 1, mine)
+            compare_notes(0, Note.unpack(theirs.pack()), 1, mine)
 
 
 def test_nothing_is_complained_of_where_all_was_received() -> None:

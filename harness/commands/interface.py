@@ -1,0 +1,166 @@
+"""The functions behind `import harness`: what the commands do, with settings as keywords and results as objects.
+
+Every setting of a run is a keyword, named as its flag with underscores (`eval_every=5`), or comes in a `harness.Config`
+that keywords override. Bad input raises `harness.InputError` with the line that the command would print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.commands.cells import Reuse, run_or_reuse
+from harness.commands.compare import cells_of, run_all
+from harness.commands.outcomes import Comparison, CutResult, RunOutcome, WhatIf
+from harness.commands.what_if import Question, explore
+from harness.config import Mode, RunConfig, check, laid_over
+from harness.errors import InputError
+from harness.running import open_run, prepare, results
+
+
+def run(
+    config: RunConfig | None = None,
+    /,
+    *,
+    out: str | Path = "runs",
+    force: bool = False,
+    reuse: Reuse = "same",
+    quiet: bool = False,
+    **settings: Any,
+) -> RunOutcome:
+    """Train one method, as `haloscope run` does, or use its earlier result.
+
+        harness.run(dataset="synthetic:nodes=2000", method="bns-gcn:p=0.1", parts=2, epochs=20)
+
+    Args:
+        config: settings to start from; by default those of the command line.
+        out: folder of result files.
+        force: run again even if a finished result exists.
+        reuse: which measured results are used again: of the same machine, libraries and code, or of any.
+        quiet: no progress on stderr.
+        settings: settings of the run by name, `harness.Config().flat()` lists them.
+
+    Raises:
+        InputError: an unknown setting, name or value; the message says what would fit.
+    """
+    made = _config(config, settings)
+    check(made)
+    cell = run_or_reuse(open_run(made), Path(out), force=force, reuse=reuse, quiet=quiet)
+    return RunOutcome(cell.record, cell.path)
+
+
+def compare(
+    methods: str | Sequence[str],
+    config: RunConfig | None = None,
+    /,
+    *,
+    modes: Sequence[Mode] = (),
+    out: str | Path = "runs",
+    force: bool = False,
+    reuse: Reuse = "same",
+    quiet: bool = False,
+    **settings: Any,
+) -> Comparison:
+    """Run several methods on the same data, as `haloscope compare` does: like beside like.
+
+        harness.compare(["vanilla", "sylvie-s:bits=1"], parts=4, mode="sim", cluster="ethernet-10g").frame()
+
+    All methods treat the input layer alike and have one order of linear map and aggregation; `layer0="auto"` and
+    `order="method"`, given here, leave each to its own system. The first method is the baseline of speed-ups.
+
+    Args:
+        methods: names with options; one text with commas between is fine.
+        modes: of loopback, sim and real; by default the one of the settings.
+        config, out, force, reuse, quiet, settings: as for `run`.
+
+    Raises:
+        InputError: as `run`.
+    """
+    made = _config(config, settings)
+    runs = cells_of(made, _listed(methods), list(modes) or [made.run.mode], set(settings))
+    cells = run_all(runs, Path(out), force=force, reuse=reuse, quiet=quiet)
+    return Comparison([cell.record for cell in cells])
+
+
+def what_if(
+    methods: str | Sequence[str],
+    config: RunConfig | None = None,
+    /,
+    *,
+    bandwidth: str = Question.bandwidth,
+    latency: str | None = None,
+    bits: str | None = None,
+    devices: str | None = None,
+    transports: str | None = None,
+    points: int = Question.points,
+    recorded: int | None = None,
+    out: str | Path = "what-if",
+    force: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> WhatIf:
+    """Time the same runs under other bandwidths or latencies, as `haloscope what-if` does.
+
+        harness.what_if("vanilla,sylvie-s", parts=4, cluster="ethernet-10g", bandwidth="nic=1Gb/s..100Gb/s").plot()
+
+    Args:
+        methods: as for `compare`.
+        bandwidth, latency: a link and the range to vary it over; a latency takes the place of the bandwidth.
+        bits, devices, transports: variants, with commas between.
+        points: of the range; recorded: epochs to record of each method.
+        out: folder whose recordings are used again, unless `force`.
+        config, quiet, settings: as for `run`.
+
+    Raises:
+        InputError: as `run`, and for a link that the cluster has not.
+    """
+    question = Question(
+        methods=_listed(methods), bandwidth=bandwidth, latency=latency, bits=bits, devices=devices,
+        transports=transports, points=points, recorded=recorded,
+    )  # fmt: skip
+    made = _config(config, {**settings, "mode": "sim"})
+    check(made)
+    return WhatIf(explore(made, question, Path(out), set(settings), force=force, quiet=quiet))
+
+
+def partition_graph(config: RunConfig | None = None, /, **settings: Any) -> CutResult:
+    """Cut a graph as a run would, as `haloscope partition` does; the parts are kept in the cache.
+
+        harness.partition_graph(dataset="synthetic:nodes=2000", parts=4, partitioner="hash").frame()
+
+    Raises:
+        InputError: as `run`.
+    """
+    made = _config(config, settings)
+    check(made)
+    return CutResult(prepare(made))
+
+
+def load_results(folder: str | Path = "runs") -> Comparison:
+    """All results of a folder, oldest first; files that are no results are left out, and counted in `left_out`.
+
+    Raises:
+        InputError: no such folder, or no result in it.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise InputError(f"{place}: no such folder of results")
+    records, left_out = [], []
+    for path in sorted(place.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
+        try:
+            records.append(results.load_result(path))
+        except InputError as error:
+            left_out.append(str(error))
+    if not records:
+        raise InputError(f"{place}: no result files in it ({len(left_out)} files that are not results)")
+    return Comparison(records, left_out)
+
+
+def _config(config: RunConfig | None, settings: dict[str, Any]) -> RunConfig:
+    """The settings over a config; ranges are checked once the mode is known."""
+    return laid_over(settings, config, source="setting")
+
+
+def _listed(methods: str | Sequence[str]) -> str:
+    return methods if isinstance(methods, str) else ",".join(methods)

@@ -1,0 +1,189 @@
+"""What the functions of `import harness` return: results with a pandas frame, a matplotlib figure and a table in HTML.
+
+A notebook shows the table by itself. Numbers are in SI units, accuracies in [0, 1]; nothing is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+
+from harness.commands.tables import BELOW, ROW_SETTINGS, comparison_report, note_lines, said_once, unlike_lines
+from harness.commands.what_if import Explored
+from harness.running import Prepared
+from harness.running.summary import UNLIKE, comparison, row_of, standing_apart
+from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE, breakdown_figure
+from reports.draw.what_if import what_if_figure
+
+
+@dataclass(frozen=True, eq=False)
+class RunOutcome:
+    """One run.
+
+    Attributes:
+        record: the content of the result file, which is at `path`.
+    """
+
+    record: dict[str, Any]
+    path: Path
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The run in one row: seconds and bytes of an epoch, accuracy, peak memory."""
+        return row_of(self.record)
+
+    def frame(self) -> pd.DataFrame:
+        """A row per epoch: loss, accuracies, seconds by component, bytes."""
+        return pd.json_normalize(self.record["epochs"])
+
+    def plot(self) -> Figure:
+        """The epoch by component, and accuracy against training time."""
+        return breakdown_figure([self.record])
+
+    def _repr_html_(self) -> str:
+        rows = comparison([self.record])
+        return _html([said_once(rows), *note_lines(self.record)], _times(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several runs.
+
+    Attributes:
+        records: the contents of their result files.
+        left_out: why files of a loaded folder are not among them.
+    """
+
+    records: list[dict[str, Any]]
+    left_out: list[str] = field(default_factory=list)
+
+    def frame(self) -> pd.DataFrame:
+        """A row per run, as `comparison/table.csv` has it; `speedup` is over the first run of the same mode."""
+        return pd.DataFrame(comparison(self.records))
+
+    def plot(self) -> Figure:
+        """Epochs by component, and accuracy against training time."""
+        return breakdown_figure(self.records)
+
+    def _repr_html_(self) -> str:
+        rows = comparison(self.records)
+        common, apart = standing_apart(rows)
+        shown = [{**row, "method": f"{row['method']} {UNLIKE}"} if at in apart else row for at, row in enumerate(rows)]
+        said = f"all rows{f' but {UNLIKE}' if apart else ''}: {said_once(rows, _columns(rows))}"
+        return _html([said, *unlike_lines(rows, common, apart), *self.left_out], _times(shown))
+
+    def __str__(self) -> str:
+        return _printed(comparison_report(comparison(self.records)))
+
+
+@dataclass(frozen=True, eq=False)
+class WhatIf:
+    """Epoch times over a range of a bandwidth or a latency.
+
+    Attributes:
+        explored: curves, points and sentences.
+    """
+
+    explored: Explored
+
+    @property
+    def said(self) -> list[str]:
+        """Sentences on crossovers, and on what changes nothing."""
+        return self.explored.said
+
+    def frame(self) -> pd.DataFrame:
+        """A row per method and point: value of the knob, seconds by component, bytes, speed-up over the first."""
+        return pd.DataFrame(self.explored.rows())
+
+    def plot(self) -> Figure:
+        """Epoch times and speed-ups along the range."""
+        return what_if_figure(self.explored.rows(), **self.explored.drawing())
+
+    def _repr_html_(self) -> str:
+        frame = self.frame()
+        times = frame.pivot_table(index="value", columns=["variant", "method"], values="epoch_seconds", sort=False)
+        times.index = [self.explored.knob.formatted(value) for value in times.index]
+        times.columns = [" ".join(filter(None, reversed(column))) for column in times.columns]
+        return _html(self.said, times)
+
+    def __str__(self) -> str:
+        return _printed(self.explored.report())
+
+
+@dataclass(frozen=True, eq=False)
+class CutResult:
+    """A partition.
+
+    Attributes:
+        prepared: where its parts lie, and the graph's sizes.
+    """
+
+    prepared: Prepared
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The quality of the cut in all: boundary nodes, cut edges, balance, ..."""
+        return dict(self.prepared.train.quality.summary())
+
+    def frame(self) -> pd.DataFrame:
+        """A row per part: own nodes, halo nodes, rows sent, edges, cut edges."""
+        return pd.DataFrame(self.prepared.train.quality.rows())
+
+    def plot(self) -> Figure:
+        """What every part holds and sends: bars by part."""
+        frame = self.frame().set_index("part")
+        with matplotlib.rc_context(STYLE):
+            figure = Figure(figsize=(INCHES, 2.6), layout="constrained")
+            names = list(frame.columns)
+            for axes, name, colour in zip(
+                figure.subplots(1, len(names)), names, COMPONENT_COLOURS.values(), strict=False
+            ):
+                axes.bar([str(part) for part in frame.index], frame[name], color=colour)
+                axes.set_title(name, loc="left")
+        return figure
+
+    def _repr_html_(self) -> str:
+        graph, folder = self.prepared.graph, self.prepared.train
+        size = f"{graph['num_nodes']:,} nodes, {graph['num_edges']:,} directed edges"
+        said = [f"{graph['name']}: {size}, by {folder.settings['partitioner']}"]
+        said += [f"{name.replace('_', ' ')}: {value}" for name, value in self.summary.items()]
+        return _html([*said, *(f"note: {note}" for note in graph["notes"])], self.frame())
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Settings that differ between rows, without those that are said below the table."""
+    return [name for name in ROW_SETTINGS if name not in BELOW and len({row[name] for row in rows if row[name]}) > 1]
+
+
+def _times(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """The rows of runs without what all share, and without columns that are empty or zero."""
+    frame = pd.DataFrame(rows).drop(columns="run_id")
+    kept = ["method", *_columns(rows), *(name for name in frame.columns if name not in (*ROW_SETTINGS, "method"))]
+    frame = frame[kept].dropna(axis="columns", how="all")
+    return frame.loc[:, [bool((frame[name] != 0).any()) for name in frame.columns]]
+
+
+def _html(lines: Sequence[str], frame: pd.DataFrame) -> str:
+    """Lines of text over a table."""
+    said = "".join(f"<div>{escape(line)}</div>" for line in lines)
+    return said + str(frame.to_html(float_format=lambda value: f"{value:.4g}", na_rep="-", border=0))
+
+
+def _printed(items: Sequence[Any]) -> str:
+    """What the command would print."""
+    import io
+
+    from rich.console import Console
+
+    from harness.console import FILE_WIDTH, show
+
+    console = Console(file=io.StringIO(), width=FILE_WIDTH)
+    show(items, console)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]

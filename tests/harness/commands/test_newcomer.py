@@ -1,0 +1,165 @@
+"""What a newcomer meets: `haloscope` alone, help, completion, the demo, the calibration that is kept."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import cli
+from harness.commands import calibrate, completion, demo, welcome
+from harness.commands.arguments import COMMANDS, parse_arguments, parsers
+from harness.config import RUN_SETTINGS, RunConfig
+from harness.errors import InputError
+from harness.machine import HERE, calibration_folder
+from sims.cluster import load_cluster
+from sims.cluster._load import CLUSTERS
+
+
+def test_every_command_that_is_suggested_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line is parsed as it stands; each command is in one family."""
+    suggested = [line for lines in welcome.EXAMPLES.values() for line in lines]
+    suggested += [line.strip() for line in (*welcome.NEXT[1:], *welcome.WELCOME.replace("\\\n", "").splitlines())]
+    words = [line.partition("  ")[0].partition(" > ")[0].split() for line in suggested if line.startswith("haloscope ")]
+    whole = [line for line in words if "|" not in line and len(line) > 1 and "trains" not in line]
+    assert len(whole) > 15
+    for line in whole:
+        assert parse_arguments(line[1:]).command == line[1]
+    families = [name for names in welcome.FAMILIES.values() for name in names]
+    assert len(families) == len(set(families)) and set(families) <= set(COMMANDS)
+    listed = welcome.command_list({**COMMANDS, "advise-me": "a command of no family"})
+    assert all(f"  {name} " in listed for name in COMMANDS) and "more:\n  advise-me" in listed
+    assert cli.main([]) == 0
+    assert "haloscope demo" in capsys.readouterr().out
+
+
+def test_help_begins_with_the_flags_that_one_needs_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compare", "--help"]) == 0
+    out = capsys.readouterr().out
+    places = [out.index(f"  --{flag} ") for flag in ("dataset", "parts", "mode", "cluster", "out", "split")]
+    assert places == sorted(places) and "examples:\n  haloscope compare --methods" in out
+    assert set(welcome.FIRST_FLAGS) <= RUN_SETTINGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["compare"], "required: --methods; e.g. haloscope compare --methods vanilla"),
+        (["run", "--mode", "rael"], "did you mean real?"),
+        (["completion", "bsh"], "did you mean bash?"),
+        (["run", "--mode", "sim", "--cluster", "here"], "run `haloscope calibrate`"),
+    ],
+)
+def test_errors_say_what_would_work(
+    argv: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path))
+    assert cli.main(argv) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+
+
+def completed(script: Path, *words: str) -> list[str]:
+    """What bash offers for the last of these words."""
+    ask = f'source {script}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _haloscope; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "-c", ask, "bash", *words], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    script = tmp_path / "completion.bash"
+    script.write_text(capsys.readouterr().out)
+    assert completed(script, "haloscope", "comp") == ["compare", "completion"]
+    assert completed(script, "haloscope", "run", "--eval") == ["--eval-every", "--evaluate"]
+    assert completed(script, "haloscope", "run", "--mode", "r") == ["real"]
+    assert completed(script, "haloscope", "run", "--cluster", "her") == [HERE]
+    assert completed(script, "haloscope", "what-if", "--methods", "vanilla,bns") == ["vanilla,bns-gcn"]
+    assert completed(script, "haloscope", "flows", "--mo") == []
+
+
+def test_other_shells_know_the_same_words() -> None:
+    words = {name: completion._flags(parser) for name, parser in parsers()[1].items()}
+    assert words["calibrate"].keys() >= {"--brief", "--quick", "--full"} and words["run"]["--device"] == []
+    lines = completion.fish(words).splitlines()
+    assert len(lines) == len(COMMANDS) + sum(map(len, words.values()))
+    assert any("-l mode -x -a 'loopback sim real'" in line for line in lines)
+    assert completion.zsh(words).endswith(completion.bash(words)) and "bashcompinit" in completion.zsh(words)
+    assert completion._quoted("it's") == "'it\\'s'"
+
+
+def preset(out: Path, **_: Any) -> Path:
+    """In place of a measurement: the files of a shipped cluster."""
+    shutil.copy(CLUSTERS / "local.toml", out / "cluster.toml")
+    (out / "device.toml").write_text("# the cluster names a shipped device\n")
+    return out / "cluster.toml"
+
+
+def test_a_calibration_is_kept_for_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(calibrate, "measure", preset)
+    with pytest.raises(InputError, match="has not been"):
+        load_cluster(HERE)
+    assert calibrate.kept() is None
+    assert cli.main(["calibrate", "--brief"]) == 0
+    assert f"--cluster {HERE}" in capsys.readouterr().out
+    about = calibrate.kept()
+    assert about is not None and about.text().startswith("brief calibration of 20")
+    assert {path.name for path in calibration_folder().iterdir()} == {"about.json", "cluster.toml", "device.toml"}
+    assert [path.name for path in calibration_folder().parent.iterdir()] == [calibration_folder().name]
+    changed = load_cluster(f"{HERE}:hosts.cores=3")
+    assert changed.cores == 3 and changed.links == load_cluster(HERE).links
+    assert cli.main(["calibrate"]) == 0
+    refined = calibrate.kept()
+    assert refined is not None and refined.depth == "quick"
+    monkeypatch.setattr("harness.machine._calibration.core_count", lambda: 99)  # another machine
+    assert calibrate.kept() is None
+
+
+@pytest.mark.processes
+def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a preset in place of the measurement: once measured, twice used, and the errors are printed."""
+    measured: list[str] = []
+
+    def measure(out: Path, *, depth: str, quiet: bool) -> Path:
+        measured.append(depth)
+        return preset(out)
+
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(calibrate, "measure", measure)
+    monkeypatch.setattr(demo, "METHODS", "vanilla")
+    small = demo.CONFIG.changed(dataset="synthetic:nodes=200,degree=6,classes=4,features=8", hidden=8, epochs=3)
+    monkeypatch.setattr(demo, "CONFIG", small)
+    assert cli.main(["demo"]) == 0
+    out = capsys.readouterr().out
+    assert measured == ["brief"] and "predicted / measured: vanilla" in out and "median error" in out
+    assert all(line in out for line in demo.NEXT) and {"figure.png", "table.csv"} <= {
+        p.name for p in Path("demo").iterdir()
+    }
+    monkeypatch.setattr(demo, "run_all", lambda runs, *_, **__: pytest.fail("begun") if measured[1:] else _stop())
+    with pytest.raises(KeyboardInterrupt):
+        demo.main(argparse.Namespace(out=Path("demo"), quiet=True))
+
+
+def _stop() -> None:
+    raise KeyboardInterrupt
+
+
+def test_errors_of_predictions_are_what_they_are() -> None:
+    rows = [
+        {"method": method, "mode": mode, "epoch_seconds": seconds}
+        for method, mode, seconds in (("a", "sim", 0.1), ("a", "real", 0.2), ("b", "sim", 0.3), ("b", "real", 0.2))
+    ]
+    assert demo.prediction_lines(rows) == [
+        "predicted / measured: a 100 / 200 ms (-50%), b 300 / 200 ms (+50%); median error 50%"
+    ]
+    assert demo.prediction_lines(rows[::2]) == [] and RunConfig.of(cluster=HERE).cluster.name == "here"

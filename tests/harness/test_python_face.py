@@ -1,0 +1,81 @@
+"""`import harness`: light until something is used, and results with frames, figures and HTML."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import harness
+from harness import cli
+
+TINY = harness.Config.of(dataset="synthetic:nodes=120,degree=6,classes=3,features=8", epochs=3, eval_every=1)
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    """Neither torch nor pandas, nor what is above the core, until a function is used."""
+    heavy = "[n for n in sys.modules if n.split('.')[0] in ('torch', 'pandas', 'numpy', 'reports', 'sims', 'real')]"
+    probe = f"import sys, harness; dir(harness); harness.Config; print({heavy})"
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)}
+    done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_every_name_is_there_and_says_what_it_does() -> None:
+    assert sorted(harness.FACE) == harness.__all__ and set(harness.__all__) <= set(dir(harness))
+    assert all(getattr(harness, name).__doc__ for name in harness.__all__)
+    with pytest.raises(AttributeError, match="'harness' has no attribute 'comparre'"):
+        harness.comparre  # noqa: B018
+
+
+def test_runs_and_comparisons(tmp_path: Path) -> None:
+    one = harness.run(TINY, method="vanilla", out=tmp_path, quiet=True)
+    assert list(one.frame()["epoch"]) == [0, 1, 2] and one.path.exists()
+    assert one.summary["method"] == "vanilla" and one.summary["test"] == one.frame()["test"].max()
+    found = harness.compare(["vanilla", "cdfgnn"], TINY, mode="sim", out=tmp_path, quiet=True)
+    frame = found.frame()
+    assert list(frame["method"]) == ["vanilla", "cdfgnn"] and frame["speedup"][0] == 1
+    assert set(frame["layer0"]) == {"precompute"} and set(frame["order"]) == {"aggregate-first"}
+    html = found._repr_html_()
+    assert "layer0 precompute" in html and "cdfgnn" in html and "<table" in html and "all rows: " in str(found)
+    assert "&lt;" not in one._repr_html_() and "loss" not in html
+    for outcome in (one, found):
+        assert outcome.plot().axes[0].get_title(loc="left") == "Epoch time by component"
+    own = harness.compare("vanilla,cdfgnn", TINY, mode="sim", layer0="auto", out=tmp_path, quiet=True)
+    assert list(own.frame()["layer0"]) == ["precompute", "exchange"] and "cdfgnn *" in own._repr_html_()
+    (tmp_path / "other.json").write_text("{}")
+    loaded = harness.load_results(tmp_path)
+    assert set(loaded.frame()["run_id"]) == {*frame["run_id"], *own.frame()["run_id"], one.record["run_id"]}
+    assert len(loaded.left_out) == 1 and "other.json" in loaded._repr_html_()
+
+
+def test_what_if_and_partitions(tmp_path: Path) -> None:
+    found = harness.what_if(
+        ["vanilla", "sylvie-s"], TINY, parts=4, cluster="ethernet-1g", points=2, bandwidth="nic=2Gb/s..400Gb/s",
+        out=tmp_path, quiet=True,
+    )  # fmt: skip
+    frame = found.frame()
+    assert set(frame["method"]) == {"vanilla", "sylvie-s"} and len(frame) == 2 * 3
+    assert found.said and found.said[-1].startswith("fastest: ") and found.said[-1] in str(found)
+    assert "400 Gb/s" in found._repr_html_()
+    assert len(found.plot().axes) == 2
+    cut = harness.partition_graph(TINY, parts=3, partitioner="hash")
+    assert list(cut.frame()["inner"]) == [40, 40, 40] and cut.summary["replication"] > 1
+    assert len(cut.plot().axes) == len(cut.frame().columns) - 1 and "by hash" in cut._repr_html_()
+
+
+def test_bad_settings_are_refused_in_one_line(tmp_path: Path) -> None:
+    for call, says in (
+        (lambda: harness.run(epoch=5), "did you mean 'epochs'?"),
+        (lambda: harness.run(TINY, epochs=0), "epochs must be at least 1"),
+        (lambda: harness.compare("vanilla,vanila", TINY), "did you mean 'vanilla'?"),
+        (lambda: harness.what_if("vanilla", TINY, bandwidth="1Gb/s"), "is not LINK=LOW..HIGH"),
+        (lambda: harness.load_results(tmp_path), "no result files in it"),
+        (lambda: harness.load_results(tmp_path / "none"), "no such folder"),
+    ):
+        with pytest.raises(harness.InputError, match=says):
+            call()
+    assert not list(tmp_path.iterdir())
