@@ -159,6 +159,15 @@ def _add_outputs(parser: Parser, out: str) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
+def _add_replays(parser: Parser) -> None:
+    what = (
+        "replays of a recording, with uncertain inputs drawn anew, that the 90 %% interval of a prediction rests on; 0"
+    )
+    parser.add_argument(
+        "--replays", type=int, metavar="N", help=f"{what}: no interval (default: 40, fewer above 40 ranks)"
+    )
+
+
 def _add_reuse(parser: Parser) -> None:
     parser.add_argument(
         "--reuse", choices=("same", "any"), default="same",
@@ -170,6 +179,7 @@ def _add_reuse(parser: Parser) -> None:
 def _add_run(parser: Parser) -> None:
     _add_config(parser)
     add_checkpoints(parser)
+    _add_replays(parser)
     _add_outputs(parser, "runs")
 
 
@@ -178,6 +188,7 @@ def _add_compare(parser: Parser) -> None:
         "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
     )
     parser.add_argument("--modes", default=None, metavar="sim,real", help="modes (default: the one of --mode)")
+    _add_replays(parser)
     _add_config(parser, leave_out=("method",))
     _add_outputs(parser, "runs")
 

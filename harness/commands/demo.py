@@ -11,6 +11,7 @@ from harness.commands.calibrate import measure
 from harness.commands.cells import deliver, writable
 from harness.commands.compare import cells_of, publish, run_all
 from harness.config import RunConfig
+from sims.uncertainty import REPLAYS
 
 METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s:bits=1"
 GRAPH = "synthetic:nodes=16000,degree=10,classes=16,features=64,signal=0.7"
@@ -36,6 +37,7 @@ def main(args: argparse.Namespace) -> int:
         args.out / "runs",
         force=True,
         quiet=args.quiet,
+        replays=REPLAYS,
     )
     tables, content = publish(cells, args.out)
     deliver(content, tables, None, args.quiet)

@@ -43,7 +43,7 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
     shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {order}"
     parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
     if record["summary"]["seconds"]:
-        parts.append(_time_table(record["summary"]["seconds"]))
+        parts.append(_time_table(record))
     if record["epochs"]:
         parts += [_byte_table(record["epochs"][-1]["bytes"]), _mean_line(record), _outcome_table(record)]
     return [*parts, *note_lines(record)]
@@ -62,20 +62,28 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
 
     factor, unit = time_unit([row["epoch_seconds"] for row in rows])
     shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
-    columns = ["method", "mode", "layer0", "parts", f"epoch {unit}", *shown, "speed-up", "MB", "test", "peak MB"]
+    sure = any(row["epoch_low_seconds"] is not None for row in rows)
+    columns = ["method", "mode", "layer0", "parts", f"epoch {unit}", *(["90 %"] if sure else []), *shown, "speed-up"]
+    columns += [*(["90 %"] if sure else []), "MB", "test", "peak MB"]
     cells = []
     for row in rows:
         times = [_scaled(row[f"{name}_seconds"], factor) for name in ("epoch", *shown)]
+        if sure:
+            times.insert(1, _span((row["epoch_low_seconds"], row["epoch_high_seconds"]), factor))
         speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
         method = row["method"] if row["state"] == "done" else f"{row['method']} ({row['state']})"
         facts = [method, row["mode"], row["layer0"] or "-", str(row["parts"])]
-        amounts = [speedup, megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
+        amounts = [megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
+        gains = (row["speedup_low"], row["speedup_high"])
+        gained = "-" if None in gains else "{:.2f} to {:.2f}".format(*gains)
+        amounts = [speedup, *([gained] if sure else []), *amounts]
         cells.append([*facts, *times, *amounts])
     made = table("", columns, cells, left=3)
     made.caption = Text(
         f"per epoch: {unit} (median; components sum to the epoch, hidden runs behind compute), MB sent by all ranks "
         "(mean); test accuracy at the best validation; peak memory of the fullest rank; "
         "speed-up against the first method, same mode"
+        + ("; 90 %: intervals of predictions, of speed-ups with the same errors of both" if sure else "")
     )
     made.caption_justify = "left"
     return made
@@ -92,15 +100,28 @@ def quality_table(summary: dict[str, Any], rows: Sequence[dict[str, int]]) -> li
     return [counts, table("", ["all parts", "value"], totals)]
 
 
-def _time_table(seconds: dict[str, float]) -> Table:
+def _time_table(record: dict[str, Any]) -> Table:
     from harness.rank import COMPONENTS
 
+    seconds = record["summary"]["seconds"]
     factor, unit = time_unit([seconds["epoch"]])
     epoch = seconds["epoch"] or 1.0
     rows = [[name, _scaled(seconds[name], factor), f"{100 * seconds[name] / epoch:.1f}"] for name in COMPONENTS]
     rows.append(["epoch", _scaled(seconds["epoch"], factor), "100.0"])
     rows.append(["hidden (not in the sum)", _scaled(seconds["hidden"], factor), ""])
-    return table("", ["time per epoch, median", unit, "%"], rows)
+    if "interval" not in record["facts"]:
+        return table("", ["time per epoch, median", unit, "%"], rows)
+    names = [*COMPONENTS, "epoch", "hidden"]
+    spans = [_span(record["facts"]["interval"]["seconds"].get(name), factor) for name in names]
+    whole = [[*row, span] for row, span in zip(rows, spans, strict=True)]
+    return table("", ["time per epoch, median", unit, "%", f"90 % interval {unit}"], whole)
+
+
+def _span(ends: Sequence[float | None] | None, factor: float) -> str:
+    """An interval; a dash where there is none or nothing."""
+    if ends is None or None in ends or not any(ends):
+        return "-"
+    return " to ".join(_scaled(end, factor) for end in ends)
 
 
 def _mean_line(record: dict[str, Any]) -> str:

@@ -22,14 +22,13 @@ from harness.config import RunConfig
 from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.machine import write_atomically
-from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.running import data_inputs, plan_of, prepare
 from harness.running.results import environment
 from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
-from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
+from sims.replay import RECORDING_FORMAT, Replay, enough_epochs, load_recording, record_placed, refusal
 from sims.study import open_driver, quantities, variants
 from sims.units import parse
 
@@ -110,20 +109,13 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
             raise refusal(text)
         for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
             found[each] = base.changed(
-                method=each, epochs=recorded or _enough(parse_method(each, layer0=base.training.layer0))
+                method=each, epochs=recorded or enough_epochs(parse_method(each, layer0=base.training.layer0))
             )
     if not found:
         raise InputError("--methods names no method, e.g. --methods vanilla,sylvie-s")
     if useless:
         raise InputError("--bits changes nothing: none of the methods has bits")
     return list(found.values())
-
-
-def _enough(method: Method) -> int:
-    """Number of epochs to record."""
-    facts = method.promises()
-    later, cycle = max(facts.staleness + 1, facts.settles - 1), method.cycle()
-    return 1 + cycle * max(1, round(later / cycle))
 
 
 def _recording(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Any:

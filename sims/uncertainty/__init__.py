@@ -1,0 +1,18 @@
+"""How sure a prediction is: ranges of its inputs, intervals of epochs by replay, and which inputs matter most."""
+
+from sims.uncertainty._draws import Draws
+from sims.uncertainty._inputs import Input, inputs_of
+from sims.uncertainty._interval import REPLAYS, Prediction, interval_of, replays_for
+from sims.uncertainty._predict import predicted, prediction_of
+
+__all__ = [
+    "REPLAYS",
+    "Draws",
+    "Input",
+    "Prediction",
+    "inputs_of",
+    "interval_of",
+    "predicted",
+    "prediction_of",
+    "replays_for",
+]
