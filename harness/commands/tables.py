@@ -75,7 +75,7 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
         facts = [method, row["mode"], row["layer0"] or "-", str(row["parts"])]
         amounts = [megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
         gains = (row["speedup_low"], row["speedup_high"])
-        gained = "-" if None in gains else "{:.2f} to {:.2f}".format(*gains)
+        gained = "-" if None in gains or gains == (1.0, 1.0) else "{:.2f}-{:.2f}".format(*gains)
         amounts = [speedup, *([gained] if sure else []), *amounts]
         cells.append([*facts, *times, *amounts])
     made = table("", columns, cells, left=3)
@@ -121,7 +121,7 @@ def _span(ends: Sequence[float | None] | None, factor: float) -> str:
     """An interval; a dash where there is none or nothing."""
     if ends is None or None in ends or not any(ends):
         return "-"
-    return " to ".join(_scaled(end, factor) for end in ends)
+    return "-".join(_scaled(end, factor) for end in ends)
 
 
 def _mean_line(record: dict[str, Any]) -> str:

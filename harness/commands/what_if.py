@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
-from harness.commands.curves import Curve, Knob, display_name, sentences
+from harness.commands.curves import BAND_POINTS, Curve, Knob, display_name, sentences
 from harness.commands.tables import table
 from harness.config import RunConfig
 from harness.console import progress_of, significant, time_unit
@@ -24,12 +24,14 @@ from harness.errors import InputError
 from harness.machine import write_atomically
 from harness.methods.registry import parse_method
 from harness.running import data_inputs, plan_of, prepare
+from harness.running.intervals import ends
 from harness.running.results import environment
 from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
 from sims.replay import RECORDING_FORMAT, Replay, enough_epochs, load_recording, record_placed, refusal
 from sims.study import open_driver, quantities, variants
+from sims.uncertainty import FEWEST, Draws, replays_for
 from sims.units import parse
 
 # settings that a recording does not depend on
@@ -61,8 +63,18 @@ def main(args: argparse.Namespace) -> int:
         for config, replay in zip(configs, replays, strict=True)
     ]
     xs = np.geomspace(knob.low, knob.high, args.points).tolist()
+    if count := band_replays(base.cut.parts, args.replays):
+        draws = Draws(count)
+        for curve in curves:
+            curve.add_band(xs, draws)
     nominal = getattr(cluster.links[knob.link], knob.what).value
     return _publish(curves, xs, nominal, knob, sentences(curves, xs, knob), args)
+
+
+def band_replays(ranks: int, asked: int | None) -> int:
+    """Replays at each of the values at which bands are drawn: half as many as those of one interval, at least 8."""
+    count = replays_for(ranks, asked)
+    return max(FEWEST, count // 2) if count and asked is None else count
 
 
 def _listed(text: str | None) -> list[str]:
@@ -150,7 +162,7 @@ def _publish(
         knob=(f"{knob.link} {knob.what}", nominal),
         ticks=knob.ticks(),
         written=knob.formatted,
-        caption=[*_caption(curves[0]), *said, *_assumed(curves)],
+        caption=[*_caption(curves[0]), *said, *_assumed(curves), *_bands(curves)],
     )
     content = {"knob": knob.key, "nominal": nominal, "said": said, "rows": rows}
     deliver(content, [_table(curves, xs, knob), *said, *notes, f"written: {csv}, {drawn}"], args.json, args.quiet)
@@ -164,7 +176,17 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
     large = [f"{curve.display_name} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
     late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
-    return [*notes_of(known), *large, *late, *_assumed(curves)]
+    return [*notes_of(known), *large, *late, *_assumed(curves), *_bands(curves)]
+
+
+def _bands(curves: list[Curve]) -> list[str]:
+    """Note on what the bands are."""
+    if not all(curve.has_band for curve in curves):
+        return []
+    return [
+        f"bands and ranges: 90 % of draws of all uncertain inputs but {curves[0].knob.key}, made at "
+        f"{BAND_POINTS} values of it and interpolated between; methods share the draws"
+    ]
 
 
 def _recorded(curve: Curve) -> str:
@@ -190,6 +212,9 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
     """One point: components of an epoch, in SI units."""
     seconds = curve.seconds(x)
     bits = next((int(o[5:]) for o in curve.method.split(":") if o.startswith("bits=")), None)
+    low, high, slow, fast = (None,) * 4
+    if curve.has_band:
+        (low, high), (slow, fast) = ends(curve.drawn(x)), ends(base.drawn(x) / curve.drawn(x))
     return {
         "method": curve.method,
         "bits": bits,
@@ -204,6 +229,10 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
         "bytes_per_epoch": curve.sent(x),
         "fits": "no" if curve.too_large(x) else "yes",
         **{f"{name}_seconds": value for name, value in seconds.items()},
+        "epoch_low_seconds": low,
+        "epoch_high_seconds": high,
+        "speedup_low": slow,
+        "speedup_high": fast,
     }
 
 

@@ -75,6 +75,6 @@ def interval_note(found: Mapping[str, Any]) -> str:
         by_source[each["source"]] = by_source.get(each["source"], 0) + 1
     inputs = ", ".join(f"{count} {source}" for source, count in by_source.items()) or "none"
     return (
-        f"intervals hold {found['share']:.0%} of {found['replays']} replays of {found['epochs']} epochs with uncertain "
-        f"inputs drawn anew ({inputs}); what the model leaves out is not in them"
+        f"intervals hold {found['share']:.0%} of {found['replays']} replays with uncertain inputs drawn anew "
+        f"({inputs}); what the model leaves out is not in them"
     )

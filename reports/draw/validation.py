@@ -134,6 +134,7 @@ def _markdown(rows: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     head = (
         f"{verdict(records)}. Milliseconds, predicted / measured: medians of {rows[0]['epochs']} epochs after the "
-        "warm-up; 90 %: interval of the predicted epoch; spread: interquartile range; others: share of the cores that other programs kept busy"
+        "warm-up; 90 %: interval of the predicted epoch; spread: interquartile range; others: share of the cores that "
+        "other programs kept busy"
     )
     return f"{head}.\n\n" + "\n".join(lines) + "\n"

@@ -2,10 +2,11 @@
 
 from sims.uncertainty._draws import Draws
 from sims.uncertainty._inputs import Input, inputs_of
-from sims.uncertainty._interval import REPLAYS, Prediction, interval_of, replays_for
+from sims.uncertainty._interval import FEWEST, REPLAYS, Prediction, interval_of, replays_for
 from sims.uncertainty._predict import predicted, prediction_of
 
 __all__ = [
+    "FEWEST",
     "REPLAYS",
     "Draws",
     "Input",
