@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -121,8 +122,9 @@ def format_quantity(value: float, dimension: str) -> str:
     choices = [f"{value!r} {base}"]
     for unit, scale in UNITS[dimension].items():
         text = f"{value / scale:.12g} {unit}"
-        if unit.endswith(base) and parse(text, dimension, unit, zero=True) == value:
-            choices.append(text)
+        with suppress(InputError):  # rounded out of range
+            if unit.endswith(base) and parse(text, dimension, unit, zero=True) == value:
+                choices.append(text)
     return min(choices, key=len)
 
 

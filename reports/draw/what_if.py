@@ -100,8 +100,8 @@ def _band(pair: Sequence[Axes], rows: Sequence[Record], xs: Sequence[float], col
         (pair[1], "speedup_low", "speedup_high", 1.0),
     ):
         if all(row.get(low) is not None for row in rows):
-            bounds = ([row[end] * scale for row in rows] for end in (low, high))
-            axes.fill_between(xs, *bounds, color=colour, alpha=0.15, linewidth=0, zorder=0.5)
+            lower, upper = ([row[end] * scale for row in rows] for end in (low, high))
+            axes.fill_between(xs, lower, upper, color=colour, alpha=0.15, linewidth=0, zorder=0.5)
 
 
 def _upwards(pair: Sequence[Axes], rows: Sequence[Record]) -> None:

@@ -47,9 +47,9 @@ def influences(prediction: Prediction, draws: Draws) -> list[Influence]:
             variances[each.name] = (elasticity * math.log(each.width) / (2 * NORMAL_90)) ** 2
     total = sum(variances.values()) or 1.0
     found = [Influence(each, changes[each.name], variances[each.name] / total) for each in prediction.inputs]
-    found.sort(key=lambda each: (-each.share, -abs(each.change), each.input.name))
-    tried = [each for each in found if each.share or each.input.is_scatter][:TRIED]
-    for each in tried:
-        drawn = [seconds["epoch"] for seconds in prediction.draws(draws, without=each.input.name)]
-        found[found.index(each)] = replace(each, without=ends(drawn))
+    found.sort(key=lambda one: (-one.share, -abs(one.change), one.input.name))
+    tried = [at for at, one in enumerate(found) if one.share or one.input.is_scatter][:TRIED]
+    for at in tried:
+        drawn = [seconds["epoch"] for seconds in prediction.draws(draws, without=found[at].input.name)]
+        found[at] = replace(found[at], without=ends(drawn))
     return found

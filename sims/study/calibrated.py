@@ -51,19 +51,24 @@ class Found(msgspec.Struct):
     epochs: list[Epoch]
 
 
-def workloads(threads: int, quick: bool) -> list[RunConfig]:
-    """The training runs in which operators are timed: every method at every size, all codecs and models."""
-    methods = [name for name in METHODS.builtin if name != "single"]
+def workloads(threads: int, quick: bool, only: Sequence[str] = ()) -> list[RunConfig]:
+    """The training runs in which operators are timed: every method at every size, all codecs and models; or `only`
+    these methods at every size."""
+    methods = list(only) or [name for name in METHODS.builtin if name != "single"]
     more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
     found = [_workload(method, *size, threads, quick) for size in SIZES for method in methods]
+    if only:
+        return found
     found += [_workload(method, *size, threads, quick) for size in SIZES[:2] for method in more]
     for model in ("sage", "gat"):
         found += [_workload("vanilla", *size, threads, quick).changed(model=model) for size in SIZES[:2]]
     return found
 
 
-def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
+def add_operators(device: Path, *, threads: int, quick: bool = True, only: Sequence[str] = ()) -> None:
     """Time every operator and write its costs, and the overhead of Python around it, into the device file.
+
+    `only`: the methods whose operators are timed, all by default.
 
     Raises:
         InputError: the device file cannot be read or written.
@@ -71,7 +76,7 @@ def add_operators(device: Path, *, threads: int, quick: bool = True) -> None:
     """
     profile = load_device(device)
     copies = max(1, core_count() // threads)
-    observed = measure_operators("epochs", workloads(threads, quick), copies)
+    observed = measure_operators("epochs", workloads(threads, quick, only), copies)
     launch, effect, byte = observed.overheads()
     profile = replace(
         profile,

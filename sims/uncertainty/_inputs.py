@@ -108,12 +108,12 @@ def _of_device(profile: DeviceProfile) -> Iterator[Input]:
         stated = profile.crowding.range is not None
         low, high = profile.crowding.factors if stated else (1 / SPREADS["measured"], SPREADS["measured"])
         basis = STATED if stated else _basis("measured")
-        value = f"all {measured + len(profile.operators)} costs that were measured"
+        value = f"{measured + len(profile.operators)} costs"
         yield Input(head + PACE, value, "measured", low, high, basis)
     errors = [cost.error.value for cost in profile.operators.values() if cost.error.value]
     if errors:
         end = math.exp(NORMAL_90 * MEDIAN * sorted(errors)[len(errors) // 2])
-        value = f"fits of {len(errors)} operators"
+        value = f"{len(errors)} operators"
         yield Input(head + FITS, value, "measured", 1 / end, end, "residuals of each fit")
 
 
@@ -201,7 +201,7 @@ def device_loader(factors: Mapping[str, float], load: Callable[[str], DeviceProf
             if key.startswith("overlap."):
                 return max(own, 1 / quantity.value)
             if key.startswith("operators.") or _paced(key, quantity):
-                return pace if dimension == "time" else 1 / pace
+                return pace if dimension == "time" else 1 / pace if dimension != "number" else 1.0
             return own
 
         return scaled(profile, factor)
