@@ -67,16 +67,18 @@ def run_or_reuse(
     if not force:
         record = finished(path, lambda: opened, reuse=reuse)
         if record is not None:
-            return FinishedRun(with_interval(record, opened, path, replays, quiet), path, reused=True)
+            return FinishedRun(record_with_interval(record, opened, path, replays, quiet), path, reused=True)
     with progress_of(
         title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet
     ) as progress:
         result = running.run_opened(opened, progress, checkpoints)
     record = results.load_result(result.save(out))
-    return FinishedRun(with_interval(record, opened, path, replays, quiet), path, reused=False)
+    return FinishedRun(record_with_interval(record, opened, path, replays, quiet), path, reused=False)
 
 
-def with_interval(record: dict[str, Any], opened: OpenedRun, path: Path, replays: int, quiet: bool) -> dict[str, Any]:
+def record_with_interval(
+    record: dict[str, Any], opened: OpenedRun, path: Path, replays: int, quiet: bool
+) -> dict[str, Any]:
     """The record of a prediction with its 90 % interval, which is also written; any other record as it is."""
     driver, seconds = opened.driver, record["summary"]["seconds"]
     known = record["facts"].get("interval", {}).get("replays", 0)

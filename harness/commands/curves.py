@@ -16,7 +16,7 @@ from harness.console import byte_text
 from harness.methods.registry import parse_method
 from sims.cluster import varied
 from sims.study import idle_links
-from sims.uncertainty import Draws, Prediction, inputs_of
+from sims.uncertainty import Draws, RecordedPrediction, inputs_of
 
 BAND_POINTS = 5
 """Values of the knob at which uncertain inputs are drawn."""
@@ -120,7 +120,7 @@ class Curve:
         for x in places:
             cluster = self.cluster_at(x)
             inputs = inputs_of(cluster, self.replay.recording.graph, [self.knob.key])
-            prediction = Prediction(self.config, self.replay, cluster, self.cycles, inputs)
+            prediction = RecordedPrediction(self.config, self.replay, cluster, self.cycles, inputs)
             rows.append([each["epoch"] / self(x) for each in prediction.draws(draws)])
         self._factors = interpolated(places, np.asarray(rows))
 

@@ -19,10 +19,10 @@ from harness.errors import InputError
 from harness.running import results
 from harness.running.intervals import ends
 from reports.draw import timeline
-from sims.explain import STEP, Influence, Path, critical_path, influences
+from sims.explain import STEP, Influence, CriticalPath, critical_path, influences
 from sims.replay import refusal, traced
 from sims.study import open_driver
-from sims.uncertainty import Draws, Prediction, predicted, replays_for
+from sims.uncertainty import Draws, RecordedPrediction, predicted, replays_for
 
 SHOWN = 12
 """Inputs of the table; the JSON has all."""
@@ -43,10 +43,10 @@ class Explanation:
         interval: 90 % of the epoch.
     """
 
-    prediction: Prediction
+    prediction: RecordedPrediction
     seconds: dict[str, float]
     interval: tuple[float, float]
-    path: Path
+    path: CriticalPath
     epochs: int
     inputs: list[Influence]
 
@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
         trace.facts["title"] = f"{method} on {config.cut.parts} ranks of {cluster}; black: the critical path"
         args.out.parent.mkdir(parents=True, exist_ok=True)
         written.append(f"written: {timeline.timeline(trace, args.out, window, _line(path))}")
-    said = sentences(found)
+    said = explanation_lines(found)
     deliver(content(found, said), [*said, *_tables(found), *written], args.json, args.quiet)
     return 0
 
@@ -98,11 +98,11 @@ def _config(args: argparse.Namespace) -> RunConfig:
     return config
 
 
-def _line(path: Path) -> list[tuple[int, float, float, str]]:
+def _line(path: CriticalPath) -> list[tuple[int, float, float, str]]:
     return [(step.rank, step.start_s, step.end_s, step.component) for step in path.steps]
 
 
-def sentences(found: Explanation) -> list[str]:
+def explanation_lines(found: Explanation) -> list[str]:
     """What was found, in plain sentences."""
     epoch, (low, high) = found.seconds["epoch"], found.interval
     factor, unit = time_unit([epoch])

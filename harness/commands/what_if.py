@@ -31,7 +31,7 @@ from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
 from sims.replay import RECORDING_FORMAT, Replay, enough_epochs, load_recording, record_placed, refusal
 from sims.study import open_driver, quantities, variants
-from sims.uncertainty import FEWEST, Draws, replays_for
+from sims.uncertainty import FEWEST_REPLAYS, Draws, replays_for
 from sims.units import parse
 
 # settings that a recording does not depend on
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
 def band_replays(ranks: int, asked: int | None) -> int:
     """Replays at each of the values at which bands are drawn: half as many as those of one interval, at least 8."""
     count = replays_for(ranks, asked)
-    return max(FEWEST, count // 2) if count and asked is None else count
+    return max(FEWEST_REPLAYS, count // 2) if count and asked is None else count
 
 
 def _listed(text: str | None) -> list[str]:

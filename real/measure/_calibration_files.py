@@ -159,8 +159,8 @@ def _with_unit(
     """A number with its source; `error`: the largest relative error of what it was fitted to, which is its range."""
     extra = f", note = {_quoted(note)}" if note else ""
     if error:
-        low, high = value / (1 + error) / scale, value * (1 + error) / scale
-        extra += f', range = "{low:.5g} {unit}..{high:.5g} {unit}"'
+        written, either_way = float(f"{value / scale:.4g}"), 1 + max(error, 1e-3)
+        extra += f', range = "{written / either_way:.6g} {unit}..{written * either_way:.6g} {unit}"'
     return f'{{ value = "{value / scale:.4g} {unit}", from = "{source}"{extra} }}'
 
 

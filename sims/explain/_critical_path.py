@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Path:
+class CriticalPath:
     """A critical path, from its begin to its end."""
 
     steps: list[Step]
@@ -77,7 +77,7 @@ class _Lane:
         return self.spans[first:at], last
 
 
-def critical_path(trace: Trace, window: tuple[float, float]) -> Path:
+def critical_path(trace: Trace, window: tuple[float, float]) -> CriticalPath:
     """The path that ends with the last span of a window, back to the window's begin."""
     begin, end = window
     tolerance = NEAR * max(end, 1e-12)
@@ -86,7 +86,7 @@ def critical_path(trace: Trace, window: tuple[float, float]) -> Path:
     senders = _senders(trace)
     steps: list[Step] = []
     if not lanes:
-        return Path(steps)
+        return CriticalPath(steps)
     rank = max(lanes, key=lambda r: lanes[r].ends[-1])
     time = float(lanes[rank].ends[-1])
     while time > begin + tolerance:
@@ -110,7 +110,7 @@ def critical_path(trace: Trace, window: tuple[float, float]) -> Path:
         link = _busiest(trace, since, time) if span.stream == "communication" else ""
         steps.append(Step(rank, since, time, span.component, span.name, link))
         rank, time = cause, since
-    return Path(steps[::-1])
+    return CriticalPath(steps[::-1])
 
 
 def _lanes(spans: Iterable[Span], until: float) -> dict[int, _Lane]:

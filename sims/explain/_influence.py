@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from harness.running.intervals import ends
-from sims.uncertainty import Draws, Input, Prediction
+from sims.uncertainty import Draws, Input, RecordedPrediction
 from sims.units import NORMAL_90
 
 STEP = 0.1
@@ -32,7 +32,7 @@ class Influence:
     without: tuple[float, float] | None = None
 
 
-def influences(prediction: Prediction, draws: Draws) -> list[Influence]:
+def influences(prediction: RecordedPrediction, draws: Draws) -> list[Influence]:
     """Every input with what it does, the one that widens the interval most first.
 
     Costs one replay per input, and `draws.count` for each of TRIED inputs.

@@ -2,15 +2,15 @@
 
 from sims.uncertainty._draws import Draws
 from sims.uncertainty._inputs import Input, inputs_of
-from sims.uncertainty._interval import FEWEST, REPLAYS, Prediction, interval_of, replays_for
+from sims.uncertainty._interval import FEWEST_REPLAYS, REPLAYS, RecordedPrediction, interval_of, replays_for
 from sims.uncertainty._predict import predicted, prediction_of
 
 __all__ = [
-    "FEWEST",
+    "FEWEST_REPLAYS",
     "REPLAYS",
     "Draws",
     "Input",
-    "Prediction",
+    "RecordedPrediction",
     "inputs_of",
     "interval_of",
     "predicted",

@@ -21,21 +21,21 @@ from sims.uncertainty._inputs import FITS, ROWS, Input, changed_cluster, device_
 REPLAYS = 40
 """Draws of an interval: as a Latin hypercube, so that every input's own effect is covered evenly."""
 
-RANK_REPLAYS, FEWEST = 1_600, 8
+RANK_REPLAYS, FEWEST_REPLAYS = 1_600, 8
 """Replays x ranks of an interval at most, and fewest replays: a replay takes as long as it has ranks."""
 
 
 def replays_for(ranks: int, asked: int | None = None) -> int:
     """How many replays an interval rests on: as many as asked for, else fewer where there are many ranks."""
     if asked is not None:
-        if asked and asked < FEWEST:
-            raise InputError(f"--replays {asked}: at least {FEWEST}, or 0 for no intervals")
+        if asked and asked < FEWEST_REPLAYS:
+            raise InputError(f"--replays {asked}: at least {FEWEST_REPLAYS}, or 0 for no intervals")
         return asked
-    return max(FEWEST, min(REPLAYS, RANK_REPLAYS // ranks))
+    return max(FEWEST_REPLAYS, min(REPLAYS, RANK_REPLAYS // ranks))
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class RecordedPrediction:
     """A recorded run on a cluster, with what is uncertain about it.
 
     Args:
@@ -75,7 +75,7 @@ def _scatter(draws: Draws, number: int, profile: DeviceProfile, works: Sequence[
 _device: Callable[[str], DeviceProfile] = cache(load_device)
 
 
-def interval_of(prediction: Prediction, seconds: Mapping[str, float], count: int) -> dict[str, Any]:
+def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], count: int) -> dict[str, Any]:
     """The interval in the result file of a prediction.
 
     Args:

@@ -10,10 +10,10 @@ from harness.running import Progress, plan_of
 from sims.cluster import Placement
 from sims.replay import Replay, enough_epochs, record_placed
 from sims.uncertainty._inputs import inputs_of
-from sims.uncertainty._interval import Prediction
+from sims.uncertainty._interval import RecordedPrediction
 
 
-def predicted(config: RunConfig, placement: Placement, progress: Progress | None = None) -> Prediction:
+def predicted(config: RunConfig, placement: Placement, progress: Progress | None = None) -> RecordedPrediction:
     """Record as many epochs of a config as its times settle in, and collect the uncertain inputs.
 
     Raises:
@@ -25,9 +25,11 @@ def predicted(config: RunConfig, placement: Placement, progress: Progress | None
     return prediction_of(short, Replay(record_placed(plan_of(short), placement, progress)), placement)
 
 
-def prediction_of(config: RunConfig, replay: Replay, placement: Placement, exact: Collection[str] = ()) -> Prediction:
+def prediction_of(
+    config: RunConfig, replay: Replay, placement: Placement, exact: Collection[str] = ()
+) -> RecordedPrediction:
     """The same of a recording that exists; `exact`: names of inputs that are given."""
     method = parse_method(config.training.method, layer0=config.training.layer0)
     cluster = placement.cluster
     inputs = inputs_of(cluster, replay.recording.graph, exact)
-    return Prediction(config, replay, cluster, method.cycle() > 1, inputs)
+    return RecordedPrediction(config, replay, cluster, method.cycle() > 1, inputs)

@@ -16,7 +16,7 @@ from harness.kernels.work import Work
 from sims.cluster import load_cluster, place
 from sims.device import load_device, save_device
 from sims.device._costs import OperatorCost
-from sims.uncertainty import Draws, Prediction, inputs_of, interval_of, predicted, prediction_of, replays_for
+from sims.uncertainty import Draws, RecordedPrediction, inputs_of, interval_of, predicted, prediction_of, replays_for
 from sims.uncertainty._inputs import ROWS, Input, changed_cluster, device_loader
 from sims.units import SPREADS, Quantity, quantity
 
@@ -24,7 +24,7 @@ CLUSTER = "ethernet-10g"
 
 
 @cache
-def prediction(method: str = "vanilla", cluster: str = CLUSTER) -> Prediction:
+def prediction(method: str = "vanilla", cluster: str = CLUSTER) -> RecordedPrediction:
     """Of a small graph on two ranks."""
     config = RunConfig.of(
         dataset="synthetic:nodes=300,degree=6,classes=3,features=8", method=method, mode="sim", parts=2, epochs=4,
