@@ -19,7 +19,7 @@ from harness.errors import InputError
 from harness.running import results
 from harness.running.intervals import ends
 from reports.draw import timeline
-from sims.explain import STEP, Influence, CriticalPath, critical_path, influences
+from sims.explain import STEP, CriticalPath, Influence, critical_path, influences
 from sims.replay import refusal, traced
 from sims.study import open_driver
 from sims.uncertainty import Draws, RecordedPrediction, predicted, replays_for
