@@ -7,7 +7,7 @@ made from the same fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from harness import keys
@@ -189,6 +189,34 @@ def _quantities(kind: Content, path: str, value: Any) -> Iterator[tuple[str, str
             yield from _quantities(kind.each, f"{path}.{quoted(name) if kind.free else name}", item)
     elif kind.record is not None and value is not None:
         yield from quantities_of(value, f"{path}.")
+
+
+def scaled(values: R, factor: Callable[[str, str, Quantity], float], prefix: str = "") -> R:
+    """A copy of a filled record in which every quantity is multiplied.
+
+    Args:
+        factor: of a quantity with this key (see `quantities_of`) and dimension.
+    """
+    changed = {}
+    for member in fields(values):  # type: ignore[arg-type]
+        value = getattr(values, member.name)
+        changed[member.name] = _scaled(member.metadata["kind"], f"{prefix}{path_of(member)}", value, factor)
+    return type(values)(**changed)
+
+
+def _scaled(kind: Content, path: str, value: Any, factor: Callable[[str, str, Quantity], float]) -> Any:
+    if isinstance(value, Quantity):
+        by = factor(path, kind.unit, value)
+        return value if by == 1 else replace(value, value=value.value * by)
+    if isinstance(value, Mapping) and kind.each is not None:
+        each = kind.each
+        return {
+            name: _scaled(each, f"{path}.{quoted(name) if kind.free else name}", item, factor)
+            for name, item in value.items()
+        }
+    if kind.record is not None and value is not None:
+        return scaled(value, factor, f"{path}.")
+    return value
 
 
 def _by_table(record: type) -> dict[str, dict[str, Field[Any]]]:

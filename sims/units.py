@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -20,13 +21,27 @@ from harness.keys import read_table
 SOURCES = ("published", "datasheet", "measured", "extrapolated", "assumed")
 """The source of a number. extrapolated: scaled from numbers that were measured elsewhere."""
 
+SPREADS = {"measured": 1.13, "published": 1.25, "datasheet": 1.25, "extrapolated": 1.5, "assumed": 2.0}
+"""Factor either way within which 90 % of the numbers of a source are taken to lie, where no `range` is given.
+
+measured: the epochs of one run on one machine, whose quartiles are 11 % apart in the median of 16 undisturbed cells
+(docs/validation.md), which is 13 % either way for 90 %. published, datasheet: what programs get of what is promised.
+assumed: the factor with which reports try whether an ordering can come out otherwise.
+"""
+
 SMALLEST, LARGEST = 1e-15, 1e21
 """Range of a number that is not zero, in its base unit: outside of it sums of seconds or bytes mean nothing."""
 
 MOST = 2**31 - 1
 """Largest whole number: hosts, devices, adapters."""
 
-MARKED = ("value", "from", "note")
+NORMAL_90 = 1.6448536269514722
+"""Standard deviations that end the central 90 % of a normal distribution."""
+
+STATED = "stated in its file"
+"""Where the range of a number is from that has one of its own."""
+
+MARKED = ("value", "from", "note", "range")
 """Keys of a number that says where it is from."""
 
 
@@ -54,11 +69,20 @@ _WRITTEN = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)")
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number in base units (B/s, s, B, flop/s, or plain) with its source and an optional note."""
+    """A number in base units (B/s, s, B, flop/s, or plain) with its source, an optional note, and the `range` that
+    holds it with a probability of 90 %, where it is known."""
 
     value: float
     source: str = "assumed"
     note: str = ""
+    range: tuple[float, float] | None = None
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """Ends of the 90 % range over the value: of `range`, or of the source (SPREADS)."""
+        if self.range is None or not self.value:
+            return 1 / SPREADS[self.source], SPREADS[self.source]
+        return self.range[0] / self.value, self.range[1] / self.value
 
 
 def parse(text: str, dimension: str, where: str, zero: bool = False) -> float:
@@ -98,8 +122,9 @@ def format_quantity(value: float, dimension: str) -> str:
     choices = [f"{value!r} {base}"]
     for unit, scale in UNITS[dimension].items():
         text = f"{value / scale:.12g} {unit}"
-        if unit.endswith(base) and parse(text, dimension, unit, zero=True) == value:
-            choices.append(text)
+        with suppress(InputError):  # rounded out of range
+            if unit.endswith(base) and parse(text, dimension, unit, zero=True) == value:
+                choices.append(text)
     return min(choices, key=len)
 
 
@@ -194,12 +219,13 @@ def quantity(value: object, dimension: str, where: str, zero: bool = False) -> Q
 
     `dimension` is a key of UNITS, or `number` for a plain positive number; with `zero` it may be zero, for none.
     """
-    source, note = "assumed", ""
     if isinstance(value, Mapping):
         table = Table(value, where)
         table.only(MARKED)
         source, note = table.text("from", SOURCES), table.text("note") if "note" in value else ""
-        value = value.get("value")
+        inner = value.get("value")
+        plain = quantity(repr(inner) if isinstance(inner, Mapping) else inner, dimension, where, zero).value
+        return Quantity(plain, source, note, _range(table, plain, dimension) if "range" in value else None)
     if dimension == "number":
         if not isinstance(value, int | float) or isinstance(value, bool) or not _positive(value, zero):
             shown = repr(value) if len(repr(value)) < 40 else f"{repr(value)[:20]}..."
@@ -207,10 +233,29 @@ def quantity(value: object, dimension: str, where: str, zero: bool = False) -> Q
         if value > LARGEST:
             raise InputError(f"{where}: must be at most {LARGEST:g}")
         _within(value, where, repr(value))
-        return Quantity(float(value), source, note)
+        return Quantity(float(value))
     if not isinstance(value, str):
         raise InputError(f"{where}: must be a string with a unit, such as {_EXAMPLES[dimension]}, not {value!r}")
-    return Quantity(parse(value, dimension, where, zero), source, note)
+    return Quantity(parse(value, dimension, where, zero))
+
+
+def _range(table: Table, value: float, dimension: str) -> tuple[float, float]:
+    """`range` of a number, "LOW..HIGH" with its units. Raises InputError unless it holds the value."""
+    text, where = table.text("range"), table.at("range")
+    low, dots, high = (part.strip() for part in text.partition(".."))
+    try:
+        ends = [float(end) if dimension == "number" else parse(end, dimension, where) for end in (low, high)]
+    except ValueError:
+        dots = ""
+    if not dots or not 0 < ends[0] <= value <= ends[1] < math.inf:
+        raise InputError(f"{where}: {text!r} is not LOW..HIGH around the value, such as " + '"5 us..20 us"')
+    return ends[0], ends[1]
+
+
+def format_range(ends: tuple[float, float], dimension: str) -> str:
+    """A range as files have it."""
+    low, high = (repr(end) if dimension == "number" else format_quantity(end, dimension) for end in ends)
+    return f"{low}..{high}"
 
 
 def _positive(value: float, zero: bool) -> bool:

@@ -45,7 +45,7 @@ FLOORS = {
     ),
     "sims": (
         ("units",), ("records",), ("cluster",), ("device",), ("network",), ("transport",), ("engine",), ("replay",),
-        ("study", "published"),
+        ("study", "published", "uncertainty"), ("explain",),
     ),
     "real": (("rank", "lab"), ("launch",), ("measure",), ("__main__",)),
     "reports": (

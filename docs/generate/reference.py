@@ -22,7 +22,7 @@ from sims.cluster import ClusterFile
 from sims.device import DeviceProfile
 from sims.records import Content, path_of
 from sims.transport import TransportFile
-from sims.units import SOURCES, UNITS, Quantity, format_quantity
+from sims.units import SOURCES, SPREADS, UNITS, Quantity, format_quantity
 
 DOCS = Path(__file__).resolve().parent.parent
 PAGE = DOCS / "reference.md"
@@ -91,6 +91,9 @@ def _modelled() -> Iterator[str]:
     yield ""
     yield 'A number with a unit is a text, `"25 GB/s"`, and is then assumed; or it says where it is from:'
     yield '`{ value = "25 GB/s", from = "datasheet", note = "x16" }`. `from` is ' + _listed(SOURCES) + "."
+    yield 'A `range`, as in `{ value = "10 us", from = "assumed", range = "5 us..30 us" }`, holds the number with 90 %;'
+    spreads = ", ".join(f"{factor:g} ({source})" for source, factor in SPREADS.items())
+    yield f"without one it lies within a factor that belongs to its source: {spreads}."
     yield ""
     yield "| type | units |"
     yield "|---|---|"

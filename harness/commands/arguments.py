@@ -28,6 +28,7 @@ COMMANDS = {
     "compare": "the same for several methods and modes, with a table and a figure",
     "sweep": "run every cell of a grid, in parallel; resumable after a kill",
     "what-if": "time the same runs under other bandwidths, devices, libraries and bits; name the crossovers",
+    "explain": "say where a predicted epoch comes from, what it depends on, and what measuring that would buy",
     "trace": "write a run's timeline for Perfetto, with figures of lanes, links and transfers",
     "demo": "calibrate this machine and compare three methods, simulated beside real",
     "partition": "cut a graph and print the quality of the cut",
@@ -216,6 +217,18 @@ def _add_outputs(parser: Parser, out: str) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
+def _add_replays(parser: Parser) -> None:
+    what = (
+        "replays of a recording, with uncertain inputs drawn anew, that the 90 %% interval of a prediction rests on; 0"
+    )
+    parser.add_argument(
+        "--replays",
+        type=int,
+        metavar="N",
+        help=f"{what}: no interval (default: 40, of what-if 20 at each of 5 values; fewer above 40 ranks)",
+    )
+
+
 def _add_reuse(parser: Parser) -> None:
     parser.add_argument(
         "--reuse", choices=("same", "any"), default="same",
@@ -227,6 +240,7 @@ def _add_reuse(parser: Parser) -> None:
 def _add_run(parser: Parser) -> None:
     _add_config(parser)
     add_checkpoints(parser)
+    _add_replays(parser)
     _add_outputs(parser, "runs")
 
 
@@ -235,6 +249,7 @@ def _add_compare(parser: Parser) -> None:
         "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
     )
     parser.add_argument("--modes", default=None, metavar="sim,real", help="modes (default: the one of --mode)")
+    _add_replays(parser)
     _add_config(parser, leave_out=("method",))
     _add_outputs(parser, "runs")
 
@@ -279,11 +294,24 @@ def _add_what_if(parser: Parser) -> None:
         metavar="N",
         help="epochs to record; times exclude the first (default: 2, more for methods that settle late)",
     )
+    _add_replays(parser)
     _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
     parser.add_argument("--force", action="store_true", help="record again even if a recording exists")
     parser.add_argument(
         "--out", type=Path, default=Path("what-if"), metavar="DIR", help="folder of results (default: what-if/)"
     )
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
+
+
+def _add_explain(parser: Parser) -> None:
+    what = "result file of a simulated run; without it, the flags say what to predict"
+    parser.add_argument("run", type=Path, nargs="?", metavar="RUN.json", help=what)
+    parser.add_argument("--out", type=Path, metavar="FILE.png", help="draw the timeline with its critical path")
+    _add_replays(parser)
+    _add_config(parser, leave_out=("mode",))
     parser.add_argument(
         "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
     )
@@ -369,6 +397,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "compare": _add_compare,
     "sweep": _add_sweep,
     "what-if": _add_what_if,
+    "explain": _add_explain,
     "trace": _add_trace,
     "demo": _add_demo,
     "partition": _add_partition,

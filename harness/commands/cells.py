@@ -17,6 +17,8 @@ from harness.errors import InputError
 from harness.kernels.first_use import compiling_said
 from harness.machine import write_atomically
 from harness.running import Checkpoints, OpenedRun, prepare, results
+from sims.study import SimulatedCluster
+from sims.uncertainty import interval_of, predicted
 
 Reuse = Literal["same", "any"]
 """Whether a measured result counts here alone, or wherever it was measured."""
@@ -51,8 +53,12 @@ def run_or_reuse(
     quiet: bool = False,
     title: str = "",
     checkpoints: Checkpoints | None = None,
+    replays: int = 0,
 ) -> FinishedRun:
     """Carry out a run, unless `out` holds its finished result; writes the result.
+
+    Args:
+        replays: of the interval that a prediction gets; 0 for none.
 
     Raises:
         InputError: bad input; raised before anything is written.
@@ -62,13 +68,32 @@ def run_or_reuse(
     if not force:
         record = finished(path, lambda: opened, reuse=reuse)
         if record is not None:
-            return FinishedRun(record, path, reused=True)
+            return FinishedRun(record_with_interval(record, opened, path, replays, quiet), path, reused=True)
     with (
         compiling_said(_nothing if quiet else _say),
         progress_of(title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet) as progress,
     ):
         result = running.run_opened(opened, progress, checkpoints)
-    return FinishedRun(results.load_result(result.save(out)), path, reused=False)
+    record = results.load_result(result.save(out))
+    return FinishedRun(record_with_interval(record, opened, path, replays, quiet), path, reused=False)
+
+
+def record_with_interval(
+    record: dict[str, Any], opened: OpenedRun, path: Path, replays: int, quiet: bool
+) -> dict[str, Any]:
+    """The record of a prediction with its 90 % interval, which is also written; any other record as it is."""
+    driver, seconds = opened.driver, record["summary"]["seconds"]
+    known = record["facts"].get("interval", {}).get("replays", 0)
+    if not isinstance(driver, SimulatedCluster) or not seconds or not replays or known == replays:
+        return record
+    config = opened.config
+    if opened.plan.method.facts.timed:
+        return record  # a recording is valid for its own times only
+    with progress_of(f"interval of {config.training.method}", config.training.epochs, quiet) as progress:
+        found = interval_of(predicted(config, driver.placement, progress), seconds, replays)
+    record["facts"]["interval"] = found
+    write_atomically(path, as_json(record))
+    return record
 
 
 def _say(line: str) -> None:

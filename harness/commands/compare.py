@@ -17,8 +17,10 @@ from harness.config import Mode, RunConfig, check
 from harness.errors import InputError, unknown
 from harness.machine import write_atomically
 from harness.running import OpenedRun, open_run
+from harness.running.intervals import order_lines
 from harness.running.summary import comparison
 from reports.draw.figures import breakdown_and_accuracy
+from sims.uncertainty import replays_for
 
 
 def main(args: argparse.Namespace) -> int:
@@ -30,7 +32,8 @@ def main(args: argparse.Namespace) -> int:
     runs = cells_of(base, args.methods, modes or [base.run.mode], settings_given(args))
     writable(args.out, folder=True)
     json_target(args.json)
-    cells = run_all(runs, args.out, force=args.force, reuse=args.reuse, quiet=args.quiet)
+    replays = replays_for(base.cut.parts, args.replays)
+    cells = run_all(runs, args.out, force=args.force, reuse=args.reuse, quiet=args.quiet, replays=replays)
     tables, content = publish(cells, args.out / "comparison")
     deliver(content, tables, args.json, args.quiet)
     return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
@@ -65,14 +68,15 @@ def _mode(text: str) -> Mode:
 
 
 def run_all(
-    runs: Sequence[OpenedRun], out: Path, *, force: bool = False, reuse: Reuse = "same", quiet: bool = False
-) -> list[FinishedRun]:
-    """Carry out or reuse every run; each result is written as soon as it is complete."""
+    runs: Sequence[OpenedRun], out: Path, *, force: bool = False, reuse: Reuse = "same", quiet: bool = False,
+    replays: int = 0,
+) -> list[FinishedRun]:  # fmt: skip
+    """Carry out or reuse every run; each result is written as soon as it is complete, with an interval of `replays`."""
     cells = []
     for number, opened in enumerate(runs, 1):
         config = opened.config
         title = f"[{number}/{len(runs)}] {config.training.method}, {config.run.mode}"
-        cells.append(run_or_reuse(opened, out, force=force, reuse=reuse, quiet=quiet, title=title))
+        cells.append(run_or_reuse(opened, out, force=force, reuse=reuse, quiet=quiet, title=title, replays=replays))
     return cells
 
 
@@ -80,7 +84,7 @@ def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict
     """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; returns the tables to show and the JSON content."""
     records = [cell.record for cell in cells]
     rows = comparison(records)
-    content = {"rows": rows, "runs": [str(cell.path) for cell in cells]}
+    content = {"rows": rows, "order": order_lines(records), "runs": [str(cell.path) for cell in cells]}
     folder.mkdir(parents=True, exist_ok=True)
     tables = [folder / "table.csv", folder / "table.json"]
     write_atomically(tables[0], pd.DataFrame(rows).to_csv(index=False).encode())
@@ -90,4 +94,4 @@ def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict
     reused = sum(cell.reused for cell in cells)
     lines = [f"{reused} of {len(cells)} runs were finished earlier; --force runs them again"] if reused else []
     lines.append("written: " + ", ".join(str(path) for path in (*tables, *drawn)))
-    return [*comparison_report(rows), *said, *lines], content
+    return [*comparison_report(rows), *order_lines(records), *said, *lines], content

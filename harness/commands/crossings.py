@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from harness.commands.bands import Drawn, candidates, range_around, undecided
 
 SAME = 1e-9  # relative difference below which two times are equal
 PRECISION = 0.005  # relative width to which a crossing is narrowed
@@ -55,30 +57,49 @@ def crossover_text(
     curves: tuple[Callable[[float], float], Callable[[float], float]],
     xs: Sequence[float],
     formatted: Callable[[float], str],
+    drawn: tuple[Drawn, Drawn] | None = None,
 ) -> str:
-    """One sentence on where the first of two costs is the lower one.
+    """One sentence on where the first of two costs is the lower one, and how sure that is.
 
     Args:
         names: names of the curves; the second is the baseline.
         xs: points of the range, positive and ascending.
         formatted: formats a value of the axis.
+        drawn: draws of both curves; a crossing is then a range, and it is said where the curves cannot be told apart.
     """
     (name, base), (first, second) = names, curves
     ratios = [second(x) / first(x) for x in xs]
     found = crossings(first, second, xs)
+    open_ranges = [] if drawn is None else undecided(*drawn, xs)
+    told = "".join(
+        f"; cannot be told apart from {formatted(low)} to {formatted(high)} (90 %)"
+        for low, high in open_ranges
+        if not any(range_around(crossing.x, [(low, high)]) for crossing in found)
+    )
     if not found:
         low, high = min(ratios), max(ratios)
         where = f"everywhere from {formatted(xs[0])} to {formatted(xs[-1])}"
         if high < 1 and not math.isclose(high, 1, rel_tol=SAME):
-            return f"{name} never pays: {base} is {1 / high:.2f} to {1 / low:.2f} times as fast {where}"
+            return f"{name} never pays: {base} is {1 / high:.2f} to {1 / low:.2f} times as fast {where}{told}"
         if math.isclose(high, 1, rel_tol=SAME) and math.isclose(low, 1, rel_tol=SAME):
             return f"{name} takes as long as {base} {where}"
-        return f"{name} pays {where}: {low:.2f} to {high:.2f} times as fast as {base}"
+        return f"{name} pays {where}: {low:.2f} to {high:.2f} times as fast as {base}{told}"
     parts = [
-        f"{'begins to pay' if crossing.falls else 'stops paying'} above {formatted(crossing.x)}" for crossing in found
+        f"{'begins to pay' if crossing.falls else 'stops paying'} above {formatted(crossing.x)}"
+        + _span(range_around(crossing.x, open_ranges), xs, formatted)
+        for crossing in found
     ]
     best = max(range(len(xs)), key=lambda at: ratios[at])
-    return f"{name} {' and '.join(parts)} (against {base}; at most {ratios[best]:.2f}x, at {formatted(xs[best])})"
+    return f"{name} {' and '.join(parts)} (against {base}; at most {ratios[best]:.2f}x, at {formatted(xs[best])}){told}"
+
+
+def _span(ends: tuple[float, float] | None, xs: Sequence[float], formatted: Callable[[float], str]) -> str:
+    """The range of a crossing, in brackets; open where it reaches an end of the axis."""
+    if ends is None:
+        return ""
+    low = "below " + formatted(xs[0]) if ends[0] <= xs[0] else formatted(ends[0])
+    high = "beyond " + formatted(xs[-1]) if ends[1] >= xs[-1] else formatted(ends[1])
+    return f" (90 %: {low} to {high})"
 
 
 def fastest(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> list[tuple[str, float, float]]:
@@ -128,12 +149,28 @@ def levels(curves: dict[str, Callable[[float], float]], xs: Sequence[float]) -> 
 
 
 def crossover_lines(
-    curves: dict[str, Callable[[float], float]], xs: Sequence[float], formatted: Callable[[float], str]
+    curves: dict[str, Callable[[float], float]],
+    xs: Sequence[float],
+    formatted: Callable[[float], str],
+    drawn: Mapping[str, Drawn] | None = None,
 ) -> list[str]:
-    """A sentence on every curve against the first, then the lowest curve by interval."""
+    """A sentence on every curve against the first, then the lowest curve by interval.
+
+    Args:
+        drawn: draws of every curve; all that may be the lowest are then named.
+    """
     (base, first), *others = curves.items()
-    said = [crossover_text((name, base), (curve, first), xs, formatted) for name, curve in others]
-    if others:
+    said = []
+    for name, curve in others:
+        draws = None if drawn is None else (drawn[name], drawn[base])
+        said.append(crossover_text((name, base), (curve, first), xs, formatted, draws))
+    if others and drawn is None:
         parts = [f"{name} from {formatted(a)} to {formatted(b)}" for name, a, b in fastest(curves, xs)]
         said.append(f"fastest: {', '.join(parts)}")
+    elif others and drawn is not None:
+        parts = [
+            f"{' or '.join(names)} from {formatted(a)} to {formatted(b)}"
+            for names, a, b in candidates(curves, drawn, xs)
+        ]
+        said.append(f"fastest (90 %): {', '.join(parts)}")
     return said

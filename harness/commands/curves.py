@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from harness.commands.bands import Drawn, interpolated
 from harness.commands.crossings import crossover_lines, levels
 from harness.config import RunConfig
 from harness.console import byte_text
 from harness.methods.registry import parse_method
 from sims.cluster import varied
 from sims.study import idle_links
+from sims.uncertainty import Draws, RecordedPrediction, inputs_of
+
+BAND_POINTS = 5
+"""Values of the knob at which uncertain inputs are drawn."""
 
 SAME = 1e-9
 MUCH = 0.01  # share of an epoch that a ceiling must cost to count as the bottleneck
@@ -72,6 +79,7 @@ class Curve:
         method = parse_method(config.training.method, layer0=config.training.layer0)
         self.cycles, self.settles = method.cycle() > 1, method.promises().settles > 0
         self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
+        self._factors: Drawn | None = None
 
     @property
     def label(self) -> str:
@@ -101,6 +109,30 @@ class Curve:
     def sent(self, x: float) -> int:
         """Bytes of that epoch."""
         return self._at(x)[1]
+
+    def add_band(self, xs: Sequence[float], draws: Draws) -> None:
+        """Draw the uncertain inputs but the knob, which is given, at BAND_POINTS of the range `xs`.
+
+        Between these points the factors on the curve are interpolated.
+        """
+        places = [xs[at] for at in sorted(set(np.linspace(0, len(xs) - 1, BAND_POINTS).round().astype(int).tolist()))]
+        rows = []
+        for x in places:
+            cluster = self.cluster_at(x)
+            inputs = inputs_of(cluster, self.replay.recording.graph, [self.knob.key])
+            prediction = RecordedPrediction(self.config, self.replay, cluster, self.cycles, inputs)
+            rows.append([each["epoch"] / self(x) for each in prediction.draws(draws)])
+        self._factors = interpolated(places, np.asarray(rows))
+
+    @property
+    def has_band(self) -> bool:
+        """Whether the curve has draws."""
+        return self._factors is not None
+
+    def drawn(self, x: float) -> np.ndarray:
+        """Epoch seconds in every draw, float64 [draws]."""
+        assert self._factors is not None
+        return self(x) * self._factors(x)
 
     def too_large(self, x: float) -> str:
         """Message on ranks that do not fit their devices; empty if all fit."""
@@ -148,7 +180,7 @@ def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
         )
     for label in dict.fromkeys(curve.variant.label for curve in curves):
         mine = [curve for curve in curves if curve.variant.label == label]
-        said += crossover_lines({curve.display_name: curve for curve in mine}, xs, knob.formatted)
+        said += _crossings(mine, xs, knob)
     return said + _variants_compared(curves, xs, knob)
 
 
@@ -157,8 +189,13 @@ def _variants_compared(curves: list[Curve], xs: list[float], knob: Knob) -> list
     said: list[str] = []
     for method in dict.fromkeys(curve.method for curve in curves):
         mine = [curve for curve in curves if curve.method == method]
-        said += crossover_lines({curve.display_name: curve for curve in mine}, xs, knob.formatted)
+        said += _crossings(mine, xs, knob)
     return said
+
+
+def _crossings(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
+    drawn = {curve.display_name: curve.drawn for curve in curves} if all(c.has_band for c in curves) else None
+    return crossover_lines({curve.display_name: curve for curve in curves}, xs, knob.formatted, drawn)
 
 
 def _ceiling(curves: list[Curve], x: float, knob: Knob) -> str:

@@ -18,6 +18,7 @@ from harness.commands.welcome import NEXT
 from harness.config import RunConfig
 from harness.console import show, significant, stderr, time_unit
 from harness.machine import HERE
+from sims.uncertainty import REPLAYS
 
 METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s:bits=1"
 GRAPH = "synthetic:nodes=12000,degree=10,classes=16,features=64,signal=0.7"
@@ -43,7 +44,8 @@ def main(args: argparse.Namespace) -> int:
         keep("brief", quiet=args.quiet)
     elif not args.quiet:
         show([f"this machine as the {known.text()} has it"], stderr())
-    cells = run_all(cells_of(CONFIG, METHODS, ("sim", "real")), args.out / "runs", force=True, quiet=args.quiet)
+    runs = cells_of(CONFIG, METHODS, ("sim", "real"))
+    cells = run_all(runs, args.out / "runs", force=True, quiet=args.quiet, replays=REPLAYS)
     tables, content = publish(cells, args.out)
     errors = prediction_lines(content["rows"])
     lines = [*tables[:-1], *errors, tables[-1], f"the figure: {args.out / 'figure.png'}", *NEXT]

@@ -15,6 +15,7 @@ from harness.commands.tables import run_report
 from harness.console import byte_text, duration
 from harness.errors import InputError
 from harness.running import Checkpoints, open_run, stopping
+from sims.uncertainty import replays_for
 
 
 def main(args: argparse.Namespace) -> int:
@@ -27,8 +28,9 @@ def main(args: argparse.Namespace) -> int:
         raise InputError("--restarts is for --mode real: elsewhere all ranks are in one process")
     with stoppable(checkpoints) as options:
         cell = run_or_reuse(
-            open_run(config), args.out, force=args.force, reuse=args.reuse, quiet=args.quiet, checkpoints=options
-        )
+            open_run(config), args.out, force=args.force, reuse=args.reuse, quiet=args.quiet, checkpoints=options,
+            replays=replays_for(config.cut.parts, args.replays),
+        )  # fmt: skip
     deliver(cell.record, report(cell.record, cell.location()), args.json, args.quiet)
     return exit_code(cell.record)
 

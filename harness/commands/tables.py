@@ -119,7 +119,7 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
     shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {order}"
     parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
     if record["summary"]["seconds"]:
-        parts.append(_time_table(record["summary"]["seconds"]))
+        parts.append(_time_table(record))
     if record["epochs"]:
         parts += [_byte_table(record["epochs"][-1]["bytes"]), _mean_line(record), _outcome_table(record)]
     return [*parts, *note_lines(record)]
@@ -144,20 +144,26 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
     columns = [name for name in ROW_SETTINGS if name not in BELOW and _values(rows, name)[1:]]
     factor, unit = time_unit([row["epoch_seconds"] for row in rows])
     shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
+    sure = any(row["epoch_low_seconds"] is not None for row in rows)
     lines = []
     for at, row in enumerate(rows):
         method = row["method"] if row["state"] == "done" else f"{row['method']} ({row['state']})"
         settings = [DASH if row[name] is None else str(row[name]) for name in columns]
         times = [_scaled(row[f"{name}_seconds"], factor) for name in ("epoch", *shown)]
         speedup = DASH if row["speedup"] is None else f"{row['speedup']:.2f}x"
-        amounts = [speedup, megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
-        lines.append([f"{method} {UNLIKE}" if at in apart else method, *settings, *times, *amounts])
-    headings = ["method", *(HEADINGS.get(name, name) for name in columns), f"epoch {unit}", *shown]
-    made = table("", [*headings, "speed-up", "MB", "test", "peak MB"], lines, left=1 + len(columns))
+        amounts = [megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
+        if sure:
+            times.insert(1, _span((row["epoch_low_seconds"], row["epoch_high_seconds"]), factor))
+            amounts.insert(0, _gain(row["speedup_low"], row["speedup_high"]))
+        lines.append([f"{method} {UNLIKE}" if at in apart else method, *settings, *times, speedup, *amounts])
+    interval = ["90 %"] if sure else []
+    headings = ["method", *(HEADINGS.get(name, name) for name in columns), f"epoch {unit}", *interval, *shown]
+    made = table("", [*headings, "speed-up", *interval, "MB", "test", "peak MB"], lines, left=1 + len(columns))
     reading = (
         f"per epoch: {unit} (median; components sum to the epoch, hidden runs behind compute), MB sent by all ranks "
         "(mean); test accuracy at the best validation; peak memory of the fullest rank; "
         "speed-up against the first method, same mode"
+        + ("; 90 %: intervals of predictions, of speed-ups with the same errors of both" if sure else "")
     )
     which = f"all rows but {UNLIKE}" if apart else "all rows"
     return [f"{which}: {said_once(rows, columns)}", made, reading, *unlike_lines(rows, common, apart)]
@@ -194,15 +200,33 @@ def quality_table(summary: dict[str, Any], rows: Sequence[dict[str, int]]) -> li
     return [counts, table("", ["all parts", "value"], totals)]
 
 
-def _time_table(seconds: dict[str, float]) -> Table:
+def _time_table(record: dict[str, Any]) -> Table:
     from harness.rank import COMPONENTS
 
+    seconds = record["summary"]["seconds"]
     factor, unit = time_unit([seconds["epoch"]])
     epoch = seconds["epoch"] or 1.0
     rows = [[name, _scaled(seconds[name], factor), f"{100 * seconds[name] / epoch:.1f}"] for name in COMPONENTS]
     rows.append(["epoch", _scaled(seconds["epoch"], factor), "100.0"])
     rows.append(["hidden (not in the sum)", _scaled(seconds["hidden"], factor), ""])
-    return table("", ["time per epoch, median", unit, "%"], rows)
+    if "interval" not in record["facts"]:
+        return table("", ["time per epoch, median", unit, "%"], rows)
+    names = [*COMPONENTS, "epoch", "hidden"]
+    spans = [_span(record["facts"]["interval"]["seconds"].get(name), factor) for name in names]
+    whole = [[*row, span] for row, span in zip(rows, spans, strict=True)]
+    return table("", ["time per epoch, median", unit, "%", f"90 % interval {unit}"], whole)
+
+
+def _gain(low: float | None, high: float | None) -> str:
+    """The interval of a speed-up; a dash where there is none, and for the first method."""
+    return "-" if low is None or high is None or low == high == 1.0 else f"{low:.2f}-{high:.2f}"
+
+
+def _span(ends: Sequence[float | None] | None, factor: float) -> str:
+    """An interval; a dash where there is none or nothing."""
+    if ends is None or None in ends or not any(ends):
+        return "-"
+    return "-".join(_scaled(end, factor) for end in ends)
 
 
 def _mean_line(record: dict[str, Any]) -> str:

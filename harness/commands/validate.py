@@ -28,7 +28,9 @@ from harness.running import validation
 from harness.running.results import Result
 from harness.running.sweep import seconds_of
 from reports.draw.validation import write_validation
+from sims.study import open_driver
 from sims.study.calibrated import with_blocks
+from sims.uncertainty import interval_of, predicted, replays_for
 
 HOSTS = max(2, min(3, core_count()))  # a core for every rank, if there are that many
 STUDY = tuple(f"lab:{HOSTS}x{rate}" for rate in ("100mbit", "1gbit", "unshaped"))
@@ -178,7 +180,8 @@ def _measured(config: RunConfig, args: argparse.Namespace) -> dict[str, Any]:
 def _predicted(config: RunConfig, calibration: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Typical seconds and traffic of the simulated run on the calibration, with this partition's neighbour sums."""
     texts = [(calibration / name).read_bytes() for name in ("device.toml", "cluster.toml")]
-    key = hashlib.sha256(b"\n".join([config.run_id().encode(), *texts])).hexdigest()
+    replays = str(args.replays).encode()
+    key = hashlib.sha256(b"\n".join([config.run_id().encode(), replays, *texts])).hexdigest()
     path, code = args.out / "predicted" / key / "seconds.json", code_version("harness", "sims")
     if (kept := _kept(path, code, f"predicted {config.training.method} on {config.cluster.name}", args)) is not None:
         return kept
@@ -188,7 +191,14 @@ def _predicted(config: RunConfig, calibration: Path, args: argparse.Namespace) -
     cluster = str(path.parent / "cluster.toml")
     if is_lab(config.cluster.name):
         cluster = replace(parse_lab(config.cluster.name), calibration=str(path.parent)).name
-    return _keep(path, code, _epochs(running.run(config.changed(mode="sim", cluster=cluster))))
+    modelled = config.changed(mode="sim", cluster=cluster)
+    found = _epochs(running.run(modelled))
+    count = replays_for(config.cut.parts, args.replays)
+    if count:
+        prediction = predicted(modelled, open_driver(modelled).placement)
+        seconds = {name: found[name] for name in validation.VALIDATED_COMPONENTS}
+        found["interval"] = interval_of(prediction, seconds, count)["seconds"]
+    return _keep(path, code, found)
 
 
 def _kept(path: Path, code: str, what: str, args: argparse.Namespace) -> dict[str, Any] | None:
@@ -241,7 +251,7 @@ def _tables(records: list[dict[str, Any]]) -> list[Any]:
     for (graph, cluster), group in groups.items():
         factor, unit = time_unit([record["measured"]["epoch"] for record in group])
         columns = [f"{name} {unit}" for name in validation.VALIDATED_COMPONENTS]
-        heading = ["method", *columns, f"spread {unit}", "error", "bytes", "others"]
+        heading = ["method", *columns, f"90 % {unit}", f"spread {unit}", "error", "bytes", "others"]
         made.append(table(f"{graph}, {cluster}: predicted / measured", heading, [_row(r, factor) for r in group]))
     return made
 
@@ -252,4 +262,6 @@ def _row(record: dict[str, Any], factor: float) -> list[str]:
     load = record["foreign_load"]
     others = f"{100 * load:.0f} %" + (" busy: left out" if record["disturbed"] else "")
     rest = [f"{100 * record['error']:+.1f} %", "equal" if record["bytes_equal"] else "DIFFER", others]
-    return [record["method"], *times, significant(record["measured"]["spread"] * factor), *rest]
+    ends = record["interval"].get("epoch")
+    held = "-" if ends is None else " to ".join(significant(end * factor) for end in ends)
+    return [record["method"], *times, held, significant(record["measured"]["spread"] * factor), *rest]

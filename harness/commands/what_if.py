@@ -18,7 +18,7 @@ import pandas as pd
 
 from harness.commands.arguments import BANDWIDTH, config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
-from harness.commands.curves import Curve, Knob, display_name, sentences
+from harness.commands.curves import BAND_POINTS, Curve, Knob, display_name, sentences
 from harness.commands.like import unified
 from harness.commands.tables import said_once, table, unlike_lines
 from harness.config import RunConfig
@@ -28,12 +28,14 @@ from harness.machine import write_atomically
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.running import data_inputs, plan_of, prepare
+from harness.running.intervals import ends
 from harness.running.results import environment
 from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_run, standing_apart
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
-from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
+from sims.replay import RECORDING_FORMAT, Replay, enough_epochs, load_recording, record_placed, refusal
 from sims.study import open_driver, quantities, variants
+from sims.uncertainty import FEWEST_REPLAYS, Draws, replays_for
 from sims.units import parse
 
 # settings that a recording does not depend on
@@ -53,6 +55,7 @@ class Question:
     transports: str | None = None
     points: int = 25
     recorded: int | None = None
+    replays: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,7 @@ class Explored:
             "knob": (f"{self.knob.link} {self.knob.what}", self.nominal),
             "ticks": self.knob.ticks(),
             "written": self.knob.formatted,
-            "caption": [*_caption(self.curves[0]), *self.said, *_assumed(self.curves)],
+            "caption": [*_caption(self.curves[0]), *self.said, *_assumed(self.curves), *_bands(self.curves)],
         }
 
 
@@ -152,8 +155,18 @@ def explore(
         for config, replay in zip(configs, replays, strict=True)
     ]
     xs = np.geomspace(knob.low, knob.high, question.points).tolist()
+    if count := band_replays(base.cut.parts, question.replays):
+        draws = Draws(count)
+        for curve in curves:
+            curve.add_band(xs, draws)
     nominal = getattr(cluster.links[knob.link], knob.what).value
     return Explored(curves, xs, nominal, knob, sentences(curves, xs, knob))
+
+
+def band_replays(ranks: int, asked: int | None) -> int:
+    """Replays at each of the values at which bands are drawn: half as many as those of one interval, at least 8."""
+    count = replays_for(ranks, asked)
+    return max(FEWEST_REPLAYS, count // 2) if count and asked is None else count
 
 
 def _listed(text: str | None) -> list[str]:
@@ -199,18 +212,11 @@ def _configs(question: Question, base: RunConfig, asked: Collection[str]) -> lis
     if useless:
         raise InputError("--bits changes nothing: none of the methods has bits")
     configs = [config.changed(parts=base.cut.parts) for config in unified(base, list(dict.fromkeys(found)), asked)]
-    return [config.changed(epochs=recorded or _enough(_method_of(config))) for config in configs]
+    return [config.changed(epochs=recorded or enough_epochs(_method_of(config))) for config in configs]
 
 
 def _method_of(config: RunConfig) -> Method:
     return parse_method(config.training.method, layer0=config.training.layer0)
-
-
-def _enough(method: Method) -> int:
-    """Number of epochs to record."""
-    facts = method.promises()
-    later, cycle = max(facts.staleness + 1, facts.settles - 1), method.cycle()
-    return 1 + cycle * max(1, round(later / cycle))
 
 
 def _recording(config: RunConfig, placement: Placement, folder: Path, force: bool, quiet: bool) -> Any:
@@ -236,7 +242,17 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
     large = [f"{curve.display_name} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
     late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
-    return [*notes_of(known), *large, *late, *_assumed(curves)]
+    return [*notes_of(known), *large, *late, *_assumed(curves), *_bands(curves)]
+
+
+def _bands(curves: list[Curve]) -> list[str]:
+    """Note on what the bands are."""
+    if not all(curve.has_band for curve in curves):
+        return []
+    return [
+        f"bands and ranges: 90 % of draws of all uncertain inputs but {curves[0].knob.key}, made at "
+        f"{BAND_POINTS} values of it and interpolated between; methods share the draws"
+    ]
 
 
 def _recorded(curve: Curve) -> str:
@@ -262,6 +278,9 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
     """One point: components of an epoch, in SI units."""
     seconds = curve.seconds(x)
     bits = next((int(o[5:]) for o in curve.method.split(":") if o.startswith("bits=")), None)
+    low, high, slow, fast = (None,) * 4
+    if curve.has_band:
+        (low, high), (slow, fast) = ends(curve.drawn(x)), ends(base.drawn(x) / curve.drawn(x))
     return {
         "method": curve.method,
         "bits": bits,
@@ -277,6 +296,10 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
         "fits": "no" if curve.too_large(x) else "yes",
         **{name: value for name, value in _settings(curve).items() if name in TREATMENTS},
         **{f"{name}_seconds": value for name, value in seconds.items()},
+        "epoch_low_seconds": low,
+        "epoch_high_seconds": high,
+        "speedup_low": slow,
+        "speedup_high": fast,
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.rank import COMPONENTS
+from harness.running.intervals import interval_in, interval_note, speedup_interval
 
 SECONDS = ("epoch", *COMPONENTS, "hidden")
 
@@ -24,10 +25,13 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     """
     summary = record["summary"]
     seconds = {f"{name}_seconds": summary["seconds"].get(name) for name in SECONDS}
+    low, high = interval_in(record) or (None, None)
     return {
         **settings_of_run(record),
         "state": record["state"],
         **seconds,
+        "epoch_low_seconds": low,
+        "epoch_high_seconds": high,
         "bytes_per_epoch": summary["bytes_per_epoch"],
         "test": summary["test_at_best_val"],
         "best_test": summary["best_test"],
@@ -63,11 +67,14 @@ def _order_text(orders: Sequence[str]) -> str | None:
 
 
 def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of several runs with `speedup`: epoch time of the first method in the same mode over this one's."""
+    """The rows of several runs with `speedup`: epoch time of the first method in the same mode over this one's; and
+    its interval where both are predicted."""
     rows = [row_of(record) for record in records]
-    for row in rows:
-        first = next(r for r in rows if r["mode"] == row["mode"])["epoch_seconds"]
+    for row, record in zip(rows, records, strict=True):
+        base = next(r for r in records if r["config"]["mode"] == row["mode"])
+        first = base["summary"]["epoch_seconds"]
         row["speedup"] = first / row["epoch_seconds"] if first and row["epoch_seconds"] else None
+        row["speedup_low"], row["speedup_high"] = speedup_interval(record, base) or (None, None)
     return rows
 
 
@@ -97,6 +104,8 @@ def notes_of(record: dict[str, Any]) -> list[str]:
         meaning = _LAYER0_OF.get(facts.get("cut", "edge"), _LAYER0)
         notes.append(f"layer0 = {facts['layer0']}: {meaning[facts['layer0']]}")
     notes += [str(note) for note in facts.get("notes", ())]
+    if "interval" in facts:
+        notes.append(interval_note(facts["interval"]))
     if config["mode"] in _MEMORY:
         notes.append(f"peak memory in {config['mode']}: {_MEMORY[config['mode']][config['device']]}")
     if config["mode"] == "loopback":

@@ -113,9 +113,10 @@ def traffic(epochs: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def validation_record(
-    config: RunConfig, measured: Mapping[str, Any], predicted: Mapping[str, float], same: bool
+    config: RunConfig, measured: Mapping[str, Any], predicted: Mapping[str, Any], same: bool
 ) -> dict[str, Any]:
-    """The record of one cell in the JSON file; `measured` has the components, `spread` and `foreign_load`."""
+    """The record of one cell in the JSON file; `measured` has the components, `spread` and `foreign_load`, `predicted`
+    the components, and their 90 % intervals in `interval` where there are some."""
     seconds = {name: measured[name] for name in (*VALIDATED_COMPONENTS, "spread")}
     return {
         "method": config.training.method,
@@ -125,6 +126,7 @@ def validation_record(
         "cluster": config.cluster.name,
         "predicted": {name: predicted[name] for name in VALIDATED_COMPONENTS},
         "measured": seconds,
+        "interval": {name: list(ends) for name, ends in predicted.get("interval", {}).items()},
         "bytes_equal": same,
         "epochs": config.training.epochs - WARM_UP,
         "partitioner": config.cut.partitioner,
@@ -145,6 +147,7 @@ class Verdict:
         tau: Kendall's tau of the order of methods, mean over graphs and clusters; NaN without pairs.
         tau_apart: the same for pairs whose measured epochs differ by more than the mean of their spreads.
         bytes_equal: whether bytes are equal in every cell.
+        covered: cells whose measured epoch lies in the 90 % interval of the prediction, of `with_interval`.
     """
 
     cells: int
@@ -154,6 +157,8 @@ class Verdict:
     tau: float
     tau_apart: float
     bytes_equal: bool
+    covered: int = 0
+    with_interval: int = 0
 
     def __str__(self) -> str:
         left_out = f", {self.disturbed} of them left out because others kept the machine busy" if self.disturbed else ""
@@ -164,8 +169,14 @@ class Verdict:
         return (
             f"{self.cells} cells{left_out}: error of the epoch time: median {self.median:.1%}, 90th percentile "
             f"{self.p90:.1%}; Kendall's tau of the order of methods {order}, of those further apart than their spread "
-            f"{apart}; bytes {same}"
+            f"{apart}; bytes {same}{self._coverage()}"
         )
+
+    def _coverage(self) -> str:
+        if not self.with_interval:
+            return ""
+        share = self.covered / self.with_interval
+        return f"; 90 % intervals hold {self.covered} of {self.with_interval} measured epochs ({share:.0%})"
 
 
 def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
@@ -187,7 +198,28 @@ def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
         tau,
         apart,
         all(r["bytes_equal"] for r in records),
+        *coverage(quiet),
     )
+
+
+def coverage(records: Sequence[Mapping[str, Any]], name: str = "epoch") -> tuple[int, int]:
+    """Records whose measured seconds of a component lie in the interval of the prediction, and those with one."""
+    known = [r for r in records if name in r.get("interval", {})]
+    inside = [r for r in known if r["interval"][name][0] <= r["measured"][name] <= r["interval"][name][1]]
+    return len(inside), len(known)
+
+
+def departure(record: Mapping[str, Any], noise: float = 1.0) -> float:
+    """By which factor a measured epoch lies outside of its prediction's interval; at most 1 where noise explains it.
+
+    Args:
+        noise: factor by which the machine was faster or slower than when it was calibrated, at least 1. What other
+            programs took of its cores, and the quartiles of the measured epochs, count as noise too.
+    """
+    measured, (low, high) = record["measured"], record["interval"]["epoch"]
+    load = 1 - min(record["foreign_load"], 0.9)
+    least, most = (measured["epoch"] + side * measured["spread"] for side in (-1, 1))
+    return float(max(least * load / (high * noise), low / (most * noise)))
 
 
 def kendall(records: Sequence[Mapping[str, Any]], apart: bool = False) -> float | None:

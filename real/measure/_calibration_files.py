@@ -85,8 +85,9 @@ def cluster_toml(measured: dict[str, Any]) -> str:
     for kind in next(iter(links.values())):
         text += ["", f"[transport.measured.{kind}]"]
         for size, by_kind in links.items():
-            note = f"fits {len(by_kind[kind].points)} sizes within {100 * by_kind[kind].error:.0f} %"
-            text.append(f"{size} = {_with_unit(by_kind[kind].alpha, 1e-6, 'us', note=note)}")
+            line = by_kind[kind]
+            note = f"fits {len(line.points)} sizes within {100 * line.error:.0f} %"
+            text.append(f"{size} = {_with_unit(line.alpha, 1e-6, 'us', note=note, error=line.error)}")
     note = "deviation of the logarithm of equal stretches of about 20 ms"
     text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
     return "\n".join(text) + "\n"
@@ -152,8 +153,14 @@ def _quantity(key: str, value: float) -> str:
     return _with_unit(value, scale, unit)
 
 
-def _with_unit(value: float, scale: float, unit: str, source: str = "measured", note: str = "") -> str:
+def _with_unit(
+    value: float, scale: float, unit: str, source: str = "measured", note: str = "", error: float = 0.0
+) -> str:
+    """A number with its source; `error`: the largest relative error of what it was fitted to, which is its range."""
     extra = f", note = {_quoted(note)}" if note else ""
+    if error:
+        written, either_way = float(f"{value / scale:.4g}"), 1 + max(error, 1e-3)
+        extra += f', range = "{written / either_way:.6g} {unit}..{written * either_way:.6g} {unit}"'
     return f'{{ value = "{value / scale:.4g} {unit}", from = "{source}"{extra} }}'
 
 

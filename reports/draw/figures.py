@@ -20,6 +20,7 @@ from matplotlib.patches import Patch
 
 from harness.console import percent, significant, time_unit
 from harness.rank import COMPONENTS
+from harness.running.intervals import interval_in
 
 Record = dict[str, Any]
 
@@ -131,22 +132,29 @@ def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, floa
 
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     """Draw horizontal stacked bars, the modes of one method next to each other; returns the legend's entries."""
-    axes.set_title("Epoch time by component", loc="left")
+    sure = any(interval_in(record) for record in records)
+    axes.set_title("Epoch time by component" + ", predictions with 90 % intervals" * sure, loc="left")
     if not records:
         _empty(axes, "no run has a clock")
         return []
     factor, unit = time_unit([r["summary"]["seconds"]["epoch"] for r in records])
     places = _places(records)
     used = [name for name in COMPONENTS if any(r["summary"]["seconds"][name] for r in records)]
-    longest = max(r["summary"]["seconds"]["epoch"] for r in records) * factor
-    for place, record in zip(places, records, strict=True):
+    tops = [max(r["summary"]["seconds"]["epoch"], *(interval_in(r) or (0.0,))) for r in records]
+    longest = max(tops) * factor
+    for place, record, top in zip(places, records, tops, strict=True):
         seconds, start = record["summary"]["seconds"], 0.0
         for name in used:
             width = seconds[name] * factor
             colour, hatch = COMPONENT_COLOURS[name], HATCH.get(record["config"]["mode"], "")
             axes.barh(place, width, 0.8, start, facecolor=colour, hatch=hatch, edgecolor="#404040", linewidth=0.4)
             start += width
-        axes.text(start + 0.015 * longest, place, significant(seconds["epoch"] * factor), va="center", fontsize=7)
+        if (ends := interval_in(record)) is not None:
+            low, high = (end * factor for end in ends)
+            axes.errorbar((low + high) / 2, place, xerr=(high - low) / 2, color="#202020", linewidth=0.7, capsize=1.6)
+        axes.text(
+            top * factor + 0.015 * longest, place, significant(seconds["epoch"] * factor), va="center", fontsize=7
+        )
     axes.set_yticks(places, [_bar_label(records, at) for at in range(len(records))])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, 1.12 * longest)

@@ -23,11 +23,17 @@ LANE, GAP = 0.42, 0.2  # height of a lane, extra distance between ranks
 LETTER_SHARE = 0.006  # of the width that a span needs for every letter of its name
 
 
-def timeline(trace: Trace, path: Path, window: tuple[float, float] | None = None) -> Path:
+def timeline(
+    trace: Trace,
+    path: Path,
+    window: tuple[float, float] | None = None,
+    line: Sequence[tuple[int, float, float, str]] = (),
+) -> Path:
     """Draw `path` (PNG): time to the right, ranks downwards. Exchanges that overlap share the height of their lane.
 
     Args:
         window: seconds to show, all by default. Of more than 16 ranks the first 16 are shown, and the title says so.
+        line: a path to draw over the lanes: rank, start, end and component of every piece.
     """
     begin, end = window or (0.0, trace.end_s)
     shown = [s for s in trace.spans if s.end_s > begin and s.start_s < end and s.rank < MOST_RANKS]
@@ -41,6 +47,7 @@ def timeline(trace: Trace, path: Path, window: tuple[float, float] | None = None
         boxes = _boxes(placed, places)
         _fill(axes, boxes, begin, factor)
         _label(axes, boxes, (begin, end), factor)
+        _trail(axes, line, places, begin, factor)
         names = [f"rank {rank}  compute" if stream == "compute" else stream for rank, stream in places]
         axes.set_yticks([place + LANE / 2 for place in places.values()], names)
         axes.tick_params(axis="y", length=0, labelsize=6.5)
@@ -113,6 +120,26 @@ def _label(axes: Axes, boxes: Sequence[tuple[Span, float, float]], window: tuple
         if span.stream != "compute" and room > LETTER_SHARE * len(span.name) and height > LANE / 5:
             x, y = ((left + right) / 2 - window[0]) * factor, top + height / 2
             axes.text(x, y, span.name, ha="center", va="center", fontsize=min(5.5, 30 * height), clip_on=True, zorder=3)
+
+
+def _trail(
+    axes: Axes,
+    line: Sequence[tuple[int, float, float, str]],
+    places: dict[tuple[int, Stream], float],
+    begin: float,
+    factor: float,
+) -> None:
+    """A path through the lanes: along what a rank computes, or exchanges, from one rank to the next."""
+    xs: list[float] = []
+    ys: list[float] = []
+    for rank, start, end, component in line:
+        computes = component in ("compute", "codec", "sample", "wait")
+        streams: tuple[Stream, ...] = ("compute", "communication") if computes else ("communication", "copy", "compute")
+        lane = next((places[rank, stream] for stream in streams if (rank, stream) in places), None)
+        if lane is not None:
+            xs += [(start - begin) * factor, (end - begin) * factor]
+            ys += [lane + LANE / 2] * 2
+    axes.plot(xs, ys, color="black", linewidth=1.4, solid_capstyle="butt", zorder=4)
 
 
 def _title(trace: Trace, shown: Sequence[Span]) -> str:

@@ -1,6 +1,7 @@
 """Predicted against measured epoch times: a scatter plot, and the records as Markdown and CSV tables.
 
-Draws records of `harness.running.validation` as they are.
+Draws records of `harness.running.validation` as they are: horizontal bars are the quartiles of measured epochs,
+vertical ones the 90 % intervals of predictions.
 """
 
 from __future__ import annotations
@@ -83,9 +84,12 @@ def _points(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
     for record in records:
         at = places.index((record["cluster"], record["parts"]))
         colour, quiet = colours[record["method"]], not record["disturbed"]
+        predicted = record["predicted"]["epoch"]
+        low, high = record["interval"].get("epoch", (predicted, predicted))
         axes.errorbar(
             record["measured"]["epoch"] * 1e3,
-            record["predicted"]["epoch"] * 1e3,
+            predicted * 1e3,
+            yerr=[[max(0.0, predicted - low) * 1e3], [max(0.0, high - predicted) * 1e3]],
             xerr=record["measured"]["spread"] * 1e3 / 2,
             color=colour,
             marker=MARKERS[at % len(MARKERS)],
@@ -106,19 +110,23 @@ def _row(record: Record) -> dict[str, Any]:
     for name in VALIDATED_COMPONENTS:
         named |= {f"{side}_{name}": record[side][name] for side in ("predicted", "measured")}
     rest = ("error", "bytes_equal", "foreign_load", "disturbed", "epochs")
+    low, high = record["interval"].get("epoch", (None, None))
+    named |= {"predicted_epoch_low": low, "predicted_epoch_high": high}
     return named | {"spread": record["measured"]["spread"]} | {name: record[name] for name in rest}
 
 
 def _markdown(rows: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:
     """The table, in milliseconds, and the verdict on all records."""
     heading = ["method", "dataset", "cluster", "parts", *(f"{name} ms" for name in VALIDATED_COMPONENTS)]
-    heading += ["spread ms", "error", "bytes", "others"]
+    heading += ["90 % ms", "spread ms", "error", "bytes", "others"]
     lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     for row in rows:
         pairs = [(row[f"predicted_{name}"], row[f"measured_{name}"]) for name in VALIDATED_COMPONENTS]
         times = [" / ".join(significant(1e3 * seconds) for seconds in pair) for pair in pairs]
         cells = [row["method"], f"{row['dataset']}, {row['model']}, {row['partitioner']}", row["cluster"]]
-        cells += [str(row["parts"]), *times, significant(1e3 * row["spread"]), f"{100 * row['error']:+.1f} %"]
+        ends = [row["predicted_epoch_low"], row["predicted_epoch_high"]]
+        held = "-" if None in ends else " to ".join(significant(1e3 * end) for end in ends)
+        cells += [str(row["parts"]), *times, held, significant(1e3 * row["spread"]), f"{100 * row['error']:+.1f} %"]
         cells += [
             "equal" if row["bytes_equal"] else "differ",
             f"{100 * row['foreign_load']:.0f} %" + (" (left out)" if row["disturbed"] else ""),
@@ -126,6 +134,7 @@ def _markdown(rows: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     head = (
         f"{verdict(records)}. Milliseconds, predicted / measured: medians of {rows[0]['epochs']} epochs after the "
-        "warm-up; spread: interquartile range; others: share of the cores that other programs kept busy"
+        "warm-up; 90 %: interval of the predicted epoch; spread: interquartile range; others: share of the cores that "
+        "other programs kept busy"
     )
     return f"{head}.\n\n" + "\n".join(lines) + "\n"

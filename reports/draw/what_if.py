@@ -51,7 +51,8 @@ def what_if_figure(
 
     Args:
         rows: a point each: method, bits (None without), variant (of the cluster, "" for itself), value (of the knob,
-            SI units), epoch_seconds, speedup.
+            SI units), epoch_seconds, speedup; ends of the 90 % band (epoch_low_seconds, epoch_high_seconds,
+            speedup_low, speedup_high), None without.
         knob: its name, and the value that the cluster has.
         ticks: values of the knob to mark.
         written: a value of the knob with its unit.
@@ -96,6 +97,7 @@ def _along_knob(pair: Sequence[Axes], rows: Sequence[Record], factor: float) -> 
         style |= {"linewidth": 1.1, "markevery": max(1, len(xs) // 8)}
         pair[0].plot(xs, [row["epoch_seconds"] * factor for row in mine], **style)
         pair[1].plot(xs, [row["speedup"] for row in mine], **style)
+        _band(pair, mine, xs, style["color"], factor)
         handles.append(Line2D([], [], label=label, **{**style, "markevery": None}))
     for axes in pair:
         axes.set_xscale("log")
@@ -103,6 +105,17 @@ def _along_knob(pair: Sequence[Axes], rows: Sequence[Record], factor: float) -> 
         axes.set_axisbelow(True)
     _upwards(pair, rows)
     return handles
+
+
+def _band(pair: Sequence[Axes], rows: Sequence[Record], xs: Sequence[float], colour: str, factor: float) -> None:
+    """Shade the 90 % intervals of a curve in both panels."""
+    for axes, low, high, scale in (
+        (pair[0], "epoch_low_seconds", "epoch_high_seconds", factor),
+        (pair[1], "speedup_low", "speedup_high", 1.0),
+    ):
+        if all(row.get(low) is not None for row in rows):
+            lower, upper = ([row[end] * scale for row in rows] for end in (low, high))
+            axes.fill_between(xs, lower, upper, color=colour, alpha=0.15, linewidth=0, zorder=0.5)
 
 
 def _upwards(pair: Sequence[Axes], rows: Sequence[Record]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sims.cluster._software import TransportSpec
 from sims.cluster._stragglers import Stragglers
@@ -35,6 +36,7 @@ class Cluster:
         one_machine: the hosts are one machine's (a lab): `cores` are those of all of them.
         nic_rates: bytes/s of each host's adapters; empty where all have that of `links`.
         links: kind (a member of LINKS) -> link.
+        constants: of the communication library, in place of its own (`sims.transport.Tuning`).
     """
 
     name: str
@@ -57,6 +59,7 @@ class Cluster:
     one_machine: bool = False
     sharp: bool = False
     nic_rates: tuple[float, ...] = ()
+    constants: Any = None
 
     @property
     def device(self) -> str:

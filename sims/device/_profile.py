@@ -218,6 +218,8 @@ def save_device(profile: DeviceProfile, path: Path) -> None:
             lines += ["", f"[{inside}]"]
         value = repr(number.value) if dimension == "number" else quoted(units.format_quantity(number.value, dimension))
         note = f", note = {quoted(number.note)}" if number.note else ""
+        if number.range is not None:
+            note += f", range = {quoted(units.format_range(number.range, dimension))}"
         lines.append(f"{last} = {{ value = {value}, from = {quoted(number.source)}{note} }}")
     try:
         path.write_text("\n".join(lines) + "\n")

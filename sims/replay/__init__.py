@@ -2,18 +2,21 @@
 
 from sims.replay._recording import RECORDING_FORMAT, Recorder, Recording, load_recording
 from sims.replay._repeats import Repeats
-from sims.replay._replay import Replay, record, record_placed, refusal
+from sims.replay._replay import Changes, Replay, enough_epochs, record, record_placed, refusal, unchanged
 from sims.replay._timeline import traced
 
 __all__ = [
     "RECORDING_FORMAT",
+    "Changes",
     "Recorder",
     "Recording",
     "Repeats",
     "Replay",
+    "enough_epochs",
     "load_recording",
     "record",
     "record_placed",
     "refusal",
     "traced",
+    "unchanged",
 ]

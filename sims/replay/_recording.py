@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from harness.effects import Background, Effect
 from harness.errors import InputError
@@ -69,10 +70,14 @@ class Recording(msgspec.Struct):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, zlib.compress(msgspec.msgpack.encode(self), 6))
 
-    def on_meta(self) -> list[Effect]:
-        """Every distinct effect on tensors of the meta device. Raises InputError for an unknown one."""
+    def on_meta(self, rows: float = 1.0) -> list[Effect]:
+        """Every distinct effect on tensors of the meta device, with `rows` times the rows that layers exchange.
+
+        Raises InputError for an unknown effect.
+        """
         counts = counts_of(self.counts)
-        return [shape.effect(counts) for shape in self.effects]
+        between = counts if rows == 1 else [np.round(each * rows).astype(np.int64) for each in counts]
+        return [shape.effect(counts if shape.layer < 0 else between) for shape in self.effects]
 
 
 class _Header(msgspec.Struct):

@@ -17,13 +17,14 @@ import numpy as np
 from harness.config import RunConfig
 from harness.effects import AllToAll, Background, Effect
 from harness.errors import InputError
+from harness.methods.base import Method
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
 from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, program, threads_per_rank
 from harness.running.results import RankEpoch, RankResult, Result, merge
 from harness.traffic import Traffic
 from sims.cluster import Cluster, Placement, load_cluster, place
-from sims.device import DeviceProfile, Fullest, load_device
+from sims.device import DeviceProfile, Fullest, Work, load_device
 from sims.engine import Ledger, Observer, Prices, SimClock, Simulation, Simulator, simulate
 from sims.replay._notation import BEGIN, DO, END, START, START_BESIDE, Action
 from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions, replayed
@@ -51,6 +52,26 @@ class Timed:
         return f"{len(ranks)} ranks do not fit: {self.simulation.fullest}" if ranks else ""
 
 
+def unchanged(profile: DeviceProfile, works: Sequence[Work]) -> np.ndarray:
+    """No factor on any operator."""
+    return np.ones(len(works))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one replay has otherwise than the recording and the files of devices.
+
+    Attributes:
+        device: loads a profile by name.
+        work: factors on the seconds of operators on a device, float64 [works].
+        rows: factor on the rows of every exchange between parts.
+    """
+
+    device: Callable[[str], DeviceProfile] = load_device
+    work: Callable[[DeviceProfile, Sequence[Work]], np.ndarray] = unchanged
+    rows: float = 1.0
+
+
 @dataclass(eq=False)
 class Replay:
     """A recording, prepared to be timed on any number of clusters."""
@@ -64,8 +85,8 @@ class Replay:
         self._bytes = [_bytes_by_epoch(self._wire, actions, rank, self.recording.size)
                        for rank, actions in enumerate(self.recording.actions)]  # fmt: skip
 
-    def time(self, cluster: Cluster) -> Timed:
-        """Time the run on a cluster; its memory is that of the recording, on the cluster's devices.
+    def time(self, cluster: Cluster, changes: Changes | None = None) -> Timed:
+        """Time the run on a cluster; its memory and bytes are those of the recording, on the cluster's devices.
 
         Raises:
             InputError: the cluster has too few devices, or a bad device profile; the method's decisions depend on when
@@ -73,7 +94,7 @@ class Replay:
         """
         if self.recording.timed:
             raise refusal(self.recording.config["method"])
-        simulator = self.simulator(cluster)
+        simulator = self.simulator(cluster, changes=changes)
         simulation = self._with_memory(simulator.run())
         ranks = [
             RankResult(rank, [self._epoch(rank, number, seconds) for number, seconds in enumerate(result)])
@@ -83,32 +104,44 @@ class Replay:
         depth = int(self.recording.config["layers"])
         return Timed(simulation, merge(ranks, depth, list(tiers), tier_of.tolist()))
 
-    def simulator(self, cluster: Cluster, observers: Sequence[Observer] = ()) -> Simulator:
+    def simulator(
+        self, cluster: Cluster, observers: Sequence[Observer] = (), changes: Changes | None = None
+    ) -> Simulator:
         """The simulation, ready to run; for a method with `Facts.timed` it is valid on the recorded cluster only."""
         size, seed = self.recording.size, int(self.recording.config["seed"])
         placement = place(cluster, size)
         cluster.stragglers.check(size, len(placement.ranks_on_host))
         attendance = Rendezvous(size, attendance_only=True)
-        simulator = Simulator(placement, device=self._device, rendezvous=attendance, observers=observers)
+        device = self._device if changes is None else changes.device
+        simulator = Simulator(placement, device=device, rendezvous=attendance, observers=observers)
+        effects = self._effects if changes is None else self.recording.on_meta(changes.rows)
+        changed: dict[int, list[Stretch]] = {}  # by device
         for rank in range(size):
             key = random_key(seed, rank, 0, -1, "jitter")
             clock = simulator.add_clock(cluster.stragglers.pace(rank, int(placement.host[rank]), key))
             clock.memory.played = True
-            simulator.steppers.append(Player(self._play(rank, clock, simulator.ledgers[rank])))
+            ledger = simulator.ledgers[rank]
+            if changes is None:
+                stretches = self._stretches(ledger.prices)
+            elif (found := changed.get(id(ledger.prices))) is not None:
+                stretches = found
+            else:
+                stretches = changed[id(ledger.prices)] = self._priced_with(ledger.prices, changes)
+            simulator.steppers.append(Player(self._play(rank, clock, ledger, effects, stretches)))
         return simulator
 
-    def _play(self, rank: int, clock: SimClock, ledger: Ledger) -> Playback:
-        stretches = self._stretches(ledger.prices)
-
+    def _play(
+        self, rank: int, clock: SimClock, ledger: Ledger, effects: Sequence[Effect], stretches: list[Stretch]
+    ) -> Playback:
         def beside(number: int) -> Background:
             effect, before, after = self.recording.converted[number]
-            exchange = self._effects[effect]
+            exchange = effects[effect]
             assert isinstance(exchange, AllToAll)
             return replayed(exchange, stretches[before], stretches[after], lambda s, n: ledger.meter.charge(s, n))
 
         return replay_actions(
             self.recording.actions[rank],
-            self._effects.__getitem__,
+            effects.__getitem__,
             lambda number: charge(clock, stretches[number]),
             clock,
             clock.pause,
@@ -135,10 +168,14 @@ class Replay:
         for profile, stretches in self._priced:
             if profile == prices.profile:
                 return stretches
-        seconds = np.asarray([prices.seconds(work) for work in self.recording.works])
-        stretches = [folded(raw, seconds) for raw in self.recording.stretches]
+        stretches = self._priced_with(prices, Changes())
         self._priced.append((prices.profile, stretches))
         return stretches
+
+    def _priced_with(self, prices: Prices, changes: Changes) -> list[Stretch]:
+        works = self.recording.works
+        seconds = np.asarray([prices.seconds(work) for work in works]) * changes.work(prices.profile, works)
+        return [folded(raw, seconds) for raw in self.recording.stretches]
 
     def _epoch(self, rank: int, number: int, seconds: dict[str, float]) -> RankEpoch:
         traffic = self._bytes[rank][number]
@@ -153,6 +190,14 @@ def refusal(method: str) -> InputError:
         f"the decisions of method {method} depend on when messages arrive, so a recording is valid on its own cluster "
         "only; simulate each point in full (haloscope sweep)"
     )
+
+
+def enough_epochs(method: Method) -> int:
+    """Epochs to record of a method, to time those after the first: until stale rows are in use and the traffic has
+    settled, and whole cycles where epochs are periodic."""
+    facts = method.promises()
+    later, cycle = max(facts.staleness + 1, facts.settles - 1), method.cycle()
+    return 1 + cycle * max(1, round(later / cycle))
 
 
 def record(config: RunConfig, progress: Progress | None = None) -> Recording:

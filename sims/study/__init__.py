@@ -4,13 +4,14 @@ The top layer of `sims`: `harness.running` calls `open_driver` for `--mode sim`.
 """
 
 from sims.study._execute import SimulatedCluster, open_driver
-from sims.study._remarks import idle_links, quantities
+from sims.study._remarks import idle_links, link_kind, quantities
 from sims.study._scenarios import run_file
 from sims.study._variants import variants
 
 __all__ = [
     "SimulatedCluster",
     "idle_links",
+    "link_kind",
     "open_driver",
     "quantities",
     "run_file",

@@ -207,6 +207,14 @@ class Tuned(Protocol):
         """Every number that has a source."""
         ...
 
+    def latencies(self) -> list[Quantity]:
+        """Those that are seconds."""
+        ...
+
+    def slower(self, factor: float) -> Tuned:
+        """A copy with all seconds multiplied."""
+        ...
+
 
 class Library(HostMemory):
     """How a communication library carries out collectives; the defaults are valid for any that moves host memory.

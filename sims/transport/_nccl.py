@@ -38,8 +38,8 @@ class Nccl(Library):
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
-        self.constants = load_tuning()
         place, cluster = wire.placement, wire.placement.cluster
+        self.constants: Tuning = cluster.constants or load_tuning()
         self.hosts = len(place.ranks_on_host)
         self._per_host = int(place.ranks_on_host.max())
         self._intra = "nvlink" if {"peer", "mesh"} & set(cluster.links) else "pci"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -128,6 +128,24 @@ class Tuning:
         nvls = {name: value for name, value in vars(self.nvls).items() if isinstance(value, Quantity)}
         tables = (*rows, *self.efficiency.values(), self.limits, vars(self.channels), self.grouped, nvls)
         return [q for row in tables for q in row.values()]
+
+    def latencies(self) -> list[Quantity]:
+        """Those that are seconds: starts and hops."""
+        rows = [row for algorithm in self.seconds.values() for row in algorithm.values()]
+        return [*(q for row in rows for q in row.values()), self.nvls.inside, self.nvls.between]
+
+    def slower(self, factor: float) -> Tuning:
+        """A copy with all seconds multiplied."""
+
+        def times(q: Quantity) -> Quantity:
+            return replace(q, value=q.value * factor)
+
+        seconds = {
+            algorithm: {step: {protocol: times(q) for protocol, q in row.items()} for step, row in steps.items()}
+            for algorithm, steps in self.seconds.items()
+        }
+        nvls = replace(self.nvls, inside=times(self.nvls.inside), between=times(self.nvls.between))
+        return replace(self, seconds=seconds, nvls=nvls)
 
 
 @cache

@@ -108,11 +108,12 @@ def test_levels_of_all_or_of_some() -> None:
 
 @pytest.fixture
 def what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any], str]]:
-    """Runs the command; returns exit code, JSON and stderr."""
+    """Runs the command, without bands unless they are asked for; returns exit code, JSON and stderr."""
 
     def command(*argv: str) -> tuple[int, dict[str, Any], str]:
         capsys.readouterr()
-        code = cli.main(["what-if", *argv, "--out", str(tmp_path / "out"), "--json", "-"])
+        bands = [] if "--replays" in argv else ["--replays", "0"]
+        code = cli.main(["what-if", *argv, *bands, "--out", str(tmp_path / "out"), "--json", "-"])
         out, err = capsys.readouterr()
         return code, json.loads(out) if out else {}, err
 

@@ -73,6 +73,7 @@ def test_files_say_what_was_measured(tmp_path: Path) -> None:
         kind: [2, 3, 4] for kind in OPERATIONS
     }
     assert transport.seconds("ring", 3) == pytest.approx(1.8e-4)
+    assert transport.measured["ring"][3].factors == pytest.approx((1 / 1.07, 1.07), rel=1e-4)  # the line's error
     assert transport.seconds("pair", 8) == pytest.approx(4.8e-4)  # on the line of 3 and 4
     assert loopback.bandwidth.value == pytest.approx(2.7e9)  # three ranks, 0.9 GB/s each
     assert all(quantity.source == "measured" for _, quantity in cluster.quantities())

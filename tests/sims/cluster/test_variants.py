@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.commands.what_if import _enough
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.registry import parse_method
 from harness.running import make_job, plan_of, program
 from sims.cluster import Cluster, load_cluster, place
 from sims.engine import simulate
-from sims.replay import Replay, record
+from sims.replay import Replay, enough_epochs, record
 from sims.study import variants
 from sims.study._variants import HOST_MEMORY
 from sims.transport._gloo import Gloo
@@ -96,7 +95,9 @@ def simulated(config: RunConfig, cluster: Cluster) -> list[dict[str, float]]:
 
 
 def test_periods_are_recorded_whole() -> None:
-    epochs = {text: _enough(parse_method(text)) for text in ("vanilla", "ec-graph", "ec-graph:period=50", "sylvie-a")}
+    epochs = {
+        text: enough_epochs(parse_method(text)) for text in ("vanilla", "ec-graph", "ec-graph:period=50", "sylvie-a")
+    }
     assert epochs == {"vanilla": 2, "ec-graph": 11, "ec-graph:period=50": 51, "sylvie-a": 3}
 
 

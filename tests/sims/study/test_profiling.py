@@ -68,7 +68,7 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path, plain = tmp_path / "device.toml", load_device("cpu-epyc-1core")
     save_device(plain, path)
     path.write_text("# measured by hand\n" + path.read_text())
-    monkeypatch.setattr(calibrated, "workloads", lambda threads, quick: [SMALL])
+    monkeypatch.setattr(calibrated, "workloads", lambda threads, quick, only: [SMALL])
     monkeypatch.setattr(calibrated, "core_count", lambda: 1)
     calibrated.add_operators(path, threads=1)
     made = load_device(path)
@@ -105,6 +105,8 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
     calibrated.add_contention(tmp_path, threads=1)
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(1.2, abs=0.02)
+    low, high = made.crowding.factors  # of the runs' compute around the fit
+    assert 0.8 < low < 1 < high < 1.25 and made.crowding.range is not None
     assert made.effect.value - before.effect.value == pytest.approx(2e-3, rel=0.05)
     assert made.effect.source == "measured" and "6 real runs of 2 ranks" in made.effect.note
     assert made.gemm_peak == before.gemm_peak

@@ -1,0 +1,80 @@
+"""Intervals of predictions in result records: their text, and what they allow to say about two methods.
+
+Predictions are drawn with the same errors of the same inputs (`sims.uncertainty`), so that two records are compared
+draw by draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+SHARE = 0.9
+"""Probability with which an interval holds the value."""
+
+
+def ends(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """The central interval of drawn values."""
+    low, high = np.quantile(np.asarray(values, np.float64), ((1 - SHARE) / 2, (1 + SHARE) / 2)).tolist()
+    return float(low), float(high)
+
+
+def interval_in(record: Mapping[str, Any], name: str = "epoch") -> tuple[float, float] | None:
+    """Seconds between which a component lies; None where a record has no interval (measured, or not asked for)."""
+    found = record["facts"].get("interval")
+    if found is None or name not in found["seconds"]:
+        return None
+    low, high = found["seconds"][name]
+    return float(low), float(high)
+
+
+def speedup_interval(record: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float] | None:
+    """How many times as fast an epoch of `record` is as one of `base`, from draw to draw.
+
+    None where one of them has no interval, or their draws are not those of the same inputs.
+    """
+    mine, others = record["facts"].get("interval"), base["facts"].get("interval")
+    if mine is None or others is None or mine["replays"] != others["replays"]:
+        return None
+    if record["facts"].get("cluster") != base["facts"].get("cluster"):
+        return None
+    seconds = [each["summary"]["epoch_seconds"] for each in (base, record)]
+    ratios = np.asarray(others["ratios"]) * seconds[0] / (np.asarray(mine["ratios"]) * seconds[1])
+    return ends(ratios)
+
+
+def order_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What intervals allow to say about the order of predicted methods, each beside the next slower one."""
+    known = [r for r in records if r["facts"].get("interval") and r["summary"]["epoch_seconds"]]
+    ranked = sorted(known, key=lambda record: float(record["summary"]["epoch_seconds"]))
+    lines = []
+    for fast, slow in zip(ranked, ranked[1:], strict=False):
+        found = speedup_interval(fast, slow)
+        if found is not None:
+            lines.append(order_text(str(fast["config"]["method"]), str(slow["config"]["method"]), found))
+    return lines
+
+
+def order_text(fast: str, slow: str, speedup: tuple[float, float]) -> str:
+    """One sentence on two methods, from the interval of the first one's speed-up over the second."""
+    low, high = speedup
+    span = f"{low:.2f} to {high:.2f} times as fast, 90 %"
+    if low > 1:
+        return f"{fast} is faster than {slow}: {span}"
+    if high < 1:
+        return f"{fast} is slower than {slow}: {span}"
+    return f"{fast} and {slow} cannot be told apart: {fast} is {span}"
+
+
+def interval_note(found: Mapping[str, Any]) -> str:
+    """What an interval rests on, in one line."""
+    by_source: dict[str, int] = {}
+    for each in found["inputs"]:
+        by_source[each["source"]] = by_source.get(each["source"], 0) + 1
+    inputs = ", ".join(f"{count} {source}" for source, count in by_source.items()) or "none"
+    return (
+        f"intervals hold {found['share']:.0%} of {found['replays']} replays with uncertain inputs drawn anew "
+        f"({inputs}); what the model leaves out is not in them"
+    )

@@ -1,0 +1,105 @@
+"""The 90 % interval of a predicted epoch, by replays of its recording with all uncertain inputs drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.running.intervals import SHARE, ends
+from sims.cluster import Cluster
+from sims.device import DeviceProfile, load_device
+from sims.replay import Changes, Replay, unchanged
+from sims.uncertainty._draws import Draws
+from sims.uncertainty._inputs import FITS, ROWS, Input, changed_cluster, device_loader
+
+REPLAYS = 40
+"""Draws of an interval: as a Latin hypercube, so that every input's own effect is covered evenly."""
+
+RANK_REPLAYS, FEWEST_REPLAYS = 1_600, 8
+"""Replays x ranks of an interval at most, and fewest replays: a replay takes as long as it has ranks."""
+
+
+def replays_for(ranks: int, asked: int | None = None) -> int:
+    """How many replays an interval rests on: as many as asked for, else fewer where there are many ranks."""
+    if asked is not None:
+        if asked and asked < FEWEST_REPLAYS:
+            raise InputError(f"--replays {asked}: at least {FEWEST_REPLAYS}, or 0 for no intervals")
+        return asked
+    return max(FEWEST_REPLAYS, min(REPLAYS, RANK_REPLAYS // ranks))
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPrediction:
+    """A recorded run on a cluster, with what is uncertain about it.
+
+    Args:
+        cycles: epochs are periodic, so that times are means (see `Timed.typical`).
+        inputs: the uncertain ones; others are as their files say.
+    """
+
+    config: RunConfig
+    replay: Replay
+    cluster: Cluster
+    cycles: bool
+    inputs: Sequence[Input]
+
+    def seconds(self, factors: Mapping[str, float], draws: Draws | None = None, number: int = 0) -> dict[str, float]:
+        """Seconds of an epoch by component with these factors on inputs.
+
+        Args:
+            draws, number: also scatter the operators around their fits, as in this draw.
+        """
+        scatters = draws is not None and any(each.is_scatter for each in self.inputs)
+        works = partial(_scatter, draws, number) if scatters and draws is not None else unchanged
+        changes = Changes(device_loader(factors, _device), works, factors.get(ROWS, 1.0))
+        timed = self.replay.time(changed_cluster(self.cluster, factors), changes)
+        return timed.typical(self.config, self.cycles)[0]
+
+    def draws(self, draws: Draws, without: str = "") -> list[dict[str, float]]:
+        """Seconds by component in every draw; `without`: an input that is known exactly."""
+        kept = [each for each in self.inputs if each.name != without]
+        scatter = None if without.endswith(f".{FITS}") else draws
+        return [self.seconds(draws.factors(kept, number), scatter, number) for number in range(draws.count)]
+
+
+def _scatter(draws: Draws, number: int, profile: DeviceProfile, works: Sequence[Any]) -> np.ndarray:
+    return draws.scatter(profile, works, number)
+
+
+_device: Callable[[str], DeviceProfile] = cache(load_device)
+
+
+def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], count: int) -> dict[str, Any]:
+    """The interval in the result file of a prediction.
+
+    Args:
+        seconds: by component, of the whole run: the interval is around these.
+        count: replays.
+
+    Returns:
+        share: of predictions that the interval holds; replays; epochs: recorded ones.
+        seconds: component -> [low, high].
+        ratios: of the epoch, draw by draw, to the prediction: of two methods with the same draws they are paired.
+        inputs: the uncertain inputs, as dicts of `Input`.
+    """
+    base = prediction.seconds({})
+    drawn = prediction.draws(Draws(count))
+    found = {}
+    for name, value in seconds.items():
+        values = np.asarray([each[name] for each in drawn])
+        scale = value / base[name] if base[name] > 0 else 1.0
+        found[name] = [float(end) for end in ends(values * scale)]
+    return {
+        "share": SHARE,
+        "replays": count,
+        "epochs": prediction.config.training.epochs,
+        "seconds": found,
+        "ratios": [float(f"{each['epoch'] / base['epoch']:.6g}") for each in drawn],
+        "inputs": [asdict(each) for each in prediction.inputs],
+    }

@@ -1,0 +1,35 @@
+"""From a config to a prediction whose uncertainty can be asked for: a recording of a few epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from harness.config import RunConfig
+from harness.methods.registry import parse_method
+from harness.running import Progress, plan_of
+from sims.cluster import Placement
+from sims.replay import Replay, enough_epochs, record_placed
+from sims.uncertainty._inputs import inputs_of
+from sims.uncertainty._interval import RecordedPrediction
+
+
+def predicted(config: RunConfig, placement: Placement, progress: Progress | None = None) -> RecordedPrediction:
+    """Record as many epochs of a config as its times settle in, and collect the uncertain inputs.
+
+    Raises:
+        InputError: as `sims.replay.record`.
+    """
+    method = parse_method(config.training.method, layer0=config.training.layer0)
+    epochs = min(enough_epochs(method), config.training.epochs)
+    short = config.changed(epochs=epochs, eval_every=-1, mode="sim")
+    return prediction_of(short, Replay(record_placed(plan_of(short), placement, progress)), placement)
+
+
+def prediction_of(
+    config: RunConfig, replay: Replay, placement: Placement, exact: Collection[str] = ()
+) -> RecordedPrediction:
+    """The same of a recording that exists; `exact`: names of inputs that are given."""
+    method = parse_method(config.training.method, layer0=config.training.layer0)
+    cluster = placement.cluster
+    inputs = inputs_of(cluster, replay.recording.graph, exact)
+    return RecordedPrediction(config, replay, cluster, method.cycle() > 1, inputs)

@@ -1,0 +1,53 @@
+"""Intervals in records: what they allow to say about two methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.running.intervals import ends, interval_in, interval_note, order_lines, order_text, speedup_interval
+
+COMMON = np.linspace(0.5, 2.0, 41)  # what both methods share: a machine that is slower or faster
+
+
+def record(method: str, seconds: float, ratios: np.ndarray, cluster: str = "here") -> dict[str, Any]:
+    """A predicted run."""
+    inputs = [{"source": "assumed"}, {"source": "assumed"}, {"source": "measured"}]
+    low, high = ends(ratios * seconds)
+    interval = {
+        "share": 0.9, "replays": len(ratios), "epochs": 2, "seconds": {"epoch": [low, high]},
+        "ratios": ratios.tolist(), "inputs": inputs,
+    }  # fmt: skip
+    facts = {"interval": interval, "cluster": cluster}
+    return {"config": {"method": method}, "facts": facts, "summary": {"epoch_seconds": seconds}}
+
+
+def test_errors_that_both_share_do_not_hide_which_is_faster() -> None:
+    fast, slow = record("fast", 1.0, COMMON), record("slow", 1.2, COMMON)
+    assert interval_in(fast) == pytest.approx((0.575, 1.925)) and interval_in(fast, "halo") is None
+    assert speedup_interval(fast, slow) == pytest.approx((1.2, 1.2))
+    assert order_lines([slow, fast]) == ["fast is faster than slow: 1.20 to 1.20 times as fast, 90 %"]
+
+
+def test_what_differs_between_two_methods_may_hide_it() -> None:
+    fast, slow = record("fast", 1.0, COMMON), record("slow", 1.2, COMMON[::-1].copy())
+    (said,) = order_lines([fast, slow])
+    assert said.startswith("fast and slow cannot be told apart: fast is 0.")
+    assert order_text("a", "b", (0.5, 0.9)).startswith("a is slower than b")
+
+
+def test_only_draws_of_the_same_inputs_are_compared() -> None:
+    fast = record("fast", 1.0, COMMON)
+    assert speedup_interval(fast, record("slow", 2.0, COMMON, "elsewhere")) is None
+    assert speedup_interval(fast, record("slow", 2.0, COMMON[:20])) is None
+    measured = {**fast, "facts": {}}
+    assert interval_in(measured) is None and speedup_interval(fast, measured) is None
+    assert order_lines([fast, measured]) == []
+
+
+def test_the_note_counts_inputs_by_source() -> None:
+    assert "41 replays with uncertain inputs drawn anew (2 assumed, 1 measured)" in interval_note(
+        record("a", 1.0, COMMON)["facts"]["interval"]
+    )

@@ -1,0 +1,82 @@
+"""Critical paths of known timelines, and the influence of inputs on a small prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.running.trace import Message, Span, Steps, Trace
+from sims.explain import SOFTWARE, STEP, critical_path, influences
+from sims.uncertainty import Draws
+from tests.sims.uncertainty.test_uncertainty import prediction
+
+
+def compute(rank: int, start: float, end: float) -> Span:
+    return Span(rank, "compute", "compute", "compute", start, end, 0, {"epoch": 0})
+
+
+def exchange(rank: int, start: float, end: float, name: str = "h1", component: str = "halo") -> Span:
+    details: dict[str, Any] = {"kind": "AllToAll", "direction": "forward", "layer": 1, "epoch": 0}
+    return Span(rank, "communication", component, name, start, end, 8, details)
+
+
+def test_the_path_goes_to_the_rank_that_came_last() -> None:
+    spans = [
+        compute(0, 0, 2),
+        exchange(0, 2, 7),
+        compute(0, 7, 9),
+        compute(1, 0, 5),
+        exchange(1, 5, 7),
+        compute(1, 7, 8),
+    ]
+    links = {"host0.nic0.tx": Steps([0.0, 5.0, 7.0], [0.0, 0.9, 0.0])}
+    path = critical_path(Trace([0, 1], spans, [Message(1, 0, 5, 7, 8), Message(0, 1, 5, 7, 8)], links), (0.0, 9.0))
+    assert [(step.rank, step.start_s, step.end_s, step.component) for step in path.steps] == [
+        (1, 0, 5, "compute"), (0, 5, 7, "halo"), (0, 7, 9, "compute"),
+    ]  # fmt: skip
+    assert path.by("component") == {"compute": 7.0, "halo": 2.0} and path.by("link") == {"nic": 2.0}
+    assert (path.changes, path.seconds) == (1, 9.0)
+
+
+def test_a_rank_does_not_wait_for_one_that_sends_it_nothing() -> None:
+    spans = [
+        compute(0, 0, 2),
+        exchange(0, 2, 9),
+        compute(1, 0, 5),
+        exchange(1, 5, 7),
+        compute(2, 0, 3),
+        exchange(2, 3, 9),
+    ]
+    path = critical_path(Trace([0, 1, 2], spans, [Message(2, 0, 3, 9, 8), Message(0, 2, 3, 9, 8)]), (0.0, 9.0))
+    assert [step.rank for step in path.steps][0] == 2 and path.steps[-1].link == SOFTWARE
+
+
+def test_hidden_exchanges_are_not_on_the_path_and_windows_cut_it() -> None:
+    spans = [compute(0, 0, 4), exchange(0, 1, 3), compute(0, 4, 6), exchange(0, 6, 8, "w", "reduce")]
+    path = critical_path(Trace([0], spans), (1.0, 8.0))
+    assert path.by("component") == {"compute": 5.0, "reduce": 2.0}
+    assert critical_path(Trace([0]), (0.0, 1.0)).steps == []
+    gap = critical_path(Trace([0], [compute(0, 0, 1), compute(0, 3, 4)]), (0.0, 4.0))
+    assert gap.by("component") == {"compute": 2.0, "wait": 2.0}
+
+
+def test_exchanges_of_one_name_are_told_apart_by_their_order() -> None:
+    spans = [exchange(0, 0, 1), exchange(0, 1, 6), exchange(1, 0, 1), compute(1, 1, 4), exchange(1, 4, 6)]
+    path = critical_path(Trace([0, 1], spans), (0.0, 6.0))
+    assert [(step.rank, step.component) for step in path.steps[-2:]] in (
+        [(1, "compute"), (0, "halo")],
+        [(1, "compute"), (1, "halo")],
+    )
+
+
+def test_influences_are_derivatives_by_replay() -> None:
+    made = prediction()
+    found = influences(made, Draws(8))
+    assert {one.input.name for one in found} == {each.name for each in made.inputs}
+    assert sum(one.share for one in found) == pytest.approx(1)
+    by_name = {one.input.name: one for one in found}
+    base, more = made.seconds({})["epoch"], made.seconds({"transport.operation": 1 + STEP})["epoch"]
+    assert by_name["transport.operation"].change == pytest.approx(more / base - 1)
+    assert by_name["transport.operation"].change > 0 >= by_name["links.nic.bandwidth"].change
+    assert found[0].share >= found[-1].share and found[0].without is not None and found[-1].without is None

@@ -1,0 +1,163 @@
+"""Ranges of inputs, draws that methods share, and intervals of small predictions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.kernels.work import Work
+from sims.cluster import load_cluster, place
+from sims.device import load_device, save_device
+from sims.device._costs import OperatorCost
+from sims.uncertainty import Draws, RecordedPrediction, inputs_of, interval_of, predicted, prediction_of, replays_for
+from sims.uncertainty._inputs import ROWS, Input, changed_cluster, device_loader
+from sims.units import SPREADS, Quantity, quantity
+
+CLUSTER = "ethernet-10g"
+
+
+@cache
+def prediction(method: str = "vanilla", cluster: str = CLUSTER) -> RecordedPrediction:
+    """Of a small graph on two ranks."""
+    config = RunConfig.of(
+        dataset="synthetic:nodes=300,degree=6,classes=3,features=8", method=method, mode="sim", parts=2, epochs=4,
+        cluster=cluster, eval_every=-1,
+    )  # fmt: skip
+    return predicted(config, place(load_cluster(cluster), 2))
+
+
+def test_a_number_may_state_its_range(tmp_path: Path) -> None:
+    given = {"value": "10 us", "from": "assumed", "range": "5 us..30 us"}
+    found = quantity(given, "time", "here")
+    assert found.factors == pytest.approx((0.5, 3.0)) and quantity("10 us", "time", "here").factors == (0.5, 2.0)
+    for text in ("5 us", "20 us..30 us", "a..b", "5 us..9 us", "0 us..20 us"):
+        with pytest.raises(InputError, match=r"here: range: .*(is not LOW..HIGH|is not a time)"):
+            quantity({**given, "range": text}, "time", "here")
+    share = quantity({"value": 0.8, "from": "assumed", "range": "0.5..0.9"}, "number", "here")
+    assert share.range == (0.5, 0.9)
+    profile = replace(load_device("cpu-epyc-1core"), launch=found, gemm_efficiency=share)
+    save_device(profile, tmp_path / "device.toml")
+    assert load_device(tmp_path / "device.toml") == replace(profile, name="cpu-epyc-1core")
+
+
+def test_inputs_have_the_range_of_their_source_and_what_a_user_sets_is_exact() -> None:
+    found = {each.name: each for each in inputs_of(load_cluster(CLUSTER), {})}
+    assert found["transport.message"].high == SPREADS["assumed"] and found["links.nic.bandwidth"].source == "datasheet"
+    assert found["device.cpu-epyc-1core.pace"].high == SPREADS["measured"]
+    assert not [name for name in found if name.startswith("device.") and not name.endswith(".pace")]
+    changed = inputs_of(load_cluster(f"{CLUSTER}:links.nic.bandwidth=40Gb/s"), {})
+    assert {each.name for each in changed} == set(found) - {"links.nic.bandwidth"}
+    fewer = inputs_of(load_cluster(CLUSTER), {}, exact=["links.nic.latency"])
+    assert {each.name for each in fewer} == set(found) - {"links.nic.latency"}
+    lab = {each.name for each in inputs_of(load_cluster("lab:2x1gbit"), {})}
+    assert "links.nic.bandwidth" not in lab and "links.spine.bandwidth" in lab
+
+
+def test_rows_are_uncertain_where_a_description_assumes_them() -> None:
+    counts = {"sources": {"parts.degrees": {"from": "assumed"}, "parts.inner": {"from": "assumed"}}}
+    (rows,) = [each for each in inputs_of(load_cluster(CLUSTER), counts) if each.name == ROWS]
+    assert (rows.low, rows.high, rows.value) == (0.5, 2.0, "parts.degrees")
+    given = {"sources": {"parts.boundary": {"from": "given"}}}
+    assert ROWS not in {each.name for each in inputs_of(load_cluster(CLUSTER), given)}
+
+
+def test_draws_are_even_and_belong_to_the_name() -> None:
+    draws, wide = Draws(40), Input("a", "1", "assumed", 0.5, 4.0, "")
+    factors = np.asarray([draws.factors([wide], number)["a"] for number in range(40)])
+    assert ((factors < 0.5).sum(), (factors > 4.0).sum(), (factors < 1).sum()) == (2, 2, 20)
+    again = [Draws(40).factors([replace(wide, name="b"), wide], number)["a"] for number in range(40)]
+    assert again == factors.tolist(), "an input's draws do not depend on what else is drawn"
+    assert abs(np.corrcoef(draws.normal("a"), draws.normal("b"))[0, 1]) < 0.5
+
+
+def test_operators_scatter_by_the_residual_of_their_own_fit() -> None:
+    no = Quantity(0.0, "measured")
+    cost = OperatorCost(call=no, bytes={}, work={}, error=Quantity(0.1, "measured"))
+    profile = replace(load_device("cpu-epyc-1core"), operators={"aten::mm": cost})
+    works = [Work("gemm", nbytes=n, name="aten::mm") for n in range(1, 400)] + [Work("copy", 5, name="aten::copy_")]
+    factors = np.log(Draws(8).scatter(profile, works, 3))
+    assert factors[-1] == 0 and float(np.std(factors[:-1])) == pytest.approx(0.148, rel=0.15)
+    (fits,) = [each for each in _device_inputs(profile) if each.is_scatter]
+    assert math.log(fits.high) == pytest.approx(1.645 * 0.148, rel=0.01)
+
+
+def _device_inputs(profile: object) -> list[Input]:
+    from sims.uncertainty._inputs import _of_device
+
+    return list(_of_device(profile))  # type: ignore[arg-type]
+
+
+def test_a_factor_changes_its_input_alone() -> None:
+    cluster = load_cluster(CLUSTER)
+    found = changed_cluster(cluster, {"links.nic.bandwidth": 2.0, "transport.process": 0.5})
+    assert found.links["nic"].bandwidth.value == 2 * cluster.links["nic"].bandwidth.value
+    assert found.links["nic"].latency == cluster.links["nic"].latency
+    assert found.transport.process is not None and cluster.transport.process is not None
+    assert found.transport.process.value == 0.5 * cluster.transport.process.value
+    nccl = changed_cluster(load_cluster("h100-8"), {"transport.library": 3.0})
+    assert nccl.constants.latencies()[0].value > 0 and nccl.constants is not None
+
+
+def test_a_slower_pace_is_longer_for_every_measured_cost() -> None:
+    profile = load_device("cpu-epyc-1core")
+    slow = device_loader({f"device.{profile.name}.pace": 2.0}, load_device)(profile.name)
+    works = [Work("gemm", 4_000, 10**8), Work("copy", 10**8, fresh=10**8), Work("codec", 10**6, bits=8)]
+    works.append(Work("spmm", 10**6, entries=10**6, width=64))
+    for work in works:
+        assert slow.seconds(work) == pytest.approx(2 * profile.seconds(work), rel=1e-9), work
+    assert slow.memory == profile.memory and device_loader({}, load_device)(profile.name) is not slow
+
+
+def test_without_factors_a_prediction_is_the_replay_itself() -> None:
+    made = prediction()
+    timed = made.replay.time(made.cluster).typical(made.config, made.cycles)[0]
+    assert made.seconds({}) == timed
+    assert made.seconds({"links.nic.latency": 1.0, ROWS: 1.0}) == timed
+    more = made.seconds({ROWS: 3.0})
+    assert more["halo"] > timed["halo"] and more["compute"] == timed["compute"]
+
+
+def test_an_interval_holds_the_prediction_and_is_the_same_again() -> None:
+    made = prediction()
+    seconds = made.seconds({})
+    found = interval_of(made, seconds, 8)
+    low, high = found["seconds"]["epoch"]
+    assert low < seconds["epoch"] < high and found == interval_of(made, seconds, 8)
+    assert found["replays"] == len(found["ratios"]) == 8 and found["seconds"]["swap"] == [0.0, 0.0]
+    twice = interval_of(made, {name: 2 * value for name, value in seconds.items()}, 8)
+    assert twice["seconds"]["epoch"] == pytest.approx([2 * low, 2 * high])
+    exact = replace(made, inputs=())
+    assert interval_of(exact, seconds, 8)["seconds"]["epoch"] == [seconds["epoch"]] * 2
+
+
+def test_knowing_an_input_narrows_the_interval() -> None:
+    made, draws = prediction(), Draws(16)
+    whole, less = ([each["epoch"] for each in made.draws(draws, without)] for without in ("", "transport.operation"))
+    assert np.ptp(less) < np.ptp(whole)
+
+
+def test_every_method_that_changes_its_rows_is_replayed_whole() -> None:
+    """Stale exchanges begin in one recorded epoch and end in the next; counts that only senders know are scaled too."""
+    for method in ("pipegcn", "bns-gcn:p=0.5", "cdfgnn"):
+        made = prediction(method)
+        assert made.seconds({ROWS: 2.0})["epoch"] >= made.seconds({})["epoch"], method
+
+
+def test_replays_are_fewer_for_many_ranks() -> None:
+    assert [replays_for(ranks) for ranks in (1, 40, 100, 4096)] == [40, 40, 16, 8]
+    assert replays_for(4096, 100) == 100 and replays_for(2, 0) == 0
+    with pytest.raises(InputError, match="--replays 3: at least 8, or 0"):
+        replays_for(2, 3)
+
+
+def test_a_recording_that_exists_is_taken_as_it_is() -> None:
+    made = prediction()
+    again = prediction_of(made.config, made.replay, place(made.cluster, 2), exact=["transport.message"])
+    assert {each.name for each in made.inputs} - {each.name for each in again.inputs} == {"transport.message"}
