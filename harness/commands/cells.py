@@ -55,6 +55,7 @@ def run_or_reuse(
 
     Raises:
         InputError: bad input; raised before anything is written.
+        HaloscopeError: the run failed; its result says so too (`running.run_opened`).
     """
     config = opened.config
     path = out / f"{config.run_id()}.json"
@@ -65,8 +66,8 @@ def run_or_reuse(
     with progress_of(
         title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet
     ) as progress:
-        result = running.run_opened(opened, progress, checkpoints)
-    return FinishedRun(results.load_result(result.save(out)), path, reused=False)
+        running.run_opened(opened, progress, checkpoints, results.ResultFile(config, out))
+    return FinishedRun(results.load_result(path), path, reused=False)
 
 
 def writable(path: Path | None, folder: bool) -> None:

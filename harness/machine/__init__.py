@@ -3,7 +3,7 @@
 from harness.machine._allocator import huge_pages, keep_heap
 from harness.machine._cache import building, cache_root, load_arrays, store_arrays
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
-from harness.machine._files import Lock, remove_scratch, replacing, synchronise, write_atomically
+from harness.machine._files import Lock, Reserved, remove_scratch, replacing, synchronise, write_atomically
 from harness.machine._source import code_version
 from harness.machine._workers import Died, map_on_processes
 
@@ -12,6 +12,7 @@ __all__ = [
     "CORES_VARIABLE",
     "Claim",
     "Lock",
+    "Reserved",
     "building",
     "cache_root",
     "code_version",

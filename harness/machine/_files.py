@@ -28,7 +28,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     Args:
         durable: wait until the disk has it, so that it outlives a power cut. What can be made again need not.
     """
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    scratch = _scratch_of(path)
     try:
         with scratch.open("xb") as stream:
             with contextlib.suppress(OSError):  # a file system without locks
@@ -43,6 +43,45 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         raise
     if durable:
         synchronise(path.parent)
+
+
+class Reserved:
+    """A file that is written later, whose space on the disk is taken now, under a name of its own in the same folder.
+
+    Close it in any case; unless it was written nothing is left of it.
+
+    Raises:
+        OSError: the folder cannot be written to, or has less space than `num_bytes`.
+    """
+
+    def __init__(self, path: Path, num_bytes: int) -> None:
+        self.path, self._scratch = path, _scratch_of(path)
+        self._stream = self._scratch.open("xb")
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.posix_fallocate(self._stream.fileno(), 0, num_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, content: bytes) -> None:
+        """Make or replace the file, as `replacing` does; call once."""
+        self._stream.write(content)
+        self._stream.truncate()
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._scratch.replace(self.path)
+        synchronise(self.path.parent)
+
+    def close(self) -> None:
+        """Give back the space, if the file was not written."""
+        self._stream.close()
+        self._scratch.unlink(missing_ok=True)
+
+
+def _scratch_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:

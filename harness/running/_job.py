@@ -99,6 +99,7 @@ class Job:
     method: Method
     parts: PartSource
     progress: Progress | None = None  # called on rank 0 after every epoch
+    keep: Callable[[int, RankEpoch], None] | None = None  # called on every rank, with its index, for all its epochs
     rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
     epochs: Epochs | None = None  # runs the method's epochs; None is the method itself
     spare: Spare | None = None  # rank 0's process that evaluates, where the config asks for one

@@ -9,12 +9,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from real.launch._memory_kills import memory_kills
 from real.rank import place
 from real.rank.health import Words, leave_words, read_words
 
@@ -45,6 +46,8 @@ class Child:
         place: the file with its current activity (`real.rank.place`).
         ended_at: when its end was noticed, if it ended by itself (`time.monotonic`); None before.
         stopped: whether a signal has stopped it.
+        memory_kills: the kernel's count of processes that it killed for want of memory, when this one began.
+        out_of_memory: whether it was probably this one: SIGKILL ended it, and the count has risen.
     """
 
     rank: int
@@ -53,6 +56,8 @@ class Child:
     place: Path
     ended_at: float | None = None
     stopped: bool = False
+    memory_kills: int = field(default_factory=memory_kills)
+    out_of_memory: bool = False
 
     @property
     def failed(self) -> bool:
@@ -71,6 +76,7 @@ class Child:
         code = self.process.poll()
         if code is not None:
             self.ended_at = time.monotonic()
+            self.out_of_memory = code == -signal.SIGKILL and memory_kills() > self.memory_kills
             if code and (code < 0 or read_words(store, self.rank) is None):
                 leave_words(store, Words(self.rank, "killed", self.fate(), at=time.time()))
         elif self.stopped != (now := _stopped(self.process.pid)):
@@ -85,6 +91,8 @@ class Child:
         where, code = place.read_activity(self.place), self.process.returncode
         if self.ended_at is None:
             return f"is stopped by a signal {where}" if self.stopped else f"had not ended {where}"
+        if self.out_of_memory:
+            return f"was killed by the kernel for want of memory (SIGKILL) {where}"
         return f"was killed by {_name(-code)} {where}" if code < 0 else f"ended with exit code {code} {where}"
 
     def last_line(self) -> str:

@@ -261,7 +261,9 @@ def _raise_failure(children: list[Child], store: Store) -> None:
         if line := culprit.last_line():
             message.append(f"last line of rank {culprit.rank}: {line}")
         message += [c.last_words(store) for c in children if c is not culprit and c.ended_at is not None]
-        raise RankFailed(culprit.rank, "; ".join(message), exits=exits)
+        failure = RankFailed(culprit.rank, "; ".join(message), exits=exits)
+        failure.state = "killed" if culprit.killed else "failed"
+        raise failure
     words = [w for w in (read_words(store, c.rank) for c in failed) if w is not None]
     first = min((w for w in words if w.state == "failed"), key=lambda w: w.at, default=None)
     culprit = children[first.rank] if first is not None else failed[0]
