@@ -41,7 +41,7 @@ COMMANDS = {
     "report": "reproduce the papers' tables and figures, and compare them with the published numbers",
     "study": "judge claims on accuracy with paired seeds, intervals and power; resumable",
     "standin": "fit generated graphs so that printed scores come out; show what moves their scores",
-    "doctor": "check what this machine and installation support",
+    "doctor": "check what this machine and installation support; remove what dead runs left",
 }
 GROUPS = {  # record of a setting -> its title in --help
     "data": "graph",
@@ -303,6 +303,13 @@ def _add_report(parser: Parser) -> None:
     _add_outputs(parser, "report")
 
 
+def _add_doctor(parser: Parser) -> None:
+    parser.add_argument("--clean", action="store_true", help="list and remove what dead runs left")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of results to look into (default: runs/)"
+    )
+
+
 _ADD: dict[str, Callable[[Parser], None]] = {
     "run": _add_run,
     "compare": _add_compare,
@@ -321,6 +328,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "lab": add_lab,
     "launch": add_launch,
     "collect": _add_collect,
+    "doctor": _add_doctor,
     "report": _add_report,
     "study": add_study,
     "standin": add_standin,

@@ -24,7 +24,7 @@ from typing import Literal, TextIO
 import numpy as np
 
 from harness.errors import InputError
-from harness.machine._files import give_lock, take_lock
+from harness.machine._files import YOUNG_S, give_lock, take_lock
 
 _META = "meta.json"
 BUILD_S = 4 * 3600.0
@@ -33,6 +33,7 @@ BUILD_S = 4 * 3600.0
 LOOK_S = 0.05
 """How often it looks."""
 
+_RANDOM = 8  # letters at the end of the name of a folder made by `tempfile.mkdtemp`
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # a file is missing, or is not one; all else may pass
 
 
@@ -137,6 +138,29 @@ def building(folder: Path) -> Iterator[None]:
         yield
     finally:
         give_lock(path, lock)
+
+
+def half_built(root: Path) -> list[Path]:
+    """Folders of entries that dead processes were building: nobody holds the lock of the entry."""
+    found = []
+    for left in sorted(root.rglob(".*.*")) if root.is_dir() else ():
+        name, _, random = left.name[1:].rpartition(".")
+        if not left.is_dir() or len(random) != _RANDOM or time.time() - left.stat().st_mtime < YOUNG_S:
+            continue
+        lock = left.parent / f"{name}.lock"
+        around = left.parent.parent / f"{left.parent.name}.lock"  # of entries that are built together
+        if not any(path.exists() and _held(path) for path in (lock, around)):
+            found.append(left)
+    return found
+
+
+def _held(path: Path) -> bool:
+    """Whether a process holds a lock."""
+    try:
+        give_lock(path, take_lock(path))
+    except OSError:
+        return True
+    return False
 
 
 def _locked(path: Path, folder: Path) -> TextIO:

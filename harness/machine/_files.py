@@ -98,17 +98,25 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove what killed processes left of files that they were writing into a folder; never a living one's.
+    """Remove what killed processes left of files that they were writing into a folder; never a living one's."""
+    for path in abandoned_scratch(folder):
+        path.unlink(missing_ok=True)
 
-    A file is left alone while its writer has it locked, and for its first minute, in which it may not be locked yet.
+
+def abandoned_scratch(folder: Path) -> list[Path]:
+    """Files that killed processes were writing into a folder.
+
+    A file is not among them while its writer has it locked, and in its first minute, when it may not be locked yet.
     """
-    for path in folder.glob(".*"):
+    found = []
+    for path in sorted(folder.glob(".*")):
         if not _SCRATCH.fullmatch(path.name):
             continue
         with contextlib.suppress(OSError), path.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if time.time() - path.stat().st_mtime > YOUNG_S:
-                path.unlink(missing_ok=True)
+                found.append(path)
+    return found
 
 
 def synchronise(folder: Path) -> None:

@@ -54,7 +54,7 @@ def _pool(
     """Run one pool: takes arguments off the queue, and keeps those in progress in `begun`."""
     from joblib.externals.loky import ProcessPoolExecutor  # not for commands that only list things
 
-    pool = ProcessPoolExecutor(min(jobs, len(queue)), timeout=None, initializer=_watch, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(min(jobs, len(queue)), timeout=None, initializer=end_with, initargs=(os.getpid(),))
     running: dict[Future[R], A] = {}
     try:
         while queue or running:
@@ -71,8 +71,8 @@ def _pool(
         pool.shutdown(wait=True, kill_workers=True)
 
 
-def _watch(parent: int) -> None:
-    """Ends this worker soon after its parent has ended, whatever it is doing."""
+def end_with(parent: int) -> None:
+    """End this process soon after its parent has ended, whatever it is doing."""
 
     def look() -> None:
         while os.getppid() == parent:

@@ -12,10 +12,10 @@ from harness.errors import HaloscopeError, InputError
 from harness.exchanges import Diverged
 from harness.nn import build_model
 from harness.running._job import Checkpoints, Execution, Job, Progress
-from harness.running._ledger import Ledger
 from harness.running._opened import OpenedRun, Plan, open_run
 from harness.running._prepare import Prepared, prepare
 from harness.running._rates import load_rates
+from harness.running._recorded import RecordedEpochs
 from harness.running.results import Result, ResultFile, merge
 from harness.trampoline import blame
 
@@ -64,12 +64,12 @@ def run_opened(
     opened.driver.check()
     read = opened.inputs()  # before they are read: what changes meanwhile has it run again
     job, prepared = make_job(opened.plan, progress, checkpoints)
-    ledger = Ledger(config.cut.parts)
+    recorded = RecordedEpochs(config.cut.parts)
     with file or nullcontext():
         try:
-            execution = opened.driver.execute(replace(job, keep=ledger.add))
+            execution = opened.driver.execute(replace(job, keep=recorded.add))
         except Exception as error:
-            epochs, message = ledger.epochs(config.model.layers), " ".join(blame(error).split())
+            epochs, message = recorded.epochs(config.model.layers), " ".join(blame(error).split())
             state = "diverged" if isinstance(error, Diverged) else getattr(error, "state", HaloscopeError.state)
             result = Result(config, state, epochs, prepared.describe(), message=message, inputs=read)
             told = epochs or not isinstance(error, InputError)  # bad input that is noticed at once leaves nothing

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -114,14 +113,14 @@ def execute_locally(job: Job) -> Execution:
     """
     job = started_anew(job)
     config = job.config
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
-        config_file, outcome, epochs, kept = (Path(folder, n) for n in ("config.json", "outcome", "epochs", "kept"))
+    with machine.run_folder() as folder:
+        config_file, outcome, epochs, kept = (folder / n for n in ("config.json", "outcome", "epochs", "kept"))
         kept.mkdir()
         config_file.write_bytes(msgspec.json.encode(config.flat()))
         epochs.touch()
         arguments = ["-m", "real", "--config", str(config_file), "--result", str(outcome), "--progress", str(epochs)]
         arguments += ["--keep", str(kept)]
-        more, relay = _pass_on(job.checkpoints, Path(folder))
+        more, relay = _pass_on(job.checkpoints, folder)
         follow = _follow(epochs, job.progress)
 
         def beat() -> None:

@@ -19,8 +19,8 @@ from harness.config import RunConfig
 from harness.errors import HaloscopeError, InputError, ProgramError
 from harness.machine import Reserved
 from harness.running import Checkpoints, open_run, prepare, results
-from harness.running._ledger import Ledger
 from harness.running._opened import OpenedRun
+from harness.running._recorded import RecordedEpochs
 from harness.running.results import RankEpoch, ResultFile
 from real.launch._launcher import RankFailed
 from tests.conformance.test_drivers import config
@@ -131,8 +131,8 @@ def test_a_failed_result_is_not_used_again(tmp_path: Path) -> None:
     assert only_result(tmp_path)["state"] == "done"
 
 
-def test_a_ledger_keeps_what_all_ranks_have() -> None:
-    ledger = Ledger(2)
+def test_recorded_epochs_are_what_all_ranks_have() -> None:
+    recorded = RecordedEpochs(2)
     for rank, epoch, loss in (
         (0, 0, 1.0),
         (0, 1, 2.0),
@@ -142,9 +142,9 @@ def test_a_ledger_keeps_what_all_ranks_have() -> None:
         (1, 3, 4.0),
         (0, 1, 5.0),
     ):
-        ledger.add(rank, _record(epoch, loss))
-    assert [(e["epoch"], e["loss"]) for e in ledger.epochs(1)] == [(0, 1.0), (1, 5.0)]  # 1 came again after a restart
-    assert Ledger(3).epochs(1) == []
+        recorded.add(rank, _record(epoch, loss))
+    assert [(e["epoch"], e["loss"]) for e in recorded.epochs(1)] == [(0, 1.0), (1, 5.0)]  # 1 came again after a restart
+    assert RecordedEpochs(3).epochs(1) == []
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 from harness.running.results import RankEpoch, RankResult, merge
 
 
-class Ledger:
+class RecordedEpochs:
     """Records of the ranks by epoch; those of an epoch that is repeated after a restart replace the earlier ones."""
 
     def __init__(self, parts: int) -> None:
