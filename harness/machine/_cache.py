@@ -30,6 +30,9 @@ _META = "meta.json"
 BUILD_S = 4 * 3600.0
 """How long a process waits for another one that builds an entry."""
 
+TOLD_S = 10.0
+"""A wait that takes longer is told, unless it is for a process of the same job."""
+
 LOOK_S = 0.05
 """How often it looks."""
 
@@ -165,17 +168,28 @@ def _held(path: Path) -> bool:
 
 def _locked(path: Path, folder: Path) -> TextIO:
     """The lock of an entry, once no other process has it."""
-    end, told = time.monotonic() + BUILD_S, False
+    begun, told = time.monotonic(), False
     while True:
         try:
             return take_lock(path)
         except BlockingIOError as held:
-            if time.monotonic() > end:
+            waited = time.monotonic() - begun
+            if waited > BUILD_S:
                 raise InputError(f"{folder}: {held}: building it for {BUILD_S / 3600:g} h; end that process") from None
-            if not told:
-                logging.getLogger("haloscope").warning("%s builds %s; waiting for it", held, folder)
-            told = True
+            if waited > TOLD_S and not told:
+                told = True
+                if not _of_this_job(str(held)):
+                    logging.getLogger("haloscope").warning("%s builds %s; waiting for it", held, folder)
             time.sleep(LOOK_S)
+
+
+def _of_this_job(owner: str) -> bool:
+    """Whether the owner of a lock, as its file names it, is a process of this one's group: a worker of one command."""
+    process, _, host = owner.removeprefix("process ").partition(" on ")
+    try:
+        return host.split(" ")[0] == os.uname().nodename and os.getpgid(int(process)) == os.getpgrp()
+    except (ValueError, OSError):
+        return False
 
 
 def _read(folder: Path, name: str, mmap: bool, dtype: str, shape: list[int], written: str) -> np.ndarray:

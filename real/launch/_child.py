@@ -17,10 +17,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from real.launch._memory_kills import memory_kills
 from real.rank import place
-from real.rank.health import Words, leave_words, read_words
-
-ERROR_PREFIX = "haloscope: error: "
-"""Prefix of the one line that a failing rank writes to stderr; the launcher raises it instead of printing it."""
+from real.rank.health import ERROR_PREFIX, Words, leave_words, read_words
 
 
 class Exit(NamedTuple):
@@ -78,11 +75,11 @@ class Child:
             self.ended_at = time.monotonic()
             self.out_of_memory = code == -signal.SIGKILL and memory_kills() > self.memory_kills
             if code and (code < 0 or read_words(store, self.rank) is None):
-                leave_words(store, Words(self.rank, "killed", self.fate(), at=time.time()))
+                leave_words(store, Words(self.rank, "killed", self.fate()))
         elif self.stopped != (now := _stopped(self.process.pid)):
             self.stopped = now
             if now:
-                leave_words(store, Words(self.rank, "stopped", self.fate(), at=time.time()))
+                leave_words(store, Words(self.rank, "stopped", self.fate()))
             else:
                 store.delete_key(f"last-words/{self.rank}")
 

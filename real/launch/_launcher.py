@@ -26,9 +26,9 @@ from harness.errors import HaloscopeError, InputError
 from harness.machine import CORES_VARIABLE as CORES_VARIABLE
 from harness.machine import RUN_FOLDER_VARIABLE, Claim, core_count, run_folder, usable_cores
 from real.lab import LOOPBACK, HostSetup, ThisMachine
-from real.launch._child import ERROR_PREFIX, Child, Exit
+from real.launch._child import Child, Exit
 from real.rank import place
-from real.rank.health import LAUNCHER_VARIABLE, read_words
+from real.rank.health import ERROR_PREFIX, LAUNCHER_VARIABLE, read_words
 
 GRACE_S = 5.0
 """Seconds that the other ranks may continue once one has failed. With KILL_S, all end within ten seconds."""
@@ -265,7 +265,7 @@ def _raise_failure(children: list[Child], store: Store) -> None:
         failure.state = "killed" if culprit.killed else "failed"
         raise failure
     words = [w for w in (read_words(store, c.rank) for c in failed) if w is not None]
-    first = min((w for w in words if w.state == "failed"), key=lambda w: w.at, default=None)
+    first = min((w for w in words if w.state == "failed"), key=lambda w: w.order, default=None)
     culprit = children[first.rank] if first is not None else failed[0]
     line, kind = culprit.last_line() or culprit.fate(), first.kind if first is not None else ""
     if culprit.process.returncode == 2:

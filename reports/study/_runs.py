@@ -70,7 +70,7 @@ class Runs:
             yield from ((cell, train_cell(cell)) for cell in todo if self._go_on(cell))
             return
         for cell, answer in map_on_processes(train_cell, todo, self.jobs, self._go_on):
-            yield cell, {"failure": "its process died"} if isinstance(answer, Died) else answer
+            yield cell, {"failure": answer.why} if isinstance(answer, Died) else answer
 
     def _go_on(self, cell: StudyCell) -> bool:
         """Whether a cell may begin now; says why not."""
