@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
@@ -30,7 +31,9 @@ import torch._dynamo  # noqa: F401  (torch imports it at the first operator, sec
 from benchmarks.fuzz_inputs import FLAGS, GOOD, NASTY, good_files, mutated
 from harness import cli
 
-LIMIT_S = 30.0
+CPU_S, LIMIT_S = 20, 180
+"""Seconds that a command may compute, and may take."""
+
 LIMIT_BYTES = 2 << 30
 TINY = ["--dataset", "synthetic:nodes=60,degree=4,classes=3,features=5", "--epochs", "1", "--eval-every", "-1"]
 
@@ -93,7 +96,7 @@ def judge(case: Case) -> Verdict:
     return Verdict(code, said.getvalue()[-4000:])
 
 
-def judged_apart(case: Case, limit_s: float = LIMIT_S) -> Verdict:
+def judged_apart(case: Case) -> Verdict:
     """The same in a fork, within limits of time and memory."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -102,7 +105,8 @@ def judged_apart(case: Case, limit_s: float = LIMIT_S) -> Verdict:
         try:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + LIMIT_BYTES,) * 2)
-            signal.alarm(int(limit_s) + 1)
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+            signal.alarm(LIMIT_S)
             verdict = judge(case)
             os.write(writing, verdict.said[-4000:].encode(errors="replace"))
             code = verdict.code
@@ -156,6 +160,9 @@ def main() -> int:
     args = options.parse_args()
     keep = args.keep.absolute() if args.keep else None
     end, tried, found = time.monotonic() + 60 * args.minutes, 0, dict[str, int]()
+    for name in ("run", "sweep", "trace", "flows", "collect", "clusters", "partition"):
+        import_module(f"harness.commands.{name}")
+    import_module("sims.study")
     root = Path(tempfile.mkdtemp(prefix="fuzz-"))
     os.environ |= {"HALOSCOPE_CACHE": str(root / "cache"), "HALOSCOPE_DATA": str(root), "TMPDIR": str(root)}
     tempfile.tempdir = str(root)

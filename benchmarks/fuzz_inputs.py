@@ -34,7 +34,8 @@ FLAGS: dict[str, tuple[str, ...]] = {
     ),
     "method": (
         "vanilla", "bns-gcn:p=0.5", "sylvie-s:bits=1", "ec-graph:period=4:bits=1", "cdfgnn", "pipegcn", "adaqp",
-        "sancus", "cagnet:c=1", "distgnn:r=2", "graphsage-ns:fanouts=2/2:batch=8", "graphsaint", "ladies", "vr-gcn", "agl",
+        "sancus", "cagnet:c=1", "distgnn:r=2", "graphsage-ns:fanouts=2/2:batch=8", "graphsaint", "ladies",
+        "vr-gcn", "agl",
     ),
     "partitioner": ("metis-cut", "hash", "contiguous", "ebv:gamma=0.1", "hdrf:lambda=1.1:epsilon=1.0", "hep", "dne"),
     "cluster": ("local", "ethernet-1g", "ethernet-1g:links.nic.bandwidth=40Gb/s", "lab:2x1gbit", "cluster.toml"),
