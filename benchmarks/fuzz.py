@@ -93,7 +93,7 @@ def judge(case: Case) -> Verdict:
         for name, before in changed.items():
             with suppress(OSError):
                 Path(name).unlink() if before is None else Path(name).write_bytes(before)
-    return Verdict(code, said.getvalue()[-4000:])
+    return Verdict(code, said.getvalue()[-8000:])
 
 
 def judged_apart(case: Case) -> Verdict:
@@ -108,7 +108,7 @@ def judged_apart(case: Case) -> Verdict:
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
             signal.alarm(LIMIT_S)
             verdict = judge(case)
-            os.write(writing, verdict.said[-4000:].encode(errors="replace"))
+            os.write(writing, verdict.said.encode(errors="replace"))
             code = verdict.code
         except BaseException as error:
             os.write(writing, f"Traceback of {error!r}".encode())

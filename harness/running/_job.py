@@ -89,6 +89,8 @@ class Checkpoints:
         for name, least in (("every", 0), ("keep", 1), ("restarts", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"checkpoints: {name} must be at least {least}")
+            if getattr(self, name) >= 2**63:
+                raise InputError(f"checkpoints: {name} must have fewer than 19 digits")
 
 
 @dataclass(frozen=True)
