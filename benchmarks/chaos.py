@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ GONE_S = 15.0
 
 MARK = "HALOSCOPE_CHAOS"
 """Environment variable by which the processes of a trial are found."""
+
+IMPORTED = ("harness.kernels", "harness.partition", "harness.datasets", "pymetis")
+"""Imported before the forks, each of which would take seconds for it."""
 
 KEPT = ("loss", "train", "val", "test")
 
@@ -288,6 +292,8 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1, help="of the first trial; the next ones follow")
     options.add_argument("--modes", default="loopback,sim,real")
     args = options.parse_args()
+    for name in ("harness.commands.run", "harness.running", "sims.study", "numba", *IMPORTED):
+        import_module(name)
     end, broken, seed = time.monotonic() + 60 * args.minutes, 0, args.seed
     while seed < args.seed + args.trials and time.monotonic() < end:
         kept, said = trial(seed, args.modes.split(","))

@@ -65,7 +65,7 @@ class Fault:
             at, at_s = 0, dice.uniform(2.0, 20.0)
         amounts = {
             "full disk": int(2 ** dice.uniform(14, 22)), "large files refused": int(2 ** dice.uniform(9, 18)),
-            "open files": dice.randint(8, 60), "memory": int(2 ** dice.uniform(22, 28)), 
+            "open files": dice.randint(8, 60), "memory": int(2 ** dice.uniform(25, 29)), 
             "clock": dice.choice((-1, 1)) * dice.randint(10, 10**7),
         }  # fmt: skip
         return cls(name, at, at_s, amounts.get(name, 0), dice.uniform(0.2, 2.0), dice.randrange(2**32))

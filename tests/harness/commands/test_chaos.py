@@ -13,7 +13,7 @@ from benchmarks.chaos import Broken, Ended, Trial, plan_of
 from benchmarks.chaos_faults import FAULTS, Fault, damage
 from tests.conftest import REPOSITORY
 
-SEEDS = 6
+SEEDS = 4
 
 
 def test_runs_keep_their_promises_under_faults() -> None:
