@@ -172,13 +172,21 @@ def half_built(root: Path) -> list[Path]:
     found = []
     for left in sorted(root.rglob(".*.*")) if root.is_dir() else ():
         name, _, random = left.name[1:].rpartition(".")
-        if not left.is_dir() or len(random) != _RANDOM or time.time() - left.stat().st_mtime < YOUNG_S:
+        if not left.is_dir() or len(random) != _RANDOM or time.time() - _written(left) < YOUNG_S:
             continue
         lock = left.parent / f"{name}.lock"
         around = left.parent.parent / f"{left.parent.name}.lock"  # of entries that are built together
         if not any(path.exists() and _held(path) for path in (lock, around)):
             found.append(left)
     return found
+
+
+def _written(folder: Path) -> float:
+    """When a folder or a file in it was last written, in seconds since 1970; now, if that cannot be seen."""
+    try:
+        return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+    except OSError:
+        return time.time()
 
 
 def _held(path: Path) -> bool:

@@ -12,16 +12,18 @@ GROUPS, OF_PROCESS, OF_MACHINE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup
 
 
 def memory_kills() -> int:
-    """The count of this process's control group, else of the machine; 0 where the kernel does not tell."""
+    """The counts of this process's control group and of the machine, added; 0 where the kernel does not tell.
+
+    Only whether it rises means anything. A process may be in a group of its own, whose count is not seen from here.
+    """
+    total = 0
     for file in (*_files(), OF_MACHINE):
         try:
             lines = [line.split() for line in file.read_text().splitlines()]
         except OSError:
             continue
-        counts = [int(words[1]) for words in lines if len(words) == 2 and words[0] == "oom_kill"]
-        if counts:
-            return counts[0]
-    return 0
+        total += sum(int(words[1]) for words in lines if len(words) == 2 and words[0] == "oom_kill")
+    return total
 
 
 def _files() -> list[Path]:

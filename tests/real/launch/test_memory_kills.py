@@ -32,7 +32,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("groups", "file"), [(V1, "cgroup/memory/job/7/memory.oom_control"), (V2, "cgroup/job/8/memory.events")]
 )
-def test_the_count_of_the_own_group_comes_first(groups: str, file: str, kernel: Path) -> None:
+def test_the_counts_of_the_group_and_of_the_machine_are_added(groups: str, file: str, kernel: Path) -> None:
     assert memory.memory_kills() == 0
     (kernel / "vmstat").write_text("pgfault 7\noom_kill 5\n")
     assert memory.memory_kills() == 5
@@ -40,7 +40,24 @@ def test_the_count_of_the_own_group_comes_first(groups: str, file: str, kernel: 
     assert memory.memory_kills() == 5
     (kernel / file).parent.mkdir(parents=True)
     (kernel / file).write_text("low 0\noom 9\noom_kill 2\noom_group_kill 1\n")
-    assert memory.memory_kills() == 2
+    assert memory.memory_kills() == 7
+
+
+def test_an_earlier_kill_of_another_process_does_not_count(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("real.launch._child.COUNT_S", 0.0)
+    (kernel / "vmstat").write_text("oom_kill 3\n")
+    place.create(kernel / "place")
+    (kernel / "log").touch()
+    store = HashStore()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        child = Child(0, process, kernel / "log", kernel / "place")
+        (kernel / "vmstat").write_text("oom_kill 4\n")
+        child.poll(store)  # two moments of a long run
+        child.poll(store)
+        process.kill()
+        process.wait(10)
+        child.poll(store)
+    assert child.failed and not child.out_of_memory
 
 
 @pytest.mark.parametrize(
