@@ -24,7 +24,7 @@ LATER_S = 15.0
 def give_up(lost: RankLost) -> None:
     """Say why, and end the process."""
     refuse_sigterm()
-    print(ERROR_PREFIX + " ".join(str(lost).split()), file=sys.stderr, flush=True)
+    sys.stderr.write(f"{ERROR_PREFIX}{' '.join(str(lost).split())}\n")
     end_process(1)
 
 
