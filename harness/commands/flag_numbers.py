@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"[+-]?([0-9.eE+-]{1,1000}|inf|nan)")
 def whole(text: str) -> int:
     """The type of a flag with a whole number."""
     if not _WHOLE.fullmatch(text.strip()):
-        raise argparse.ArgumentTypeError(f"invalid int value: {shown(text)}")
+        raise argparse.ArgumentTypeError(f"invalid int value: {in_quotes(text)}")
     return int(text)
 
 
@@ -23,9 +23,9 @@ def number(text: str) -> float:
             return float(text)
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"invalid float value: {shown(text)}")
+    raise argparse.ArgumentTypeError(f"invalid float value: {in_quotes(text)}")
 
 
-def shown(text: str) -> str:
+def in_quotes(text: str) -> str:
     """A text in quotes, shortened where it is long."""
     return repr(text if len(text) <= 80 else f"{text[:80]}...")
