@@ -229,7 +229,7 @@ def main() -> None:
     todo = {} if given.report else {cell.key: cell for cell in cells if cell.key not in done}
     goes_on = lambda _: time.monotonic() - begin < 60 * given.budget  # noqa: E731
     for at, (cell, answer) in enumerate(map_on_processes(train, todo.values(), given.jobs, goes_on), 1):
-        line = {"failure": "its process died"} if isinstance(answer, Died) else answer
+        line = {"failure": answer.why} if isinstance(answer, Died) else answer
         if "failure" not in line:
             keep(given.cells, line)
         left = (time.monotonic() - begin) / at * (len(todo) - at) / 60

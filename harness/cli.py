@@ -6,6 +6,7 @@ broken pipe on stdout. No heavy module is imported here, so that `--help` is fas
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -15,6 +16,20 @@ from importlib import import_module
 
 from harness.commands.arguments import check_settings, parse_arguments
 from harness.errors import HaloscopeError, InputError
+
+REFUSALS = frozenset(
+    {
+        errno.EACCES, errno.EAGAIN, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG,
+        errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EPERM, errno.EROFS, errno.ESTALE,
+    }
+)  # fmt: skip
+"""Errors of the operating system that no code mends."""
+
+NO_MEMORY = ("failed to map segment", "allocate memory", "out of memory", "Unable to allocate")
+"""Parts of messages by which libraries say that there is no more memory."""
+
+LONGEST = 4000
+"""Characters of an error message: a text that somebody gave may be in it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +52,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HaloscopeError as error:
         return _fail(str(error), 1)
     except Exception as error:
+        if lacking := _lacking(error):
+            return _fail(lacking, 2)
         return _fail(f"{type(error).__name__}: {error} (a defect; HALOSCOPE_DEBUG=1 shows where)", 1)
+
+
+def _lacking(error: Exception) -> str:
+    """What the machine lacks or refuses, where that is the error; else empty."""
+    if isinstance(error, OSError) and error.strerror and error.errno in REFUSALS:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
+        return f"not enough memory: {error}" if str(error) else "not enough memory"
+    return ""
 
 
 def _forget_stdout() -> None:
@@ -51,5 +77,6 @@ def _forget_stdout() -> None:
 def _fail(message: str, code: int) -> int:
     if os.environ.get("HALOSCOPE_DEBUG") == "1":
         traceback.print_exc()
-    print(f"haloscope: error: {' '.join(message.split())}", file=sys.stderr)
+    line = " ".join(message.split())
+    print(f"haloscope: error: {line if len(line) <= LONGEST else f'{line[:LONGEST]}...'}", file=sys.stderr)
     return code

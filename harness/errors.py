@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal
 
 
 class HaloscopeError(Exception):
-    """Base of every error that haloscope raises on purpose."""
+    """Base of every error that haloscope raises on purpose.
+
+    Attributes:
+        state: that of the result of a run which the error ends: failed, or killed where a signal ended a rank.
+    """
+
+    state: Literal["failed", "killed"] = "failed"
 
 
 class InputError(HaloscopeError):

@@ -206,5 +206,7 @@ def _fitting(kind: Any, infinite: bool) -> str:
 
 
 def _odd(found: Any, infinite: bool) -> bool:
-    """Whether a number is nan, or infinite where it must not be."""
+    """Whether a number is nan, infinite where it must not be, or longer than a machine's."""
+    if isinstance(found, int) and abs(found) >= 2**63:
+        return True
     return isinstance(found, float) and (math.isnan(found) or (math.isinf(found) and not infinite))

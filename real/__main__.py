@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,14 +50,16 @@ def _launched(argv: Sequence[str]) -> int:
     for flag in ("--config", "--result", "--progress"):
         parser.add_argument(flag, type=Path, required=True)
     parser.add_argument("--checkpoints", type=Path)
+    parser.add_argument("--keep", type=Path)
     args = parser.parse_args(argv)
     config = from_mapping(msgspec.json.decode(args.config.read_bytes()))
+    keep = None if args.keep is None else _kept_in(args.keep)
     if args.checkpoints is None:
-        outcome = run_rank(config, _append_to(args.progress))
+        outcome = run_rank(config, _append_to(args.progress), keep=keep)
     else:
         settings = msgspec.json.decode(args.checkpoints.read_bytes(), type=CheckpointSettings)
         with stopping.stop_requests() as stop:
-            outcome = run_rank(config, _append_to(args.progress), settings.options(stop))
+            outcome = run_rank(config, _append_to(args.progress), settings.options(stop), keep)
     if outcome is not None:
         write_atomically(args.result, msgspec.msgpack.encode(outcome[0]), durable=False)
     return 0
@@ -68,7 +71,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
     from harness.running import finish, open_run
-    from harness.running.results import load_result
+    from harness.running.results import Result, ResultFile, load_result
     from real.launch import run_rank, torchrun_config
 
     args = parse_arguments(["run", *argv])
@@ -81,14 +84,21 @@ def _torchrun(argv: Sequence[str]) -> int:
         raise InputError("--restarts is for haloscope run; torchrun has --max-restarts")
     if checkpoints is not None and _restarted():
         checkpoints = replace(checkpoints, resume=True)
-    with stoppable(checkpoints) as options:
-        returned = run_rank(config, checkpoints=options)
-    if returned is None:
-        return 0
-    outcome, prepared = returned
-    path = replace(finish(config, prepared, outcome.execution()), inputs=open_run(config).inputs()).save(args.out)
-    record = load_result(path)
-    deliver(record, report(record, f"result: {path}"), args.json, args.quiet)
+    file = ResultFile(config, args.out)
+    with stoppable(checkpoints) as options, file if os.environ.get("RANK", "0") == "0" else nullcontext() as mine:
+        try:
+            returned = run_rank(config, checkpoints=options)
+        except Exception as error:
+            if mine is not None and not isinstance(error, InputError):
+                with suppress(InputError):  # the run's own error is the one to be raised
+                    mine.write(Result(config, "failed", [], message=" ".join(blame(error).split())))
+            raise
+        if returned is None:
+            return 0
+        outcome, prepared = returned
+        file.write(replace(finish(config, prepared, outcome.execution()), inputs=open_run(config).inputs()))
+    record = load_result(file.path)
+    deliver(record, report(record, f"result: {file.path}"), args.json, args.quiet)
     return exit_code(record)
 
 
@@ -111,6 +121,11 @@ def _append_to(path: Path) -> Callable[[RankEpoch], None]:
             stream.write(msgspec.json.encode(record) + b"\n")
 
     return report
+
+
+def _kept_in(folder: Path) -> Callable[[int, RankEpoch], None]:
+    """A callback that writes one JSON line per epoch to the file of the rank, for the result of a run that fails."""
+    return lambda rank, record: _append_to(folder / str(rank))(record)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
+from harness.commands.flag_numbers import number, whole
 from harness.commands.study_arguments import add_standin, add_study
 from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
@@ -46,7 +47,7 @@ COMMANDS = {
     "report": "reproduce the papers' tables and figures, and compare them with the published numbers",
     "study": "judge claims on accuracy with paired seeds, intervals and power; resumable",
     "standin": "fit generated graphs so that printed scores come out; show what moves their scores",
-    "doctor": "check what this machine and installation support",
+    "doctor": "check what this machine and installation support; remove what dead runs left",
     "completion": "write the script that completes commands, flags and names in a shell",
 }
 GROUPS = {  # record of a setting -> its title in --help
@@ -61,6 +62,7 @@ BANDWIDTH = "nic=1Gb/s..400Gb/s"
 """The range that what-if varies unless another one is asked for."""
 
 NEEDED_FIRST = "flags that one needs first"
+TYPES: dict[type, Callable[[str], Any]] = {str: str, int: whole, float: number}
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
@@ -95,6 +97,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise unknown("command", argv[0], COMMANDS)
     parser, commands = parsers()
     own, words = split_arguments(argv)
+    for word in own:
+        if word.startswith("--") and word.endswith("=--"):  # argparse drops this value, and leaves an empty list
+            raise InputError(f"{word[:-3]}: '--' is no value")
     args, extra = parser.parse_known_args(own)
     if extra:
         raise _unexpected(extra, commands[args.command])
@@ -197,7 +202,7 @@ def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[st
         elif get_origin(kind) is Literal:
             group.add_argument(flag, choices=get_args(kind), **common)
         else:
-            group.add_argument(flag, type=kind, metavar={str: "TEXT", int: "N", float: "X"}[kind], **common)
+            group.add_argument(flag, type=TYPES[kind], metavar={str: "TEXT", int: "N", float: "X"}[kind], **common)
     parser._action_groups.sort(key=lambda group: group.title != NEEDED_FIRST)
     parser.usage = "%(prog)s [FLAGS], in groups below, those that one needs first at the top"
     parser.add_argument(
@@ -257,7 +262,7 @@ def _add_compare(parser: Parser) -> None:
 def _add_sweep(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of results (default: sweeps/NAME of the file)")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="cells at a time (default: one per core)")
+    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="cells at a time (default: one per core)")
     where = "run every cell as a job of a scheduler (needs the extra `slurm`); local: as processes, to try that out"
     parser.add_argument("--submit", choices=("slurm", "local"), help=where)
     what = "of each job, as submitit names them, e.g. timeout_min=60,cpus_per_task=8,slurm_partition=gpu"
@@ -287,10 +292,10 @@ def _add_what_if(parser: Parser) -> None:
     parser.add_argument("--devices", metavar="A,B", help="also time it on these devices (names or files of profiles)")
     parser.add_argument("--transports", metavar="A,B", help="also time it over these libraries: gloo, nccl, grpc")
     points = "points of the range, at least 2 (default: 25)"
-    parser.add_argument("--points", type=int, default=25, metavar="N", help=points)
+    parser.add_argument("--points", type=whole, default=25, metavar="N", help=points)
     parser.add_argument(
         "--recorded",
-        type=int,
+        type=whole,
         metavar="N",
         help="epochs to record; times exclude the first (default: 2, more for methods that settle late)",
     )
@@ -324,7 +329,7 @@ def _add_trace(parser: Parser) -> None:
         "--out", type=Path, default=Path("trace.json"), metavar="FILE", help="trace to write (default: trace.json)"
     )
     parser.add_argument(
-        "--epochs", type=int, default=3, metavar="N", help="epochs to trace, from the first (default: 3)"
+        "--epochs", type=whole, default=3, metavar="N", help="epochs to trace, from the first (default: 3)"
     )
     parser.add_argument("--figures", action="store_true", help="also draw timeline, link utilisation and transfers")
     parser.add_argument("--quiet", action="store_true", help="no tables")
@@ -369,7 +374,7 @@ def _add_flows(parser: Parser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--exact", action="store_true", help="compute every completion exactly (default)")
     how.add_argument(
-        "--coalesce", type=float, metavar="SHARE", help="combine completions within this share of the bound"
+        "--coalesce", type=number, metavar="SHARE", help="combine completions within this share of the bound"
     )
     parser.add_argument("--json", metavar="FILE", help="write the times here; - for stdout, with the tables on stderr")
 
@@ -388,8 +393,15 @@ def _add_report(parser: Parser) -> None:
     budget = "time for all training on two cores: 90s, 1h (default: 10m)"
     parser.add_argument("--budget", default="10m", metavar="TIME", help=budget)
     parser.add_argument("--full", action="store_true", help="the papers' epochs, seeds and graphs; hours to days")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one per core)")
+    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="processes (default: one per core)")
     _add_outputs(parser, "report")
+
+
+def _add_doctor(parser: Parser) -> None:
+    parser.add_argument("--clean", action="store_true", help="list and remove what dead runs left")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of results to look into (default: runs/)"
+    )
 
 
 _ADD: dict[str, Callable[[Parser], None]] = {
@@ -411,6 +423,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "lab": add_lab,
     "launch": add_launch,
     "collect": _add_collect,
+    "doctor": _add_doctor,
     "report": _add_report,
     "study": add_study,
     "standin": add_standin,

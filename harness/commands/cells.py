@@ -62,6 +62,7 @@ def run_or_reuse(
 
     Raises:
         InputError: bad input; raised before anything is written.
+        HaloscopeError: the run failed; its result says so too (`running.run_opened`).
     """
     config = opened.config
     path = out / f"{config.run_id()}.json"
@@ -73,8 +74,8 @@ def run_or_reuse(
         compiling_said(_nothing if quiet else _say),
         progress_of(title or f"{config.training.method}, {config.run.mode}", config.training.epochs, quiet) as progress,
     ):
-        result = running.run_opened(opened, progress, checkpoints)
-    record = results.load_result(result.save(out))
+        running.run_opened(opened, progress, checkpoints, results.ResultFile(config, out))
+    record = results.load_result(path)
     return FinishedRun(record_with_interval(record, opened, path, replays, quiet), path, reused=False)
 
 

@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.commands.flag_numbers import whole
+
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments before and after the first `--`, for the commands that accept it; otherwise all and none."""
@@ -41,7 +43,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         "cpus-per-node": (0, "CPU cores of each node; 0 leaves it to Slurm"),
     }
     for flag, (default, text) in counts.items():
-        parser.add_argument(f"--{flag}", type=int, default=default, metavar="N", help=f"{text} (default: {default})")
+        parser.add_argument(f"--{flag}", type=whole, default=default, metavar="N", help=f"{text} (default: {default})")
     words = {
         "time": "time limit, e.g. 02:00:00; the job leaves a checkpoint and is queued again when it is reached",
         "partition": "Slurm partition",

@@ -1,4 +1,7 @@
-"""`haloscope doctor`: checks what this machine and this installation support, without changing anything."""
+"""`haloscope doctor`: checks what this machine and this installation support, without changing anything.
+
+`--clean` lists and removes what dead runs left, and nothing of a living one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from torch import distributed
 from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
 from harness.datasets import data_folder
-from harness.machine import HERE, cache_root, calibration_folder, core_count
+from harness.errors import InputError
+from harness.machine import HERE, cache_root, calibration_folder, core_count, leftovers, remove_leftover
+from real.lab import remove as remove_namespaces
+from real.lab import stale as stale_namespaces
 
 NEEDED = (
     "torch", "torch_geometric", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib",
@@ -38,8 +44,10 @@ class Finding(NamedTuple):
 
 
 def main(args: argparse.Namespace) -> int:
-    """Print every check; returns 1 if a requirement is missing."""
-    checks = [*_installation(), *_machine(), *_folders()]
+    """Print every check; returns 1 if a requirement is missing, or with `--clean` if something cannot be removed."""
+    if args.clean:
+        return _clean(args.out)
+    checks = [*_installation(), *_machine(), *_folders(), _left(args.out)]
     marks = {True: "ok", False: "MISSING", None: "not here"}
     rows = [[check.what, marks[check.good], check.found] for check in checks]
     show([table("", ["what", "state", "found"], rows, left=3)], stdout())
@@ -84,6 +92,29 @@ def _folders() -> Iterator[Finding]:
     count = len(list(data_folder().glob("*.npz")))
     hint = "" if count else " (HALOSCOPE_DATA names another folder; synthetic graphs need none)"
     yield Finding("graph files", f"{count} npz files in {data_folder().absolute()}{hint}", count > 0 or None)
+
+
+def _left(results: Path) -> Finding:
+    count = len(leftovers(results)) + len(stale_namespaces())
+    return Finding("leftovers", f"{count} of dead runs; doctor --clean removes them" if count else "none", True)
+
+
+def _clean(results: Path) -> int:
+    """Remove what dead runs left, with a line for each."""
+    lines, kept = [], 0
+    for left in leftovers(results):
+        gone = remove_leftover(left)
+        kept += not gone
+        lines.append(f"{'removed' if gone else 'cannot remove'} {left.path}: {left.what}")
+    for name in stale_namespaces():
+        try:
+            remove_namespaces([name])
+            lines.append(f"removed network namespace {name}")
+        except InputError as error:
+            kept += 1
+            lines.append(f"cannot remove network namespace {name}: {error}")
+    show(lines or ["nothing is left of dead runs"], stdout())
+    return 1 if kept else 0
 
 
 def _version(package: str) -> str | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from harness.commands.flag_numbers import number, whole
+
 
 def _add_shared(parser: argparse.ArgumentParser, budget: str) -> None:
     text = f"begin no run that is expected to end later: 90s, 1h30m (default: {budget})"
     parser.add_argument("--budget", default=budget, metavar="TIME", help=text)
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one per core)")
+    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="processes (default: one per core)")
     text = "of the stand-ins' numbers of nodes; smaller ones are quicker and have a file of their own (default: 1)"
-    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help=text)
+    parser.add_argument("--scale", type=number, default=1.0, metavar="X", help=text)
     parser.add_argument("--json", metavar="FILE", help="also write the result here; - for stdout")
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
@@ -22,7 +24,7 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help=text)
     text = "claims whose key contains one of these texts, with semicolons between (default: all)"
     parser.add_argument("--only", default="", metavar="TEXT;...", help=text)
-    parser.add_argument("--most", type=int, default=40, metavar="N", help="seeds of a claim at most (default: 40)")
+    parser.add_argument("--most", type=whole, default=40, metavar="N", help="seeds of a claim at most (default: 40)")
     parser.add_argument("--refresh", action="store_true", help="run cells again whose code or graph has changed")
     text = "what there is to run, and what it takes, without running it"
     parser.add_argument("--dry-run", action="store_true", help=text)
@@ -38,9 +40,9 @@ def add_standin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("list", "fit", "figure"), help=text)
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of a design")
     text = "graphs and initial weights per point (default: 3); a fit is confirmed with 5"
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help=text)
+    parser.add_argument("--seeds", type=whole, default=3, metavar="N", help=text)
     text = "points of the search at most (default: 12)"
-    parser.add_argument("--evaluations", type=int, default=12, metavar="N", help=text)
+    parser.add_argument("--evaluations", type=whole, default=12, metavar="N", help=text)
     text = "parameters that a figure shows (default: signal,label_noise,homophily,agreement,degree,train)"
     default = "signal,label_noise,homophily,agreement,degree,train"
     parser.add_argument("--knobs", default=default, metavar="A,B", help=text)

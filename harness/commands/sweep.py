@@ -103,7 +103,7 @@ def _outcomes(
 ) -> Iterator[tuple[Cell, CellOutcome]]:
     """The outcome of every cell, also if the process that ran it left no result."""
     for cell, outcome in workers(call, cells, go_on=go_on, **how):
-        yield cell, CellOutcome(None, "its process died", 0.0) if isinstance(outcome, Died) else outcome
+        yield cell, CellOutcome(None, outcome.why, 0.0) if isinstance(outcome, Died) else outcome
 
 
 def _foretell(cells: list[Cell], todo: list[Cell], jobs: int, watch: Stopwatch, args: argparse.Namespace) -> int:

@@ -22,6 +22,12 @@ def option(default: Any, help: str, key: str = "", unit: str = "") -> Any:
     return keys.key(help, default=default, unit=unit, **({"key": key} if key else {}))
 
 
+LONGEST_S = 1e8
+"""Three years: the longest that anyone waits."""
+
+UP_TO = f" (seconds), and at most {LONGEST_S:g}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """The graph: where it comes from, and what is made of its nodes."""
@@ -149,9 +155,15 @@ class ExecutionConfig:
     def rules(self) -> Iterator[Rule]:
         """Ranges, and what only one mode can do."""
         yield self.threads >= 0, "threads must not be negative"
-        yield self.timeout > 0, "timeout must be positive (seconds)"
-        yield self.startup_timeout > 0, "startup-timeout must be positive (seconds)"
-        yield self.prepare_timeout > 0, "prepare-timeout must be positive (seconds)"
+        yield 0 < self.timeout <= LONGEST_S, f"timeout must be positive{UP_TO}"
+        yield (
+            0 < self.startup_timeout <= LONGEST_S,
+            f"startup-timeout must be positive, and at most {LONGEST_S:g} (seconds)",
+        )
+        yield (
+            0 < self.prepare_timeout <= LONGEST_S,
+            f"prepare-timeout must be positive, and at most {LONGEST_S:g} (seconds)",
+        )
         yield self.mode == "real" or self.evaluate == "ranks", "evaluate=spare needs --mode real"
         yield self.device in ("cpu", "cuda"), "device must be cpu or cuda"
 

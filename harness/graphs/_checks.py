@@ -12,6 +12,8 @@ from harness.errors import InputError
 from harness.kernels.edges import first_bad_entry, first_disorder, first_not_finite
 
 UNLABELLED = -1
+MOST_CLASSES = 1 << 16
+"""More classes than this are a mistake, where there are not even as many nodes."""
 
 
 def index_dtype(num_nodes: int) -> np.dtype:
@@ -81,6 +83,8 @@ def check_labels(where: str, y: np.ndarray, num_nodes: int, num_classes: int) ->
     """One label per node, each in range or missing (-1); or uint8 [N, C]."""
     if len(y) != num_nodes:
         raise InputError(f"{where}: {len(y)} labels for {num_nodes} nodes")
+    if num_classes > max(num_nodes, MOST_CLASSES):  # a model would have an output for each
+        raise InputError(f"{where}: {num_classes} classes for {num_nodes} nodes: is a label wrong?")
     if y.ndim == 2:
         if y.shape[1] != num_classes:
             raise InputError(f"{where}: {y.shape[1]} label columns for {num_classes} classes")

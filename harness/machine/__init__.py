@@ -4,16 +4,25 @@ from harness.machine._allocator import huge_pages, keep_heap
 from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
 from harness.machine._calibration import HERE, calibration_folder
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
-from harness.machine._files import Lock, remove_scratch, replacing, synchronise, write_atomically
+from harness.machine._files import Lock, Reserved, remove_scratch, replacing, synchronise, write_atomically
+from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
-from harness.machine._workers import Died, map_on_processes
+from harness.machine._workers import Died, end_with, map_on_processes
 
 __all__ = [
     "Died",
+    "Leftover",
+    "end_with",
+    "leftovers",
+    "remove_leftover",
+    "run_folder",
+    "started",
     "CORES_VARIABLE",
+    "RUN_FOLDER_VARIABLE",
     "Claim",
     "HERE",
     "Lock",
+    "Reserved",
     "building",
     "cache_root",
     "calibration_folder",

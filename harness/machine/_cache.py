@@ -25,15 +25,19 @@ from typing import Literal, TextIO
 import numpy as np
 
 from harness.errors import InputError
-from harness.machine._files import give_lock, take_lock
+from harness.machine._files import YOUNG_S, give_lock, take_lock
 
 _META = "meta.json"
 BUILD_S = 4 * 3600.0
 """How long a process waits for another one that builds an entry."""
 
+TOLD_S = 10.0
+"""A wait that takes longer is told, unless it is for a process of the same job."""
+
 LOOK_S = 0.05
 """How often it looks."""
 
+_RANDOM = 8  # letters at the end of the name of a folder made by `tempfile.mkdtemp`
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # a file is missing, or is not one; all else may pass
 
 
@@ -163,19 +167,61 @@ def building(folder: Path) -> Iterator[None]:
         give_lock(path, lock)
 
 
+def half_built(root: Path) -> list[Path]:
+    """Folders of entries that dead processes were building: nobody holds the lock of the entry."""
+    found = []
+    for left in sorted(root.rglob(".*.*")) if root.is_dir() else ():
+        name, _, random = left.name[1:].rpartition(".")
+        if not left.is_dir() or len(random) != _RANDOM or time.time() - _written(left) < YOUNG_S:
+            continue
+        lock = left.parent / f"{name}.lock"
+        around = left.parent.parent / f"{left.parent.name}.lock"  # of entries that are built together
+        if not any(path.exists() and _held(path) for path in (lock, around)):
+            found.append(left)
+    return found
+
+
+def _written(folder: Path) -> float:
+    """When a folder or a file in it was last written, in seconds since 1970; now, if that cannot be seen."""
+    try:
+        return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+    except OSError:
+        return time.time()
+
+
+def _held(path: Path) -> bool:
+    """Whether a process holds a lock."""
+    try:
+        give_lock(path, take_lock(path))
+    except OSError:
+        return True
+    return False
+
+
 def _locked(path: Path, folder: Path) -> TextIO:
     """The lock of an entry, once no other process has it."""
-    end, told = time.monotonic() + BUILD_S, False
+    begun, told = time.monotonic(), False
     while True:
         try:
             return take_lock(path)
         except BlockingIOError as held:
-            if time.monotonic() > end:
+            waited = time.monotonic() - begun
+            if waited > BUILD_S:
                 raise InputError(f"{folder}: {held}: building it for {BUILD_S / 3600:g} h; end that process") from None
-            if not told:
-                logging.getLogger("haloscope").warning("%s builds %s; waiting for it", held, folder)
-            told = True
+            if waited > TOLD_S and not told:
+                told = True
+                if not _of_this_job(str(held)):
+                    logging.getLogger("haloscope").warning("%s builds %s; waiting for it", held, folder)
             time.sleep(LOOK_S)
+
+
+def _of_this_job(owner: str) -> bool:
+    """Whether the owner of a lock, as its file names it, is a process of this one's group: a worker of one command."""
+    process, _, host = owner.removeprefix("process ").partition(" on ")
+    try:
+        return host.split(" ")[0] == os.uname().nodename and os.getpgid(int(process)) == os.getpgrp()
+    except (ValueError, OSError):
+        return False
 
 
 def _read(folder: Path, name: str, mmap: bool, dtype: str, shape: list[int], written: str) -> np.ndarray:

@@ -28,7 +28,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     Args:
         durable: wait until the disk has it, so that it outlives a power cut. What can be made again need not.
     """
-    scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    scratch = _scratch_of(path)
     try:
         with scratch.open("xb") as stream:
             with contextlib.suppress(OSError):  # a file system without locks
@@ -45,6 +45,45 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         synchronise(path.parent)
 
 
+class Reserved:
+    """A file that is written later, whose space on the disk is taken now, under a name of its own in the same folder.
+
+    Close it in any case; unless it was written nothing is left of it.
+
+    Raises:
+        OSError: the folder cannot be written to, or has less space than `num_bytes`.
+    """
+
+    def __init__(self, path: Path, num_bytes: int) -> None:
+        self.path, self._scratch = path, _scratch_of(path)
+        self._stream = self._scratch.open("xb")
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.posix_fallocate(self._stream.fileno(), 0, num_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, content: bytes) -> None:
+        """Make or replace the file, as `replacing` does; call once."""
+        self._stream.write(content)
+        self._stream.truncate()
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._scratch.replace(self.path)
+        synchronise(self.path.parent)
+
+    def close(self) -> None:
+        """Give back the space, if the file was not written."""
+        self._stream.close()
+        self._scratch.unlink(missing_ok=True)
+
+
+def _scratch_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+
+
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Make or replace a file; arguments as for `replacing`.
 
@@ -59,17 +98,25 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove what killed processes left of files that they were writing into a folder; never a living one's.
+    """Remove what killed processes left of files that they were writing into a folder; never a living one's."""
+    for path in abandoned_scratch(folder):
+        path.unlink(missing_ok=True)
 
-    A file is left alone while its writer has it locked, and for its first minute, in which it may not be locked yet.
+
+def abandoned_scratch(folder: Path) -> list[Path]:
+    """Files that killed processes were writing into a folder.
+
+    A file is not among them while its writer has it locked, and in its first minute, when it may not be locked yet.
     """
-    for path in folder.glob(".*"):
+    found = []
+    for path in sorted(folder.glob(".*")):
         if not _SCRATCH.fullmatch(path.name):
             continue
         with contextlib.suppress(OSError), path.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if time.time() - path.stat().st_mtime > YOUNG_S:
-                path.unlink(missing_ok=True)
+                found.append(path)
+    return found
 
 
 def synchronise(folder: Path) -> None:

@@ -89,6 +89,8 @@ class Checkpoints:
         for name, least in (("every", 0), ("keep", 1), ("restarts", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"checkpoints: {name} must be at least {least}")
+            if getattr(self, name) >= 2**63:
+                raise InputError(f"checkpoints: {name} must have fewer than 19 digits")
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Job:
     method: Method
     parts: PartSource
     progress: Progress | None = None  # called on rank 0 after every epoch
+    keep: Callable[[int, RankEpoch], None] | None = None  # called on every rank, with its index, for all its epochs
     rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
     epochs: Epochs | None = None  # runs the method's epochs; None is the method itself
     spare: Spare | None = None  # rank 0's process that evaluates, where the config asks for one

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from harness.config import RunConfig
-from harness.errors import InputError
+from harness.errors import HaloscopeError, InputError
 from harness.exchanges import Diverged
 from harness.nn import build_model
 from harness.running._job import Checkpoints, Execution, Job, Progress
 from harness.running._opened import OpenedRun, Plan, open_run
 from harness.running._prepare import Prepared, prepare
 from harness.running._rates import load_rates
-from harness.running.results import Result, merge
+from harness.running._recorded import RecordedEpochs
+from harness.running.results import Result, ResultFile, merge
+from harness.trampoline import blame
 
 
 def make_job(
@@ -34,7 +37,7 @@ def make_job(
     model = build_model(config.model, totals.num_features, totals.num_classes, config.training.seed)
     method.check(model, totals, config.cut.parts)
     data = f"{prepared.graph['fingerprint']}/{prepared.train.path.name}" if checkpoints is not None else ""
-    return Job(config, method, prepared, progress, rates, checkpoints=checkpoints, data=data), prepared
+    return Job(config, method, prepared, progress, rates=rates, checkpoints=checkpoints, data=data), prepared
 
 
 def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkpoints | None = None) -> Result:
@@ -42,21 +45,44 @@ def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkp
     return run_opened(open_run(config), progress, checkpoints)
 
 
-def run_opened(opened: OpenedRun, progress: Progress | None = None, checkpoints: Checkpoints | None = None) -> Result:
+def run_opened(
+    opened: OpenedRun,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints | None = None,
+    file: ResultFile | None = None,
+) -> Result:
     """Carry out a run and return its result; `progress` is called after every epoch with rank 0's record.
 
     Times and memory of a run that went on from a checkpoint are those of its pieces; everything else is as if it had
     never stopped.
+
+    Args:
+        file: where the result is written. Its space is taken before the first epoch. A run that fails writes one too,
+            in state `failed` or `killed` and with the epochs that all ranks had recorded; then the error is raised.
     """
     config = opened.config
     opened.driver.check()
     read = opened.inputs()  # before they are read: what changes meanwhile has it run again
     job, prepared = make_job(opened.plan, progress, checkpoints)
-    try:
-        execution = opened.driver.execute(job)
-    except Diverged as error:
-        return Result(config, "diverged", [], prepared.describe(), message=str(error), inputs=read)
-    return replace(finish(config, prepared, execution), inputs=read)
+    recorded = RecordedEpochs(config.cut.parts)
+    with file or nullcontext():
+        try:
+            execution = opened.driver.execute(replace(job, keep=recorded.add))
+        except Exception as error:
+            epochs, message = recorded.epochs(config.model.layers), " ".join(blame(error).split())
+            state = "diverged" if isinstance(error, Diverged) else getattr(error, "state", HaloscopeError.state)
+            result = Result(config, state, epochs, prepared.describe(), message=message, inputs=read)
+            told = epochs or not isinstance(error, InputError)  # bad input that is noticed at once leaves nothing
+            if state != "diverged":
+                with suppress(InputError):  # the run's own error is the one to be raised
+                    if file is not None and told:
+                        file.write(result)
+                raise
+        else:
+            result = replace(finish(config, prepared, execution), inputs=read)
+        if file is not None:
+            file.write(result)
+    return result
 
 
 def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Result:

@@ -62,6 +62,8 @@ async def _train(rank: Rank, job: Job, saver: Saver | None) -> RankResult:
             with rank.off_the_clock("evaluation"):
                 record.counts = await run.judge.judge(rank, model)
         records.append(record)
+        if job.keep is not None:
+            job.keep(rank.index, record)
         if job.progress is not None and rank.index == 0:
             job.progress(record)
         if record.loss is not None and not math.isfinite(record.loss):
@@ -115,6 +117,9 @@ async def _set_up(rank: Rank, job: Job, saver: Saver | None) -> _Run:
         optimizer.load_state_dict(saved.optimizer)
     judge = await evaluation.make_judge(rank, job, part, model, state)
     records = [] if saved is None else saved.records
+    if job.keep is not None:
+        for record in records:
+            job.keep(rank.index, record)
     return _Run(part, model, state, judge, saver, Carried(model, optimizer, memory, records))
 
 

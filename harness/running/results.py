@@ -5,6 +5,7 @@ Also merges the records of all ranks into one record per epoch. File names and l
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import statistics
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.machine import core_count, write_atomically
+from harness.machine import Reserved, core_count, write_atomically
 from harness.rank import COMPONENTS
 
 if TYPE_CHECKING:
@@ -100,12 +101,64 @@ class Result:
             "summary": self.summary(),
         }
 
+    def encoded(self) -> bytes:
+        """The content of the result file."""
+        return msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=1)
+
     def save(self, folder: Path) -> Path:
         """Write `<folder>/<run id>.json` atomically; returns the path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.run_id}.json"
-        write_atomically(path, msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=1))
+        write_atomically(path, self.encoded())
         return path
+
+
+class ResultFile:
+    """The file of one run's result, `<folder>/<run id>.json`: in its context there is space for it on the disk.
+
+    Folders that it made are removed again where nothing is written.
+    """
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        self.config, self.path = config, folder / f"{config.run_id()}.json"
+        self._made: list[Path] = []
+        self._reserved: Reserved | None = None
+
+    def __enter__(self) -> ResultFile:
+        """Take the space. Raises InputError where there is too little, or the folder cannot be written to."""
+        folder = self.path.parent
+        self._made = [place for place in (folder, *folder.parents) if not place.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._reserved = Reserved(self.path, self._size())
+        except OSError as error:
+            self._clear()
+            raise InputError(f"cannot write {self.path}: {error.strerror}") from None
+        return self
+
+    def write(self, result: Result) -> None:
+        """Write the result; call once, in the context. Raises InputError if the disk refuses it all the same."""
+        assert self._reserved is not None
+        try:
+            self._reserved.write(result.encoded())
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error.strerror}") from None
+
+    def __exit__(self, *_: object) -> None:
+        assert self._reserved is not None
+        self._reserved.close()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove the folders that were made, as far as they are empty."""
+        for place in self._made:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+
+    def _size(self) -> int:
+        """More bytes than the result will have: an epoch has a line for each layer, component and rank."""
+        config = self.config
+        return 64 * 1024 + config.training.epochs * (4096 + 64 * config.model.layers + 32 * config.cut.parts)
 
 
 def environment() -> dict[str, Any]:

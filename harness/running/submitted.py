@@ -26,6 +26,9 @@ SCHEDULERS = ("slurm", "local")
 LOOK_S = {"slurm": 5.0, "local": 0.2}
 """Seconds between queries of the scheduler for ended jobs."""
 
+JOB_S = 7 * 24 * 3600.0
+"""How long a job may wait in the queue and run, by default."""
+
 COUNTS = ("timeout_min", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
 
 
@@ -63,23 +66,33 @@ def executor(scheduler: str, folder: Path, options: dict[str, Any]) -> Any:
 
 
 def map_on_jobs(
-    call: Callable[[A], R], arguments: Iterable[A], jobs: int, go_on: Callable[[A], bool], submitter: Any, poll_s: float
+    call: Callable[[A], R],
+    arguments: Iterable[A],
+    jobs: int,
+    go_on: Callable[[A], bool],
+    submitter: Any,
+    poll_s: float,
+    limit_s: float = JOB_S,
 ) -> Iterator[tuple[A, R | Died]]:
     """`call(a)` for every argument as a job of `submitter`, `jobs` at a time; as `harness.machine.map_on_processes`.
 
-    Running jobs are cancelled when the caller stops.
+    Running jobs are cancelled when the caller stops, and those that have not ended `limit_s` after they were submitted.
     """
-    waiting, running = list(arguments), dict[Any, A]()
+    waiting, running, since = list(arguments), dict[Any, A](), dict[Any, float]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 argument = waiting.pop(0)
                 if go_on(argument):
                     with _hearing_interrupts():
-                        running[submitter.submit(call, argument)] = argument
+                        job = submitter.submit(call, argument)
+                    running[job], since[job] = argument, time.monotonic()
             ended = [job for job in running if job.done()]
             for job in ended:
                 yield running.pop(job), _result(job)
+            for job in [job for job in running if time.monotonic() - since[job] > limit_s]:
+                job.cancel()
+                yield running.pop(job), Died(f"its job did not end within {limit_s:g} s of its submission")
             if running and not ended:
                 time.sleep(poll_s)
     finally:

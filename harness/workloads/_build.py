@@ -178,6 +178,11 @@ class _Builder:
             raise InputError(f"{path} is not a partition.json with inner, halo, sent, edges and cut of every part")
         if len(rows) != self.size:
             raise InputError(f"{path.name} has {len(rows)} parts: use --parts {len(rows)}")
+        for at, row in enumerate(rows):
+            for name in names:
+                _check_count(row[name], f"{path.name}: parts[{at}].{name}")
+            if row["cut"] > row["edges"]:
+                raise InputError(f"{path.name}: parts[{at}] cuts {row['cut']} of its {row['edges']} edges")
         inner, halo, sent, edges, cut = (np.asarray([row[name] for row in rows], np.int64) for name in names)
         self.sources["parts"] = {
             "value": self.parts.partition,
@@ -296,3 +301,9 @@ def _dealt(shape: Shape, size: int) -> np.ndarray:
     order = np.random.Generator(np.random.Philox(shape.seed)).permutation(size)
     dealt: np.ndarray = found[order]
     return dealt
+
+
+def _check_count(value: object, where: str) -> None:
+    """Raise InputError unless a value of a JSON file is a number of things."""
+    if type(value) is not int or not 0 <= value < 1 << 48:
+        raise InputError(f"{where} must be a whole number from 0 to 2^48, not {value!r:.60}")

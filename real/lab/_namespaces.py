@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.machine import started
 
 FOLDER = Path("/run/netns")  # where `ip netns` keeps them
 TOOL_S = 20.0  # seconds that one call of ip or tc may take
@@ -37,16 +38,7 @@ def require() -> None:
 
 def name_of(what: str) -> str:
     """The name of this process's namespace for `what`."""
-    return f"hs{os.getpid()}-{_started(os.getpid())}-{what}"
-
-
-def _started(pid: int | str) -> str:
-    """When a process started, in hexadecimal ticks since boot; empty where there is none, or it is dead."""
-    try:
-        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return "" if fields[0] == "Z" else f"{int(fields[19]):x}"
+    return f"hs{os.getpid()}-{started(os.getpid())}-{what}"
 
 
 def tool(*words: str, batch: Sequence[str] = ()) -> str:
@@ -108,7 +100,7 @@ def stale() -> list[str]:
     if not FOLDER.is_dir():
         return []
     names = [(entry.name, re.fullmatch(r"hs(\d+)-([0-9a-f]+)-\w+", entry.name)) for entry in FOLDER.iterdir()]
-    return sorted(name for name, made in names if made is not None and _started(made[1]) != made[2])
+    return sorted(name for name, made in names if made is not None and started(made[1]) != made[2])
 
 
 def remove(names: Iterable[str]) -> None:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from real.launch._memory_kills import memory_kills
 from real.rank import place
-from real.rank.health import Words, leave_words, read_words
-
-ERROR_PREFIX = "haloscope: error: "
-"""Prefix of the one line that a failing rank writes to stderr; the launcher raises it instead of printing it."""
+from real.rank.health import ERROR_PREFIX, Words, leave_words, read_words
 
 
 class Exit(NamedTuple):
@@ -37,6 +35,10 @@ class Exit(NamedTuple):
     line: str
 
 
+COUNT_S = 1.0
+"""How often the kernel's kills are counted."""
+
+
 @dataclass(eq=False)
 class Child:
     """One rank's process; its output goes to a file.
@@ -45,6 +47,9 @@ class Child:
         place: the file with its current activity (`real.rank.place`).
         ended_at: when its end was noticed, if it ended by itself (`time.monotonic`); None before.
         stopped: whether a signal has stopped it.
+        memory_kills, counted_at: the kernel's count of processes that it killed for want of memory, the last time and
+            the time before, `COUNT_S` earlier: a process may take a moment to end after it was counted.
+        out_of_memory: whether it was probably this one: SIGKILL ended it, and the count has just risen.
     """
 
     rank: int
@@ -53,6 +58,9 @@ class Child:
     place: Path
     ended_at: float | None = None
     stopped: bool = False
+    memory_kills: list[int] = field(default_factory=lambda: 2 * [memory_kills()])
+    counted_at: float = field(default_factory=time.monotonic)
+    out_of_memory: bool = False
 
     @property
     def failed(self) -> bool:
@@ -68,15 +76,19 @@ class Child:
         """Check whether it still runs, and leave its last words for the other ranks where it cannot."""
         if self.ended_at is not None:
             return
+        now = time.monotonic()
         code = self.process.poll()
+        if code is None and now - self.counted_at > COUNT_S:
+            self.memory_kills, self.counted_at = [self.memory_kills[1], memory_kills()], now
         if code is not None:
-            self.ended_at = time.monotonic()
+            self.ended_at = now
+            self.out_of_memory = code == -signal.SIGKILL and memory_kills() > self.memory_kills[0]
             if code and (code < 0 or read_words(store, self.rank) is None):
-                leave_words(store, Words(self.rank, "killed", self.fate(), at=time.time()))
-        elif self.stopped != (now := _stopped(self.process.pid)):
-            self.stopped = now
-            if now:
-                leave_words(store, Words(self.rank, "stopped", self.fate(), at=time.time()))
+                leave_words(store, Words(self.rank, "killed", self.fate()))
+        elif self.stopped != (stopped := _stopped(self.process.pid)):
+            self.stopped = stopped
+            if stopped:
+                leave_words(store, Words(self.rank, "stopped", self.fate()))
             else:
                 store.delete_key(f"last-words/{self.rank}")
 
@@ -85,6 +97,8 @@ class Child:
         where, code = place.read_activity(self.place), self.process.returncode
         if self.ended_at is None:
             return f"is stopped by a signal {where}" if self.stopped else f"had not ended {where}"
+        if self.out_of_memory:
+            return f"was killed by the kernel for want of memory (SIGKILL) {where}"
         return f"was killed by {_name(-code)} {where}" if code < 0 else f"ended with exit code {code} {where}"
 
     def last_line(self) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -114,12 +113,14 @@ def execute_locally(job: Job) -> Execution:
     """
     job = started_anew(job)
     config = job.config
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
-        config_file, outcome, epochs = (Path(folder, name) for name in ("config.json", "outcome", "epochs"))
+    with machine.run_folder() as folder:
+        config_file, outcome, epochs, kept = (folder / n for n in ("config.json", "outcome", "epochs", "kept"))
+        kept.mkdir()
         config_file.write_bytes(msgspec.json.encode(config.flat()))
         epochs.touch()
         arguments = ["-m", "real", "--config", str(config_file), "--result", str(outcome), "--progress", str(epochs)]
-        more, relay = _pass_on(job.checkpoints, Path(folder))
+        arguments += ["--keep", str(kept)]
+        more, relay = _pass_on(job.checkpoints, folder)
         follow = _follow(epochs, job.progress)
 
         def beat() -> None:
@@ -137,12 +138,23 @@ def execute_locally(job: Job) -> Execution:
         try:
             failures = supervise(attempt, job)
         except RankFailed as failure:
+            _hand_over(kept, job)
             if failure.kind == Diverged.__name__:
                 raise Diverged(str(failure)) from None
             raise
         execution = msgspec.msgpack.decode(outcome.read_bytes(), type=LaunchOutcome).execution()
         more_facts = {"restarts": failures, "shared_cores": shared[-1]}
         return replace(execution, facts={**execution.facts, **{k: v for k, v in more_facts.items() if v}})
+
+
+def _hand_over(folder: Path, job: Job) -> None:
+    """Pass on what the ranks of a failed run had recorded; a line that was being written is left out."""
+    if job.keep is None:
+        return
+    for rank in range(job.config.cut.parts):
+        with suppress(OSError):
+            for line in (folder / str(rank)).read_bytes().split(b"\n")[:-1]:
+                job.keep(rank, msgspec.json.decode(line, type=RankEpoch))
 
 
 class CheckpointSettings(msgspec.Struct):
@@ -199,6 +211,7 @@ def run_rank(
     config: RunConfig,
     progress: Callable[[RankEpoch], None] | None = None,
     checkpoints: Checkpoints | None = None,
+    keep: Callable[[int, RankEpoch], None] | None = None,
 ) -> tuple[LaunchOutcome, Prepared] | None:
     """Run this process's rank; rank 0 returns the outcome and the data it was computed on, other ranks None.
 
@@ -226,7 +239,7 @@ def run_rank(
         neighbours = config.cut.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.cut.parts))
         with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
             gathered = run_program(
-                _gathered(program(replace(job, spare=spare)), connected.host),
+                _gathered(program(replace(job, spare=spare, keep=keep)), connected.host),
                 connected,
                 seed=config.training.seed,
                 deterministic=config.run.deterministic,

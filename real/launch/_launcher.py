@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,11 +24,11 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from harness.errors import HaloscopeError, InputError
 from harness.machine import CORES_VARIABLE as CORES_VARIABLE
-from harness.machine import Claim, core_count, usable_cores
+from harness.machine import RUN_FOLDER_VARIABLE, Claim, core_count, run_folder, usable_cores
 from real.lab import LOOPBACK, HostSetup, ThisMachine
-from real.launch._child import ERROR_PREFIX, Child, Exit
+from real.launch._child import Child, Exit
 from real.rank import place
-from real.rank.health import LAUNCHER_VARIABLE, read_words
+from real.rank.health import ERROR_PREFIX, LAUNCHER_VARIABLE, read_words
 
 GRACE_S = 5.0
 """Seconds that the other ranks may continue once one has failed. With KILL_S, all end within ten seconds."""
@@ -109,7 +108,7 @@ def launch(
     threads = threads or max(1, core_count() // parts)
     with (
         Claim(parts * threads) as claim,
-        tempfile.TemporaryDirectory(prefix="haloscope-") as folder,
+        run_folder() as folder,
         _host_store(site) as (store, port),
     ):
         shared = _shared(claim, parts * threads)
@@ -117,7 +116,7 @@ def launch(
         try:
             for rank in range(parts):
                 mine = cores[rank * threads : (rank + 1) * threads]
-                children.append(_spawn(arguments, rank, parts, port, threads, mine, env or {}, Path(folder), site))
+                children.append(_spawn(arguments, rank, parts, port, threads, mine, env or {}, folder, site))
             said = _Echo(children[0].log, echo or sys.stderr)
 
             def beat() -> None:
@@ -179,6 +178,7 @@ def _spawn(
         "PYTHONUNBUFFERED": "1",
         LAUNCHER_VARIABLE: str(where),
         CORES_VARIABLE: ",".join(map(str, usable_cores())),
+        RUN_FOLDER_VARIABLE: str(folder),
         **site.environment(rank, parts),
     }
     with site.inside(rank), _pinned(cores), log.open("wb") as out:
@@ -261,9 +261,11 @@ def _raise_failure(children: list[Child], store: Store) -> None:
         if line := culprit.last_line():
             message.append(f"last line of rank {culprit.rank}: {line}")
         message += [c.last_words(store) for c in children if c is not culprit and c.ended_at is not None]
-        raise RankFailed(culprit.rank, "; ".join(message), exits=exits)
+        failure = RankFailed(culprit.rank, "; ".join(message), exits=exits)
+        failure.state = "killed" if culprit.killed else "failed"
+        raise failure
     words = [w for w in (read_words(store, c.rank) for c in failed) if w is not None]
-    first = min((w for w in words if w.state == "failed"), key=lambda w: w.at, default=None)
+    first = min((w for w in words if w.state == "failed"), key=lambda w: w.order, default=None)
     culprit = children[first.rank] if first is not None else failed[0]
     line, kind = culprit.last_line() or culprit.fate(), first.kind if first is not None else ""
     if culprit.process.returncode == 2:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from harness.errors import InputError
+from harness.machine import run_folder
 from harness.running import Plan, Progress, make_job
 from harness.running.trace import Trace
 from real.launch._execute import execute_locally
@@ -24,8 +24,8 @@ def measured_timeline(plan: Plan, progress: Progress | None = None) -> Trace:
     """
     job, _ = make_job(plan, progress)
     before = os.environ.get(TRACE_VARIABLE)
-    with tempfile.TemporaryDirectory(prefix="haloscope-trace-") as folder:
-        os.environ[TRACE_VARIABLE] = folder
+    with run_folder() as folder:
+        os.environ[TRACE_VARIABLE] = str(folder)
         try:
             execute_locally(job)
         finally:
@@ -33,7 +33,7 @@ def measured_timeline(plan: Plan, progress: Progress | None = None) -> Trace:
                 del os.environ[TRACE_VARIABLE]
             else:
                 os.environ[TRACE_VARIABLE] = before
-        return gathered(Path(folder))
+        return gathered(folder)
 
 
 def gathered(folder: Path) -> Trace:

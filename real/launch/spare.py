@@ -11,11 +11,10 @@ import queue
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 from harness import loopback, running
 from harness.config import RunConfig, from_mapping
 from harness.errors import HaloscopeError
-from harness.machine import usable_cores
+from harness.machine import run_folder, usable_cores
 from harness.nn import build_model
 from harness.rank import Rank
 from harness.running import make_job
@@ -53,8 +52,9 @@ class SpareProcess:
     """
 
     def __init__(self, config: RunConfig) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="haloscope-")
-        config_file, self._log = Path(self._folder.name, "config.json"), Path(self._folder.name, "log")
+        self._stack = ExitStack()
+        folder = self._stack.enter_context(run_folder())
+        config_file, self._log = folder / "config.json", folder / "log"
         config_file.write_bytes(msgspec.json.encode(config.flat()))
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -105,7 +105,7 @@ class SpareProcess:
             thread.join(CLOSE_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
-        self._folder.cleanup()
+        self._stack.close()
 
     def _write(self) -> None:
         pipe = self._process.stdin

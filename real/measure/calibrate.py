@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ import torch
 from harness.config import LabSpec
 from harness.errors import InputError
 from harness.kernels.triton_code import triton
-from harness.machine import core_count, write_atomically
+from harness.machine import core_count, run_folder, write_atomically
 from harness.rank import Rank
 from real import lab
 from real.lab import HostSetup, ThisMachine
@@ -150,8 +149,8 @@ def _link_budget(quick: bool) -> float:
 
 def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
     """The content that rank 0 of `python -m MODULE FILE ARGUMENTS` writes into the file."""
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
-        result = Path(folder, "result.json")
+    with run_folder() as folder:
+        result = folder / "result.json"
         launch(["-m", module, str(result), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site)
         return msgspec.json.decode(result.read_bytes(), type=kind)
 

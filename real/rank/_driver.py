@@ -34,6 +34,7 @@ from real.rank._agreement import Agreement
 from real.rank._background import SecondThread
 from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock, Mark
+from real.rank._device_waits import DeviceWaits
 from real.rank._exchanges import start_exchange
 from real.rank._transport import Endpoint, Pending, Silence
 from real.rank.connection import Connection
@@ -148,7 +149,9 @@ class _Network:
     def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
         self.words = connection.words
         self.words.withdraw()
-        self.endpoint = Endpoint(connection, clock, Channel(connection.group))
+        self.doing: Effect | None = None
+        waits = DeviceWaits(connection.words, lambda: _in_words(self.doing))
+        self.endpoint = Endpoint(connection, clock, Channel(connection.group), device_waits=waits)
         self.second = SecondThread(connection, clock, self.endpoint, rank.debug)
         self.agreement = Agreement(self.endpoint, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
@@ -159,6 +162,7 @@ class _Network:
 
     def begin(self, effect: Effect, started: bool) -> Pending:
         """Start an exchange, after checking that the ranks agree on it. `started`: the program continues meanwhile."""
+        self.doing = effect
         if isinstance(effect, Send):
             return self.agreement.send(effect)
         if isinstance(effect, Recv):
@@ -186,6 +190,7 @@ class _Network:
     def close(self) -> None:
         """End what the rank has beside its program."""
         self.second.close()
+        self.endpoint.device_waits.close()
 
 
 class _Alone:

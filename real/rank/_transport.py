@@ -23,6 +23,7 @@ from harness.effects import Group
 from harness.errors import HaloscopeError
 from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock
+from real.rank._device_waits import DeviceWaits
 from real.rank.connection import Connection, members_key
 
 POLL_S = 1.0
@@ -166,6 +167,7 @@ class Endpoint:
         host: the group of checks, counts and messages, always over gloo.
         members: the group of ranks; None for all.
         waiters: threads to wait in, over gloo; those of another end.
+        device_waits: keeps the deadlines of exchanges on the device; that of another end.
 
     Attributes:
         rank, size: this rank's number among the ranks of the group, and how many they are.
@@ -183,6 +185,7 @@ class Endpoint:
         host: Channel | None = None,
         members: Group | None = None,
         waiters: futures.ThreadPoolExecutor | None = None,
+        device_waits: DeviceWaits | None = None,
     ) -> None:
         self.members = tuple(range(connection.size)) if members is None else members
         self.rank, self.size, self.device = self.members.index(connection.rank), len(self.members), connection.device
@@ -192,6 +195,7 @@ class Endpoint:
         self.startup_s = max(connection.startup_s, connection.timeout_s)
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
+        self.device_waits = device_waits or DeviceWaits(self.words, lambda: "an exchange")
         if waiters is None and self.on_host:
             waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange")
         self._waiters = waiters
@@ -205,7 +209,16 @@ class Endpoint:
         if group not in self.connection.joined:
             self._wait(_Arrival(self.connection, group), on_host=True)
         host, channel = self._call(lambda: self.connection.join(group))
-        end = Endpoint(self.connection, self.clock, channel, self._tag, host=host, members=group, waiters=self._waiters)
+        end = Endpoint(
+            self.connection,
+            self.clock,
+            channel,
+            self._tag,
+            host=host,
+            members=group,
+            waiters=self._waiters,
+            device_waits=self.device_waits,
+        )
         end.stuck, end.patience_s = self.stuck, self.patience_s
         return end
 
@@ -325,7 +338,8 @@ class Endpoint:
     def _wait(self, work: Any, on_host: bool) -> None:
         """Block until `work` is done, its deadline passes, or another rank is known to have failed."""
         if not on_host:
-            work.wait()  # queues a wait on the stream; NCCL's own watchdog keeps the deadline
+            work.wait()  # queues a wait on the stream
+            self.device_waits.add(work, self.patience)
             return
         patience = self.patience
         deadline = time.monotonic() + patience

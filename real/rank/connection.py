@@ -23,6 +23,7 @@ from harness.effects import Group
 from harness.errors import HaloscopeError, InputError
 from harness.trampoline import blame
 from real.rank._channel import Channel, join_members
+from real.rank._device_waits import LATER_S
 from real.rank.health import LastWords, RankLost, follow_launcher
 from real.rank.place import Activity
 
@@ -102,7 +103,7 @@ class Connection:
             limit = timedelta(seconds=max(self.timeout_s, self.startup_s))
             host = payload = join_members("gloo", PrefixStore("gloo", store), group, self.rank, limit)
             if self.backend != "gloo":
-                limit = timedelta(seconds=self.timeout_s)
+                limit = timedelta(seconds=self.timeout_s + LATER_S)
                 payload = join_members(self.backend, PrefixStore(self.backend, store), group, self.rank, limit)
             self.joined[group] = host, payload
         return self.joined[group]
@@ -141,6 +142,7 @@ def connect(
         return
     backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
     store, words = _meet(env, rank, size, startup_s)
+    words.beat(store.clone())  # type: ignore[attr-defined]  # which torch's stubs lack
     groups = _join_groups(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
         connection = Connection(rank, size, place, backend, *limits, words, activity, store, *groups, host)
@@ -246,12 +248,12 @@ def _join_groups(
 
     Over NCCL the second thread of a rank has a communicator of its own, which is made when it is first used.
 
-    The default group's own deadline is the longest that anything may take; `Endpoint` waits shorter. Only NCCL's
-    watchdog can end a wait on the device.
+    The default group's own deadline is the longest that anything may take; `Endpoint` waits shorter. Waits on the
+    device are ended by `_device_waits`, or a while later by NCCL's watchdog.
     """
     limit = timedelta(seconds=max(timeout_s, startup_s))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
     if backend == "gloo":
         return None, None
-    limit = timedelta(seconds=timeout_s)
+    limit = timedelta(seconds=timeout_s + LATER_S)
     return dist.new_group(backend=backend, timeout=limit), dist.new_group(backend=backend, timeout=limit)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
 
@@ -25,6 +25,12 @@ from harness.errors import HaloscopeError
 
 LISTEN_S = 2.0
 """How long a surviving rank waits for the last words of the others."""
+
+BEAT_S = 0.5
+"""How often a rank counts up in the store; several times while others listen."""
+
+ERROR_PREFIX = "haloscope: error: "
+"""Prefix of the one line that a failing rank writes to stderr; the launcher raises it instead of printing it."""
 
 LAUNCHER_VARIABLE = "HALOSCOPE_LAUNCHER"
 """Set for ranks whose standard input is a pipe that closes when their launcher ends; names the rank's `place` file."""
@@ -49,7 +55,7 @@ class Words(msgspec.Struct, frozen=True):
     state: State
     text: str
     kind: str = ""  # class name of the error
-    at: float = 0.0  # seconds since 1970, so that a launcher can tell who was first
+    order: int = 0  # the store counts last words, so that the first is known whatever the clocks of hosts say
 
     def __str__(self) -> str:
         if self.state == "returned":
@@ -78,9 +84,36 @@ class LastWords:
         self.deaf = False
         self._programs = 0
 
+    def beat(self, store: Store, every_s: float = BEAT_S) -> None:
+        """From now on count up in the store, in a thread: others see so that this process runs.
+
+        Args:
+            store: a connection of the thread's own, since a call on a shared one waits for the others.
+        """
+
+        def count() -> None:
+            number = 0
+            try:
+                while True:
+                    store.set(f"beat/{self.rank}", str(number))
+                    number += 1
+                    time.sleep(every_s)
+            except RuntimeError:
+                pass  # the store is gone; who needs it says so
+
+        threading.Thread(target=count, daemon=True, name="heartbeat").start()
+
+    def beats(self, ranks: Collection[int]) -> dict[int, bytes]:
+        """How far other ranks have counted, of those that do."""
+
+        def read(store: Store) -> dict[int, bytes]:
+            return {rank: store.get(f"beat/{rank}") for rank in ranks if store.check([f"beat/{rank}"])}
+
+        return self._ask(read) or {}
+
     def leave(self, state: State, text: str, kind: str = "") -> None:
         """Write this rank's last words; never raises, and takes two seconds at most."""
-        self._ask(lambda store: leave_words(store, Words(self.rank, state, " ".join(text.split()), kind, time.time())))
+        self._ask(lambda store: leave_words(store, Words(self.rank, state, " ".join(text.split()), kind)))
 
     def withdraw(self) -> None:
         """Withdraw this rank's last words of an earlier program: it begins another."""
@@ -114,7 +147,8 @@ class LastWords:
         all have left some, or two seconds are over.
         """
         self.leave("lost", reason)
-        deadline = time.monotonic() + LISTEN_S
+        others = [r for r in range(self.size) if r != self.rank]
+        before, deadline = self.beats(others), time.monotonic() + LISTEN_S
         heard = self.heard()
         while time.monotonic() < deadline and len(heard) < self.size - 1 and not _culprits(heard) and not self.deaf:
             time.sleep(0.05)
@@ -126,10 +160,11 @@ class LastWords:
         if self.deaf:
             keeper = f"rank {self.host}, which keeps it" if self.host is not None else "the process that keeps it"
             return RankLost("; ".join([*said, f"the key-value store does not respond: {keeper}, is dead or frozen"]))
-        missing = [str(r) for r in range(self.size) if r != self.rank and r not in heard]
-        if missing:
-            verb = "rank {} is" if len(missing) == 1 else "ranks {} are"
-            said.append(f"{verb.format(', '.join(missing))} dead or frozen, without last words")
+        now = self.beats(others)
+        missing = [r for r in others if r not in heard]
+        running = [r for r in missing if r in before and now.get(r, before[r]) != before[r]]
+        said += _of_ranks([r for r in missing if r not in running], "dead or frozen, without last words")
+        said += _of_ranks(running, "running, but not in that exchange")
         return RankLost("; ".join(said))
 
     def _ask(self, question: Callable[[Store], T]) -> T | None:
@@ -153,8 +188,14 @@ class LastWords:
         return responses[0] if responses else None
 
 
+def _of_ranks(ranks: Sequence[int], what: str) -> list[str]:
+    names = ", ".join(map(str, ranks))
+    return [f"ranks {names} are {what}" if len(ranks) > 1 else f"rank {names} is {what}"] if ranks else []
+
+
 def leave_words(store: Store, words: Words) -> None:
     """Write last words under their rank; those of the first failure also under the key that waiting ranks read."""
+    words = msgspec.structs.replace(words, order=store.add("last-words-left", 1))
     line = msgspec.json.encode(words).decode()
     store.set(_key(words.rank), line)
     if words.state in ("failed", "killed"):
@@ -172,8 +213,8 @@ def _key(who: int | str) -> str:
 
 
 def _culprits(heard: dict[int, Words]) -> list[Words]:
-    """Words of the ranks at fault, not of those that only lost another rank: signals before errors, then by time."""
-    return sorted((w for w in heard.values() if w.culprit), key=lambda w: (w.state == "failed", w.at))
+    """Words of the ranks at fault, not of those that only lost others: signals before errors, then in their order."""
+    return sorted((w for w in heard.values() if w.culprit), key=lambda w: (w.state == "failed", w.order))
 
 
 def raised_at(error: BaseException) -> str:

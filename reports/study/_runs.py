@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from harness.console import duration
-from harness.machine import Died, cache_root, map_on_processes
+from harness.machine import Died, cache_root, map_on_processes, run_folder
 from reports.study._cells import RunLine, Store, StudyCell, train_cell
 from reports.study._forecast import Forecast, free_memory
 
@@ -71,7 +70,7 @@ class Runs:
             yield from ((cell, train_cell(cell)) for cell in todo if self._go_on(cell))
             return
         for cell, answer in map_on_processes(train_cell, todo, self.jobs, self._go_on):
-            yield cell, {"failure": "its process died"} if isinstance(answer, Died) else answer
+            yield cell, {"failure": answer.why} if isinstance(answer, Died) else answer
 
     def _go_on(self, cell: StudyCell) -> bool:
         """Whether a cell may begin now; says why not."""
@@ -91,10 +90,10 @@ def passing_cache() -> Iterator[Path]:
     root = cache_root()
     root.mkdir(parents=True, exist_ok=True)
     before = os.environ.get("HALOSCOPE_CACHE")
-    with TemporaryDirectory(prefix="trial-", dir=root) as folder:
-        os.environ["HALOSCOPE_CACHE"] = folder
+    with run_folder(root) as folder:
+        os.environ["HALOSCOPE_CACHE"] = str(folder)
         try:
-            yield Path(folder)
+            yield folder
         finally:
             if before is None:
                 del os.environ["HALOSCOPE_CACHE"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 
 from harness.errors import InputError
+from harness.machine import run_folder
 from reports.core.context import Context
 from reports.core.inputs import SET_OFF
 from reports.core.table import Item, Ordering
@@ -25,11 +24,11 @@ def with_flips(item: Item, make: Make, context: Context) -> Item:
     if not open_ones:
         return item
     others: list[dict[str, Ordering]] = []
-    with TemporaryDirectory(prefix="haloscope-report-") as folder:
+    with run_folder() as folder:
         for inputs in SET_OFF:
             if all(_perturbed(ordering, _found(ordering, others)) == "flips" for ordering in open_ones):
                 break  # no further variant can change a verdict
-            changed = replace(context, out=Path(folder), inputs=inputs, quiet=True, commands={}, fits={}, modelled={})
+            changed = replace(context, out=folder, inputs=inputs, quiet=True, commands={}, fits={}, modelled={})
             try:
                 again = make(changed)
             except InputError:

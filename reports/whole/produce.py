@@ -140,7 +140,7 @@ def produce(
         yield from (_read(key, call(key), context) for key in todo)
         return
     for key, message in map_on_processes(call, todo, min(jobs, len(todo)), lambda _: True):
-        yield _read(key, "its process died" if isinstance(message, Died) else message, context)
+        yield _read(key, message.why if isinstance(message, Died) else message, context)
 
 
 def make(key: str, context: Context, stamps: Mapping[str, str]) -> str:

@@ -12,7 +12,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -169,11 +168,11 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
 
 def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile) -> float:
     """`_computing` of a simulated run on this device, in the cluster of `folder`."""
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as beside:
-        save_device(device, Path(beside, "device.toml"))
-        cluster = Path(beside, "cluster.toml")
+    with machine.run_folder() as beside:
+        save_device(device, beside / "device.toml")
+        cluster = beside / "cluster.toml"
         cluster.write_bytes((folder / "cluster.toml").read_bytes())
-        name = str(cluster) if hosts is None else replace(hosts, calibration=beside).name
+        name = str(cluster) if hosts is None else replace(hosts, calibration=str(beside)).name
         return _computing(running.run(config.changed(mode="sim", cluster=name)))
 
 
@@ -207,10 +206,10 @@ SUMS = ("haloscope::gather_sum",)
 
 def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
     """Measurements of `copies` concurrent processes on these configs; `what` is "epochs" or "blocks"."""
-    with tempfile.TemporaryDirectory(prefix="haloscope-") as folder:
-        asked = Path(folder, "configs")
+    with machine.run_folder() as folder:
+        asked = folder / "configs"
         asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
-        answers = [Path(folder, f"found{copy}") for copy in range(copies)]
+        answers = [folder / f"found{copy}" for copy in range(copies)]
         command = [sys.executable, "-m", "sims.study.calibrated", what, str(asked)]
         processes: list[subprocess.Popen[str]] = []
         try:
@@ -279,4 +278,5 @@ def _main(what: str, asked: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
+    machine.end_with(os.getppid())
     _main(*sys.argv[1:])

@@ -106,7 +106,7 @@ def test_a_key_changes_its_record_and_no_other() -> None:
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"lr": 0}, "lr must be positive"),
         ({"threads": -1}, "threads must not be negative"),
-        ({"timeout": 0}, "timeout must be positive (seconds)"),
+        ({"timeout": 0}, "timeout must be positive (seconds), and at most 1e+08"),
         ({"evaluate": "spare"}, "evaluate=spare needs --mode real"),
         ({"device": "tpu"}, "device must be cpu or cuda"),
         ({"shapes_only": True}, "shapes-only needs --mode sim"),

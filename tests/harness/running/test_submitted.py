@@ -57,6 +57,37 @@ def test_every_argument_is_answered_once(tmp_path: Path) -> None:
     assert isinstance(found[-1], Died)
 
 
+class _Lost:
+    """A job that the scheduler has forgotten."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    def done(self) -> bool:
+        return False
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+class _Forgetful:
+    """A submitter whose every job is lost."""
+
+    def __init__(self) -> None:
+        self.jobs: list[_Lost] = []
+
+    def submit(self, *_: Any) -> _Lost:
+        self.jobs.append(_Lost())
+        return self.jobs[-1]
+
+
+def test_a_job_that_never_ends_is_given_up() -> None:
+    submitter = _Forgetful()
+    found = dict(submitted.map_on_jobs(ended, [1, 2], 1, lambda _: True, submitter, 0.01, limit_s=0.1))
+    assert found == dict.fromkeys((1, 2), Died("its job did not end within 0.1 s of its submission"))
+    assert [job.cancelled for job in submitter.jobs] == [1, 1]
+
+
 @pytest.mark.parametrize("interrupts", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
 def test_jobs_end_with_their_caller(tmp_path: Path, interrupts: Any) -> None:
     """A caller that stops early leaves no process, also as a background job of a shell."""

@@ -265,16 +265,19 @@ def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_
     assert not [path for path in out.iterdir() if path.name.startswith(".")], "half-written files were left"
 
 
-def test_a_dying_worker_costs_its_own_call_only(tmp_path: Path) -> None:
+def test_a_worker_that_dies_or_hangs_costs_its_own_call_only(tmp_path: Path) -> None:
     """In a separate process, because loky's resource tracker ends with its parent."""
     (tmp_path / "fragile.py").write_text(
-        "import os\n\n\ndef double_or_die(n):\n    if n == 3:\n        os.kill(os.getpid(), 9)\n    return 2 * n\n"
+        "import os\nimport time\n\n\ndef double_or_die(n):\n    if n == 3:\n        os.kill(os.getpid(), 9)\n"
+        "    time.sleep(60 * (n == 7))\n    return 2 * n\n"
     )
     code = (
         "from fragile import double_or_die\nfrom harness.machine import Died, map_on_processes\n"
         "found = dict(map_on_processes(double_or_die, range(6), 2, lambda n: n != 5))\n"
         "assert isinstance(found.pop(3), Died), found\n"
         "assert found == {n: 2 * n for n in (0, 1, 2, 4)}, found\n"
+        "found = dict(map_on_processes(double_or_die, (6, 7, 8), 1, lambda _: True, limit_s=6))\n"
+        "assert found == {6: 12, 7: Died('it did not end within 6 s'), 8: 16}, found\n"
     )
     environment = {**ENVIRONMENT, "PYTHONPATH": f"{CODE}{os.pathsep}{tmp_path}"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, timeout=120)

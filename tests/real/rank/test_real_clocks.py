@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import AbstractContextManager
 
@@ -15,7 +16,7 @@ from harness.rank import COMPONENTS, NoClock
 from real.rank import _clocks as clocks
 from real.rank._clocks import HostClock
 from real.rank._headers import HEADER_BYTES, Header, shortened
-from real.rank.health import LastWords
+from real.rank.health import LastWords, Words, leave_words
 
 pytestmark = pytest.mark.alone
 
@@ -64,6 +65,39 @@ class TestLastWords:
         assert (
             text
             == "rank 0 waits in X: no answer; rank 1 has returned; ranks 2, 3 are dead or frozen, without last words"
+        )
+
+    def test_the_first_to_fail_is_named_whatever_the_clocks_say(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Clocks of hosts differ, and jump; a signal comes before an error all the same."""
+        store = HashStore()
+        ranks = [LastWords(store, rank, 4) for rank in range(4)]
+        for rank, now in ((2, 9e9), (1, 0.0)):
+            monkeypatch.setattr(time, "time", lambda now=now: now)
+            ranks[rank].leave("failed", f"error {rank}")
+        monkeypatch.undo()
+        assert str(ranks[0].explain("waits in X")).startswith("rank 2 failed: error 2")
+        leave_words(store, Words(3, "killed", "was killed"))
+        assert str(ranks[0].explain("waits in X")).startswith("rank 3 was killed")
+
+    def test_a_slow_rank_is_told_from_a_frozen_one(self) -> None:
+        """The slow one still counts; the frozen one did so once."""
+        store = HashStore()
+        ranks = [LastWords(store, rank, 4) for rank in range(4)]
+        end = threading.Event()
+
+        class Until(HashStore):  # type: ignore[misc]
+            def set(self, key: str, value: str) -> None:
+                if end.is_set():
+                    raise RuntimeError("gone")
+                store.set(key, value)
+
+        ranks[1].beat(Until(), every_s=0.02)
+        store.set("beat/2", "17")
+        text = str(ranks[0].explain("waits in X"))
+        end.set()
+        assert text == (
+            "rank 0 waits in X; ranks 2, 3 are dead or frozen, without last words; "
+            "rank 1 is running, but not in that exchange"
         )
 
     def test_a_store_that_hangs_is_given_up(self) -> None:

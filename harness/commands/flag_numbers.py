@@ -1,0 +1,31 @@
+"""Numbers of flags: in ASCII digits, as files have them. Python's own also takes `1_0`, and digits of other scripts."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,1000}")
+_NUMBER = re.compile(r"[+-]?([0-9.eE+-]{1,1000}|inf|nan)")
+
+
+def whole(text: str) -> int:
+    """The type of a flag with a whole number."""
+    if not _WHOLE.fullmatch(text.strip()):
+        raise argparse.ArgumentTypeError(f"invalid int value: {in_quotes(text)}")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """The type of a flag with a number; whether it must be finite is checked with its range."""
+    try:
+        if _NUMBER.fullmatch(text.strip()):
+            return float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"invalid float value: {in_quotes(text)}")
+
+
+def in_quotes(text: str) -> str:
+    """A text in quotes, shortened where it is long."""
+    return repr(text if len(text) <= 80 else f"{text[:80]}...")
