@@ -228,7 +228,7 @@ def _add_replays(parser: Parser) -> None:
     )
     parser.add_argument(
         "--replays",
-        type=int,
+        type=whole,
         metavar="N",
         help=f"{what}: no interval (default: 40, of what-if 20 at each of 5 values; fewer above 40 ranks)",
     )

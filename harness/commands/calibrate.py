@@ -22,7 +22,7 @@ from harness.errors import InputError
 from harness.machine import HERE, calibration_folder, core_count, write_atomically
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import BRIEF_METHODS, BRIEF_SIZES, add_contention, add_host, add_operators
+from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_contention, add_host, add_operators
 
 Depth = Literal["brief", "quick", "full"]
 TAKES = {"brief": "half a minute", "quick": "one to four minutes", "full": "some minutes"}
@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def kept() -> KeptCalibration | None:
+def kept_calibration() -> KeptCalibration | None:
     """About this machine's calibration, or None where none is kept."""
     folder = calibration_folder()
     try:
@@ -116,7 +116,7 @@ def measure(
     quick, brief = depth != "full", depth == "brief"
     path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS, brief=brief)
     threads = threads or max(1, core_count() // RANKS)
-    few: dict[str, Any] = {"only": BRIEF_METHODS, "sizes": BRIEF_SIZES} if brief else {}
+    few: dict[str, Any] = {"only": BRIEF_METHODS, "sizes": BRIEF_GRAPHS} if brief else {}
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, **few)
     if not brief:
         add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)

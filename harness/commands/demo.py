@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from harness.commands.calibrate import keep, kept
+from harness.commands.calibrate import keep, kept_calibration
 from harness.commands.cells import deliver, writable
 from harness.commands.compare import cells_of, publish, run_all
 from harness.commands.welcome import NEXT
@@ -39,7 +39,7 @@ CONFIG = RunConfig.of(
 def main(args: argparse.Namespace) -> int:
     """Calibrate if need be, simulate, run, compare."""
     writable(args.out, folder=True)
-    known = kept()
+    known = kept_calibration()
     if known is None:
         keep("brief", quiet=args.quiet)
     elif not args.quiet:

@@ -34,7 +34,7 @@ from sims.units import NORMAL_90, Quantity
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
 """Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
 
-BRIEF_METHODS, BRIEF_SIZES = ("vanilla", "bns-gcn:p=0.1", "sylvie-s:bits=1"), ((1_000, 16), (20_000, 96))
+BRIEF_METHODS, BRIEF_GRAPHS = ("vanilla", "bns-gcn:p=0.1", "sylvie-s:bits=1"), ((1_000, 16), (20_000, 96))
 """Of a calibration that takes seconds: what `haloscope demo` compares. Other operators are priced by their class."""
 
 LIMIT_S = 900.0

@@ -108,20 +108,20 @@ def test_a_calibration_is_kept_for_this_machine(
     monkeypatch.setattr(calibrate, "measure", preset)
     with pytest.raises(InputError, match="has not been"):
         load_cluster(HERE)
-    assert calibrate.kept() is None
+    assert calibrate.kept_calibration() is None
     assert cli.main(["calibrate", "--brief"]) == 0
     assert f"--cluster {HERE}" in capsys.readouterr().out
-    about = calibrate.kept()
+    about = calibrate.kept_calibration()
     assert about is not None and about.text().startswith("brief calibration of 20")
     assert {path.name for path in calibration_folder().iterdir()} == {"about.json", "cluster.toml", "device.toml"}
     assert [path.name for path in calibration_folder().parent.iterdir()] == [calibration_folder().name]
     changed = load_cluster(f"{HERE}:hosts.cores=3")
     assert changed.cores == 3 and changed.links == load_cluster(HERE).links
     assert cli.main(["calibrate"]) == 0
-    refined = calibrate.kept()
+    refined = calibrate.kept_calibration()
     assert refined is not None and refined.depth == "quick"
     monkeypatch.setattr("harness.machine._calibration.core_count", lambda: 99)  # another machine
-    assert calibrate.kept() is None
+    assert calibrate.kept_calibration() is None
 
 
 @pytest.mark.processes
