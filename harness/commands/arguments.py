@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
+from harness.commands.advise_arguments import ADVISED, add_advise
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
@@ -20,6 +21,7 @@ from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 
 COMMANDS = {
+    "advise": "say what to run on your graph, model and cluster: method, devices, time, accuracy, memory, cost",
     "run": "train one method; print its times, bytes, accuracy and memory",
     "compare": "the same for several methods and modes, with a table and a figure",
     "sweep": "run every cell of a grid, in parallel; resumable after a kill",
@@ -303,7 +305,13 @@ def _add_report(parser: Parser) -> None:
     _add_outputs(parser, "report")
 
 
+def _add_advise(parser: Parser) -> None:
+    _add_config(parser, leave_out=ADVISED)
+    add_advise(parser)
+
+
 _ADD: dict[str, Callable[[Parser], None]] = {
+    "advise": _add_advise,
     "run": _add_run,
     "compare": _add_compare,
     "sweep": _add_sweep,

@@ -6,8 +6,7 @@ Every method is simulated once and recorded; each point is a replay of the recor
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any
 
@@ -22,19 +21,15 @@ from harness.config import RunConfig
 from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.machine import write_atomically
-from harness.methods.base import Method
 from harness.methods.registry import parse_method
-from harness.running import data_inputs, plan_of, prepare
-from harness.running.results import environment
+from harness.running import Progress
 from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
-from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
-from sims.study import open_driver, quantities, variants
+from sims.replay import Recording, Replay, refusal
+from sims.study import epochs_to_record, kept_recording, open_driver, quantities, variants
 from sims.units import parse
 
-# settings that a recording does not depend on
-WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "backend", "device")
 SHOWN_POINTS = 6
 
 
@@ -110,7 +105,7 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
             raise refusal(text)
         for each in [f"{text}:bits={width}" for width in widths] if free and widths else [text]:
             found[each] = base.changed(
-                method=each, epochs=recorded or _enough(parse_method(each, layer0=base.training.layer0))
+                method=each, epochs=recorded or epochs_to_record(parse_method(each, layer0=base.training.layer0))
             )
     if not found:
         raise InputError("--methods names no method, e.g. --methods vanilla,sylvie-s")
@@ -119,27 +114,13 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
     return list(found.values())
 
 
-def _enough(method: Method) -> int:
-    """Number of epochs to record."""
-    facts = method.promises()
-    later, cycle = max(facts.staleness + 1, facts.settles - 1), method.cycle()
-    return 1 + cycle * max(1, round(later / cycle))
+def _recording(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Recording:
+    """The config's recording, from an earlier call or made now."""
 
+    def progress() -> AbstractContextManager[Progress | None]:
+        return progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet)
 
-def _recording(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Any:
-    """The config's recording, from the cache or made now."""
-    decides = {key: value for key, value in config.flat().items() if key not in WHERE}
-    plan = plan_of(config)
-    graph = prepare(config, plan.cut).graph["fingerprint"]
-    stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
-    key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
-    path = args.out / "recordings" / f"{key}.rec"
-    if path.exists() and not args.force:
-        return load_recording(path)
-    with progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet) as progress:
-        made = record_placed(plan, placement, progress)
-    made.save(path)
-    return made
+    return kept_recording(config, placement, args.out / "recordings", progress, again=args.force)
 
 
 def _publish(
