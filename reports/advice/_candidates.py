@@ -136,16 +136,12 @@ def _fits(partitioner: str, cut: str) -> bool:
 
 
 def scouts(found: Sequence[Candidate], base: RunConfig) -> Iterator[tuple[str, Candidate, tuple[str, ...]]]:
-    """(what is cut, the candidate by whose epoch partitioners are judged, the partitioners), by number of devices."""
-    seen = set[tuple[str, int]]()
-    for candidate in found:
-        cut = cut_of(candidate.method)
-        where = cut, candidate.parts
-        if base.cut.partitioner != "auto" or where in seen or not partitioned_alike(candidate, cut):
-            continue
-        if cut in PARTITIONERS and (cut != "edge" or candidate.method == EXACT):
-            seen.add(where)
-            yield cut, candidate, PARTITIONERS[cut]
+    """(what is cut, the candidate by whose epoch partitioners are judged, the partitioners): on most devices."""
+    for cut, names in PARTITIONERS.items():
+        fitting = [each for each in found if partitioned_alike(each, cut) and (cut != "edge" or each.method == EXACT)]
+        if fitting and base.cut.partitioner == "auto":
+            most = max(each.parts for each in fitting)
+            yield cut, next(each for each in fitting if each.parts == most), names
 
 
 def partitioned_alike(candidate: Candidate, cut: str) -> bool:

@@ -18,7 +18,7 @@ from harness.config import RunConfig
 from harness.errors import InputError
 from harness.machine import write_atomically
 from harness.methods.registry import parse_method
-from reports.advice._candidates import Candidate, partitioned_alike, scouts
+from reports.advice._candidates import EXACT, Candidate, partitioned_alike, scouts
 from reports.advice._progress import Progress
 from sims.cluster import Cluster, place
 from sims.device import Fullest
@@ -27,6 +27,12 @@ from sims.study import epochs_to_record, kept_recording, source_shares
 
 PRICING_SHARE = 0.4
 """Share of the budget after which no further candidate is recorded: the rest is for training."""
+
+ALWAYS = ("single", EXACT)
+"""What is timed whatever it takes: all others are compared with them."""
+
+CUTTING_SHARE = 0.1
+"""Share of the budget after which no further partitioner is tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +88,20 @@ class Pricing:
     _walls: list[float] = field(default_factory=list)
 
     def price(self, found: Sequence[Candidate]) -> list[Priced]:
-        """Every candidate that can run, under the quickest partitioner, while the share of the budget lasts."""
+        """Every candidate that can run, under the quickest partitioner, while the share of the budget lasts.
+
+        One device and exact training are always timed, then all methods on most devices, then on fewer.
+        """
+        found = sorted(found, key=lambda each: (each.method not in ALWAYS, -each.parts))
         jobs = list(scouts(found, found[0].config))
         count, done = len(found) + sum(len(names) for _, _, names in jobs), 0
         for cut, scout, names in jobs:
             trials: dict[str, float] = {}
             for name in names:
                 self._expect(count - done)
+                if trials and self.progress.spent() > CUTTING_SHARE * self.progress.budget:
+                    done += 1
+                    continue
                 self.progress.say(f"[{done + 1}/{count}] timing {scout.title}, cut by {name}")
                 tried = self._one(_with_partitioner(scout, name))
                 done += 1
@@ -99,7 +112,7 @@ class Pricing:
         for candidate in found:
             self._expect(count - done)
             done += 1
-            if priced and self.progress.spent() > PRICING_SHARE * self.progress.budget:
+            if candidate.method not in ALWAYS and self.progress.spent() > PRICING_SHARE * self.progress.budget:
                 self.left_out[candidate.title] = "not timed: the budget is spent; give more with --budget"
                 continue
             chosen = self._chosen(candidate)
@@ -115,8 +128,8 @@ class Pricing:
             self.progress.ahead["timing"] = left * fmean(self._walls)
 
     def _chosen(self, candidate: Candidate) -> Candidate:
-        for (cut, parts), trials in self.cuts.items():
-            if trials and parts == candidate.parts and partitioned_alike(candidate, cut):
+        for (cut, _), trials in self.cuts.items():
+            if trials and partitioned_alike(candidate, cut):
                 return _with_partitioner(candidate, next(iter(trials)))
         return candidate
 

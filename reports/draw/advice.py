@@ -30,7 +30,8 @@ def draw_advice(
     """Draw `path` (PNG).
 
     Args:
-        rows: a candidate each: method, devices, seconds_to_target, accuracy, difference_half_width, cost, pareto, chosen.
+        rows: a candidate each: method, devices, seconds_to_target, accuracy, difference_half_width, cost, fits, pareto,
+            chosen.
         curves: "method, devices" -> (modelled seconds, validation score in per cent).
         target: the validation score that counts as reached.
         caption: lines under the panels.
@@ -66,7 +67,7 @@ def draw_advice(
 
 
 def _looks(placed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """ "method, devices" -> label, colour of the method and marker of the number of devices."""
+    """By "method, devices": label, colour of the method and marker of the number of devices."""
     colours = method_colours([row["method"] for row in placed])
     counts = sorted({row["devices"] for row in placed})
     return {
