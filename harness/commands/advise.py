@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,7 +92,21 @@ def _report(advice: Advice) -> list[Any]:
     lines += _tables(advice.choices, advice.verdict.chosen if advice.verdict is not None else None)
     lines += [f"{what + ':':10}{command}" for what, command in advice.commands.items()]
     lines += [f"note: {note}" for note in advice.notes]
-    return lines + [f"left out: {method}: {why}" for method, why in advice.left_out.items()]
+    return lines + _left_out(advice.left_out)
+
+
+def _left_out(reasons: Mapping[str, str]) -> list[str]:
+    """A line per reason, with the candidates that it concerns; of one method, all its numbers of devices together."""
+    lines = []
+    for why in dict.fromkeys(reasons.values()):
+        methods: dict[str, list[str]] = {}
+        for title, reason in reasons.items():
+            method, _, devices = title.partition(", ")
+            if reason == why:
+                methods.setdefault(method, []).append(devices.partition(" ")[0])
+        named = [f"{method} ({', '.join(counts)})" if any(counts) else method for method, counts in methods.items()]
+        lines.append(f"left out: {', '.join(named)}: {why}")
+    return lines
 
 
 def _tables(choices: Sequence[Choice], chosen: Choice | None) -> list[Any]:

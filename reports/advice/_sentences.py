@@ -49,8 +49,8 @@ def what_to_run(found: Verdict, made: Sequence[Choice], target: float, within: f
     bar = f"the best of exact training less {within:g} points" if within else "the best of exact training"
     said = [
         f"Run {chosen.method} on {devices_text(chosen.parts)}{cut}: it reaches a validation {metric} of {target:.2f} % "
-        f"({bar}) in {seconds_text(chosen.seconds)}, {chosen.epochs:.3g} epochs of "
-        f"{seconds_text(chosen.priced.epoch)} each, as predicted."
+        f"({bar}) in a predicted {seconds_text(chosen.seconds)}: {chosen.epochs:.3g} epochs of "
+        f"{seconds_text(chosen.priced.epoch)}."
     ]
     gains = [*_gain(chosen, made)]
     if gains:

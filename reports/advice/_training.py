@@ -1,7 +1,7 @@
 """Trains candidates, most of them not to the end: successive halving with one seed, then paired seeds of the finalists.
 
 Exact methods share one training. A candidate is dropped when it can no longer be quicker than one that has reached the
-target, or when it is in the lower half of its round and far below exact training after as many epochs.
+target, or when it is in the lower half of its round and far below exact training after as much predicted time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ FINALISTS = 4
 
 FAR_BELOW = 4.0
 """How many times `within` (at least one point) a candidate of the lower half may be below exact training."""
+
+FINAL_SHARE = 0.25
+"""Share of the budget that is kept for the finalists."""
 
 BUDGET_SPENT = "the budget is spent"
 
@@ -62,6 +65,9 @@ class Race:
     Attributes:
         data: settings of the graph that is trained on, where it is a sample.
         reference: trainings of the exact method, by seed.
+        spent: expected and real seconds of trainings so far.
+        out_of_budget: some training was not begun, because it would have ended too late.
+        final: the finalists are being trained.
     """
 
     question: Question
@@ -71,6 +77,7 @@ class Race:
     reference: dict[int, Training] = field(default_factory=dict)
     spent: dict[str, list[float]] = field(default_factory=lambda: {"expected": [], "took": []})
     out_of_budget: bool = False
+    final: bool = False
 
     def __post_init__(self) -> None:
         whole = self.question.base.training.epochs
@@ -103,7 +110,7 @@ class Race:
             self._expect(self.rungs[number:], alive)
             self._make([(each, first, min(rung, self._useful_epochs(each))) for each in alive], rung=rung)
             self._drop(rung, last=rung == whole)
-        finalists = self._alive()
+        finalists, self.final = self._alive(), True
         for number in range(1, self.question.seeds):
             left = self.question.seeds - number
             self.progress.ahead["training"] = left * (1 + len(finalists)) * whole * self._pace() / self.question.jobs
@@ -166,16 +173,17 @@ class Race:
         margin = FAR_BELOW * max(self.question.within, 1.0)
         for each in left[-(-len(left) // 2) :]:
             if self._lag(each, rung) > margin:
-                each.dropped = f"{self._lag(each, rung):.1f} points below exact training after {rung} epochs"
+                each.dropped = f"{self._lag(each, rung):.1f} points below exact training in the time of {rung} epochs"
         if last:
             self._choose_finalists([each for each in left if not each.dropped])
 
     def _lag(self, contender: Contender, rung: int) -> float:
-        """Points of validation score below exact training after as many epochs."""
+        """Points of validation score below the quickest exact training after the same predicted time."""
         seed = self.seed(0)
         done = contender.trainings[seed]
         at = min(rung, done.epochs)
-        return self.reference[seed].best(at)[0] - done.best(at)[0]
+        alike = at if math.isinf(self.quickest_exact) else round(at * contender.priced.epoch / self.quickest_exact)
+        return self.reference[seed].best(max(alike, self.every))[0] - done.best(at)[0]
 
     def _choose_finalists(self, left: Sequence[Contender]) -> None:
         seed = self.seed(0)
@@ -226,7 +234,8 @@ class Race:
 
     def _affordable(self, job: TrainingJob) -> bool:
         seconds = job.config.training.epochs * self._pace()
-        if seconds <= self.progress.remaining():
+        kept = 0.0 if self.final else FINAL_SHARE * self.progress.budget
+        if seconds <= self.progress.remaining() - kept:
             return True
         self.out_of_budget = True
         return False

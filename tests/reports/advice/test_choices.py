@@ -161,7 +161,7 @@ def test_hopeless_candidates_are_dropped_early(monkeypatch: pytest.MonkeyPatch, 
     assert dropped["vanilla"] == dropped["sylvie-s"] == ""
     assert "no shorter" in dropped["pipegcn"]
     assert "sooner" in dropped["bns-gcn:p=0.1"]
-    assert "below exact training after 10 epochs" in dropped["ec-graph"]
+    assert "below exact training in the time of 10 epochs" in dropped["ec-graph"]
     assert "diverged" in dropped["sancus"]
     epochs = {name: max((j.config.training.epochs for j in jobs if j.config.training.method == name), default=0)
               for name in dropped}  # fmt: skip
