@@ -53,6 +53,13 @@ GROUPS = {  # record of a setting -> its title in --help
     "run": "where and how it runs",
     "cluster": "cluster",
 }
+OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez), N nodes, E directed edges:
+  edge_index   integers [2, E]        from row 0 to row 1; both directions where messages go both ways
+  x            numbers [N, F]         or sparse rows: x_indptr, x_indices, x_data, and x_shape = [N, F]
+  y            integers [N]           classes from 0, -1 for none; or 0 and 1 [N, C], several classes a node
+  train_idx    integers               node numbers; also val_idx, test_idx; without them --split draws some
+  num_classes, notes, num_nodes       where the arrays do not say it
+or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG; more: docs/graphs.md"""
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
@@ -262,6 +269,11 @@ def _add_partition(parser: Parser) -> None:
     )
 
 
+def _add_datasets(parser: Parser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = OWN_GRAPHS
+
+
 def _add_methods(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show everything about this one")
 
@@ -324,6 +336,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "methods": _add_methods,
     "partitioners": _add_methods,
     "check-method": _add_check_method,
+    "datasets": _add_datasets,
     "clusters": _add_clusters,
     "flows": _add_flows,
     "lab": add_lab,

@@ -162,8 +162,8 @@ class ClusterConfig:
 
     name: str = option(
         "local",
-        "cluster model: a name from `haloscope clusters` or a TOML file (sim); lab:3x1gbit: modelled in sim, built in "
-        "real mode (docs/lab.md)",
+        "cluster model: a name from `haloscope clusters`, a TOML file, or hosts=4,devices=8,device=a100-80gb,"
+        "nic=100Gb/s,bus=24GB/s (sim); lab:3x1gbit: modelled in sim, built in real mode (docs/lab.md)",
         key="cluster",
     )
     shapes_only: bool = option(False, "sim only: follow shapes on meta tensors, no numbers, no accuracy")

@@ -12,6 +12,7 @@ from harness.errors import InputError
 from harness.graphs import Graph
 from harness.workloads import is_workload
 from sims.cluster import Cluster, load_cluster
+from sims.study import check_links
 
 MOST_AUTO_RANKS = 16
 """Ranks at most where no numbers of ranks are given: more are seldom tried first, and every one is trained here."""
@@ -78,6 +79,7 @@ def checked_cluster(question: Question) -> Cluster:
             f"cluster {cluster.name} has one device, so there is nothing to distribute; name one with links, such as "
             f"ethernet-10g (haloscope clusters), or give it more: {cluster.name}:hosts.count=4"
         )
+    check_links(cluster)
     return cluster
 
 

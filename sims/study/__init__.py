@@ -7,10 +7,11 @@ from sims.study._execute import SimulatedCluster, open_driver
 from sims.study._recordings import epochs_to_record, kept_recording
 from sims.study._remarks import idle_links, quantities, source_shares
 from sims.study._scenarios import run_file
-from sims.study._variants import variants
+from sims.study._variants import check_links, variants
 
 __all__ = [
     "SimulatedCluster",
+    "check_links",
     "epochs_to_record",
     "idle_links",
     "kept_recording",

@@ -162,6 +162,8 @@ def test_a_part_of_the_graph_is_trained_on_and_said(tmp_path: Path) -> None:
     [
         ({"base": BASE.changed(cluster="h100-1")}, "has one device"),
         ({"base": BASE.changed(cluster="nowhere")}, "unknown cluster"),
+        ({"base": BASE.changed(cluster="hosts=2,device=cpu-epyc-1core")}, "without links between them"),
+        ({"base": BASE.changed(cluster="hosts=2,device=l4,nic=1Gb/s")}, "has no links.bus"),
         ({"base": BASE.changed(dataset="workload:reddit-10")}, "known by counts only"),
         ({"base": BASE.changed(split="counts:300/0/100")}, "no validation nodes"),
         ({"base": BASE.changed(split="counts:300/100/0")}, "no test nodes"),
