@@ -19,7 +19,7 @@ from harness.console import DASH, duration, megabytes, show, significant, stderr
 from harness.errors import InputError
 from harness.machine import core_count
 from harness.running.sweep import seconds_of
-from reports.advice import Advice, Choice, Question, Tell, advise
+from reports.advice import Advice, CandidateOutcome, Question, Tell, advise
 
 
 def main(args: argparse.Namespace) -> int:
@@ -109,7 +109,7 @@ def _left_out(reasons: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _tables(choices: Sequence[Choice], chosen: Choice | None) -> list[Any]:
+def _tables(choices: Sequence[CandidateOutcome], chosen: CandidateOutcome | None) -> list[Any]:
     """All candidates: those with a time to the target first, then those that were dropped, with the reason."""
     factor, unit = time_unit([each.priced.epoch for each in choices])
     longest, unit_to = time_unit([each.seconds for each in choices])
@@ -144,7 +144,7 @@ def _tables(choices: Sequence[Choice], chosen: Choice | None) -> list[Any]:
     return told
 
 
-def _beside(choice: Choice) -> str:
+def _beside(choice: CandidateOutcome) -> str:
     """The difference to exact training with half its interval."""
     if choice.keeps == "exact":
         return "exact"

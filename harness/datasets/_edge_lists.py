@@ -33,7 +33,7 @@ def read_edge_list(dataset: str) -> Graph:
     Raises:
         InputError: an unknown option, a missing or damaged file, or columns that are not there.
     """
-    path, options = options_of(dataset)
+    path, options = edge_list_options(dataset)
     source, target = _ends(path, options)
     data: dict[str, Any] = {}
     if "features" in options:
@@ -50,7 +50,7 @@ def read_edge_list(dataset: str) -> Graph:
         raise InputError(f"{path}: {error}") from error
 
 
-def options_of(dataset: str) -> tuple[Path, dict[str, str]]:
+def edge_list_options(dataset: str) -> tuple[Path, dict[str, str]]:
     """The file of edges and the options of a text."""
     first, *words = dataset.removeprefix(EDGES_PREFIX).split(",")
     if not first or "=" in first:
@@ -68,7 +68,7 @@ def options_of(dataset: str) -> tuple[Path, dict[str, str]]:
 
 def files_of(dataset: str) -> list[Path]:
     """Every file that the text names."""
-    path, options = options_of(dataset)
+    path, options = edge_list_options(dataset)
     return [path, *(Path(options[key]) for key in ("features", "labels") if key in options)]
 
 

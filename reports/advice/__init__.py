@@ -5,9 +5,9 @@ dropped early. `advise` returns the result object; the command prints it.
 """
 
 from reports.advice._advise import Advice, advise
-from reports.advice._candidates import METHODS, Candidate
-from reports.advice._choices import Choice, Verdict
+from reports.advice._candidates import TRIED_METHODS, Candidate
+from reports.advice._choices import CandidateOutcome, Recommendation
 from reports.advice._progress import Tell
 from reports.advice._question import Question
 
-__all__ = ["METHODS", "Advice", "Candidate", "Choice", "Question", "Tell", "Verdict", "advise"]
+__all__ = ["TRIED_METHODS", "Advice", "Candidate", "CandidateOutcome", "Question", "Tell", "Recommendation", "advise"]

@@ -14,17 +14,17 @@ import pandas as pd
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.machine import write_atomically
-from reports.advice._bandwidth import Stretch, deciding_link, stretches
+from reports.advice._bandwidth import BandwidthRange, deciding_link, stretches
 from reports.advice._candidates import candidates
 from reports.advice._certainty import assumed, error_of
-from reports.advice._choices import Choice, Verdict, choices, verdict
+from reports.advice._choices import CandidateOutcome, Recommendation, choices, recommendation
 from reports.advice._commands import commands
 from reports.advice._pricing import Priced, Pricing
-from reports.advice._progress import Progress, Tell, silent
+from reports.advice._progress import AdviceProgress, Tell, silent
 from reports.advice._question import Question, checked_cluster, ranks_to_try, trainable_graph
-from reports.advice._sample import FEWEST, write_sample
+from reports.advice._sample import FEWEST_NODES, write_sample
 from reports.advice._sentences import about_the_devices, by_bandwidth, cut_lines, how_sure, what_to_run
-from reports.advice._training import Contender, Race, expected_seconds
+from reports.advice._training import Contender, Race, expected_training
 from reports.draw.advice import draw_advice
 from sims.cluster import Cluster
 
@@ -52,14 +52,14 @@ class Advice:
     question: Question
     graph: dict[str, Any]
     target: float
-    choices: list[Choice]
-    verdict: Verdict | None
+    choices: list[CandidateOutcome]
+    verdict: Recommendation | None
     sentences: list[str]
     commands: dict[str, str]
     notes: list[str]
     left_out: dict[str, str]
     curves: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[BandwidthRange] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
         """A row per candidate; seconds and bytes, accuracies in per cent."""
@@ -115,7 +115,7 @@ def advise(question: Question, tell: Tell = silent) -> Advice:
         InputError: whatever the user can mend: no such graph, model or cluster, nothing to train on, nothing that fits.
     """
     cluster = checked_cluster(question)
-    progress = Progress(question.budget, tell)
+    progress = AdviceProgress(question.budget, tell)
     progress.say(f"loading {question.base.data.dataset}")
     graph = trainable_graph(question.base)
     ranks = ranks_to_try(question, cluster, graph.num_nodes)
@@ -136,7 +136,7 @@ def _tests(race: Race, graph: Graph) -> int:
     return len(graph.test)
 
 
-def _raced(question: Question, graph: Graph, priced: list[Priced], progress: Progress) -> tuple[Race, list[str]]:
+def _raced(question: Question, graph: Graph, priced: list[Priced], progress: AdviceProgress) -> tuple[Race, list[str]]:
     """The trainings, on a sample where the whole graph would take too long; and notes on them."""
     notes, data = [], dict[str, Any]()
     count = _sample_size(question, graph, priced, progress)
@@ -164,13 +164,13 @@ def _raced(question: Question, graph: Graph, priced: list[Priced], progress: Pro
     return race, notes
 
 
-def _sample_size(question: Question, graph: Graph, priced: list[Priced], progress: Progress) -> int:
+def _sample_size(question: Question, graph: Graph, priced: list[Priced], progress: AdviceProgress) -> int:
     """Nodes to train on; 0 for the whole graph."""
     if question.sample:
         return min(question.sample, graph.num_nodes) if question.sample < graph.num_nodes else 0
-    expected, left = expected_seconds(question, priced), max(progress.remaining(), 1.0)
+    expected, left = expected_training(question, priced), max(progress.remaining(), 1.0)
     share = left / expected
-    count = 0 if share >= WORTH_SAMPLING else min(max(FEWEST, int(share * graph.num_nodes)), graph.num_nodes)
+    count = 0 if share >= WORTH_SAMPLING else min(max(FEWEST_NODES, int(share * graph.num_nodes)), graph.num_nodes)
     return _decided(question, graph, 0 if count == graph.num_nodes else count)
 
 
@@ -192,7 +192,7 @@ def _told(
     cluster: Cluster,
     graph: Graph,
     race: Race,
-    made: list[Choice],
+    made: list[CandidateOutcome],
     notes: list[str],
     left_out: dict[str, str],
 ) -> Advice:
@@ -200,12 +200,16 @@ def _told(
     seeds = list(race.reference)
     target = sum(race.target(seed) for seed in seeds) / len(seeds)
     error = error_of(cluster)
-    found = verdict(made, error)
+    found = recommendation(made, error)
     described = {
         "name": graph.name, "nodes": graph.num_nodes, "edges": graph.num_edges, "features": graph.num_features,
         "classes": graph.num_classes, "notes": list(graph.notes),
     }  # fmt: skip
-    said, lines, ranges = ["Nothing fits this cluster and reaches the target."], dict[str, str](), list[Stretch]()
+    said, lines, ranges = (
+        ["Nothing fits this cluster and reaches the target."],
+        dict[str, str](),
+        list[BandwidthRange](),
+    )
     if found is not None:
         metric = "micro-F1" if graph.y is not None and graph.y.ndim == 2 else "accuracy"
         said = what_to_run(found, made, target, question.within, metric) + about_the_devices(found.chosen)
@@ -227,7 +231,7 @@ def _curves(race: Race) -> dict[tuple[str, int], list[tuple[float, float]]]:
     found, seed = {}, race.seed(0)
     for each in race.contenders:
         done = each.trainings.get(seed)
-        if done is not None and not each.priced.too_large and done.epochs >= race.rungs[-1]:
+        if done is not None and not done.failure and not each.priced.too_large and done.epochs >= race.whole(each):
             key = each.priced.candidate.method, each.priced.candidate.parts
             found[key] = [(at * each.priced.epoch, val) for at, val, _ in done.scores]
     return found

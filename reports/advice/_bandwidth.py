@@ -18,7 +18,7 @@ HALVINGS = 6
 
 
 @dataclass(frozen=True)
-class Stretch:
+class BandwidthRange:
     """A range of bandwidths (bytes/s) over which one candidate is the quickest; infinite or 0 at the range's ends."""
 
     low: float
@@ -36,7 +36,7 @@ def deciding_link(cluster: Cluster, priced: Sequence[Priced]) -> str | None:
     return next((kind for kind in kinds if kind in carrying), None)
 
 
-def stretches(cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, float]]) -> list[Stretch]:
+def stretches(cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, float]]) -> list[BandwidthRange]:
     """The quickest of (candidate, epochs to the target) at every bandwidth around the cluster's own."""
     nominal = cluster.links[link].bandwidth.value
     quickest = _quickest(cluster, link, contenders)
@@ -51,7 +51,7 @@ def stretches(cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, fl
     lows = [0.0, *(border for border, _ in borders)]
     winners = [found[0][1], *(best for _, best in borders)]
     highs = [*lows[1:], math.inf]
-    return [Stretch(low, high, best) for low, high, best in zip(lows, highs, winners, strict=True)]
+    return [BandwidthRange(low, high, best) for low, high, best in zip(lows, highs, winners, strict=True)]
 
 
 def _quickest(cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, float]]) -> Callable[[float], Priced]:

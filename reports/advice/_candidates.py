@@ -18,7 +18,7 @@ from harness.running import plan_of
 EXACT = "vanilla"
 """The method that stands for exact training: it comes out alike on any number of devices."""
 
-METHODS = (
+TRIED_METHODS = (
     "single", EXACT, "sar", "cagnet", "sylvie-s:bits=1", "sylvie-s:bits=4", "sylvie-a:bits=1", "bns-gcn:p=0.1",
     "bns-gcn:p=0.5", "pipegcn", "ec-graph", "adaqp", "sancus", "subgraph-approximation", "cdfgnn", "distgnn",
     "cluster-gcn", "graphsage-ns",
@@ -81,7 +81,7 @@ def candidates(
         InputError: nothing fits; a method that the user named is not known.
     """
     layer0 = input_layer(base, graph)
-    names = list(dict.fromkeys([*(("single", EXACT) if methods else ()), *(methods or METHODS)]))
+    names = list(dict.fromkeys([*(("single", EXACT) if methods else ()), *(methods or TRIED_METHODS)]))
     found: list[Candidate] = []
     left_out: dict[str, str] = {}
     for name in names:

@@ -83,7 +83,7 @@ def kept_training(job: TrainingJob) -> Training | None:
     return found if found.failure or found.epochs >= job.config.training.epochs else None
 
 
-def train(job: TrainingJob) -> Training:
+def carry_out(job: TrainingJob) -> Training:
     """Carry out a training, or what is missing of it; the file is written when it ends."""
     config, begin = job.config, time.monotonic()
     try:

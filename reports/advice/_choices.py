@@ -18,7 +18,7 @@ Keeps = Literal["exact", "yes", "no", "open", ""]
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class CandidateOutcome:
     """One candidate with everything that is known of it.
 
     Attributes:
@@ -92,7 +92,7 @@ def _half(found: Estimate | None) -> float | None:
     return None if found is None or found.count < 2 else found.half_width()
 
 
-def choices(race: Race, price: float, resolution: float) -> list[Choice]:
+def choices(race: Race, price: float, resolution: float) -> list[CandidateOutcome]:
     """Every contender's row, the quickest to the target first.
 
     Args:
@@ -103,9 +103,11 @@ def choices(race: Race, price: float, resolution: float) -> list[Choice]:
     return sorted(_with_front(made), key=lambda each: each.seconds if each.seconds is not None else math.inf)
 
 
-def _choice(race: Race, contender: Contender, price: float, resolution: float) -> Choice:
+def _choice(race: Race, contender: Contender, price: float, resolution: float) -> CandidateOutcome:
     trained = {
-        seed: done for seed, done in contender.trainings.items() if seed in race.reference and _whole(race, done.epochs)
+        seed: done
+        for seed, done in contender.trainings.items()
+        if seed in race.reference and done.epochs >= race.whole(contender)
     }
     epochs = [done.epochs_to(race.target(seed)) for seed, done in trained.items()]
     reached = [count for count in epochs if count is not None]
@@ -114,7 +116,7 @@ def _choice(race: Race, contender: Contender, price: float, resolution: float) -
     gaps = [done.best()[1] - race.reference[seed].best()[1] for seed, done in trained.items()]
     difference = estimate(gaps, resolution) if gaps and not contender.exact else None
     seconds = None if mean is None else mean * contender.priced.epoch
-    return Choice(
+    return CandidateOutcome(
         contender.priced,
         mean,
         estimate(tests, resolution) if tests else None,
@@ -126,10 +128,6 @@ def _choice(race: Race, contender: Contender, price: float, resolution: float) -
     )
 
 
-def _whole(race: Race, epochs: int) -> bool:
-    return epochs >= race.rungs[-1]
-
-
 def _keeps(contender: Contender, difference: Estimate | None, within: float) -> Keeps:
     if contender.exact:
         return "exact"
@@ -139,20 +137,20 @@ def _keeps(contender: Contender, difference: Estimate | None, within: float) -> 
     return "yes" if low >= -within else "no" if high < -within else "open"
 
 
-def _with_front(made: Sequence[Choice]) -> list[Choice]:
+def _with_front(made: Sequence[CandidateOutcome]) -> list[CandidateOutcome]:
     """The choices with `pareto` set."""
 
-    def beaten(mine: Choice) -> bool:
+    def beaten(mine: CandidateOutcome) -> bool:
         return any(_dominates(other, mine) for other in made if other is not mine)
 
     return [replace(each, pareto=_on_map(each) and not beaten(each)) for each in made]
 
 
-def _on_map(choice: Choice) -> bool:
+def _on_map(choice: CandidateOutcome) -> bool:
     return choice.seconds is not None and choice.accuracy is not None and not choice.priced.too_large
 
 
-def _dominates(other: Choice, mine: Choice) -> bool:
+def _dominates(other: CandidateOutcome, mine: CandidateOutcome) -> bool:
     if not _on_map(other) or not _on_map(mine):
         return False
     assert other.seconds is not None and mine.seconds is not None and other.accuracy and mine.accuracy
@@ -161,7 +159,7 @@ def _dominates(other: Choice, mine: Choice) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Recommendation:
     """The advice among the choices.
 
     Attributes:
@@ -172,13 +170,13 @@ class Verdict:
             "likely" at their median; "" where the exact one is chosen, or none fits.
     """
 
-    chosen: Choice
-    exact: Choice | None
-    tempting: tuple[Choice, ...]
+    chosen: CandidateOutcome
+    exact: CandidateOutcome | None
+    tempting: tuple[CandidateOutcome, ...]
     holds: Literal["surely", "likely", ""]
 
 
-def verdict(made: Sequence[Choice], error: ModelError) -> Verdict | None:
+def recommendation(made: Sequence[CandidateOutcome], error: ModelError) -> Recommendation | None:
     """What to run: the quickest that keeps the accuracy, and an exact one unless it is surely slower than that.
 
     None if nothing fits.
@@ -199,4 +197,4 @@ def verdict(made: Sequence[Choice], error: ModelError) -> Verdict | None:
         if each is not chosen and each.seconds is not None and chosen.seconds is not None
         and each.seconds < chosen.seconds and not each.priced.too_large and each.keeps in ("exact", "yes", "open")
     ]  # fmt: skip
-    return Verdict(chosen, exact, tuple(quicker[:2]), holds)
+    return Recommendation(chosen, exact, tuple(quicker[:2]), holds)

@@ -19,7 +19,7 @@ from harness.errors import InputError
 from harness.machine import write_atomically
 from harness.methods.registry import parse_method
 from reports.advice._candidates import EXACT, Candidate, partitioned_alike, scouts
-from reports.advice._progress import Progress
+from reports.advice._progress import AdviceProgress
 from sims.cluster import Cluster, place
 from sims.device import Fullest
 from sims.replay import Replay
@@ -82,7 +82,7 @@ class Pricing:
 
     cluster: Cluster
     folder: Path
-    progress: Progress
+    progress: AdviceProgress
     left_out: dict[str, str] = field(default_factory=dict)
     cuts: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
     _walls: list[float] = field(default_factory=list)

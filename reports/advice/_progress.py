@@ -15,7 +15,7 @@ def silent(what: str, left: float | None) -> None:
 
 
 @dataclass
-class Progress:
+class AdviceProgress:
     """What has been spent, and what is left.
 
     Attributes:

@@ -14,7 +14,7 @@ import numpy as np
 from harness.datasets import write_graph
 from harness.graphs import Graph
 
-FEWEST = 2000
+FEWEST_NODES = 2000
 """Nodes of a sample at least: below, scores say little."""
 
 BALL = 1000

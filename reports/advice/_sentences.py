@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from harness.console import byte_text, significant, time_unit
-from reports.advice._bandwidth import Stretch
+from reports.advice._bandwidth import BandwidthRange
 from reports.advice._candidates import EXACT, devices_text
 from reports.advice._certainty import ModelError
-from reports.advice._choices import Choice, Verdict
+from reports.advice._choices import CandidateOutcome, Recommendation
 from reports.statistics import FEWEST_SEEDS
 
 WORDS = {
@@ -40,7 +40,9 @@ def rate_text(bandwidth: float) -> str:
     return f"{significant(bits / 1e3)} kb/s"
 
 
-def what_to_run(found: Verdict, made: Sequence[Choice], target: float, within: float, metric: str) -> list[str]:
+def what_to_run(
+    found: Recommendation, made: Sequence[CandidateOutcome], target: float, within: float, metric: str
+) -> list[str]:
     """What to run, what it gains, and what it costs."""
     chosen = found.chosen
     assert chosen.seconds is not None and chosen.epochs is not None
@@ -65,7 +67,7 @@ def what_to_run(found: Verdict, made: Sequence[Choice], target: float, within: f
     return said
 
 
-def _gain(chosen: Choice, made: Sequence[Choice]) -> list[str]:
+def _gain(chosen: CandidateOutcome, made: Sequence[CandidateOutcome]) -> list[str]:
     """The chosen time beside that of vanilla and of one device."""
     assert chosen.seconds is not None
     found = []
@@ -84,7 +86,7 @@ def _ratio(share: float) -> str:
     return f"{100 * share:.0f} % of the time" if share < 2 else f"{share:.1f} times the time"
 
 
-def _accuracy(chosen: Choice, within: float) -> str:
+def _accuracy(chosen: CandidateOutcome, within: float) -> str:
     if chosen.keeps == "exact":
         return "Accuracy: it trains exactly, so nothing is lost beside one device."
     assert chosen.difference is not None
@@ -96,7 +98,7 @@ def _accuracy(chosen: Choice, within: float) -> str:
     )
 
 
-def about_the_devices(chosen: Choice) -> list[str]:
+def about_the_devices(chosen: CandidateOutcome) -> list[str]:
     """Memory and bottleneck."""
     full, seconds = chosen.priced.fullest, chosen.priced.seconds
     parts = {name: seconds[name] for name in WORDS if seconds.get(name)}
@@ -111,7 +113,7 @@ def about_the_devices(chosen: Choice) -> list[str]:
     ]
 
 
-def by_bandwidth(link: str, nominal: float, found: Sequence[Stretch]) -> str:
+def by_bandwidth(link: str, nominal: float, found: Sequence[BandwidthRange]) -> str:
     """Which is quickest over which bandwidths."""
     here = f"this cluster's {link} links have {rate_text(nominal)}"
     if len(found) == 1:
@@ -127,11 +129,11 @@ def by_bandwidth(link: str, nominal: float, found: Sequence[Stretch]) -> str:
     return f"Bandwidth: quickest is {_listed(said)} ({here})."
 
 
-def _stretch_name(stretch: Stretch) -> str:
+def _stretch_name(stretch: BandwidthRange) -> str:
     return stretch.priced.candidate.title.replace(", ", " on ")
 
 
-def how_sure(found: Verdict, error: ModelError, unsure: tuple[int, int], seeds: int) -> list[str]:
+def how_sure(found: Recommendation, error: ModelError, unsure: tuple[int, int], seeds: int) -> list[str]:
     """How much the advice can be trusted."""
     said = [f"How sure: {error.sentence()}; {unsure[0]} of {unsure[1]} numbers of this cluster are assumed."]
     if found.holds and found.exact is not None:
@@ -150,7 +152,7 @@ def how_sure(found: Verdict, error: ModelError, unsure: tuple[int, int], seeds: 
     return said
 
 
-def _tempting(other: Choice, chosen: Choice) -> str:
+def _tempting(other: CandidateOutcome, chosen: CandidateOutcome) -> str:
     """Why a quicker candidate is not the advice."""
     assert other.seconds is not None and chosen.seconds is not None
     ahead = f"{_name(other)} may be quicker ({seconds_text(other.seconds)})"
@@ -165,7 +167,7 @@ def _tempting(other: Choice, chosen: Choice) -> str:
     return f"{ahead}, by less than the model's error: run both to decide."
 
 
-def _name(choice: Choice) -> str:
+def _name(choice: CandidateOutcome) -> str:
     return f"{choice.method} on {devices_text(choice.parts)}"
 
 

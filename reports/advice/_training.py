@@ -13,13 +13,16 @@ from typing import Any
 
 from harness.machine import Died, map_on_processes
 from reports.advice._candidates import EXACT
-from reports.advice._cells import Training, TrainingJob, kept_training, train
+from reports.advice._cells import Training, TrainingJob, carry_out, kept_training
 from reports.advice._pricing import Priced
-from reports.advice._progress import Progress
+from reports.advice._progress import AdviceProgress
 from reports.advice._question import Question
 
 EVALUATIONS = 40
 """Evaluations of a whole training, about."""
+
+ROUNDS = (0.25, 0.5, 1.0)
+"""Shares of the useful epochs that are trained in each round."""
 
 FINALISTS = 4
 """Inexact candidates that are trained with all seeds."""
@@ -72,7 +75,7 @@ class Race:
 
     question: Question
     contenders: list[Contender]
-    progress: Progress
+    progress: AdviceProgress
     data: dict[str, Any] = field(default_factory=dict)
     reference: dict[int, Training] = field(default_factory=dict)
     spent: dict[str, list[float]] = field(default_factory=lambda: {"expected": [], "took": []})
@@ -80,10 +83,8 @@ class Race:
     final: bool = False
 
     def __post_init__(self) -> None:
-        whole = self.question.base.training.epochs
-        self.every = max(1, whole // EVALUATIONS)
-        rungs = [math.ceil(whole * share / self.every) * self.every for share in (0.25, 0.5)]
-        self.rungs = [rung for rung in dict.fromkeys(rungs) if rung < whole] + [whole]
+        self.epochs = self.question.base.training.epochs
+        self.every = max(1, self.epochs // EVALUATIONS)
         exact = [each.priced for each in self.contenders if each.exact]
         self.exact = min(
             (each for each in exact if each.candidate.method == EXACT), key=lambda each: each.candidate.parts
@@ -99,27 +100,52 @@ class Race:
         """The validation score that counts as reached: the best of exact training less what may be lost."""
         return self.reference[seed].best()[0] - self.question.within
 
+    def whole(self, contender: Contender | None) -> int:
+        """The epochs of a whole training: more than asked for where they are short, less where exact training is over.
+
+        As many as fit into the time in which exact training reaches the target, but no more than twice those asked for.
+        """
+        return self.epochs if contender is None or contender.exact else max(self.epochs, self._useful_epochs(contender))
+
     def run(self) -> None:
         """Train the reference, all contenders in rounds, and the finalists with all seeds."""
-        first, whole = self.seed(0), self.rungs[-1]
-        self._expect(self.rungs, self._alive())
-        self._make([(None, first, whole)], must=True)
+        first = self.seed(0)
+        self._expect(ROUNDS, self._alive())
+        self._make([(None, first, self.epochs)], must=True)
+        if self.reference[first].failure:
+            return
         self._drop_slow_epochs()
-        for number, rung in enumerate(self.rungs):
+        for number, share in enumerate(ROUNDS):
             alive = self._alive()
-            self._expect(self.rungs[number:], alive)
-            self._make([(each, first, min(rung, self._useful_epochs(each))) for each in alive], rung=rung)
-            self._drop(rung, last=rung == whole)
+            self._expect(ROUNDS[number:], alive)
+            self._make([(each, first, self._round(each, share)) for each in alive])
+            self._drop(share)
+        self._finish([each for each in self._alive() if self._reaches(each) is not None])
         finalists, self.final = self._alive(), True
         for number in range(1, self.question.seeds):
-            left = self.question.seeds - number
-            self.progress.ahead["training"] = left * (1 + len(finalists)) * whole * self._pace() / self.question.jobs
-            if not self._make([(each, self.seed(number), whole) for each in (None, *finalists)]):
+            left = (self.question.seeds - number) * sum(self.whole(each) for each in (None, *finalists))
+            self.progress.ahead["training"] = left * self._pace() / self.question.jobs
+            if not self._make([(each, self.seed(number), self.whole(each)) for each in (None, *finalists)]):
                 break
         self.progress.ahead.clear()
         for each in self.contenders:
             if each.exact:
                 each.trainings = self.reference
+
+    def _finish(self, reached: Sequence[Contender]) -> None:
+        """Train to the end what reached the target, and choose the finalists."""
+        self._choose_finalists(reached)
+        self._make([(each, self.seed(0), self.whole(each)) for each in self._alive()])
+        for each in self._alive():
+            if each.trainings[self.seed(0)].epochs < self.whole(each):
+                each.dropped = BUDGET_SPENT
+
+    def _round(self, contender: Contender, share: float) -> int:
+        """The epochs of a contender in one round."""
+        return max(self.every, math.ceil(self._useful_epochs(contender) * share / self.every) * self.every)
+
+    def _reaches(self, contender: Contender) -> float | None:
+        return contender.seconds_to(self.target(self.seed(0)), self.seed(0))
 
     def _alive(self) -> list[Contender]:
         return [each for each in self.contenders if not each.exact and not each.dropped]
@@ -132,67 +158,46 @@ class Race:
                 each.dropped = "its epoch is no shorter than that of an exact method"
 
     def _useful_epochs(self, contender: Contender) -> int:
-        """The epochs after which it can no longer be quicker than the quickest exact method; all where that is open."""
-        whole, exact = self.rungs[-1], self._exact_seconds()
-        if exact is None or contender.seconds_to(self.target(self.seed(0)), self.seed(0)) is not None:
-            return whole
-        useful = math.ceil(exact / contender.priced.epoch / self.every) * self.every
-        return max(self.every, min(whole, useful))
-
-    def _exact_seconds(self) -> float | None:
+        """The epochs after which it can no longer be quicker than the quickest exact method."""
         seed = self.seed(0)
-        epochs = self.reference[seed].epochs_to(self.target(seed))
-        return None if epochs is None or math.isinf(self.quickest_exact) else epochs * self.quickest_exact
+        epochs = self.reference[seed].epochs_to(self.target(seed)) if seed in self.reference else None
+        if epochs is None or math.isinf(self.quickest_exact):
+            return self.epochs
+        useful = math.ceil(epochs * self.quickest_exact / contender.priced.epoch / self.every) * self.every
+        return max(self.every, min(2 * self.epochs, useful))
 
-    def _drop(self, rung: int, last: bool) -> None:
-        """Drop what can no longer be the advice after a round of so many epochs."""
+    def _drop(self, share: float) -> None:
+        """Drop what can no longer be the advice after a round."""
         seed, alive = self.seed(0), []
         for each in self._alive():
             done = each.trainings.get(seed)
-            if done is None:
+            if done is None or (done.epochs < self._round(each, share) and not done.failure):
                 each.dropped = BUDGET_SPENT
             elif done.failure:
                 each.dropped = done.failure
+            elif share == 1 and self._reaches(each) is None:
+                each.dropped = (
+                    f"does not reach the target in {self._round(each, share)} epochs, when exact training has"
+                )
             else:
                 alive.append(each)
-        exact = self._exact_seconds()
-        for each in alive:
-            reached = each.seconds_to(self.target(seed), seed)
-            if (
-                (
-                    exact is not None
-                    and reached is None
-                    and min(rung, each.trainings[seed].epochs) * each.priced.epoch >= exact
-                )
-                or exact is not None
-                and reached is not None
-                and reached >= exact
-            ):
-                each.dropped = "exact training reaches the target sooner"
-        left = sorted((each for each in alive if not each.dropped), key=lambda each: self._lag(each, rung))
+        left = sorted(alive, key=lambda each: self._lag(each, share))
         margin = FAR_BELOW * max(self.question.within, 1.0)
-        for each in left[-(-len(left) // 2) :]:
-            if self._lag(each, rung) > margin:
-                each.dropped = f"{self._lag(each, rung):.1f} points below exact training in the time of {rung} epochs"
-        if last:
-            self._choose_finalists([each for each in left if not each.dropped])
+        for each in left[-(-len(left) // 2) :] if share < 1 else ():
+            lag = self._lag(each, share)
+            if lag > margin:
+                epochs = self._round(each, share)
+                each.dropped = f"{lag:.1f} points below exact training in the time of {epochs} epochs"
 
-    def _lag(self, contender: Contender, rung: int) -> float:
+    def _lag(self, contender: Contender, share: float) -> float:
         """Points of validation score below the quickest exact training after the same predicted time."""
-        seed = self.seed(0)
-        done = contender.trainings[seed]
-        at = min(rung, done.epochs)
+        seed, at = self.seed(0), self._round(contender, share)
         alike = at if math.isinf(self.quickest_exact) else round(at * contender.priced.epoch / self.quickest_exact)
-        return self.reference[seed].best(max(alike, self.every))[0] - done.best(at)[0]
+        return self.reference[seed].best(max(alike, self.every))[0] - contender.trainings[seed].best(at)[0]
 
-    def _choose_finalists(self, left: Sequence[Contender]) -> None:
-        seed = self.seed(0)
-        for each in left:
-            if each.seconds_to(self.target(seed), seed) is None:
-                each.dropped = f"does not reach the target in {self.rungs[-1]} epochs"
-        reached = [each for each in left if not each.dropped]
-        reached.sort(key=lambda each: each.seconds_to(self.target(seed), seed) or math.inf)
-        for each in reached[FINALISTS:]:
+    def _choose_finalists(self, reached: Sequence[Contender]) -> None:
+        ordered = sorted(reached, key=lambda each: self._reaches(each) or math.inf)
+        for each in ordered[FINALISTS:]:
             each.dropped = f"{FINALISTS} others reach the target sooner"
 
     def _make(self, todo: Sequence[tuple[Contender | None, int, int]], rung: int = 0, must: bool = False) -> bool:
@@ -222,15 +227,15 @@ class Race:
                 f"[{done}/{total}] trained {name}, seed {seed}, {result.epochs} epochs: "
                 + (result.failure or f"{result.best()[0]:.2f} %")
             )
-        if must and self.reference[self.seed(0)].failure:
-            return False
         return done == total
 
     def _results(self, waiting: Sequence[TrainingJob], must: bool) -> Iterator[tuple[TrainingJob, Training | Died]]:
         if self.question.jobs == 1 or len(waiting) < 2:
-            yield from ((job, train(job)) for job in waiting if must or self._affordable(job))
+            yield from ((job, carry_out(job)) for job in waiting if must or self._affordable(job))
         else:
-            yield from map_on_processes(train, waiting, self.question.jobs, lambda job: must or self._affordable(job))
+            yield from map_on_processes(
+                carry_out, waiting, self.question.jobs, lambda job: must or self._affordable(job)
+            )
 
     def _affordable(self, job: TrainingJob) -> bool:
         seconds = job.config.training.epochs * self._pace()
@@ -250,7 +255,7 @@ class Race:
         )
         if question.jobs > 1:
             config = config.changed(threads=1)
-        return TrainingJob(config, question.out, whole=epochs == self.rungs[-1])
+        return TrainingJob(config, question.out, whole=epochs == self.whole(owner))
 
     def _work(self, owner: Contender | None) -> float:
         """Seconds of an epoch here, by formula."""
@@ -265,23 +270,24 @@ class Race:
         expected = sum(self.spent["expected"])
         return sum(self.spent["took"]) / expected if expected and self.spent["took"] else 1.0
 
-    def _expect(self, rungs: Sequence[int], alive: Sequence[Contender]) -> None:
+    def _expect(self, rounds: Sequence[float], alive: Sequence[Contender]) -> None:
         """Estimate the seconds of rounds and finals."""
-        before, count, epochs = self.rungs[-1] * (rungs == self.rungs), len(alive), 0.0
-        last = 0 if rungs == self.rungs else self.rungs[self.rungs.index(rungs[0]) - 1]
-        for rung in rungs:
-            epochs += count * (rung - last)
-            count, last = -(-count // 2), rung
-        finals = (self.question.seeds - 1) * (1 + min(FINALISTS, max(count, 1))) * self.rungs[-1]
-        self.progress.ahead["training"] = (before + epochs + finals) * self._pace() / self.question.jobs
+        lengths = sum(self._useful_epochs(each) for each in alive)
+        last = 0.0 if rounds == ROUNDS else ROUNDS[ROUNDS.index(rounds[0]) - 1]
+        epochs, kept = self.epochs * float(rounds == ROUNDS), 1.0
+        for share in rounds:
+            epochs += kept * lengths * (share - last)
+            kept, last = kept / 2, share
+        finals = (self.question.seeds - 1) * (1 + min(FINALISTS, max(len(alive) // 4, 1))) * self.epochs
+        self.progress.ahead["training"] = (epochs + finals) * self._pace() / self.question.jobs
 
 
-def expected_seconds(question: Question, priced: Sequence[Priced]) -> float:
+def expected_training(question: Question, priced: Sequence[Priced]) -> float:
     """What all trainings on the whole graph would take here, about."""
-    race = Race(question, [Contender(each) for each in priced], Progress(question.budget))
+    race = Race(question, [Contender(each) for each in priced], AdviceProgress(question.budget))
     quickest = race.quickest_exact
     for each in race.contenders:
         if not each.exact and not each.priced.candidate.batches and each.priced.epoch >= quickest:
             each.dropped = "slow"
-    race._expect(race.rungs, race._alive())
+    race._expect(ROUNDS, race._alive())
     return race.progress.ahead["training"]

@@ -123,7 +123,7 @@ def test_it_goes_on_where_it_was_stopped(
     def never(job: Any) -> Any:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(training, "train", never)
+    monkeypatch.setattr(training, "carry_out", never)
     again = advise(question(folder))
     assert again.content()["candidates"] == advice.content()["candidates"]
     monkeypatch.undo()
