@@ -52,7 +52,11 @@ class DataConfig:
 class ModelConfig:
     """The layers, from features to classes."""
 
-    name: str = option("gcn", "gcn | gcn-no-loop | sage | gat, or a model of an installed package", key="model")
+    name: str = option(
+        "gcn",
+        "gcn | gcn-no-loop | sage | gat, a model of an installed package, or module:factory of your own",
+        key="model",
+    )
     layers: int = option(2, "number of graph layers")
     linear_layers: int = option(0, "how many of the layers, from the end, are dense and read no neighbours")
     hidden: int = option(16, "hidden width (per head for gat)")
