@@ -23,8 +23,8 @@ from reports.advice._pricing import Priced, Pricing
 from reports.advice._progress import AdviceProgress, Tell, silent
 from reports.advice._question import Question, checked_cluster, ranks_to_try, trainable_graph
 from reports.advice._sample import FEWEST_NODES, write_sample
-from reports.advice._sentences import about_the_devices, by_bandwidth, cut_lines, how_sure, what_to_run
-from reports.advice._training import Contender, Race, expected_training
+from reports.advice._sentences import about_the_devices, by_bandwidth, cut_lines, how_sure, undecided, what_to_run
+from reports.advice._training import BUDGET_SPENT, Contender, Race, expected_training
 from reports.draw.advice import draw_advice
 from sims.cluster import Cluster
 
@@ -218,7 +218,7 @@ def _told(
         if link is not None:
             ranges = stretches(cluster, link, eligible)
             said.append(by_bandwidth(link, cluster.links[link].bandwidth.value, ranges))
-        said += how_sure(found, error, assumed(cluster), len(seeds))
+        said += [*how_sure(found, error, assumed(cluster), len(seeds)), *undecided(made, BUDGET_SPENT)]
         lines = commands(found.chosen.priced.candidate, cluster)
     if any(each.priced.unmeasured > 0.5 for each in made):
         notes = [*notes, "most compute times rest on numbers that were not measured (haloscope clusters show NAME)"]

@@ -152,6 +152,17 @@ def how_sure(found: Recommendation, error: ModelError, unsure: tuple[int, int], 
     return said
 
 
+def undecided(made: Sequence[CandidateOutcome], spent: str) -> list[str]:
+    """Which candidates could still be better, because the budget ended before they were trained."""
+    waiting = [each for each in made if each.note == spent]
+    if not waiting:
+        return []
+    named = _listed([f"{_name(each)} ({seconds_text(each.priced.epoch)} an epoch)" for each in waiting])
+    return [
+        f"Not decided: the budget ended before {named} {'was' if len(waiting) == 1 else 'were'} trained to the end."
+    ]
+
+
 def _tempting(other: CandidateOutcome, chosen: CandidateOutcome) -> str:
     """Why a quicker candidate is not the advice."""
     assert other.seconds is not None and chosen.seconds is not None
