@@ -49,7 +49,7 @@ FLOORS = {
     ),
     "real": (("rank", "lab"), ("launch",), ("measure",), ("__main__",)),
     "reports": (
-        ("statistics",), ("core",), ("draw",), ("study",), ("bns_gcn",),
+        ("statistics",), ("core",), ("draw",), ("study", "advice"), ("bns_gcn",),
         ("sylvie", "ec_graph", "cdfgnn", "subgraph_approximation"), ("whole",),
     ),
 }  # fmt: skip

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
+from harness.commands.advise_arguments import ADVISED, add_advise
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
@@ -25,6 +26,7 @@ from harness.keys import read_table
 from harness.methods.registry import METHODS
 
 COMMANDS = {
+    "advise": "say what to run on your graph, model and cluster: method, devices, time, accuracy, memory, cost",
     "run": "train one method; print its times, bytes, accuracy and memory",
     "compare": "the same for several methods and modes, with a table and a figure",
     "sweep": "run every cell of a grid, in parallel; resumable after a kill",
@@ -63,6 +65,13 @@ BANDWIDTH = "nic=1Gb/s..400Gb/s"
 
 NEEDED_FIRST = "flags that one needs first"
 TYPES: dict[type, Callable[[str], Any]] = {str: str, int: whole, float: number}
+OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez), N nodes, E directed edges:
+  edge_index   integers [2, E]        from row 0 to row 1; both directions where messages go both ways
+  x            numbers [N, F]         or sparse rows: x_indptr, x_indices, x_data, and x_shape = [N, F]
+  y            integers [N]           classes from 0, -1 for none; or 0 and 1 [N, C], several classes a node
+  train_idx    integers               node numbers; also val_idx, test_idx; without them --split draws some
+  num_classes, notes, num_nodes       where the arrays do not say it
+or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG; more: docs/graphs.md"""
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
@@ -354,6 +363,11 @@ def _add_completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to write to stdout")
 
 
+def _add_datasets(parser: Parser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = OWN_GRAPHS
+
+
 def _add_methods(parser: Parser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="show everything about this one")
 
@@ -404,7 +418,13 @@ def _add_doctor(parser: Parser) -> None:
     )
 
 
+def _add_advise(parser: Parser) -> None:
+    _add_config(parser, leave_out=ADVISED)
+    add_advise(parser)
+
+
 _ADD: dict[str, Callable[[Parser], None]] = {
+    "advise": _add_advise,
     "run": _add_run,
     "compare": _add_compare,
     "sweep": _add_sweep,
@@ -418,6 +438,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "methods": _add_methods,
     "partitioners": _add_methods,
     "check-method": _add_check_method,
+    "datasets": _add_datasets,
     "clusters": _add_clusters,
     "flows": _add_flows,
     "lab": add_lab,

@@ -10,7 +10,8 @@ from harness.datasets import data_folder, known_datasets
 from harness.workloads import shipped
 
 WHERE = """npz files are looked for in {folder} (HALOSCOPE_DATA names another folder); a path to a file works as well
-keys of a file: edge_index [2, E]; x [N, F], or x_indptr, x_indices, x_data and x_shape; y; train_idx, val_idx, test_idx
+keys of one: edge_index [2, E]; x [N, F], or x_indptr, x_indices, x_data and x_shape; y; train_idx, val_idx, test_idx
+a path to a .pt file of PyG's Data or HeteroData works too, and edges:FILE,... of tables (docs/graphs.md)
 pyg:NAME and ogb:NAME are downloaded once where that is possible, and otherwise say what to put where"""
 
 

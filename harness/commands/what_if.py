@@ -6,8 +6,6 @@ Every method is simulated once and recorded; each point is a replay of the recor
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,27 +17,20 @@ import pandas as pd
 from harness.commands.arguments import BANDWIDTH, config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.curves import BAND_POINTS, Curve, Knob, display_name, sentences
-from harness.commands.like import unified
+from harness.commands.recorded import assumed_notes, configs_of, listed, recording_of
 from harness.commands.tables import said_once, table, unlike_lines
 from harness.config import RunConfig
-from harness.console import progress_of, significant, time_unit
+from harness.console import significant, time_unit
 from harness.errors import InputError
 from harness.machine import write_atomically
-from harness.methods.base import Method
-from harness.methods.registry import parse_method
-from harness.running import data_inputs, plan_of, prepare
 from harness.running.intervals import ends
-from harness.running.results import environment
 from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_run, standing_apart
 from reports.draw.what_if import what_if as draw_what_if
-from sims.cluster import Placement
-from sims.replay import RECORDING_FORMAT, Replay, enough_epochs, load_recording, record_placed, refusal
-from sims.study import open_driver, quantities, variants
+from sims.replay import Replay
+from sims.study import open_driver, variants
 from sims.uncertainty import FEWEST_REPLAYS, Draws, replays_for
 from sims.units import parse
 
-# settings that a recording does not depend on
-WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "backend", "device")
 SHOWN_POINTS = 6
 
 
@@ -97,7 +88,12 @@ class Explored:
             "knob": (f"{self.knob.link} {self.knob.what}", self.nominal),
             "ticks": self.knob.ticks(),
             "written": self.knob.formatted,
-            "caption": [*_caption(self.curves[0]), *self.said, *_assumed(self.curves), *_bands(self.curves)],
+            "caption": [
+                *_caption(self.curves[0]),
+                *self.said,
+                *assumed_notes(curve.variant for curve in self.curves),
+                *_bands(self.curves),
+            ],
         }
 
 
@@ -140,15 +136,15 @@ def explore(
         raise InputError(f"--points {question.points}: at least 2, the ends of the range")
     knob, base = _knob(question), base.changed(mode="sim", eval_every=-1)
     modelled = open_driver(base)
-    configs = _configs(question, base, asked)
+    configs = configs_of(question.methods, question.bits, question.recorded, base, asked)
     cluster = modelled.cluster
     if knob.link not in cluster.links:
         raise InputError(
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
             f"its links: {', '.join(cluster.links)}"
         )
-    chosen = variants(cluster, _listed(question.devices), _listed(question.transports))
-    replays = [Replay(_recording(config, modelled.placement, out / "recordings", force, quiet)) for config in configs]
+    chosen = variants(cluster, listed(question.devices), listed(question.transports))
+    replays = [Replay(recording_of(config, modelled.placement, out / "recordings", force, quiet)) for config in configs]
     curves = [
         Curve(config, variant, knob, replay)
         for variant in chosen
@@ -169,10 +165,6 @@ def band_replays(ranks: int, asked: int | None) -> int:
     return max(FEWEST_REPLAYS, count // 2) if count and asked is None else count
 
 
-def _listed(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
-
-
 def _knob(question: Question) -> Knob:
     """The range to vary. Raises InputError unless it is `LINK=LOW..HIGH` with units."""
     what = "latency" if question.latency else "bandwidth"
@@ -188,53 +180,6 @@ def _knob(question: Question) -> Knob:
     return knob
 
 
-def _configs(question: Question, base: RunConfig, asked: Collection[str]) -> list[RunConfig]:
-    """The config of every method, or of each of its bits. Raises InputError for bad methods or bits.
-
-    `epochs` are those to record: the first, which is more expensive and not shown, and as many more as it takes until
-    stale rows are in use and the traffic has settled; whole cycles for a method with periodic epochs.
-    """
-    recorded = question.recorded
-    if recorded is not None and recorded < 2:
-        raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
-    widths = _listed(question.bits)
-    found: list[str] = []
-    useless = bool(widths)
-    for text in _listed(question.methods):
-        method = parse_method(text)
-        takes = "bits" in {f.name for f in fields(method)}
-        free, useless = takes and ":bits=" not in text, useless and not takes
-        if method.facts.timed:
-            raise refusal(text)
-        found += [f"{text}:bits={width}" for width in widths] if free and widths else [text]
-    if not found:
-        raise InputError("--methods names no method, e.g. --methods vanilla,sylvie-s")
-    if useless:
-        raise InputError("--bits changes nothing: none of the methods has bits")
-    configs = [config.changed(parts=base.cut.parts) for config in unified(base, list(dict.fromkeys(found)), asked)]
-    return [config.changed(epochs=recorded or enough_epochs(_method_of(config))) for config in configs]
-
-
-def _method_of(config: RunConfig) -> Method:
-    return parse_method(config.training.method, layer0=config.training.layer0)
-
-
-def _recording(config: RunConfig, placement: Placement, folder: Path, force: bool, quiet: bool) -> Any:
-    """The config's recording, from the cache or made now."""
-    decides = {key: value for key, value in config.flat().items() if key not in WHERE}
-    plan = plan_of(config)
-    graph = prepare(config, plan.cut).graph["fingerprint"]
-    stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
-    key = hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()
-    path = folder / f"{key}.rec"
-    if path.exists() and not force:
-        return load_recording(path)
-    with progress_of(f"recording {config.training.method}", config.training.epochs, quiet) as progress:
-        made = record_placed(plan, placement, progress)
-    made.save(path)
-    return made
-
-
 def _notes(curves: list[Curve], x: float) -> list[str]:
     """Notes on the graph, the input layer, memory, the recording and the cluster."""
     recording = curves[0].replay.recording
@@ -242,7 +187,7 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
     large = [f"{curve.display_name} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
     late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
-    return [*notes_of(known), *large, *late, *_assumed(curves), *_bands(curves)]
+    return [*notes_of(known), *large, *late, *assumed_notes(curve.variant for curve in curves), *_bands(curves)]
 
 
 def _bands(curves: list[Curve]) -> list[str]:
@@ -261,17 +206,6 @@ def _recorded(curve: Curve) -> str:
     if curve.cycles:
         found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
     return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found
-
-
-def _assumed(curves: list[Curve]) -> list[str]:
-    """Notes on assumed numbers of the clusters, and on values taken from other clusters."""
-    found = []
-    for variant in {curve.variant.label: curve.variant for curve in curves}.values():
-        sources = [quantity.source for quantity in quantities(variant.cluster)]
-        name = " ".join([variant.cluster.name, *([variant.label] if variant.label else [])])
-        found.append(f"cluster {name}: {sources.count('assumed')} of {len(sources)} values are assumed")
-        found += variant.notes
-    return list(dict.fromkeys(found))
 
 
 def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:

@@ -58,7 +58,11 @@ class DataConfig:
 class ModelConfig:
     """The layers, from features to classes."""
 
-    name: str = option("gcn", "gcn | gcn-no-loop | sage | gat, or a model of an installed package", key="model")
+    name: str = option(
+        "gcn",
+        "gcn | gcn-no-loop | sage | gat, a model of an installed package, or module:factory of your own",
+        key="model",
+    )
     layers: int = option(2, "number of graph layers")
     linear_layers: int = option(0, "how many of the layers, from the end, are dense and read no neighbours")
     hidden: int = option(16, "hidden width (per head for gat)")
@@ -174,8 +178,9 @@ class ClusterConfig:
 
     name: str = option(
         "local",
-        "cluster model: a name from `haloscope clusters`, a TOML file, or here: this machine as it was calibrated "
-        "(sim); lab:3x1gbit: modelled in sim, built in real mode (docs/lab.md)",
+        "cluster model: a name from `haloscope clusters`, a TOML file, here: this machine as it was calibrated, or "
+        "hosts=4,devices=8,device=a100-80gb,nic=100Gb/s,bus=24GB/s (sim); lab:3x1gbit: modelled in sim, built in real "
+        "mode (docs/lab.md)",
         key="cluster",
     )
     shapes_only: bool = option(False, "sim only: follow shapes on meta tensors, no numbers, no accuracy")

@@ -5,6 +5,7 @@ private.
 """
 
 from harness.datasets._catalog import known_datasets, load, require_trainable, source_state, training_graph
+from harness.datasets._npz import write_graph
 from harness.datasets._recipe import PRESETS
 from harness.datasets._sources import GRAPH_SOURCES, GraphSource, data_folder, size_of
 from harness.datasets._standins import STANDINS, FitRecord, FittedScore, StandIn, read_standin, read_standins
@@ -26,4 +27,5 @@ __all__ = [
     "size_of",
     "source_state",
     "training_graph",
+    "write_graph",
 ]

@@ -149,6 +149,15 @@ def _features(arrays: dict[str, np.ndarray]) -> np.ndarray | sp.csr_matrix | Non
     return sp.csr_matrix((data.astype(np.float32), indices, indptr), shape=(rows, columns))
 
 
+def read_features(path: Path) -> np.ndarray | sp.csr_matrix | None:
+    """The features in an npz file, by the keys of a graph file; None without any. Raises InputError as `read_graph`."""
+    arrays = read_arrays(path, wanted=frozenset(("x", *_SPARSE, "x_shape")))
+    try:
+        return _features(arrays)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
 def describe(path: Path) -> str:
     """Size and content in short, without reading edges, features or labels. Raises InputError for a damaged file."""
     small = read_arrays(path, frozenset(("num_nodes", "x_shape")))

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.datasets import _edge_lists as edge_lists
 from harness.datasets import _external as external
 from harness.datasets import _synthetic as synthetic
 from harness.datasets._recipe import FITTED_PREFIX, PARAMETERS, PREFIX, PRESETS, Recipe
@@ -75,11 +76,27 @@ class Public(GraphSource):
         return [row for row in external.known_external(data_folder()) if row[0].startswith(self._prefix)]
 
 
+class EdgeLists(GraphSource):
+    """Edges in a table, features and labels beside it."""
+
+    def load(self, dataset: str) -> Graph:
+        return edge_lists.read_edge_list(dataset)
+
+    def state(self, dataset: str) -> str:
+        return files_state(dataset, edge_lists.files_of(dataset))
+
+    def listed(self) -> list[Listing]:
+        return [
+            (edge_lists.SYNTAX, "a table of edges, Parquet or CSV, with features and labels (docs/graphs.md)", True)
+        ]
+
+
 _BUILTIN: dict[str, GraphSource] = {
     "synthetic": Synthetic(),
     "standin": FittedGraphs(),
     "pyg": Public("pyg:"),
     "ogb": Public("ogb:"),
+    "edges": EdgeLists(),
 }
 
 GRAPH_SOURCES: Registry[GraphSource] = Registry("source of data sets", "haloscope.datasets", _BUILTIN)

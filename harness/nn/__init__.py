@@ -7,7 +7,7 @@ from harness.nn._aggregate import aggregate, aggregate_weighted
 from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.nn._loss import counts, micro_f1, summed_loss, training_loss
 from harness.nn._messages import edge_rows
-from harness.nn._models import GNN, MODELS, Order, build_model
+from harness.nn._models import GNN, MODELS, Order, build_model, model_factory
 from harness.nn._optimizer import adam
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "counts",
     "edge_rows",
     "micro_f1",
+    "model_factory",
     "summed_loss",
     "training_loss",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Literal
 
 import torch
@@ -172,15 +173,38 @@ MODELS: Registry[Factory] = Registry(
 )
 
 
+def model_factory(name: str) -> Factory:
+    """The factory of a model: of a known name, or `module:factory` of a module that can be imported.
+
+    Raises:
+        InputError: an unknown name, a module that cannot be imported, or one without that factory.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        return MODELS.find(name)
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except Exception as error:  # whatever the module does when it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"model {name!r}: cannot import {module} ({reason}); PYTHONPATH must have its folder"
+        ) from error
+    if not callable(found):
+        raise InputError(f"model {name!r}: {module} has no function {attribute!r} of (config, inputs, classes)")
+    factory: Factory = found
+    return factory
+
+
 def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GNN:
     """The configured model, initialised from `seed` only, so that every rank builds the same one.
 
-    Other packages add models through the entry-point group `haloscope.models`: a `Factory`.
+    Other packages add models through the entry-point group `haloscope.models`: a `Factory`. One of a module that can be
+    imported is named `module:factory`.
 
     Raises:
         InputError: unknown model, or one that is no `GNN`.
     """
-    factory = MODELS.find(config.name)
+    factory = model_factory(config.name)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # unlike torch.manual_seed, does not seed GPUs
         model = factory(config, inputs, classes)

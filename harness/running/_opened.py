@@ -6,6 +6,7 @@ Drivers are entry points, found by mode and loaded only when a run needs them: `
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
-from harness.nn import MODELS, build_model
+from harness.nn import MODELS, build_model, model_factory
 from harness.partition import PARTITIONERS, Cutting
 from harness.registry import Registry
 from harness.running import _loopback
@@ -94,7 +95,7 @@ def plan_of(config: RunConfig) -> Plan:
     if (method.facts.cut == "vertex") != (cut.kind == "vertex"):
         fitting = ", ".join(name for name, known in PARTITIONERS.own().items() if known.cuts == "edge")
         raise InputError(f"method {method.name} cuts edges: use partitioner auto, or one of {fitting}")
-    MODELS.find(config.model.name)
+    model_factory(config.model.name)
     if config.model.name in MODELS.builtin:  # models of other packages may need the widths of the data
         build_model(config.model, 1, 2, config.training.seed)
     if is_workload(config.data.dataset) and not config.cluster.shapes_only:
@@ -113,8 +114,12 @@ def open_run(config: RunConfig) -> OpenedRun:
 
 
 def data_inputs(config: RunConfig) -> dict[str, str]:
-    """Those of `OpenedRun.inputs` that every driver reads: rates, a workload's description and exported partition."""
+    """Those of `OpenedRun.inputs` that every driver reads: rates, a model's module, a workload and its partition."""
     named = {"rates": Path(config.cluster.rates)} if config.cluster.rates else {}
+    module, own, _ = config.model.name.partition(":")
+    if own:
+        model_factory(config.model.name)
+        named["model"] = Path(str(sys.modules[module].__file__))
     if is_workload(config.data.dataset):
         named["workload"], description, _ = read_description(config.data.dataset)
         if description.parts.partition:

@@ -11,9 +11,10 @@ from harness.machine import HERE, calibration_folder
 from sims import units
 from sims.cluster import _overrides as overrides
 from sims.cluster._cluster import Cluster, LinkSpec
+from sims.cluster._described import LENDERS, is_described, tables_of
 from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
 from sims.records import filled
-from sims.units import Quantity
+from sims.units import Quantity, Table
 
 CLUSTERS = Path(__file__).with_name("presets")
 
@@ -24,7 +25,9 @@ def known_clusters() -> list[str]:
 
 
 def load_cluster(name_or_path: str | Path) -> Cluster:
-    """A cluster by name, from a TOML file, or of a lab; `NAME:KEY=VALUE:...` changes keys of a file (`_overrides`).
+    """A cluster by name, from a TOML file, described on a line (`_described`), or of a lab.
+
+    `NAME:KEY=VALUE:...` changes keys of a file (`_overrides`).
 
     `here` is this machine, as `haloscope calibrate` measured it.
 
@@ -35,8 +38,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     if is_lab(str(name_or_path)):
         return of_lab(parse_lab(str(name_or_path)))
     name, changes = overrides.split(str(name_or_path))
-    path = _here() if name == HERE else units.find(name, "cluster", CLUSTERS)
-    top = overrides.changed(units.read_toml(path, "cluster"), changes)
+    path, read = _read(name)
+    top = overrides.changed(read, changes)
     file = filled(ClusterFile, top, name=path.stem)
     hosts = file.hosts
     cluster = Cluster(
@@ -72,6 +75,18 @@ def _here() -> Path:
             "`haloscope calibrate --brief` (seconds)"
         )
     return path
+
+
+def _read(name: str) -> tuple[Path, Table]:
+    """The file of a cluster and its tables; of one that is described on a line, where device files are looked up."""
+    if not is_described(name):
+        path = _here() if name == HERE else units.find(name, "cluster", CLUSTERS)
+        return path, units.read_toml(path, "cluster")
+    lent = {
+        library: units.read_toml(CLUSTERS / f"{lender}.toml", "cluster").values["transport"]
+        for library, lender in LENDERS.items()
+    }
+    return Path.cwd() / "the command line", Table(tables_of(name, lent), f"cluster {name!r}")
 
 
 def of_lab(lab: LabSpec) -> Cluster:

@@ -4,16 +4,21 @@ The top layer of `sims`: `harness.running` calls `open_driver` for `--mode sim`.
 """
 
 from sims.study._execute import SimulatedCluster, open_driver
-from sims.study._remarks import idle_links, link_kind, quantities
+from sims.study._recordings import kept_recording
+from sims.study._remarks import idle_links, link_kind, quantities, source_shares
 from sims.study._scenarios import run_file
-from sims.study._variants import variants
+from sims.study._variants import Variant, check_links, variants
 
 __all__ = [
     "SimulatedCluster",
+    "Variant",
+    "check_links",
     "idle_links",
+    "kept_recording",
     "link_kind",
     "open_driver",
     "quantities",
     "run_file",
+    "source_shares",
     "variants",
 ]

@@ -64,7 +64,7 @@ def _variant(cluster: Cluster, device: str, kind: str) -> list[Variant]:
         label.append(f"over {kind}")
         other, notes = _over(other, kind)
     if label:
-        _check(other)
+        check_links(other)
     return [Variant(" ".join(label), other, device, tuple(notes))] if label else []
 
 
@@ -79,7 +79,7 @@ def _over(cluster: Cluster, kind: str) -> tuple[Cluster, list[str]]:
     return replace(cluster, transport=spec, links=links), notes
 
 
-def _check(cluster: Cluster) -> None:
+def check_links(cluster: Cluster) -> None:
     """Raise InputError if the cluster lacks a link that tensors must cross to the library or the host."""
     kind, known = cluster.transport.kind, [load_device(name) for name in dict.fromkeys(cluster.profiles)]
     for device in known:

@@ -1,0 +1,154 @@
+"""`haloscope advise`: what to run on a graph, a model and a cluster, and how sure that is.
+
+A thin layer over `reports.advice`: flags in, sentences and a table out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from harness.commands.arguments import config_of
+from harness.commands.cells import deliver, json_target, writable
+from harness.commands.tables import table
+from harness.console import DASH, duration, megabytes, show, significant, stderr, time_unit
+from harness.errors import InputError
+from harness.machine import core_count
+from harness.running.sweep import seconds_of
+from reports.advice import Advice, CandidateOutcome, Question, Tell, advise
+
+
+def main(args: argparse.Namespace) -> int:
+    """Ask, and print the answer; returns 1 if nothing can be recommended."""
+    question = question_of(args)
+    writable(args.out, folder=True)
+    json_target(args.json)
+    begin = time.monotonic()
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
+    with _telling(args.quiet) as tell:
+        advice = advise(question, tell)
+    written = advice.save()
+    lines = [*_report(advice), f"{duration(time.monotonic() - begin)}; written: {', '.join(map(str, written))}"]
+    deliver(advice.content(), lines, args.json, args.quiet)
+    return 0 if advice.verdict is not None else 1
+
+
+def question_of(args: argparse.Namespace) -> Question:
+    """The question that the flags ask. Raises InputError for bad ones."""
+    parts, args.parts = _numbers(args.parts), 2
+    if args.jobs < 0:
+        raise InputError("jobs must be at least 1")
+    return Question(
+        base=config_of(args),
+        parts=parts,
+        methods=tuple(text.strip() for text in args.methods.split(",") if text.strip()),
+        within=args.within,
+        seeds=args.seeds,
+        budget=seconds_of(args.budget),
+        price=args.price,
+        out=args.out,
+        jobs=args.jobs or core_count(),
+        sample=args.sample,
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isascii() and word.isdigit() and len(word) < 7 for word in words):
+        raise InputError(f"--parts {text!r}: numbers of devices with commas between, such as 2,4,8")
+    return tuple(map(int, words))
+
+
+@contextmanager
+def _telling(quiet: bool) -> Iterator[Tell]:
+    """Shows what is done and the time left on stderr: one line that is replaced on a terminal, else a line each."""
+    console = stderr()
+
+    def text(what: str, left: float | None) -> str:
+        return what if left is None else f"{what}; about {duration(left)} left"
+
+    if quiet:
+        yield lambda what, left: None
+    elif console.is_terminal:
+        with console.status("beginning") as status:
+            yield lambda what, left: status.update(text(what, left))
+    else:
+        yield lambda what, left: show([text(what, left)], console)
+
+
+def _report(advice: Advice) -> list[Any]:
+    """The answer in words, the table behind it, the command lines, and notes."""
+    graph, question = advice.graph, advice.question
+    model = question.base.model
+    size = f"{graph['nodes']:,} nodes, {graph['edges']:,} directed edges, {graph['features']} features"
+    head = (
+        f"{graph['name']} ({size}); {model.name} {model.layers} x {model.hidden}; cluster {question.base.cluster.name}"
+    )
+    lines: list[Any] = [head, "", *advice.sentences, ""]
+    lines += _tables(advice.choices, advice.verdict.chosen if advice.verdict is not None else None)
+    lines += [f"{what + ':':10}{command}" for what, command in advice.commands.items()]
+    lines += [f"note: {note}" for note in advice.notes]
+    return lines + _left_out(advice.left_out)
+
+
+def _left_out(reasons: Mapping[str, str]) -> list[str]:
+    """A line per reason, with the candidates that it concerns; of one method, all its numbers of devices together."""
+    lines = []
+    for why in dict.fromkeys(reasons.values()):
+        methods: dict[str, list[str]] = {}
+        for title, reason in reasons.items():
+            method, _, devices = title.partition(", ")
+            if reason == why:
+                methods.setdefault(method, []).append(devices.partition(" ")[0])
+        named = [f"{method} ({', '.join(counts)})" if any(counts) else method for method, counts in methods.items()]
+        lines.append(f"left out: {', '.join(named)}: {why}")
+    return lines
+
+
+def _tables(choices: Sequence[CandidateOutcome], chosen: CandidateOutcome | None) -> list[Any]:
+    """All candidates: those with a time to the target first, then those that were dropped, with the reason."""
+    factor, unit = time_unit([each.priced.epoch for each in choices])
+    longest, unit_to = time_unit([each.seconds for each in choices])
+    priced = any(each.cost is not None for each in choices)
+    columns = [
+        "method", "devices", f"epoch {unit}", "MB sent", "MB memory", "epochs", f"to target {unit_to}",
+        *(["cost"] if priced else []), "test %", "beside exact", "seeds", "front",
+    ]  # fmt: skip
+    rows = [
+        [
+            ("> " if each is chosen else "  ") + each.method,
+            str(each.parts),
+            significant(each.priced.epoch * factor),
+            megabytes(each.priced.sent),
+            megabytes(each.priced.fullest.peak),
+            DASH if each.epochs is None else f"{each.epochs:.3g}",
+            significant(None if each.seconds is None else each.seconds * longest),
+            *([significant(each.cost)] if priced else []),
+            DASH if each.accuracy is None else f"{each.accuracy.mean:.2f}",
+            _beside(each),
+            str(each.accuracy.count if each.accuracy else 0),
+            "*" if each.pareto else "",
+        ]
+        for each in choices
+        if each.accuracy is not None
+    ]
+    told = [table("", columns, rows)]
+    rest = [[each.method, str(each.parts), significant(each.priced.epoch * factor), each.note] for each in choices
+            if each.accuracy is None]  # fmt: skip
+    if rest:
+        told.append(table("not trained to the end", ["method", "devices", f"epoch {unit}", "because"], rest))
+    return told
+
+
+def _beside(choice: CandidateOutcome) -> str:
+    """The difference to exact training with half its interval."""
+    if choice.keeps == "exact":
+        return "exact"
+    if choice.difference is None:
+        return DASH
+    half = choice.difference.half_width() if choice.difference.count > 1 else None
+    return f"{choice.difference.mean:+.2f}" + (f" ± {half:.2f}" if half is not None else "")
