@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
     driver = open_driver(config)
     count = replays_for(config.cut.parts, args.replays)
     if not count:
-        raise InputError("--replays 0: nothing would say which inputs matter; at least 8")
+        raise InputError("no replays, so that nothing would say which inputs matter: give --replays 8 or more")
     with progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet) as progress:
         prediction = predicted(config, driver.placement, progress)
     if prediction.replay.recording.timed:

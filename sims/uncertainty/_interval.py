@@ -25,13 +25,17 @@ RANK_REPLAYS, FEWEST_REPLAYS = 1_600, 8
 """Replays x ranks of an interval at most, and fewest replays: a replay takes as long as it has ranks."""
 
 
+MOST_RANKS = 512
+"""Ranks above which a prediction has no interval unless it is asked for: the recording alone would take long."""
+
+
 def replays_for(ranks: int, asked: int | None = None) -> int:
-    """How many replays an interval rests on: as many as asked for, else fewer where there are many ranks."""
+    """How many replays an interval rests on: as many as asked for, else fewer with many ranks, 0 for none."""
     if asked is not None:
         if asked and asked < FEWEST_REPLAYS:
             raise InputError(f"--replays {asked}: at least {FEWEST_REPLAYS}, or 0 for no intervals")
         return asked
-    return max(FEWEST_REPLAYS, min(REPLAYS, RANK_REPLAYS // ranks))
+    return max(FEWEST_REPLAYS, min(REPLAYS, RANK_REPLAYS // ranks)) if ranks <= MOST_RANKS else 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,7 +151,7 @@ def test_every_method_that_changes_its_rows_is_replayed_whole() -> None:
 
 
 def test_replays_are_fewer_for_many_ranks() -> None:
-    assert [replays_for(ranks) for ranks in (1, 40, 100, 4096)] == [40, 40, 16, 8]
+    assert [replays_for(ranks) for ranks in (1, 40, 100, 512, 513)] == [40, 40, 16, 8, 0]
     assert replays_for(4096, 100) == 100 and replays_for(2, 0) == 0
     with pytest.raises(InputError, match="--replays 3: at least 8, or 0"):
         replays_for(2, 3)
