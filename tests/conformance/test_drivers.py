@@ -16,7 +16,7 @@ from harness.running.results import Result
 from tests.support.real_rows import run_in_turn
 from tests.support.settings import SETTINGS, label, rows
 
-ROWS_PER_LAUNCH = 40  # ranks take longer to start than to train a row
+ROWS_PER_LAUNCH = 32  # ranks take longer to start than to train a row
 DATASET = "synthetic:nodes=300,degree=8,classes=4,features=12,seed=1"
 
 

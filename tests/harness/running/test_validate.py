@@ -249,7 +249,10 @@ def test_from_calibration_to_records(
     assert main(command) == 0
     said = capsys.readouterr().err
     again = json.loads(target.read_text())
-    assert [r["predicted"] for r in again] == [r["predicted"] for r in records], "predictions have no noise"
+    codec = [[r["predicted"]["codec"] for r in some] for some in (again, records)]
+    assert codec[0] == codec[1], (
+        "it goes by the calibration alone; neighbour sums are timed again on the graph's blocks"
+    )
     for side in ("measured", "predicted"):
         assert f"{side} sylvie-s:bits=1 on local: the code has changed since; it is done again" in said
     assert all(now > then for now, then in zip([path.stat().st_mtime_ns for path in kept], before, strict=True))
