@@ -5,8 +5,7 @@ after two that compile and warm up, and an epoch is as many steps as the method 
 rows of the inputs and labels; training is forward and backward pass, optimizer and what a method keeps. Seconds are
 those of the process on its core, so that other work on the machine does not count. A second table has the operators
 that draw, on one of two parts, beside what the model charges for them (`host.bandwidth` of a device file). Nodes and
-edges are per second and core. The full size (1 M nodes, 50 M edges) needs about 3.5 GiB; what was needed is printed
-last.
+edges are per second and core. The full size (1 M nodes, 50 M edges) needs about 3.5 GiB; the peak is printed last.
 """
 
 from __future__ import annotations

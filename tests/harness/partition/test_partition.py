@@ -224,7 +224,7 @@ def test_ranges_are_consecutive_and_of_equal_cost(weights: tuple[float, float, f
 def test_ranges_of_a_graph_without_edges_and_bad_weights() -> None:
     graph = from_edges("none", np.zeros((2, 0), np.int64), 7)
     assert set(assign(graph, "ranges", 3).tolist()) == {0}  # edges alone cost: ranges cannot tell nodes apart
-    assert assign(graph, "ranges:nodes=1", 3).tolist() == [0, 0, 0, 1, 2, 2, 2]
+    assert assign(graph, "ranges:nodes=1", 3).tolist() == [0, 0, 1, 1, 1, 2, 2]
     for text in ("ranges:edges=0", "ranges:blocks=-1"):
         with pytest.raises(InputError, match="one of them above 0"):
             assign(graph, text, 3)
