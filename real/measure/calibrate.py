@@ -218,12 +218,11 @@ class _Said(msgspec.Struct):
 
 async def _probe(rank: Rank, depth: str) -> _Said:
     """Time operators on all ranks at once, if brief then collectives; rank 0's results are used."""
-    quick = depth != "full"
+    quick, brief = depth != "full", depth == "brief"
     await rank.all_reduce(torch.zeros(1), label="begin together")
     numbers = measure_device(0.02 if quick else 0.3)
-    numbers["jitter"] = jitter(1.0 if quick else 10.0)
+    numbers["jitter"] = jitter(0.4 if brief else 1.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
-    brief = depth == "brief"
     return _Said(numbers, await probe(rank, _link_budget(quick), BRIEF_SIZES, BRIEF_FEWEST) if brief else {})
 
 
