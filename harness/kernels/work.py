@@ -27,6 +27,7 @@ class Work:
         flops: multiplications and additions (gemm).
         entries: stored entries times columns (spmm).
         width: columns (spmm); the shortest side of the two factors (gemm).
+        rows, row_bytes: rows among which the stored entries choose, and bytes of one (spmm).
         bits: bits per element (codec).
         fresh: bytes of new tensors it writes.
         name: the operator (and its bits), for devices that timed it.
@@ -37,6 +38,8 @@ class Work:
     flops: int = 0
     entries: int = 0
     width: int = 0
+    rows: int = 0
+    row_bytes: int = 0
     bits: int = 0
     fresh: int = 0
     name: str = ""
@@ -74,7 +77,11 @@ class NeighbourSum:
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         columns, rows = args[self.columns], args[self.rows]
         entries = columns.numel() * (rows.numel() // max(rows.shape[0], 1))
-        return Work(self.kind, bytes_of(outputs), entries=entries, width=rows.shape[-1])
+        width = rows.shape[-1]
+        return Work(
+            self.kind, bytes_of(outputs), entries=entries, width=width, rows=rows.shape[0],
+            row_bytes=width * rows.element_size(),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,13 @@ class Seconds:
     sample: float
     reduce: float
     wait: float = 0.0  # for other ranks, which compute for longer
+    tail: float = 0.0  # of compute: after the last exchange of the epoch
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Seconds:
         """The median epoch of a result record. Raises InputError where the run failed."""
         seconds = demand(record)["summary"]["seconds"]
-        return replace(cls._of(seconds), epoch=seconds["epoch"])
+        return replace(cls._of(seconds), epoch=seconds["epoch"], tail=record["facts"].get("tail_s", 0.0))
 
     @classmethod
     def mean(cls, record: Mapping[str, Any], skip: int = 2) -> Seconds:

@@ -4,6 +4,7 @@ Contains `presets/*.toml`, the roofline per class of operator, fits of measured 
 """
 
 from harness.kernels.work import UNKNOWN, Work
+from sims.device._cache import RowCache, missed_reads
 from sims.device._costs import OperatorCost, fit_cost
 from sims.device._memory import Fullest, LiveMemory, fullest
 from sims.device._operators import Operator
@@ -18,6 +19,7 @@ __all__ = [
     "LiveMemory",
     "Operator",
     "OperatorCost",
+    "RowCache",
     "STRENGTH",
     "ShapeMemory",
     "UNKNOWN",
@@ -25,6 +27,7 @@ __all__ = [
     "fit_cost",
     "fullest",
     "load_device",
+    "missed_reads",
     "save_device",
     "tensors_of",
 ]
