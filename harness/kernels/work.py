@@ -7,7 +7,7 @@ An operator of `torch.library` declares its work beside its kernel, under its qu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, strided
@@ -27,10 +27,11 @@ class Work:
         flops: multiplications and additions (gemm).
         entries: stored entries times columns (spmm).
         width: columns (spmm); the shortest side of the two factors (gemm).
-        rows, row_bytes: rows among which the stored entries choose, and bytes of one (spmm).
         bits: bits per element (codec).
         fresh: bytes of new tensors it writes.
         name: the operator (and its bits), for devices that timed it.
+        rows, row_bytes: rows among which the stored entries choose, and bytes of one (spmm). Only prices of devices with
+            a cache go by them; two works are equal without them.
     """
 
     kind: str
@@ -38,11 +39,11 @@ class Work:
     flops: int = 0
     entries: int = 0
     width: int = 0
-    rows: int = 0
-    row_bytes: int = 0
     bits: int = 0
     fresh: int = 0
     name: str = ""
+    rows: int = field(default=0, compare=False)
+    row_bytes: int = field(default=0, compare=False)
 
 
 FREE = Work("free")

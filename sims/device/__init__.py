@@ -4,7 +4,7 @@ Contains `presets/*.toml`, the roofline per class of operator, fits of measured 
 """
 
 from harness.kernels.work import UNKNOWN, Work
-from sims.device._cache import RowCache, missed_reads
+from sims.device._cache import EVEN, CountedRates, GammaRates, Popularity, RowCache
 from sims.device._costs import OperatorCost, fit_cost
 from sims.device._memory import Fullest, LiveMemory, fullest
 from sims.device._operators import Operator
@@ -14,11 +14,15 @@ from sims.device._shapes import Call, ShapeMemory, tensors_of
 __all__ = [
     "CLASSES",
     "Call",
+    "CountedRates",
     "DeviceProfile",
+    "EVEN",
     "Fullest",
+    "GammaRates",
     "LiveMemory",
     "Operator",
     "OperatorCost",
+    "Popularity",
     "RowCache",
     "STRENGTH",
     "ShapeMemory",
@@ -27,7 +31,6 @@ __all__ = [
     "fit_cost",
     "fullest",
     "load_device",
-    "missed_reads",
     "save_device",
     "tensors_of",
 ]

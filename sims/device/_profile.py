@@ -15,7 +15,7 @@ from harness.errors import InputError
 from harness.kernels.work import FREE as FREE
 from harness.kernels.work import UNKNOWN, Work
 from sims import records, units
-from sims.device._cache import RowCache
+from sims.device._cache import EVEN, Popularity, RowCache
 from sims.device._costs import OperatorCost
 from sims.records import TEXT, choice, dimensioned, factor, filled, integer, key, listed, named, numbered, subtable
 from sims.units import Quantity, quoted
@@ -138,19 +138,19 @@ class DeviceProfile:
         usual = SHARED if stream == "background" else 1.0
         return self.overlap[stream].value if stream in self.overlap else usual
 
-    def seconds(self, work: Work, skew: float = 0.0) -> float:
+    def seconds(self, work: Work, popularity: Popularity = EVEN) -> float:
         """Seconds that one operator keeps the device busy.
 
         A CPU launches and works in turn, so its launch is in it; a GPU's host launches run ahead (`host_launch`).
 
         Args:
-            skew: coefficient of variation of the degrees of the graph, which says what a cache is worth.
+            popularity: how often rows are read in neighbour sums, which says what a cache is worth.
         """
         if work.kind == "free":
             return 0.0
-        return self._alone(work, skew) * (1.0 if work.kind == "codec" else self.crowding.value)
+        return self._alone(work, popularity) * (1.0 if work.kind == "codec" else self.crowding.value)
 
-    def _alone(self, work: Work, skew: float) -> float:
+    def _alone(self, work: Work, popularity: Popularity) -> float:
         """Seconds of an operator as it was watched."""
         total = self.launch.value - self.host_launch
         if self.fresh is not None and work.fresh > self.fresh_above.value:
@@ -165,23 +165,19 @@ class DeviceProfile:
             compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
             return total + max(compute, work.nbytes / self.gemm_bandwidth.value)
         if work.kind == "spmm":
-            return total + work.entries * self._row_cost(work, skew) + work.nbytes / self.bandwidth["elementwise"].value
+            return total + work.entries * self._row_cost(work, popularity) + work.nbytes / self.bandwidth["elementwise"].value
         if work.kind == "codec":
             return total + work.nbytes / self.codec_rate(work.bits)
         kind = "elementwise" if work.kind == UNKNOWN else work.kind
         return total + work.nbytes / self.bandwidth[kind].value
 
-    def _row_cost(self, work: Work, skew: float) -> float:
+    def _row_cost(self, work: Work, popularity: Popularity) -> float:
         """Seconds per stored entry and column of rows that come from memory and from the cache."""
         cost = self.spmm_cost(work.width)
         if self.cache is None or not work.rows:
             return cost
-        # Rows from the cache are as much faster at every width as where rows are widest, and never slower.
-        widest = self.spmm[max(self.spmm)].value
-        element = work.row_bytes / max(work.width, 1)
-        near = cost * min(1.0, element / self.cache.bandwidth.value / widest)
-        missed = self.cache.missed(work, skew)
-        return missed * cost + (1 - missed) * near
+        missed = self.cache.missed(work, popularity)
+        return missed * cost + (1 - missed) * min(cost, self.cache.row_cost(work))
 
     def spmm_cost(self, width: int) -> float:
         """Seconds per stored entry and column at this width."""
@@ -202,7 +198,7 @@ class DeviceProfile:
         """The weakest source among the numbers that a class's cost rests on."""
         used = {
             "gemm": [self.gemm_peak, self.gemm_efficiency, self.gemm_bandwidth],
-            "spmm": [*self.spmm.values()],
+            "spmm": [*self.spmm.values(), *(() if self.cache is None else (self.cache.bandwidth, self.cache.entry))],
             "codec": [*self.codec.values()],
             "host": [self.host],
         }.get(kind) or [self.bandwidth[kind]]
