@@ -2,8 +2,8 @@
 
     python -m benchmarks.published_operators [--only NAME] [--points] [--ablation]
 
-One number of a device comes from each table (`sims/published/README.md`): the rows marked as calibrating, or a median.
-Errors are |predicted - published| / published of the other rows. `--ablation` leaves out what the model knows of caches.
+Numbers of devices come from each table (`sims/published/README.md`): of the rows marked as calibrating, or its median.
+Errors are |predicted - published| / published of the other rows. `--ablation` leaves out what is known of caches.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def print_points(table: OperatorTable) -> None:
     """Every row of a table."""
     for row, error in zip(table.rows, table.errors(), strict=True):
         mark = "  calibrating" if row.calibrating else ""
-        size = f"{row.name}, {row.work.width}"
-        print(f"    {size:<34}{row.seconds * 1e6:>12.1f} us {(1 + error) * row.seconds * 1e6:>12.1f} us {error:>+7.0%}{mark}")
+        size, published = f"{row.name}, {row.work.width}", row.seconds * 1e6
+        print(f"    {size:<34}{published:>12.1f} us {(1 + error) * published:>12.1f} us {error:>+7.0%}{mark}")
 
 
 def ablate(table: OperatorTable) -> None:

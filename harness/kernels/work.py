@@ -30,8 +30,8 @@ class Work:
         bits: bits per element (codec).
         fresh: bytes of new tensors it writes.
         name: the operator (and its bits), for devices that timed it.
-        rows, row_bytes: rows among which the stored entries choose, and bytes of one (spmm). Only prices of devices with
-            a cache go by them; two works are equal without them.
+        rows, row_bytes: rows among which the stored entries choose, and bytes of one (spmm). Only prices of devices
+            with a cache go by them; two works are equal without them.
     """
 
     kind: str

@@ -21,7 +21,7 @@ ROUNDS = 8  # secant steps at most
 HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
 Free = Literal["bandwidth", "compute"]
-TimedPart = Literal["epoch", "comm", "compute"]
+TimedPart = Literal["epoch", "comm", "compute", "logged"]
 CONSTANTS: dict[Free, str] = {"bandwidth": "factor on bandwidths", "compute": "factor on device speed"}
 
 
@@ -76,6 +76,11 @@ class Seconds:
         compute = seconds["compute"] + seconds["codec"] + seconds["sample"]
         rest = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
         return cls(comm + compute + seconds["reduce"], comm, compute, *rest)
+
+    @property
+    def logged(self) -> float:
+        """Compute as programs log it that wait for the device before exchanges and at the all-reduce: without codec."""
+        return self.compute - self.codec - self.tail
 
     @property
     def work(self) -> float:

@@ -64,9 +64,9 @@ AMAZON_NODES = 1_255_968  # training nodes of Amazon, which alone are in the gra
 
 FIT_GRAPH = "yelp"
 FITTED = (
-    "one constant for all graphs, models, methods and numbers of servers, on bandwidths, fitted on Yelp's fp32 GraphSAGE "
-    "on two servers: the only graph whose epoch the paper prints on one and on two servers; devices are as their profile "
-    "has them"
+    "two constants for all graphs, models, methods and numbers of servers, one on bandwidths and one on device speed, "
+    "fitted on Yelp's fp32 GraphSAGE on two servers: the only graph whose epoch the paper prints on one and on two "
+    "servers, and of which the logs hold every component"
 )
 SETTING = (
     "depths, widths and dropout are those of the authors' scripts, 4 GPUs on each server those of their logs; Reddit, "
@@ -151,10 +151,11 @@ def sylvie_bed(
 
 
 def constants(context: Context) -> Fit:
-    """Bandwidths, from the logged epoch of one row."""
+    """Device speed from the logged compute, then bandwidths from the logged epoch, of one row."""
     (row,) = [row for row in logged(ON_TWO_SERVERS) if row.fitted]
-    bed = sylvie_bed(context, row.name, row.model)
-    return bed.fitted("vanilla", row.epoch, source=f"{row.label}, two servers (logs)")
+    bed, source = sylvie_bed(context, row.name, row.model), f"{row.label}, two servers (logs)"
+    start = bed.fitted("vanilla", row.compute, source=f"compute of {source}", free="compute", part="logged")
+    return bed.fitted("vanilla", row.epoch, source=source, start=start)
 
 
 def crowded(context: Context, name: str, model: str = "GraphSAGE") -> Testbed:

@@ -75,8 +75,8 @@ class DeviceProfile:
         numbered("time", "COLUMNS"),
     )
     cache: RowCache | None = key(
-        "second-level cache of a GPU; without it `spmm` is the price of all rows, wherever they come from, with it that "
-        "of rows from memory",
+        "second-level cache of a GPU; without it `spmm` is the price of all rows, wherever they come from, with it "
+        "that of rows from memory",
         subtable(RowCache),
         default=None,
     )
@@ -165,7 +165,8 @@ class DeviceProfile:
             compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
             return total + max(compute, work.nbytes / self.gemm_bandwidth.value)
         if work.kind == "spmm":
-            return total + work.entries * self._row_cost(work, popularity) + work.nbytes / self.bandwidth["elementwise"].value
+            written = work.nbytes / self.bandwidth["elementwise"].value
+            return total + work.entries * self._row_cost(work, popularity) + written
         if work.kind == "codec":
             return total + work.nbytes / self.codec_rate(work.bits)
         kind = "elementwise" if work.kind == UNKNOWN else work.kind
@@ -196,13 +197,14 @@ class DeviceProfile:
 
     def source_of(self, kind: str) -> str:
         """The weakest source among the numbers that a class's cost rests on."""
-        used = {
+        cached = [] if self.cache is None else [self.cache.bandwidth, self.cache.entry]
+        used: dict[str, list[Quantity]] = {
             "gemm": [self.gemm_peak, self.gemm_efficiency, self.gemm_bandwidth],
-            "spmm": [*self.spmm.values(), *(() if self.cache is None else (self.cache.bandwidth, self.cache.entry))],
+            "spmm": [*self.spmm.values(), *cached],
             "codec": [*self.codec.values()],
             "host": [self.host],
-        }.get(kind) or [self.bandwidth[kind]]
-        return min((q.source for q in used), key=STRENGTH.index)
+        }
+        return min((q.source for q in used.get(kind) or [self.bandwidth[kind]]), key=STRENGTH.index)
 
     def quantities(self) -> list[tuple[str, str, Quantity]]:
         """Every number as (key in the file, dimension, value), in the order of the file."""

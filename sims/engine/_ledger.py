@@ -19,7 +19,7 @@ from torch import Tensor, strided
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sims.device import UNKNOWN, Call, DeviceProfile, LiveMemory, Operator, ShapeMemory, GammaRates, Work, tensors_of
+from sims.device import UNKNOWN, Call, DeviceProfile, GammaRates, LiveMemory, Operator, ShapeMemory, Work, tensors_of
 
 Price = tuple[float, Work]
 """Seconds of an operator, and the work that they were computed from."""

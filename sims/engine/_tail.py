@@ -1,7 +1,7 @@
 """What a rank computes between the last exchange of rows of an epoch and its all-reduce.
 
-Programs of GPUs that time their own parts wait for the device where an exchange begins and again at the all-reduce: what
-they compute in between is in neither of the two timers they print as compute, but in that of the all-reduce.
+Programs of GPUs that time their own parts wait for the device where an exchange begins, and again at the all-reduce.
+What they compute after the last exchange is then in the time of the all-reduce, not in that of compute.
 """
 
 from __future__ import annotations

@@ -139,13 +139,13 @@ def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> No
     assert boundary_of("yelp", 4) == {"mean": round(halo_rows("yelp") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
 
 
-def test_one_constant_is_fitted_on_one_graph(context: Context, made_up: None) -> None:
+def test_two_constants_are_fitted_on_one_graph(context: Context, made_up: None) -> None:
     fit = constants(context)
-    assert [fitted.constant for fitted in context.fits] == ["factor on bandwidths"]
+    assert [fitted.constant for fitted in context.fits] == ["factor on device speed", "factor on bandwidths"]
     assert all("Yelp, GraphSAGE, DGL, two servers" in fitted.row for fitted in context.fits)
     for name in ("table2", "table3", "logs-epochs", "logs-halo"):
         sylvie.TABLES[name](context)
-    assert len(context.fits) == 1 and case(context, "reddit").fit == fit
+    assert len(context.fits) == 2 and case(context, "reddit").fit == fit
 
 
 def test_repeated_claims_count_once(context: Context, made_up: None) -> None:
