@@ -51,9 +51,9 @@ EDGES = (
     "DGL's bytes)"
 )
 HOST = (
-    "the device alone explains the logs of one server for Reddit and ogbn-products (a factor of 0.9 to 1.1) and of Yelp "
-    "by 1.3; all of two servers ask for 1.5: work per part halves there, logged compute does not. Most likely the host "
-    "of the authors' program (calls of DGL in every layer, a thread per parameter): some 15 ms, of unknown cost"
+    "the device alone explains the logs of one server for Reddit and ogbn-products (a factor of 0.9 to 1.1) and of "
+    "Yelp by 1.3; all of two servers ask for 1.5: work per part halves there, logged compute does not. Most likely the "
+    "host of the authors' program (calls of DGL in every layer, a thread per parameter): some 15 ms, of unknown cost"
 )
 CODES = "logged: 3 to 4 GB over fp32 on one server, whatever the graph, of buffers that the model does not have"
 REPEATED = "repeats the number of another row"
@@ -132,8 +132,8 @@ def _row_of(context: Context, log: Logged, part: Component, fit: Fit) -> Row:
     unjudged = log.system == "BNS-GCN" or (log.system in LATE and part != "compute")
     return Row(
         label=f"{log.label}, {_where(log)}", quantity=part, unit="s", published=getattr(log, part),
-        ours=_ours(context, log, fit)[part], how="fitted" if fitted else _origin(log), null=null, judge="none" if unjudged else "error",
-        note=_note(log, part), at=(log.label, _where(log)),
+        ours=_ours(context, log, fit)[part], how="fitted" if fitted else _origin(log), null=null,
+        judge="none" if unjudged else "error", note=_note(log, part), at=(log.label, _where(log)),
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from harness.errors import InputError
 from harness.kernels.work import Work
 from sims import units
 from sims.device import CountedRates, DeviceProfile, GammaRates, Popularity, load_device
-from sims.published._curves import FOLDER
 from sims.records import TEXT, choice, filled, key
 
 TIMED = {
@@ -24,7 +23,8 @@ TIMED = {
 
 COLUMNS_OF_TABLE = ["name", "rows", "columns", "entries", "width", "law", "us"]
 KRONECKER = 0.76, 0.24  # Graph500's generator: shares of the edges at nodes with a bit 0, and with a bit 1
-FP32 = 4
+_FP32 = 4
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class OperatorTable:
         return found
 
 
-def load_operators(folder: Path = FOLDER) -> list[OperatorTable]:
+def load_operators(folder: Path = _FOLDER) -> list[OperatorTable]:
     """The tables of a folder, in the order of its `operators.toml`. Raises InputError for malformed files."""
     top = units.read_toml(folder / "operators.toml", "published")
     tables = []
@@ -114,12 +114,12 @@ def _rows(path: Path, given: _Source) -> tuple[TimedOperator, ...]:
 
 def _sum(rows: int, columns: int, entries: int, width: int) -> Work:
     return Work(
-        "spmm", FP32 * rows * width, entries=entries * width, width=width, rows=columns, row_bytes=FP32 * width
+        "spmm", _FP32 * rows * width, entries=entries * width, width=width, rows=columns, row_bytes=_FP32 * width
     )  # fmt: skip
 
 
 def _product(rows: int, columns: int, width: int) -> Work:
-    nbytes = FP32 * (rows * columns + columns * width + rows * width)
+    nbytes = _FP32 * (rows * columns + columns * width + rows * width)
     return Work("gemm", nbytes, flops=2 * rows * columns * width, width=min(rows, columns, width))
 
 
