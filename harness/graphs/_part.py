@@ -185,7 +185,11 @@ class HaloPlan(OnDevice):
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts of the whole graph, the same on every rank."""
+    """Counts of the whole graph, the same on every rank.
+
+    Attributes:
+        skew: coefficient of variation of the degrees where a description declares it; models of GPUs read it.
+    """
 
     num_nodes: int
     num_edges: int
@@ -196,6 +200,7 @@ class Totals:
     num_classes: int
     multilabel: bool
     symmetric: bool
+    skew: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Work:
         bits: bits per element (codec).
         fresh: bytes of new tensors it writes.
         name: the operator (and its bits), for devices that timed it.
+        rows, row_bytes: rows among which the stored entries choose, and bytes of one (spmm). Only prices of devices
+            with a cache go by them; two works are equal without them.
     """
 
     kind: str
@@ -42,6 +44,8 @@ class Work:
     bits: int = 0
     fresh: int = 0
     name: str = ""
+    rows: int = field(default=0, compare=False)
+    row_bytes: int = field(default=0, compare=False)
 
 
 FREE = Work("free")
@@ -76,7 +80,11 @@ class NeighbourSum:
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         columns, rows = args[self.columns], args[self.rows]
         entries = columns.numel() * (rows.numel() // max(rows.shape[0], 1))
-        return Work(self.kind, bytes_of(outputs), entries=entries, width=rows.shape[-1])
+        width = rows.shape[-1]
+        return Work(
+            self.kind, bytes_of(outputs), entries=entries, width=width, rows=rows.shape[0],
+            row_bytes=width * rows.element_size(),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

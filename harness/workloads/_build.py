@@ -281,7 +281,16 @@ class _Builder:
         if g.nodes < 1 or g.train + g.val + g.test > g.nodes:
             raise InputError("graph.nodes must be positive and hold train + val + test")
         splits = (g.train, g.val, g.test)
-        return Totals(g.nodes, g.edges, *splits, g.features, g.classes, g.multilabel, g.symmetric)
+        return Totals(g.nodes, g.edges, *splits, g.features, g.classes, g.multilabel, g.symmetric, self._skew())
+
+    def _skew(self) -> float:
+        """Coefficient of variation of the degrees, 0 where none are given."""
+        given = self.parts.degrees
+        if isinstance(given, list):
+            degree, count = np.asarray(given, float).reshape(-1, 2).T
+            mean = np.average(degree, weights=count)
+            return float(np.sqrt(np.average((degree - mean) ** 2, weights=count)) / mean) if mean else 0.0
+        return float(given.spread or 0.0) if given else 0.0
 
     def _provenance(self) -> Provenance:
         d = self.description

@@ -96,7 +96,10 @@ class PartCounts:
         default="",
     )
     degrees: Spread | list[tuple[int, int]] | None = key(
-        "of `cut`: [degree, nodes] pairs, or a distribution", default=None, shown="all degrees equal"
+        "[degree, nodes] pairs, or a distribution: the boundary of `cut` follows from them, and how often a modelled "
+        "GPU finds rows in its cache",
+        default=None,
+        shown="all degrees equal",
     )
     partitioner: str = key(
         "what made the parts. Of counts: metis, whose cut edges follow from the halo nodes by a measured law "

@@ -35,7 +35,10 @@ class Provenance:
 
     def record(self, totals: Totals, counts: Sequence[np.ndarray]) -> dict[str, Any]:
         """The graph in the result file: its counts, their sources, and a fingerprint of all numbers used."""
-        digest = hashlib.sha256(json.dumps(asdict(totals), sort_keys=True).encode())
+        known = asdict(totals)
+        if not known["skew"]:
+            del known["skew"]  # undeclared: the fingerprint is that of the counts alone
+        digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
         for array in counts:
             digest.update(np.ascontiguousarray(array).data)
         assumed = [name for name, found in self.sources.items() if found["from"] == "assumed"]

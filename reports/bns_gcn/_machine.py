@@ -18,7 +18,10 @@ SOURCE = "Table 11, p = 1 (Reddit in 8 METIS parts)"
 MACHINE = (
     "the machine has two fitted constants for all its tables and figures, both from Reddit in 8 METIS parts at p = 1: "
     "one on the speed of its devices, from the third of the epoch that is not communication (Sec. 4.2: 67 % is), and "
-    "one on every bandwidth, from the epoch of Table 11"
+    "one on every bandwidth, from the epoch of Table 11. What is missing: the timers of the authors' program do not "
+    "wait for the GPU, so that third is what its host does (draws, a new graph in every epoch, launches) while the "
+    "GPU's work is in the time of communication; the factor on devices, a fifth of the profile's speed, stands for a "
+    "host of unknown cost, which grows otherwise with graph and model"
 )
 
 

@@ -21,7 +21,7 @@ ROUNDS = 8  # secant steps at most
 HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
 Free = Literal["bandwidth", "compute"]
-TimedPart = Literal["epoch", "comm", "compute"]
+TimedPart = Literal["epoch", "comm", "compute", "logged"]
 CONSTANTS: dict[Free, str] = {"bandwidth": "factor on bandwidths", "compute": "factor on device speed"}
 
 
@@ -51,12 +51,13 @@ class Seconds:
     sample: float
     reduce: float
     wait: float = 0.0  # for other ranks, which compute for longer
+    tail: float = 0.0  # of compute: after the last exchange of the epoch
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Seconds:
         """The median epoch of a result record. Raises InputError where the run failed."""
         seconds = demand(record)["summary"]["seconds"]
-        return replace(cls._of(seconds), epoch=seconds["epoch"])
+        return replace(cls._of(seconds), epoch=seconds["epoch"], tail=record["facts"].get("tail_s", 0.0))
 
     @classmethod
     def mean(cls, record: Mapping[str, Any], skip: int = 2) -> Seconds:
@@ -75,6 +76,11 @@ class Seconds:
         compute = seconds["compute"] + seconds["codec"] + seconds["sample"]
         rest = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
         return cls(comm + compute + seconds["reduce"], comm, compute, *rest)
+
+    @property
+    def logged(self) -> float:
+        """Compute as programs log it that wait for the device before exchanges and at the all-reduce: without codec."""
+        return self.compute - self.codec - self.tail
 
     @property
     def work(self) -> float:

@@ -33,7 +33,7 @@ PRESET = {"reddit": "reddit-like", "yelp": "yelp-like", "ogbn-products": "produc
 INDUCTIVE = ("reddit", "yelp", "amazon")  # only training nodes, and edges between them, are in the graph that trains
 LINEAR = {"yelp": 2}  # of the layers, in the authors' script: dense, exchange nothing
 AMAZON = {"layers": 4, "linear_layers": 2, "hidden": 512, "dropout": 0.1}  # which only Sylvie has: of its scripts
-SPREAD = 1.5  # coefficient of variation of degrees in hash partitions; fitted on the three counts of Table 8
+SPREAD = 1.5  # coefficient of variation of degrees; fitted on the three counts of BNS-GCN's Table 8 for random parts
 
 WORKS = {"p=1.0": "vanilla", "p=0.1": "bns-gcn:p=0.1", "p=0.01": "bns-gcn:p=0.01", "p=0.0": "bns-gcn:p=0"}
 """Setting as printed -> method."""
@@ -97,7 +97,7 @@ def bed_of(
     Random parts are equal. METIS balances own nodes only: Reddit's boundary nodes differ from part to part as Table 1
     prints them, those of other graphs as on the graphs measured (`halo_spread`); edges follow by `how`'s law.
     """
-    counts = {"partitioner": how.lower(), **counts}
+    counts = {"partitioner": how.lower(), "degrees": {"spread": SPREAD}, **counts}
     if halo is not None:
         mean = round(halo / parts)
         counts["boundary"] = mean if how == "random" or parts == 1 else uneven(name, mean, parts)

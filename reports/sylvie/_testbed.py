@@ -20,6 +20,7 @@ from reports.core.context import Context
 from reports.core.predict import Fit, Seconds, Testbed, parts_of
 from reports.core.table import Null
 from reports.core.testbeds import (
+    SPREAD,
     TITLES,
     halo_of,
     implemented,
@@ -143,6 +144,7 @@ def sylvie_bed(
     if name == "amazon":
         nodes, edges = AMAZON_NODES, round(edges * (AMAZON_NODES / nodes) ** 2)
     cut: dict[str, Any] = {"count": parts, "partitioner": "metis", "boundary": boundary_of(name, parts)}
+    cut["degrees"] = {"spread": SPREAD}
     described = parts_of(nodes, edges, features, classes, **cut)
     model_settings = {**settings_of(name, model), **changed}
     return Testbed(context=context, cluster=cluster, model=model_settings, workload=described, parts=parts)
@@ -152,7 +154,7 @@ def constants(context: Context) -> Fit:
     """Device speed from the logged compute, then bandwidths from the logged epoch, of one row."""
     (row,) = [row for row in logged(ON_TWO_SERVERS) if row.fitted]
     bed, source = sylvie_bed(context, row.name, row.model), f"{row.label}, two servers (logs)"
-    start = bed.fitted("vanilla", row.compute, source=f"compute of {source}", free="compute", part="compute")
+    start = bed.fitted("vanilla", row.compute, source=f"compute of {source}", free="compute", part="logged")
     return bed.fitted("vanilla", row.epoch, source=source, start=start)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.kernels.work import UNKNOWN, Work
 from harness.lazily import lazy_names
+from sims.device._cache import EVEN, CountedRates, GammaRates, Popularity, RowCache
 from sims.device._costs import OperatorCost, fit_cost
 from sims.device._profile import CLASSES, STRENGTH, DeviceProfile, load_device, save_device
 
@@ -27,11 +28,16 @@ else:  # torch
 __all__ = [
     "CLASSES",
     "Call",
+    "CountedRates",
     "DeviceProfile",
+    "EVEN",
     "Fullest",
+    "GammaRates",
     "LiveMemory",
     "Operator",
     "OperatorCost",
+    "Popularity",
+    "RowCache",
     "STRENGTH",
     "ShapeMemory",
     "UNKNOWN",

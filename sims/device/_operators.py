@@ -147,7 +147,10 @@ class Operator:
         left, right = (args[position] for position in MATRICES[self.name])
         columns = 1 if right.ndim < 2 else right.shape[0 if self.name == "linear" else -1]
         if left.layout is not strided:
-            return Work("spmm", wrote, entries=left._nnz() * columns, width=columns)
+            row_bytes = columns * right.element_size()
+            return Work(
+                "spmm", wrote, entries=left._nnz() * columns, width=columns, rows=right.shape[0], row_bytes=row_bytes
+            )
         shortest = min(columns, left.shape[-1], left.numel() // max(left.shape[-1], 1))
         return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest)
 

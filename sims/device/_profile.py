@@ -15,6 +15,7 @@ from harness.errors import InputError
 from harness.kernels.work import FREE as FREE
 from harness.kernels.work import UNKNOWN, Work
 from sims import records, units
+from sims.device._cache import EVEN, Popularity, RowCache
 from sims.device._costs import OperatorCost
 from sims.records import TEXT, choice, dimensioned, factor, filled, integer, key, listed, named, numbered, subtable
 from sims.units import Quantity, quoted
@@ -72,6 +73,12 @@ class DeviceProfile:
     spmm: dict[int, Quantity] = key(
         "neighbour sums: seconds per stored entry and column; between two widths interpolated in log(width)",
         numbered("time", "COLUMNS"),
+    )
+    cache: RowCache | None = key(
+        "second-level cache of a GPU; without it `spmm` is the price of all rows, wherever they come from, with it "
+        "that of rows from memory",
+        subtable(RowCache),
+        default=None,
     )
     bandwidth: dict[str, Quantity] = key(
         "bytes/s of the classes of operators that stream through memory",
@@ -131,16 +138,19 @@ class DeviceProfile:
         usual = SHARED if stream == "background" else 1.0
         return self.overlap[stream].value if stream in self.overlap else usual
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: Work, popularity: Popularity = EVEN) -> float:
         """Seconds that one operator keeps the device busy.
 
         A CPU launches and works in turn, so its launch is in it; a GPU's host launches run ahead (`host_launch`).
+
+        Args:
+            popularity: how often rows are read in neighbour sums, which says what a cache is worth.
         """
         if work.kind == "free":
             return 0.0
-        return self._alone(work) * (1.0 if work.kind == "codec" else self.crowding.value)
+        return self._alone(work, popularity) * (1.0 if work.kind == "codec" else self.crowding.value)
 
-    def _alone(self, work: Work) -> float:
+    def _alone(self, work: Work, popularity: Popularity) -> float:
         """Seconds of an operator as it was watched."""
         total = self.launch.value - self.host_launch
         if self.fresh is not None and work.fresh > self.fresh_above.value:
@@ -155,11 +165,20 @@ class DeviceProfile:
             compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
             return total + max(compute, work.nbytes / self.gemm_bandwidth.value)
         if work.kind == "spmm":
-            return total + work.entries * self.spmm_cost(work.width) + work.nbytes / self.bandwidth["elementwise"].value
+            written = work.nbytes / self.bandwidth["elementwise"].value
+            return total + work.entries * self._row_cost(work, popularity) + written
         if work.kind == "codec":
             return total + work.nbytes / self.codec_rate(work.bits)
         kind = "elementwise" if work.kind == UNKNOWN else work.kind
         return total + work.nbytes / self.bandwidth[kind].value
+
+    def _row_cost(self, work: Work, popularity: Popularity) -> float:
+        """Seconds per stored entry and column of rows that come from memory and from the cache."""
+        cost = self.spmm_cost(work.width)
+        if self.cache is None or not work.rows:
+            return cost
+        missed = self.cache.missed(work, popularity)
+        return missed * cost + (1 - missed) * min(cost, self.cache.row_cost(work))
 
     def spmm_cost(self, width: int) -> float:
         """Seconds per stored entry and column at this width."""
@@ -178,13 +197,14 @@ class DeviceProfile:
 
     def source_of(self, kind: str) -> str:
         """The weakest source among the numbers that a class's cost rests on."""
-        used = {
+        cached = [] if self.cache is None else [self.cache.bandwidth, self.cache.entry]
+        used: dict[str, list[Quantity]] = {
             "gemm": [self.gemm_peak, self.gemm_efficiency, self.gemm_bandwidth],
-            "spmm": [*self.spmm.values()],
+            "spmm": [*self.spmm.values(), *cached],
             "codec": [*self.codec.values()],
             "host": [self.host],
-        }.get(kind) or [self.bandwidth[kind]]
-        return min((q.source for q in used), key=STRENGTH.index)
+        }
+        return min((q.source for q in used.get(kind) or [self.bandwidth[kind]]), key=STRENGTH.index)
 
     def quantities(self) -> list[tuple[str, str, Quantity]]:
         """Every number as (key in the file, dimension, value), in the order of the file."""

@@ -30,6 +30,7 @@ from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
 from sims.engine._pending_effects import PendingEffects, SimProcess
 from sims.engine._side import SideThread
+from sims.engine._tail import Tail
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Simulation:
         source_seconds: source of their costs (see `DeviceProfile.source_of`) -> seconds.
         unknown_ops: operator -> calls that were charged by bytes because their kind is unknown.
         network: how exact the network's times are (see `FluidNetwork.facts`).
+        tail_s: seconds per rank of computation after the last exchange of the last epoch (see `Tail`).
     """
 
     results: list[Any]
@@ -60,6 +62,7 @@ class Simulation:
     source_seconds: dict[str, float]
     unknown_ops: dict[str, int]
     network: dict[str, float]
+    tail_s: list[float]
 
     @property
     def out_of_memory(self) -> list[int]:
@@ -75,6 +78,7 @@ def simulate(
     deterministic: bool = True,
     debug: bool = True,
     shapes_only: bool = False,
+    skew: float = 0.0,
     stragglers: Stragglers | None = None,
     observers: Sequence[Observer] = (),
 ) -> Simulation:
@@ -83,6 +87,7 @@ def simulate(
     Args:
         seed, deterministic, debug: as for `harness.rank.Rank`.
         shapes_only: tensors are on the meta device.
+        skew: coefficient of variation of the graph's degrees, for devices with a cache.
         stragglers: replaces the cluster's own; jitter is drawn from `seed`.
         observers: notified of what the simulation does.
 
@@ -93,7 +98,7 @@ def simulate(
     """
     size, slow = placement.size, stragglers or placement.cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
-    simulator = Simulator(placement, shapes_only=shapes_only, observers=observers)
+    simulator = Simulator(placement, shapes_only=shapes_only, skew=skew, observers=observers)
     device = "meta" if shapes_only else "cpu"
     for index in range(size):
         jitter = random_key(seed, index, 0, -1, "jitter")
@@ -122,6 +127,7 @@ class Simulator:
 
     Args:
         shapes_only: tensors are on the meta device.
+        skew: coefficient of variation of the graph's degrees.
         device: loads a device's profile by name.
         rendezvous: matches the ranks' effects; by default one that computes what they receive.
         observers: notified of what the simulation does.
@@ -132,11 +138,12 @@ class Simulator:
         placement: Placement,
         *,
         shapes_only: bool = False,
+        skew: float = 0.0,
         device: Callable[[str], DeviceProfile] = load_device,
         rendezvous: Rendezvous | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        self.placement, self.observers = placement, observers
+        self.placement, self.observers, self.skew = placement, observers, skew
         loaded = {name: device(name) for name in dict.fromkeys(placement.profile_of)}
         self.profiles = [loaded[name] for name in placement.profile_of]
         self.env = simpy.Environment()
@@ -154,6 +161,7 @@ class Simulator:
         self._cores: dict[int, Cores] = {}
         self._paces: list[Callable[[], float] | None] = []
         self._sides: dict[int, SideThread] = {}
+        self._tails: list[Tail] = []
         self._shapes = ShapeMemory() if shapes_only else None
         self._issued = listeners(observers, Observer.issued)
         self._computed = listeners(observers, Observer.computed)
@@ -170,12 +178,13 @@ class Simulator:
         )  # fmt: skip
         key = self.placement.profile_of[rank]
         if key not in self._prices:
-            self._prices[key] = Prices(profile)
+            self._prices[key] = Prices(profile, self.skew)
         self._paces.append(pace)
         self.clocks.append(clock)
         self.memories.append(memory)
         charged = listeners_of(rank, self.observers, Observer.charged)
         self.ledgers.append(Ledger(self._prices[key], clock, memory, self._shapes, charged))
+        self._tails.append(Tail())
         for observer in self.observers:
             observer.rank_added(rank, clock, self.ledgers[rank])
         return clock
@@ -243,10 +252,13 @@ class Simulator:
             result = None  # only the program refers to its tensors now
             if not isinstance(effect, Finished) and self.profiles[rank].effect.value:
                 self.clocks[rank].charge_host(self.profiles[rank].effect.value)
+            before = self.env.now
             yield from self._work(rank)
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
+            if not self.clocks[rank].paused:
+                self._tails[rank].step(effect, self.env.now - before)
             for notify in self._issued:
                 notify(rank, effect, self.clocks[rank].paused)
             result = yield from self._carry_out(rank, effect)
@@ -319,4 +331,5 @@ class Simulator:
             source_seconds=dict(source_seconds),
             unknown_ops=dict(unknown),
             network=self.effects.network.facts(),
+            tail_s=[tail.seconds for tail in self._tails],
         )

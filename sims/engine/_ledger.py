@@ -19,7 +19,7 @@ from torch import Tensor, strided
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sims.device import UNKNOWN, Call, DeviceProfile, LiveMemory, Operator, ShapeMemory, Work, tensors_of
+from sims.device import UNKNOWN, Call, DeviceProfile, GammaRates, LiveMemory, Operator, ShapeMemory, Work, tensors_of
 
 Price = tuple[float, Work]
 """Seconds of an operator, and the work that they were computed from."""
@@ -46,12 +46,15 @@ class Meter(Protocol):
 class Prices:
     """Seconds of operators on one device, cached by operator and shapes; shared by all ranks.
 
+    Args:
+        skew: coefficient of variation of the graph's degrees.
+
     Attributes:
         unknown: unknown operator -> calls; these are charged by their bytes, as elementwise.
     """
 
-    def __init__(self, profile: DeviceProfile) -> None:
-        self.profile = profile
+    def __init__(self, profile: DeviceProfile, skew: float = 0.0) -> None:
+        self.profile, self._popularity = profile, GammaRates(skew)
         self.unknown: Counter[str] = Counter()
         self._operators: dict[int, Operator] = {}  # by id: operators live as long as torch
         self._prices: dict[tuple[Any, ...], Price] = {}
@@ -87,7 +90,7 @@ class Prices:
 
     def seconds(self, work: Work) -> float:
         """Seconds of one operator's work on this device."""
-        return self.profile.seconds(work)
+        return self.profile.seconds(work, self._popularity)
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -64,6 +64,7 @@ def _execute(job: Job, placement: Placement) -> Execution:
             seed=config.training.seed,
             deterministic=config.run.deterministic,
             shapes_only=config.cluster.shapes_only,
+            skew=job.parts.totals.skew,
             observers=[] if repeats is None else [repeats],
         )
     tiers, tier_of = placement.tier_matrix()
@@ -74,6 +75,7 @@ def _execute(job: Job, placement: Placement) -> Execution:
         "cluster": cluster.name,
         "memory": asdict(simulation.fullest),
         "network": simulation.network,
+        "tail_s": sum(simulation.tail_s) / len(simulation.tail_s),
         "compute_sources": remarks.source_shares(simulation.source_seconds),
         "notes": notes,
     }

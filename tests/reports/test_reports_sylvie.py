@@ -15,6 +15,7 @@ from reports import sylvie
 from reports.core.claims import distinct_claims
 from reports.core.context import Context
 from reports.core.load import published
+from reports.core.predict import Seconds
 from reports.core.table import POINTS
 from reports.sylvie._curves import BITS
 from reports.sylvie._testbed import (
@@ -138,6 +139,21 @@ def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> No
     assert isinstance(reddit, list) and sum(reddit) == pytest.approx(halo_rows("reddit"), rel=1e-4)
     assert max(reddit) > 1.5 * halo_rows("reddit") / 8
     assert boundary_of("yelp", 4) == {"mean": round(halo_rows("yelp") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
+
+
+def test_components_that_bns_gcn_times_without_its_gpu_are_not_judged(context: Context, made_up: None) -> None:
+    tables = {name: sylvie.TABLES[f"logs-{name}"](context).rows for name in ("halo", "reduce", "compute", "epochs")}
+    judged = {
+        name: {row.judge for row in rows if row.label.split(", ")[2] == "BNS-GCN"} for name, rows in tables.items()
+    }
+    assert judged == {"halo": {"none"}, "reduce": {"none"}, "compute": {"none"}, "epochs": {"error"}}
+    plain = {row.judge for row in tables["compute"] if row.label.split(", ")[2] == "DGL"}
+    assert plain == {"error"}
+
+
+def test_work_after_the_last_exchange_is_in_the_logged_all_reduce() -> None:
+    found = Seconds(epoch=9.0, comm=3.0, compute=5.0, codec=1.0, sample=0.0, reduce=1.0, tail=1.5)
+    assert found.logged == 2.5
 
 
 def test_two_constants_are_fitted_on_one_graph(context: Context, made_up: None) -> None:

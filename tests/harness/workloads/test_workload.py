@@ -159,6 +159,15 @@ def test_parts_agree_with_each_other_and_with_the_description(tmp_path: Path) ->
     assert len(set(workload.quality.halo)) == 6
 
 
+def test_declared_degrees_are_passed_on_as_their_spread(tmp_path: Path) -> None:
+    plain = edge_cut(described(tmp_path, {"boundary": 100}), 4)
+    spread = edge_cut(described(tmp_path, {"boundary": 100, "degrees": {"spread": 1.5}}), 4)
+    listed = edge_cut(described(tmp_path, {"boundary": 100, "degrees": [[1, 30], [5, 10]]}), 4)
+    assert [found.totals.skew for found in (plain, spread)] == [0.0, 1.5]
+    assert listed.totals.skew == pytest.approx(3**0.5 / 2)
+    assert plain.graph["fingerprint"] != spread.graph["fingerprint"]
+
+
 def test_a_fingerprint_tells_descriptions_apart(tmp_path: Path) -> None:
     found = [edge_cut(described(tmp_path, {"boundary": b}), 4).graph["fingerprint"] for b in (100, 100, 101)]
     assert found[0] == found[1] != found[2]

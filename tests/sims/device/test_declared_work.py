@@ -68,3 +68,4 @@ def test_formulas_go_by_shapes_alone() -> None:
         args = [torch.zeros(5, device=where), indices.to(where), x.to(where)]
         work = NeighbourSum(columns=1, rows=2)(args, args, [out.to(where)])
         assert work == Work("spmm", out.nbytes, entries=12 * 16, width=8)
+        assert (work.rows, work.row_bytes) == (6, 8 * 4)
