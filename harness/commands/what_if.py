@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -30,7 +31,7 @@ from harness.running.summary import notes_of
 from reports.draw.what_if import what_if as draw_what_if
 from sims.cluster import Placement
 from sims.replay import RECORDING_FORMAT, Replay, load_recording, record_placed, refusal
-from sims.study import open_driver, quantities, variants
+from sims.study import Variant, open_driver, quantities, variants
 from sims.units import parse
 
 # settings that a recording does not depend on
@@ -43,10 +44,11 @@ def main(args: argparse.Namespace) -> int:
     if args.points < 2:
         raise InputError(f"--points {args.points}: at least 2, the ends of the range")
     knob = _knob(args)
-    base = _base(args)
+    base = base_config(args)
     modelled = open_driver(base)
-    configs = _configs(args.methods, args.bits, args.recorded, base)
+    configs = configs_of(args.methods, args.bits, args.recorded, base)
     writable(args.out, folder=True)
+    writable(args.html, folder=False)
     json_target(args.json)
     cluster = modelled.cluster
     if knob.link not in cluster.links:
@@ -54,8 +56,8 @@ def main(args: argparse.Namespace) -> int:
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
             f"its links: {', '.join(cluster.links)}"
         )
-    chosen = variants(cluster, _listed(args.devices), _listed(args.transports))
-    replays = [Replay(_recording(config, modelled.placement, args)) for config in configs]
+    chosen = variants(cluster, listed(args.devices), listed(args.transports))
+    replays = [Replay(recording_of(config, modelled.placement, args)) for config in configs]
     curves = [
         Curve(config, variant, knob, replay)
         for variant in chosen
@@ -63,10 +65,15 @@ def main(args: argparse.Namespace) -> int:
     ]
     xs = np.geomspace(knob.low, knob.high, args.points).tolist()
     nominal = getattr(cluster.links[knob.link], knob.what).value
+    if args.html is not None:
+        from harness.commands import live  # imports this module
+
+        live.write_page(live.opened(args), knob, xs, args.html, args.quiet)
     return _publish(curves, xs, nominal, knob, sentences(curves, xs, knob), args)
 
 
-def _listed(text: str | None) -> list[str]:
+def listed(text: str | None) -> list[str]:
+    """The parts of a text that commas separate."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
@@ -85,13 +92,13 @@ def _knob(args: argparse.Namespace) -> Knob:
     return knob
 
 
-def _base(args: argparse.Namespace) -> RunConfig:
+def base_config(args: argparse.Namespace) -> RunConfig:
     """The config that all methods share: simulated, not evaluated."""
     args.mode = "sim"  # before the config is checked: it may be shapes only
     return config_of(args).changed(eval_every=-1)
 
 
-def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
+def configs_of(methods: str, bits: str | None, recorded: int | None, base: RunConfig) -> list[RunConfig]:
     """The config of every method, or of each of its bits. Raises InputError for bad methods or bits.
 
     `epochs` are those to record: the first, which is more expensive and not shown, and as many more as it takes until
@@ -99,10 +106,10 @@ def _configs(methods: str, bits: str | None, recorded: int | None, base: RunConf
     """
     if recorded is not None and recorded < 2:
         raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
-    widths = _listed(bits)
+    widths = listed(bits)
     found: dict[str, RunConfig] = {}
     useless = bool(widths)
-    for text in _listed(methods):
+    for text in listed(methods):
         method = parse_method(text, layer0=base.training.layer0)
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes
@@ -126,7 +133,7 @@ def _enough(method: Method) -> int:
     return 1 + cycle * max(1, round(later / cycle))
 
 
-def _recording(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Any:
+def recording_of(config: RunConfig, placement: Placement, args: argparse.Namespace) -> Any:
     """The config's recording, from the cache or made now."""
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     plan = plan_of(config)
@@ -158,7 +165,7 @@ def _publish(
         knob=(f"{knob.link} {knob.what}", nominal),
         ticks=knob.ticks(),
         written=knob.formatted,
-        caption=[*_caption(curves[0]), *said, *_assumed(curves)],
+        caption=[*_caption(curves[0]), *said, *assumed_notes(curve.variant for curve in curves)],
     )
     content = {"knob": knob.key, "nominal": nominal, "said": said, "rows": rows}
     deliver(content, [_table(curves, xs, knob), *said, *notes, f"written: {csv}, {drawn}"], args.json, args.quiet)
@@ -172,7 +179,7 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
     large = [f"{curve.display_name} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
     late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
-    return [*notes_of(known), *large, *late, *_assumed(curves)]
+    return [*notes_of(known), *large, *late, *assumed_notes(curve.variant for curve in curves)]
 
 
 def _recorded(curve: Curve) -> str:
@@ -183,10 +190,10 @@ def _recorded(curve: Curve) -> str:
     return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found
 
 
-def _assumed(curves: list[Curve]) -> list[str]:
+def assumed_notes(chosen: Iterable[Variant]) -> list[str]:
     """Notes on assumed numbers of the clusters, and on values taken from other clusters."""
     found = []
-    for variant in {curve.variant.label: curve.variant for curve in curves}.values():
+    for variant in {variant.label: variant for variant in chosen}.values():
         sources = [quantity.source for quantity in quantities(variant.cluster)]
         name = " ".join([variant.cluster.name, *([variant.label] if variant.label else [])])
         found.append(f"cluster {name}: {sources.count('assumed')} of {len(sources)} values are assumed")
