@@ -171,10 +171,10 @@ function download(name, blob) {
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const layout = (more) => ({
   paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--ink"), size: 13 },
-  margin: { l: 10, r: 10, t: 10, b: 40 }, modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") }, legend: { orientation: "h", y: 1.14, x: 0 }, ...more,
+  margin: { l: 10, r: 10, t: 10, b: 40 }, legend: { orientation: "h", y: 1.14, x: 0 }, ...more,
 });
 const grid = (more) => ({ gridcolor: css("--line"), zerolinecolor: css("--line"), automargin: true, ...more });
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+const CONFIG = { responsive: true, displayModeBar: false };
 const unitOf = (s) => [[60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([size]) => s >= size) || [1e-6, "us"];
 let rows = []; // of the state on the screen
 const asCsv = () => {
@@ -319,8 +319,8 @@ function drawTopology(found) {
     const ranks = found.hosts.flatMap((where, rank) => (where === host ? [rank] : []));
     add("text", { x: x + 8, y: 84 }, `host ${host}: ` + (ranks.length > 2 ? `ranks ${ranks[0]} to ${ranks[ranks.length - 1]}` : `rank ${ranks.join(", ")}`));
     links.slice(0, 6).forEach(([kind, [name, load]], k) => {
-      add("rect", { x: x + 8, y: 94 + 19 * k, width: Math.max(2, (width - 46) * load), height: 15, fill: colour(load), stroke: name === busiest ? css("--ink") : "none" });
-      add("text", { x: x + 12, y: 106 + 19 * k, fill: css("--ink"), "font-weight": name === busiest ? 700 : 400 }, `${kind} ${digits(100 * load)} %`);
+      add("text", { x: x + 8, y: 102 + 19 * k, "font-weight": name === busiest ? 700 : 400 }, `${kind} ${digits(100 * load)} %`);
+      add("rect", { x: x + 8, y: 105 + 19 * k, width: Math.max(1, (width - 46) * load), height: 5, fill: colour(load) });
     });
   });
   at("topology").replaceChildren(svg);
