@@ -32,6 +32,7 @@ COMMANDS = {
     "sweep": "run every cell of a grid, in parallel; resumable after a kill",
     "what-if": "time the same runs under other bandwidths, devices, libraries and bits; name the crossovers",
     "explain": "say where a predicted epoch comes from, what it depends on, and what measuring that would buy",
+    "serve": "the same live in the browser: sliders for links, devices, bits and ranks",
     "trace": "write a run's timeline for Perfetto, with figures of lanes, links and transfers",
     "demo": "calibrate this machine and compare three methods, simulated beside real",
     "partition": "cut a graph and print the quality of the cut",
@@ -288,34 +289,53 @@ def _add_sweep(parser: Parser) -> None:
 
 
 def _add_what_if(parser: Parser) -> None:
-    parser.add_argument(
-        "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
-    )
     knob = parser.add_mutually_exclusive_group()
     knob.add_argument(
         "--bandwidth", default=BANDWIDTH, metavar="LINK=LOW..HIGH",
         help=f"a link of the cluster (nic, bus, peer, ...) and the range to vary it over (default: {BANDWIDTH})",
     )  # fmt: skip
     knob.add_argument("--latency", metavar="LINK=LOW..HIGH", help="vary a latency instead, e.g. nic=1us..1ms")
+    points = "points of the range, at least 2 (default: 25)"
+    parser.add_argument("--points", type=whole, default=25, metavar="N", help=points)
+    page = "also write a page with sliders that needs no network (extra `serve`); fewer --points make it smaller"
+    parser.add_argument("--html", type=Path, metavar="FILE", help=page)
+    _add_replays(parser)
+    _add_recordings(parser)
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
+    )
+
+
+def _add_serve(parser: Parser) -> None:
+    parser.add_argument("--port", type=whole, default=8765, metavar="N", help="0 takes a free one (default: 8765)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS",
+        help="address to listen on (default: 127.0.0.1, which only this machine reaches)",
+    )  # fmt: skip
+    _add_recordings(parser)
+
+
+def _add_recordings(parser: Parser) -> None:
+    """What is recorded, and where it is kept."""
+    parser.add_argument(
+        "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
+    )
     parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
     parser.add_argument("--devices", metavar="A,B", help="also time it on these devices (names or files of profiles)")
     parser.add_argument("--transports", metavar="A,B", help="also time it over these libraries: gloo, nccl, grpc")
-    points = "points of the range, at least 2 (default: 25)"
-    parser.add_argument("--points", type=whole, default=25, metavar="N", help=points)
+    parser.add_argument("--ranks", metavar="2,4,8", help="numbers of ranks of the page with sliders (default: --parts)")
+    scores = "folder of results of these methods, whose test scores the page with sliders draws against time"
+    parser.add_argument("--results", type=Path, metavar="DIR", help=scores)
     parser.add_argument(
         "--recorded",
         type=whole,
         metavar="N",
         help="epochs to record; times exclude the first (default: 2, more for methods that settle late)",
     )
-    _add_replays(parser)
     _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
     parser.add_argument("--force", action="store_true", help="record again even if a recording exists")
     parser.add_argument(
         "--out", type=Path, default=Path("what-if"), metavar="DIR", help="folder of results (default: what-if/)"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
@@ -430,6 +450,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "sweep": _add_sweep,
     "what-if": _add_what_if,
     "explain": _add_explain,
+    "serve": _add_serve,
     "trace": _add_trace,
     "demo": _add_demo,
     "partition": _add_partition,

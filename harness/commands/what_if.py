@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.commands import live
 from harness.commands.arguments import BANDWIDTH, config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.curves import BAND_POINTS, Curve, Knob, display_name, sentences
@@ -102,8 +103,11 @@ def main(args: argparse.Namespace) -> int:
     question = Question(**{f.name: getattr(args, f.name) for f in fields(Question)})
     args.mode = "sim"  # before the config is checked: it may be shapes only
     writable(args.out, folder=True)
+    writable(args.html, folder=False)
     json_target(args.json)
     found = explore(config_of(args), question, args.out, settings_given(args), force=args.force, quiet=args.quiet)
+    if args.html is not None:
+        live.write_page(live.opened(args), found.knob, found.xs, args.html, args.quiet)
     rows = found.rows()
     args.out.mkdir(parents=True, exist_ok=True)
     csv = args.out / "what-if.csv"

@@ -22,6 +22,7 @@ from reports.core.table import Ordering, PaperTable, Plot, Row
 from reports.whole import papers, produce
 from reports.whole.page import page
 from reports.whole.produce import Entry
+from tests.support.browser import browser
 
 NASTY = '<script>document.title="hacked"</script><img src=x onerror=alert(1)> & "quotes"'
 
@@ -216,15 +217,6 @@ def test_the_page_is_self_contained_and_escaped(context: Context) -> None:
     assert tags.tags.count("thead") == 5  # claims, errors, worst rows, the table, the figure
     assert '<td class="mark">off by +50 %' in text
     assert "&lt;script&gt;" in text and "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
-
-
-def browser() -> str:
-    """A Chromium, or a skip."""
-    for name in ("chromium", "chromium-browser", "google-chrome", "headless_shell"):
-        found = shutil.which(name)
-        if found:
-            return found
-    pytest.skip("no Chromium on this machine (apt-get install chromium)")
 
 
 def shown(text: str, folder: Path, *flags: str) -> tuple[str, Path]:

@@ -1,0 +1,182 @@
+"""The content of the live what-if page: sliders, methods, and for a page that is a file the points of its grid."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from rich.progress import track
+
+from harness.commands.arguments import config_of, settings_given
+from harness.commands.curves import Knob
+from harness.commands.recorded import assumed_notes, configs_of, listed, recording_of
+from harness.console import stderr
+from harness.errors import InputError
+from harness.machine import write_atomically
+from harness.rank import COMPONENTS
+from harness.running.results import load_result
+from reports.draw.figures import COMPONENT_COLOURS
+from reports.live import page
+from sims.cluster import Cluster
+from sims.replay import Replay
+from sims.study import Explorer, RecordedRun, open_driver, variants
+
+SPEEDS = (0.5, 1.0, 2.0, 4.0)
+"""Speeds of compute of a page that is a file."""
+
+MOST_TIMELINES = 400
+"""A file holds the timelines of so many points; with more, those of the cluster itself at its own speed."""
+
+REACH = 100.0
+"""How far the server's sliders go from the cluster's own value, either way."""
+
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#595959")
+HEAT = ("#FEE8C8", "#FDD49E", "#FDBB84", "#FC8D59", "#EF6548", "#D7301F")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Recorded runs, ready to be explored, and what is said of them."""
+
+    explorer: Explorer
+    title: str
+    caption: str
+    notes: list[str]
+    families: list[dict[str, Any]]
+    scores: list[dict[str, Any]]
+    first_ranks: int
+
+
+def opened(args: argparse.Namespace) -> Opened:
+    """Record every method at every number of ranks, or load what was recorded.
+
+    Raises:
+        InputError: as `haloscope what-if`; a number of ranks that the cluster cannot hold.
+    """
+    args.mode = "sim"  # before the config is checked: it may be shapes only
+    base = config_of(args).changed(eval_every=-1)
+    modelled = open_driver(base)
+    runs = []
+    for parts in _parts(args, base.cut.parts):
+        each = base.changed(parts=parts)
+        placement = open_driver(each).placement
+        for config in configs_of(args.methods, args.bits, args.recorded, each, settings_given(args)):
+            made = recording_of(config, placement, args.out / "recordings", args.force, args.quiet)
+            runs.append(RecordedRun(config, Replay(made)))
+    chosen = variants(modelled.cluster, listed(args.devices), listed(args.transports))
+    explorer = Explorer(runs, chosen)
+    graph, facts = runs[0].replay.recording.graph, runs[0].replay.recording.facts
+    model = f"{base.model.name} {base.model.layers} x {base.model.hidden}"
+    caption = f"{graph['name']}; {model}; layer0 = {facts.get('layer0')}; cluster {modelled.cluster.name}"
+    notes = [*graph["notes"], *assumed_notes(chosen)]
+    title = "What if the cluster were another one?"
+    first = base.cut.parts if base.cut.parts in explorer.ranks else explorer.ranks[0]
+    scores = _scores(args.results, explorer.methods)
+    return Opened(explorer, title, caption, notes, _families(explorer.methods), scores, first)
+
+
+def _parts(args: argparse.Namespace, own: int) -> list[int]:
+    texts = listed(args.ranks)
+    if not all(text.isdigit() and int(text) > 0 for text in texts):
+        raise InputError(f"--ranks {args.ranks!r}: numbers of ranks, such as 2,4,8")
+    return sorted({int(text) for text in texts}) or [own]
+
+
+def _families(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Methods of one name: a slider goes through their options."""
+    found: dict[str, list[str]] = {}
+    for method in methods:
+        found.setdefault(method.partition(":")[0], []).append(method)
+    return [
+        {"name": name, "methods": texts, "labels": [text.partition(":")[2] or "its defaults" for text in texts]}
+        for name, texts in found.items()
+    ]
+
+
+def _scores(folder: Path | None, methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Test scores by epoch of the results in a folder, the first result of every method."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")) if folder else []:
+        record = load_result(path)
+        method = record["config"]["method"]
+        judged = [(epoch["epoch"] + 1, epoch["test"]) for epoch in record["epochs"] if epoch["test"] is not None]
+        if method in methods and judged:
+            epochs, scores = zip(*judged, strict=True)
+            found.setdefault(method, {"method": method, "epochs": epochs, "scores": scores})
+    if folder and not found:
+        raise InputError(f"--results {folder}: no result of these methods with test scores")
+    return list(found.values())
+
+
+def content(made: Opened) -> dict[str, Any]:
+    """What page and server share: methods, colours and words, without axes."""
+    explorer = made.explorer
+    return {
+        "title": made.title,
+        "caption": made.caption,
+        "notes": made.notes,
+        "cluster": explorer.cluster.name,
+        "ranks": explorer.ranks,
+        "first_ranks": made.first_ranks,
+        "variants": explorer.variants,
+        "methods": explorer.methods,
+        "families": made.families,
+        "scores": made.scores,
+        "components": list(COMPONENTS),
+        "colours": COMPONENT_COLOURS,
+        "lines": LINES,
+        "heat": HEAT,
+    }
+
+
+def axes_of(cluster: Cluster) -> list[dict[str, Any]]:
+    """The server's sliders: bandwidth and latency of every kind of link, and the speed of compute."""
+    found = []
+    for kind, spec in cluster.links.items():
+        for what in ("bandwidth", "latency"):
+            own = getattr(spec, what).value
+            if own > 0:
+                found.append(_axis(Knob(kind, what, own / REACH, own * REACH), own))
+    return [*found, {**_SPEED, "low": 0.1, "high": 10.0, "values": None}]
+
+
+_SPEED: dict[str, Any] = {
+    "key": "speed", "kind": None, "what": "speed", "label": "speed of compute", "nominal": 1.0,
+}  # fmt: skip
+
+
+def _axis(knob: Knob, nominal: float, values: Sequence[float] | None = None) -> dict[str, Any]:
+    described = {field.name: getattr(knob, field.name) for field in fields(knob)}
+    name = f"{knob.link} {knob.what}"
+    described |= {"key": f"{knob.link}.{knob.what}", "kind": described.pop("link"), "label": name}
+    return {**described, "nominal": nominal, "values": list(values) if values else None}
+
+
+def write_page(made: Opened, knob: Knob, xs: Sequence[float], path: Path, quiet: bool) -> None:
+    """Write a page that needs no server: every combination of its sliders is computed now.
+
+    Raises InputError if Plotly is not installed, or the file cannot be written.
+    """
+    explorer = made.explorer
+    nominal = getattr(explorer.cluster.links[knob.link], knob.what).value
+    places = sorted({*xs, nominal})
+    axes = [
+        _axis(knob, nominal, places),
+        {**_SPEED, "low": SPEEDS[0], "high": SPEEDS[-1], "values": SPEEDS},
+    ]
+    points = list(product(explorer.ranks, explorer.variants, range(len(places)), range(len(SPEEDS))))
+    all_timelines = len(points) * len(explorer.methods) <= MOST_TIMELINES
+    grid, timelines = {}, {}
+    for ranks, variant, place, pace in track(points, "points", console=stderr(), transient=True, disable=quiet):
+        links = {knob.link: {knob.what: places[place]}}
+        state = explorer.state({"ranks": ranks, "variant": variant, "speed": SPEEDS[pace], "links": links})
+        key = f"{ranks}|{variant}|{place}|{pace}"
+        grid[key] = explorer.point(state)
+        if all_timelines or (SPEEDS[pace] == 1.0 and not variant):
+            timelines[key] = {row["method"]: explorer.timeline(state, row["method"]) for row in grid[key]}
+    whole = {**content(made), "axes": axes, "grid": grid, "timelines": timelines, "served": False}
+    write_atomically(path, page(whole, made.caption).encode())
