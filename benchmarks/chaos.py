@@ -146,6 +146,7 @@ class Trial:
         code = 99
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for stream in (1, 2):
                 os.dup2(out, stream)
@@ -294,6 +295,7 @@ def main() -> int:
     args = options.parse_args()
     for name in ("harness.commands.run", "harness.running", "sims.study", "numba", *IMPORTED):
         import_module(name)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing stays mounted
     end, broken, seed = time.monotonic() + 60 * args.minutes, 0, args.seed
     while seed < args.seed + args.trials and time.monotonic() < end:
         kept, said = trial(seed, args.modes.split(","))

@@ -103,6 +103,7 @@ def judged_apart(case: Case) -> Verdict:
     if not pid:
         code = 99
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + LIMIT_BYTES,) * 2)
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
@@ -163,6 +164,7 @@ def main() -> int:
     for name in ("run", "sweep", "trace", "flows", "collect", "clusters", "partition"):
         import_module(f"harness.commands.{name}")
     import_module("sims.study")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its folder is removed
     root = Path(tempfile.mkdtemp(prefix="fuzz-"))
     os.environ |= {"HALOSCOPE_CACHE": str(root / "cache"), "HALOSCOPE_DATA": str(root), "TMPDIR": str(root)}
     tempfile.tempdir = str(root)
