@@ -20,6 +20,7 @@ from harness.commands.cluster_arguments import add_lab, add_launch, split_argume
 from harness.commands.flag_numbers import number, whole
 from harness.commands.study_arguments import add_standin, add_study
 from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
+from harness.commands.what_if_arguments import add_replays, add_serve, add_what_if
 from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 from harness.keys import read_table
@@ -61,9 +62,6 @@ GROUPS = {  # record of a setting -> its title in --help
     "run": "where and how it runs",
     "cluster": "cluster",
 }
-BANDWIDTH = "nic=1Gb/s..400Gb/s"
-"""The range that what-if varies unless another one is asked for."""
-
 NEEDED_FIRST = "flags that one needs first"
 TYPES: dict[type, Callable[[str], Any]] = {str: str, int: whole, float: number}
 OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez), N nodes, E directed edges:
@@ -73,6 +71,9 @@ OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez),
   train_idx    integers               node numbers; also val_idx, test_idx; without them --split draws some
   num_classes, notes, num_nodes       where the arrays do not say it
 or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG; more: docs/graphs.md"""
+RECORDED = ("method", "mode", "epochs", "eval_every")
+"""Settings that recordings do not leave to the user."""
+
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
 
 
@@ -232,18 +233,6 @@ def _add_outputs(parser: Parser, out: str) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
-def _add_replays(parser: Parser) -> None:
-    what = (
-        "replays of a recording, with uncertain inputs drawn anew, that the 90 %% interval of a prediction rests on; 0"
-    )
-    parser.add_argument(
-        "--replays",
-        type=whole,
-        metavar="N",
-        help=f"{what}: no interval (default: 40, of what-if 20 at each of 5 values; fewer above 40 ranks)",
-    )
-
-
 def _add_reuse(parser: Parser) -> None:
     parser.add_argument(
         "--reuse", choices=("same", "any"), default="same",
@@ -255,7 +244,7 @@ def _add_reuse(parser: Parser) -> None:
 def _add_run(parser: Parser) -> None:
     _add_config(parser)
     add_checkpoints(parser)
-    _add_replays(parser)
+    add_replays(parser)
     _add_outputs(parser, "runs")
 
 
@@ -264,7 +253,7 @@ def _add_compare(parser: Parser) -> None:
         "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
     )
     parser.add_argument("--modes", default=None, metavar="sim,real", help="modes (default: the one of --mode)")
-    _add_replays(parser)
+    add_replays(parser)
     _add_config(parser, leave_out=("method",))
     _add_outputs(parser, "runs")
 
@@ -289,62 +278,20 @@ def _add_sweep(parser: Parser) -> None:
 
 
 def _add_what_if(parser: Parser) -> None:
-    knob = parser.add_mutually_exclusive_group()
-    knob.add_argument(
-        "--bandwidth", default=BANDWIDTH, metavar="LINK=LOW..HIGH",
-        help=f"a link of the cluster (nic, bus, peer, ...) and the range to vary it over (default: {BANDWIDTH})",
-    )  # fmt: skip
-    knob.add_argument("--latency", metavar="LINK=LOW..HIGH", help="vary a latency instead, e.g. nic=1us..1ms")
-    points = "points of the range, at least 2 (default: 25)"
-    parser.add_argument("--points", type=whole, default=25, metavar="N", help=points)
-    page = "also write a page with sliders that needs no network (extra `serve`); fewer --points make it smaller"
-    parser.add_argument("--html", type=Path, metavar="FILE", help=page)
-    _add_replays(parser)
-    _add_recordings(parser)
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
-    )
+    add_what_if(parser)
+    _add_config(parser, leave_out=RECORDED)
 
 
 def _add_serve(parser: Parser) -> None:
-    parser.add_argument("--port", type=whole, default=8765, metavar="N", help="0 takes a free one (default: 8765)")
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS",
-        help="address to listen on (default: 127.0.0.1, which only this machine reaches)",
-    )  # fmt: skip
-    _add_recordings(parser)
-
-
-def _add_recordings(parser: Parser) -> None:
-    """What is recorded, and where it is kept."""
-    parser.add_argument(
-        "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
-    )
-    parser.add_argument("--bits", metavar="1,2,4,8", help="variants of every method that has the option bits")
-    parser.add_argument("--devices", metavar="A,B", help="also time it on these devices (names or files of profiles)")
-    parser.add_argument("--transports", metavar="A,B", help="also time it over these libraries: gloo, nccl, grpc")
-    parser.add_argument("--ranks", metavar="2,4,8", help="numbers of ranks of the page with sliders (default: --parts)")
-    scores = "folder of results of these methods, whose test scores the page with sliders draws against time"
-    parser.add_argument("--results", type=Path, metavar="DIR", help=scores)
-    parser.add_argument(
-        "--recorded",
-        type=whole,
-        metavar="N",
-        help="epochs to record; times exclude the first (default: 2, more for methods that settle late)",
-    )
-    _add_config(parser, leave_out=("method", "mode", "epochs", "eval_every"))
-    parser.add_argument("--force", action="store_true", help="record again even if a recording exists")
-    parser.add_argument(
-        "--out", type=Path, default=Path("what-if"), metavar="DIR", help="folder of results (default: what-if/)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
+    add_serve(parser)
+    _add_config(parser, leave_out=RECORDED)
 
 
 def _add_explain(parser: Parser) -> None:
     what = "result file of a simulated run; without it, the flags say what to predict"
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN.json", help=what)
     parser.add_argument("--out", type=Path, metavar="FILE.png", help="draw the timeline with its critical path")
-    _add_replays(parser)
+    add_replays(parser)
     _add_config(parser, leave_out=("mode",))
     parser.add_argument(
         "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"

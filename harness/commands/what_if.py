@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from harness.commands import live
-from harness.commands.arguments import BANDWIDTH, config_of, settings_given
+from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.curves import BAND_POINTS, Curve, Knob, display_name, sentences
 from harness.commands.recorded import assumed_notes, configs_of, listed, recording_of
 from harness.commands.tables import said_once, table, unlike_lines
+from harness.commands.what_if_arguments import BANDWIDTH
 from harness.config import RunConfig
 from harness.console import significant, time_unit
 from harness.errors import InputError
