@@ -12,7 +12,7 @@ import json
 import re
 import resource
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,11 +27,11 @@ from reports.study._code import code_of
 
 COLUMNS = (
     "key", "dataset", "parts", "method", "seed", "state", "test", "best", "last", "val", "megabytes", "epochs",
-    "seconds", "memory", "step", "code", "graph", "command",
+    "seconds", "memory", "step", "code", "graph", "command", "curve",
 )  # fmt: skip
 """Of the file: scores in per cent (test at the best validation, the best and the last test score, the best validation
 score), megabytes sent per epoch, seconds and peak memory (MB) of the run's process, the step in which the score can
-change (100 / test nodes), hashes of code and graph."""
+change (100 / test nodes), hashes of code and graph, and the test scores of all evaluations (`curve_text`)."""
 FINAL = ("done", "diverged")
 """States that the same run would have again."""
 
@@ -76,7 +76,8 @@ def train_cell(cell: StudyCell) -> RunLine:
         return {"failure": str(error)}
     if record["state"] not in FINAL:
         return {"failure": f"{record['state']}: {record['message']}"}
-    summary, scores = record["summary"], [e["test"] for e in record["epochs"] if e["test"] is not None]
+    summary = record["summary"]
+    curve = [(at, 100 * e["test"]) for at, e in enumerate(record["epochs"], 1) if e["test"] is not None]
     tests = record["graph"].get("num_test")
     line: RunLine = {
         "key": cell.key,
@@ -87,7 +88,7 @@ def train_cell(cell: StudyCell) -> RunLine:
         "state": record["state"],
         "test": _per_cent(summary["test_at_best_val"]),
         "best": _per_cent(summary["best_test"]),
-        "last": _per_cent(scores[-1] if scores else None),
+        "last": f"{curve[-1][1]:.4f}" if curve else "",
         "val": _per_cent(summary["best_val"]),
         "megabytes": f"{summary['bytes_per_epoch'] / 1e6:.6g}" if summary["bytes_per_epoch"] is not None else "",
         "epochs": len(record["epochs"]),
@@ -97,12 +98,33 @@ def train_cell(cell: StudyCell) -> RunLine:
         "code": code_of(cell.method),
         "graph": graph_state(str(cell.settings["dataset"])),
         "command": Context(Path()).text_of(cell.settings),
+        "curve": curve_text(curve),
     }
     return line
 
 
 def _per_cent(score: float | None) -> str:
     return "" if score is None else f"{100 * score:.4f}"
+
+
+def curve_text(curve: Sequence[tuple[int, float]]) -> str:
+    """Scores (epoch, per cent) in short: "5: 12.34 45.6 50.1 / 12" for epochs 5, 10 and 12, the last of the run."""
+    if not curve:
+        return ""
+    every = curve[0][0]
+    scores = " ".join(f"{score:.2f}".rstrip("0").rstrip(".") for _, score in curve)
+    return f"{every}: {scores} / {curve[-1][0]}"
+
+
+def curve_of(line: RunLine) -> list[tuple[int, float]]:
+    """The (epoch, test score in per cent) of all evaluations of a run; none of a run that was not evaluated."""
+    if not line["curve"]:
+        return []
+    every, _, rest = line["curve"].partition(": ")
+    scores, _, last = rest.partition(" / ")
+    values = [float(score) for score in scores.split()]
+    epochs = [int(every) * at for at in range(1, len(values))] + [int(last)]
+    return list(zip(epochs, values, strict=True))
 
 
 @cache
@@ -141,7 +163,7 @@ class Store:
                 reader = csv.DictReader(file)
                 if tuple(reader.fieldnames or ()) != COLUMNS:
                     raise InputError(f"{path}: not the file of a study: its columns must be {', '.join(COLUMNS)}")
-                store.lines = {line["key"]: line for line in reader if line["command"] is not None}
+                store.lines = {line["key"]: line for line in reader if line["curve"] is not None}
         return store
 
     def keep(self, line: RunLine) -> None:
