@@ -12,7 +12,7 @@ import json
 import re
 import resource
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from harness.errors import HaloscopeError, InputError
 from harness.running import run
 from reports.core.context import Context
 from reports.study._code import code_of
+from reports.study._curves import curve_text
 
 COLUMNS = (
     "key", "dataset", "parts", "method", "seed", "state", "test", "best", "last", "val", "megabytes", "epochs",
@@ -105,26 +106,6 @@ def train_cell(cell: StudyCell) -> RunLine:
 
 def _per_cent(score: float | None) -> str:
     return "" if score is None else f"{100 * score:.4f}"
-
-
-def curve_text(curve: Sequence[tuple[int, float]]) -> str:
-    """Scores (epoch, per cent) in short: "5: 12.34 45.6 50.1 / 12" for epochs 5, 10 and 12, the last of the run."""
-    if not curve:
-        return ""
-    every = curve[0][0]
-    scores = " ".join(f"{score:.2f}".rstrip("0").rstrip(".") for _, score in curve)
-    return f"{every}: {scores} / {curve[-1][0]}"
-
-
-def curve_of(line: RunLine) -> list[tuple[int, float]]:
-    """The (epoch, test score in per cent) of all evaluations of a run; none of a run that was not evaluated."""
-    if not line["curve"]:
-        return []
-    every, _, rest = line["curve"].partition(": ")
-    scores, _, last = rest.partition(" / ")
-    values = [float(score) for score in scores.split()]
-    epochs = [int(every) * at for at in range(1, len(values))] + [int(last)]
-    return list(zip(epochs, values, strict=True))
 
 
 @cache

@@ -1,7 +1,8 @@
 """A hash of the code that one method's training runs: a change of another method leaves finished cells valid.
 
-Comments, docstrings and layout do not count. Follows the imports of `harness` from the method's module and the runner; names that come through a folder's door are
-followed to the file that defines them. Commands, and the list of all methods, are left out.
+Comments, docstrings and layout do not count. Follows the imports of `harness` from the method's module and the runner;
+names that come through a folder's door are followed to the file that defines them. Commands, and the list of all
+methods, are left out.
 """
 
 from __future__ import annotations

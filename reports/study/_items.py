@@ -9,7 +9,8 @@ from reports.core.context import Context
 from reports.core.table import Outcome, PaperTable, Plot, Row
 from reports.draw.drawing import AS_PRINTED, COLOURS, panels
 from reports.study._cells import Store
-from reports.study._claims import BYTES, file_of, read_claims
+from reports.study._claims import file_of, read_claims
+from reports.study._metrics import BYTES, SCORES
 from reports.study._study import ClaimFinding, findings, verdict_counts
 
 RESULTS = Path(__file__).with_name("results")
@@ -24,6 +25,9 @@ RULE = (
     "than 5 seeds; order: first is ahead; size: within half of the printed difference; no worse and level: within the "
     "margin"
 )
+
+
+QUANTITIES = dict.fromkeys(SCORES, "difference of accuracy") | {BYTES: "bytes, ratio"}
 
 
 def results_of(name: str, scale: float = 1.0) -> Path:
@@ -77,8 +81,8 @@ def _row(finding: ClaimFinding) -> Row:
     power = "" if finding.power is None else f", power {100 * finding.power:.0f} %"
     return Row(
         label=f"{claim.text} ({claim.judge})",
-        quantity="bytes, ratio" if claim.metric == BYTES else "difference of accuracy",
-        unit="%" if claim.metric == BYTES else "points",
+        quantity=QUANTITIES.get(claim.metric, f"difference of {claim.metric}"),
+        unit=claim.unit,
         published=claim.difference,
         ours=found.mean,
         interval=found.half_width() if found.count > 1 else None,
@@ -95,7 +99,7 @@ def forest(name: str, context: Context) -> Plot:
     key = f"study/{name}-effects"
     paths = context.figure_paths(key)
     found = [one for one in found_of(name) if one.found is not None and one.found.count > 1]
-    shown = [one for one in found if one.claim.metric != BYTES and one.claim.judge != "size"]
+    shown = [one for one in found if one.claim.unit == "points" and one.claim.judge != "size"]
     colours = {"reproduced": COLOURS[2], "contradicted": COLOURS[1]}
     with panels(paths, 1, height=max(1.5, 0.22 * len(shown) + 0.8)) as (panel,):
         for at, one in enumerate(reversed(shown)):

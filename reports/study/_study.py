@@ -13,6 +13,7 @@ from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judg
 from reports.study._cells import RunLine, Store, StudyCell
 from reports.study._claims import AccuracyClaim
 from reports.study._forecast import graph_size
+from reports.study._metrics import reaches, shown_score
 from reports.study._runs import Runs
 
 TRIED = 2  # seeds that are run first: where both diverge, no more are
@@ -146,7 +147,7 @@ class Study:
         """Cells of the next seeds of all claims that need and can have some, those that need fewest first."""
         wanted: list[tuple[int, list[StudyCell]]] = []
         for claim in self.ready:
-            found = estimate_of(seed_pairs(claim, self.runs.store, self.scale, self.most))
+            found = estimate_of(claim, seed_pairs(claim, self.runs.store, self.scale, self.most))
             have = 0 if found is None else found.count
             affordable = min(self.most - have, self._affordable(claim))
             more = more_seeds(found, claim.width, affordable)
@@ -179,11 +180,11 @@ def seed_pairs(claim: AccuracyClaim, store: Store, scale: float = 1.0, most: int
     return found
 
 
-def estimate_of(finished: SeedPairs) -> Estimate | None:
-    """The mean difference of finished pairs; scores are not known better than to one test node."""
+def estimate_of(claim: AccuracyClaim, finished: SeedPairs) -> Estimate | None:
+    """The mean difference of finished pairs, known no better than one test node or the time between evaluations."""
     if not finished:
         return None
-    step = max(float(line["step"] or 0) for first, second, _ in finished for line in (first, second))
+    step = max(claim.resolution(first, second) for first, second, _ in finished)
     return estimate([gap for _, _, gap in finished], step)
 
 
@@ -192,7 +193,7 @@ def findings(
 ) -> list[ClaimFinding]:
     """What the finished runs say of every claim, corrected for all of them."""
     every = {claim.key: seed_pairs(claim, store, scale) for claim in claims}
-    estimates = {key: estimate_of(finished) for key, finished in every.items()}
+    estimates = {claim.key: estimate_of(claim, every[claim.key]) for claim in claims}
     judgements = judged([(estimates[claim.key], claim.band) for claim in claims])
     found = []
     for claim, judgement in zip(claims, judgements, strict=True):
@@ -201,12 +202,22 @@ def findings(
         stale = tuple(cell.title for cell in store.stale(cells))
         scores = None
         if finished:
-            number = [[float(line["test" if claim.metric == "megabytes" else claim.metric] or 0) for line in (a, b)]
+            number = [[shown_score(claim.metric, line, b, claim.below or 0.0) for line in (a, b)]
                       for a, b, _ in finished]  # fmt: skip
             scores = sum(a for a, _ in number) / len(number), sum(b for _, b in number) / len(number)
-        note = (notes or {}).get(claim.key, "")
+        note = "; ".join(filter(None, [(notes or {}).get(claim.key, ""), _late(claim, finished)]))
         found.append(ClaimFinding(claim, mean, scores, judgement, _power(claim, mean), stale, note))
     return found
+
+
+def _late(claim: AccuracyClaim, finished: SeedPairs) -> str:
+    """How many runs never reach the target; "" where all do."""
+    if claim.below is None:
+        return ""
+    first, second = (sum(not reaches(pair[at], pair[1], claim.below) for pair in finished) for at in (0, 1))
+    if not first and not second:
+        return ""
+    return f"of {len(finished)} runs {first} of the first and {second} of the second never reach the target"
 
 
 def _power(claim: AccuracyClaim, found: Estimate | None) -> float | None:
