@@ -8,7 +8,7 @@ from reports.statistics import FEWEST_SEEDS
 from reports.study._cells import Store, StudyCell
 from reports.study._claims import AccuracyClaim, file_of, names, read_claims
 from reports.study._forecast import cost_lines
-from reports.study._items import RESULTS, figure_of, results_of, table_of
+from reports.study._items import RESULTS, figure_of, found_of, results_of, store_of, table_of
 from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
 from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
 from reports.study._standins import Fitting, design_of, designs
@@ -38,11 +38,13 @@ __all__ = [
     "draw_parameters",
     "file_of",
     "findings",
+    "found_of",
     "moved",
     "names",
     "passing_cache",
     "read_claims",
     "results_of",
+    "store_of",
     "sweep",
     "verdict_counts",
 ]

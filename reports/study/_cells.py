@@ -12,7 +12,7 @@ import json
 import re
 import resource
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -126,25 +126,29 @@ def graph_state(dataset: str) -> str:
 
 @dataclass
 class Store:
-    """The file of a study; where a run is in it twice, the later line counts."""
+    """The file of a study; where a run is in it twice, the later line counts.
+
+    Attributes:
+        shared: lines of other studies; the same run is not made twice.
+    """
 
     path: Path
     lines: dict[str, RunLine] = field(default_factory=dict)
+    shared: dict[str, RunLine] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path, others: Sequence[Path] = ()) -> Store:
         """The lines of a file, none where there is no file.
+
+        Args:
+            others: files of other studies, whose runs count too.
 
         Raises:
             InputError: the file has other columns.
         """
-        store = cls(path)
-        if path.exists():
-            with path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                if tuple(reader.fieldnames or ()) != COLUMNS:
-                    raise InputError(f"{path}: not the file of a study: its columns must be {', '.join(COLUMNS)}")
-                store.lines = {line["key"]: line for line in reader if line["curve"] is not None}
+        store = cls(path, _lines_of(path))
+        for other in others:
+            store.shared |= _lines_of(other)
         return store
 
     def keep(self, line: RunLine) -> None:
@@ -172,12 +176,23 @@ class Store:
         scratch.replace(self.path)
 
     def finished(self, cell: StudyCell) -> RunLine | None:
-        """The line of a cell."""
-        return self.lines.get(cell.key)
+        """The line of a cell; one of another study where this one has none."""
+        return self.lines.get(cell.key) or self.shared.get(cell.key)
 
     def stale(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
         """Finished cells whose code or graph is not today's."""
-        return [cell for cell in cells if (line := self.lines.get(cell.key)) is not None and outdated(line)]
+        return [cell for cell in cells if (line := self.finished(cell)) is not None and outdated(line)]
+
+
+def _lines_of(path: Path) -> dict[str, RunLine]:
+    """The lines of a file by key; a last line that was cut off is left out."""
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise InputError(f"{path}: not the file of a study: its columns must be {', '.join(COLUMNS)}")
+        return {line["key"]: line for line in reader if line["curve"] is not None}
 
 
 def outdated(line: RunLine) -> bool:

@@ -9,7 +9,7 @@ from reports.core.context import Context
 from reports.core.table import Outcome, PaperTable, Plot, Row
 from reports.draw.drawing import AS_PRINTED, COLOURS, panels
 from reports.study._cells import Store
-from reports.study._claims import file_of, read_claims
+from reports.study._claims import file_of, names, read_claims
 from reports.study._metrics import BYTES, SCORES
 from reports.study._study import ClaimFinding, findings, verdict_counts
 
@@ -38,9 +38,16 @@ def results_of(name: str, scale: float = 1.0) -> Path:
     return folder / f"{path.stem}{scaled}.csv"
 
 
+def store_of(name: str, scale: float = 1.0) -> Store:
+    """The runs of a study; those that come with the project share theirs."""
+    path = results_of(name, scale)
+    others = [] if name.endswith(".toml") else [results_of(other, scale) for other in names() if other != name]
+    return Store.open(path, others)
+
+
 def found_of(name: str) -> list[ClaimFinding]:
     """What the kept runs say of every claim of a study. Trains nothing."""
-    return findings(read_claims(file_of(name)), Store.open(results_of(name)))
+    return findings(read_claims(file_of(name)), store_of(name))
 
 
 def table_of(name: str) -> Callable[[Context], PaperTable]:
