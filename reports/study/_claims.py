@@ -88,6 +88,8 @@ class ClaimFile:
     graphs: dict[str, Any] = keys.key("published name of a graph -> what it is trained on")
     claims: list[dict[str, Any]] = keys.key("what is claimed")
     models: dict[str, dict[str, Any]] = keys.key("published name of a model -> settings", default={})
+    title: str = keys.key("what the study is about, in a few words", default="")
+    matters: str = keys.key("for whom its answers matter", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,17 +161,22 @@ def file_of(name: str) -> Path:
     return CLAIMS / f"{name}.toml"
 
 
+def read_file(path: Path) -> ClaimFile:
+    """A file of claims, of which every table is still to be read. Raises InputError for a damaged one."""
+    try:
+        tables = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return keys.convert(tables, ClaimFile, path.name)
+
+
 def read_claims(path: Path) -> list[AccuracyClaim]:
     """Every claim of a file.
 
     Raises:
         InputError: a damaged file, an unknown key, table, row, graph, model or stand-in.
     """
-    try:
-        tables = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
-    file = keys.convert(tables, ClaimFile, path.name)
+    file = read_file(path)
     graphs = {
         name: keys.convert(place, GraphPlace, f"{path.name}: graphs.{name}") for name, place in file.graphs.items()
     }

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from reports.core.context import Context
 from reports.core.table import Outcome, PaperTable, Plot, Row
-from reports.draw.drawing import AS_PRINTED, COLOURS, panels
 from reports.study._cells import Store
 from reports.study._claims import file_of, names, read_claims
+from reports.study._effects import draw_effects
 from reports.study._metrics import BYTES, SCORES
 from reports.study._study import ClaimFinding, findings, verdict_counts
 
@@ -27,6 +27,10 @@ RULE = (
 )
 
 
+EFFECTS = (
+    "Mean paired difference with its 95 % interval, coloured by verdict; diamond: the printed difference; shaded: "
+    "where the claim holds."
+)
 QUANTITIES = dict.fromkeys(SCORES, "difference of accuracy") | {BYTES: "bytes, ratio"}
 
 
@@ -102,29 +106,13 @@ def _row(finding: ClaimFinding) -> Row:
 
 
 def forest(name: str, context: Context) -> Plot:
-    """Effect with interval of every claim that has runs, printed difference as a mark, the band in which it holds."""
+    """Effect with interval of every claim that has runs, printed difference as a mark, where the claim holds shaded."""
     key = f"study/{name}-effects"
     paths = context.figure_paths(key)
-    found = [one for one in found_of(name) if one.found is not None and one.found.count > 1]
-    shown = [one for one in found if one.claim.unit == "points" and one.claim.judge != "size"]
-    colours = {"reproduced": COLOURS[2], "contradicted": COLOURS[1]}
-    with panels(paths, 1, height=max(1.5, 0.22 * len(shown) + 0.8)) as (panel,):
-        for at, one in enumerate(reversed(shown)):
-            assert one.found is not None
-            colour = colours.get(one.judgement.verdict, COLOURS[6])
-            panel.errorbar(
-                one.found.mean, at, xerr=one.found.half_width(), fmt="o", color=colour, markersize=3, linewidth=1,
-                label=one.judgement.verdict,
-            )  # fmt: skip
-            if one.claim.difference is not None:
-                panel.scatter([one.claim.difference], [at], **AS_PRINTED, label="printed")
-        panel.axvline(0, color="#404040", linewidth=0.6)
-        labels = [one.claim.key.partition("/")[2] for one in reversed(shown)]
-        panel.set_yticks(range(len(shown)), labels, fontsize=6)
-        panel.set_xlabel("first minus second (points)")
+    found = found_of(name)
+    draw_effects(found, paths)
+    without = () if any(one.found is not None for one in found) else (f"no runs yet: haloscope study {name}",)
     return Plot(
-        key=key, title=f"Effects on accuracy, {name}", paths=paths,
-        caption="Mean paired difference with its 95 % interval; hollow: the printed difference.",
-        assumptions=(RULE, *(() if shown else (f"no runs yet: haloscope study {name}",))),
-        commands=(f"haloscope study {name}",),
+        key=key, title=f"Effects on accuracy, {name}", paths=paths, caption=EFFECTS,
+        assumptions=(RULE, *without), commands=(f"haloscope study {name}",),
     )  # fmt: skip
