@@ -25,7 +25,7 @@ from reports.study._metrics import (
     TO_TARGET,
     check_metric,
     gap_of,
-    ratio,
+    log_ratio,
     resolution_of,
 )
 from reports.study._printed import printed_score
@@ -217,7 +217,7 @@ def _difference(statement: Statement, each: Mapping[str, Any]) -> float | None:
         if not table:
             return None
         found.append(printed_score(table, {**each, **side.where}))
-    return round(ratio(*found) if statement.metric in RATIOS else found[0] - found[1], 4)
+    return round(log_ratio(*found) if statement.metric in RATIOS else found[0] - found[1], 4)
 
 
 def _margin(statement: Statement, differences: list[float]) -> float:

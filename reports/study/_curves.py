@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
 
-Curve = list[tuple[int, float]]
+ScoreCurve = list[tuple[int, float]]
 """(epoch, score in per cent) of every evaluation; epochs count from 1."""
 
 
@@ -21,7 +21,7 @@ def curve_text(curve: Sequence[tuple[int, float]]) -> str:
     return f"{curve[0][0]}: {scores} / {curve[-1][0]}"
 
 
-def curve_of(text: str) -> Curve:
+def curve_of(text: str) -> ScoreCurve:
     """The curve of its text."""
     if not text:
         return []
@@ -32,22 +32,22 @@ def curve_of(text: str) -> Curve:
     return list(zip(epochs, values, strict=True))
 
 
-def best_score(curve: Curve) -> float:
+def best_score(curve: ScoreCurve) -> float:
     """The highest score; 0 without evaluations."""
     return max((score for _, score in curve), default=0.0)
 
 
-def epochs_to(curve: Curve, score: float) -> int | None:
+def epochs_until(curve: ScoreCurve, score: float) -> int | None:
     """The first evaluated epoch with at least this score; None where there is none."""
     return next((epoch for epoch, found in curve if found >= score), None)
 
 
-def drop(curve: Curve) -> float:
+def drop(curve: ScoreCurve) -> float:
     """The best score minus the last one: what training longer than best costs."""
     return best_score(curve) - curve[-1][1] if curve else 0.0
 
 
-def oscillation(curve: Curve) -> float:
+def oscillation(curve: ScoreCurve) -> float:
     """The mean change, up or down, from one evaluation to the next in the second half of training."""
     scores = [score for _, score in curve[len(curve) // 2 :]]
     return fmean(abs(after - before) for before, after in pairwise(scores)) if len(scores) > 1 else 0.0

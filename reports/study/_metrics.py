@@ -1,6 +1,6 @@
 """What of two runs a claim compares: scores, bytes, and what is read from their score curves.
 
-Scores differ by points. Bytes and epochs differ by 100 times the logarithm of their ratio, which is about the
+Scores differ by points. Bytes and epochs differ by 100 times the logarithm of their log_ratio, which is about the
 difference in per cent and has the same size both ways.
 """
 
@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from reports.study._cells import RunLine, line_score
-from reports.study._curves import Curve, best_score, curve_of, drop, epochs_to, oscillation
+from reports.study._curves import ScoreCurve, best_score, curve_of, drop, epochs_until, oscillation
 
 SCORES = ("test", "best", "last")
 BYTES, TO_BEST, TO_TARGET, BYTES_TO_TARGET = "megabytes", "epochs to best", "epochs to target", "megabytes to target"
@@ -29,10 +29,10 @@ def gap_of(metric: str, first: RunLine, second: RunLine, below: float = 0.0) -> 
         below: points below the best score of `second` that make the target of both.
     """
     one, other = (value_of(metric, line, second, below) for line in (first, second))
-    return ratio(one, other) if metric in RATIOS else one - other
+    return log_ratio(one, other) if metric in RATIOS else one - other
 
 
-def ratio(one: float, other: float) -> float:
+def log_ratio(one: float, other: float) -> float:
     """100 times the difference of the logarithms: about per cent."""
     return 100 * math.log(max(one, SMALLEST) / max(other, SMALLEST))
 
@@ -47,14 +47,14 @@ def value_of(metric: str, line: RunLine, reference: RunLine, below: float = 0.0)
     if metric == OSCILLATION:
         return oscillation(curve)
     if metric == TO_BEST:
-        return epochs_to(curve, best_score(curve)) or float(line["epochs"])
-    epochs = epochs_to(curve, _target(reference, below)) or float(line["epochs"])
+        return epochs_until(curve, best_score(curve)) or float(line["epochs"])
+    epochs = epochs_until(curve, _target(reference, below)) or float(line["epochs"])
     return epochs * (line_score(line, BYTES) if metric == BYTES_TO_TARGET else 1.0)
 
 
 def reaches(line: RunLine, reference: RunLine, below: float) -> bool:
     """Whether a run reaches the target."""
-    return epochs_to(curve_of(line["curve"]), _target(reference, below)) is not None
+    return epochs_until(curve_of(line["curve"]), _target(reference, below)) is not None
 
 
 def resolution_of(metric: str, first: RunLine, second: RunLine, below: float = 0.0) -> float:
@@ -77,7 +77,7 @@ def _target(reference: RunLine, below: float) -> float:
     return best_score(curve_of(reference["curve"])) - below
 
 
-def _spacing(curve: Curve) -> float:
+def _spacing(curve: ScoreCurve) -> float:
     return float(curve[0][0]) if curve else 0.0
 
 

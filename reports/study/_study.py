@@ -214,7 +214,8 @@ def _late(claim: AccuracyClaim, finished: SeedPairs) -> str:
     """How many runs never reach the target; "" where all do."""
     if claim.below is None:
         return ""
-    first, second = (sum(not reaches(pair[at], pair[1], claim.below) for pair in finished) for at in (0, 1))
+    first = sum(not reaches(one, other, claim.below) for one, other, _ in finished)
+    second = sum(not reaches(other, other, claim.below) for _, other, _ in finished)
     if not first and not second:
         return ""
     return f"of {len(finished)} runs {first} of the first and {second} of the second never reach the target"
