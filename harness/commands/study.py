@@ -49,6 +49,8 @@ def main(args: argparse.Namespace) -> int:
         warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
         for line in study.cost_lines(made.first_cells(), runs.forecast, jobs):
             say(line)
+        if args.recheck:
+            say(f"{made.recheck()} runs have the numbers of today's code, by another seed of theirs")
         if args.refresh:
             made.refresh()
         made.run()

@@ -33,6 +33,8 @@ COLUMNS = (
 """Of the file: scores in per cent (test at the best validation, the best and the last test score, the best validation
 score), megabytes sent per epoch, seconds and peak memory (MB) of the run's process, the step in which the score can
 change (100 / test nodes), hashes of code and graph, and the test scores of all evaluations (`curve_text`)."""
+COMPUTED = ("state", "test", "best", "last", "val", "megabytes", "epochs", "curve")
+"""What a run computes: equal for equal settings and code."""
 FINAL = ("done", "diverged")
 """States that the same run would have again."""
 

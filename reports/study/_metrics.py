@@ -1,6 +1,6 @@
 """What of two runs a claim compares: scores, bytes, and what is read from their score curves.
 
-Scores differ by points. Bytes and epochs differ by 100 times the logarithm of their log_ratio, which is about the
+Scores differ by points. Bytes and epochs differ by 100 times the logarithm of their ratio, which is about the
 difference in per cent and has the same size both ways.
 """
 

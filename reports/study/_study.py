@@ -10,7 +10,7 @@ from typing import Any
 from harness.datasets import read_standins
 from harness.errors import InputError
 from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, power
-from reports.study._cells import RunLine, Store, StudyCell
+from reports.study._cells import COMPUTED, RunLine, Store, StudyCell, graph_state, without_seed
 from reports.study._claims import AccuracyClaim
 from reports.study._forecast import graph_size
 from reports.study._metrics import reaches, shown_score
@@ -117,11 +117,35 @@ class Study:
         found = [cell for claim in ordered for seed in range(FEWEST_SEEDS) for cell in self._cells(claim, seed)]
         return [cell for cell in dict.fromkeys(found) if self.runs.store.finished(cell) is None]
 
+    def _stale(self) -> list[StudyCell]:
+        every = [cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)]
+        return list(dict.fromkeys(self.runs.store.stale(every)))
+
     def refresh(self) -> bool:
         """Run stale cells again."""
-        every = [cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)]
-        stale = list(dict.fromkeys(self.runs.store.stale(every)))
-        return self.runs.make(stale, again=True)
+        return self.runs.make(self._stale(), again=True)
+
+    def recheck(self) -> int:
+        """Run one seed of stale cells again; where all its numbers come out as before, the other seeds are not stale.
+
+        Only where the code has changed and the graph has not. Returns how many runs that spares.
+        """
+        groups: dict[str, list[StudyCell]] = {}
+        for cell in self._stale():
+            line = self.runs.store.lines.get(cell.key)
+            if line is not None and line["graph"] == graph_state(line["dataset"]):
+                groups.setdefault(f"{line['code']} {sorted(without_seed(cell.settings).items())}", []).append(cell)
+        spared = 0
+        for first, *others in groups.values():
+            before = self.runs.store.lines[first.key]
+            self.runs.make([first], again=True)
+            now = self.runs.store.lines[first.key]
+            if now["code"] == before["code"] or any(now[name] != before[name] for name in COMPUTED):
+                continue  # not run, or with other numbers
+            for cell in others:
+                self.runs.store.keep({**self.runs.store.lines[cell.key], "code": now["code"]})
+            spared += len(others)
+        return spared
 
     def run(self) -> None:
         """Run cells until every claim's interval is narrow enough, cannot become so, or the budget ends."""
