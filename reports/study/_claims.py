@@ -62,6 +62,9 @@ class Statement:
     second: Side = keys.key("what it is compared with")
     each: list[dict[str, Any]] = keys.key("columns (dataset, partitions, model) of every graph that it is claimed of")
     table: str = keys.key("the published table that prints both scores; empty where none is printed", default="")
+    reduction: dict[str, Any] = keys.key(
+        "column -> value of the one row that prints by how many per cent the second is below the first", default={}
+    )
     metric: str = keys.key(f"{' | '.join(METRICS)}: what of a run is compared", default="test")
     target_below: float | None = keys.key(
         "of a target: points below the best test score that the second reaches with the same seed", default=None
@@ -211,6 +214,10 @@ def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statem
 
 def _difference(statement: Statement, each: Mapping[str, Any]) -> float | None:
     """First minus second as printed; a row of a side wins over the columns of `each`. None where none is printed."""
+    if statement.reduction:
+        if statement.metric not in RATIOS:
+            raise InputError(f"claim {statement.name}: reduction goes with {', '.join(RATIOS)}")
+        return round(log_ratio(100.0, 100.0 - printed_score(statement.table, statement.reduction)), 4)
     found: list[float] = []
     for side in (statement.first, statement.second):
         table = side.table or statement.table
