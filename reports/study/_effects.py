@@ -19,7 +19,7 @@ VERDICT_COLOURS = {
     "undecided": COLOURS[6],
     "not enough runs": "#B0B0B0",
 }
-UNITS = {"points": "first minus second (points of the score)", "%": "first over second (% of bytes or epochs)"}
+UNITS = {"points": "first minus second (points)", "%": "bytes or epochs, difference (%)"}
 LINEAR = {"points": 1.0, "%": 10.0}
 """Up to here the axis is linear, beyond it logarithmic."""
 ROW, FRAME = 0.17, 1.1  # inches of a claim, and of axis and legend
@@ -40,12 +40,13 @@ def draw_effects(found: Sequence[ClaimFinding], paths: tuple[Path, Path]) -> Non
     tallest = max(len(each) for each in rows.values())
     with panels(paths, len(rows), height=max(1.6, ROW * tallest + FRAME), columns=2) as axes:
         for panel, (unit, each) in zip(axes, rows.items(), strict=True):
-            _panel(panel, list(reversed(each)), unit)
+            _panel(panel, each, unit, tallest)
 
 
-def _panel(panel: Axes, found: list[ClaimFinding], unit: str) -> None:
-    limit = _limit(found, LINEAR[unit])
-    for at, one in enumerate(found):
+def _panel(panel: Axes, found: list[ClaimFinding], unit: str, rows: int) -> None:
+    """One row per claim, the first at the top of `rows`."""
+    limit, places = _limit(found, LINEAR[unit]), range(rows - 1, rows - 1 - len(found), -1)
+    for at, one in zip(places, found, strict=True):
         assert one.found is not None
         low, high = (min(max(end, -limit), limit) for end in (one.claim.band.low, one.claim.band.high))
         panel.barh(at, high - low, left=low, height=0.9, color=HOLDS, linewidth=0, zorder=0, label="claim holds here")
@@ -61,8 +62,8 @@ def _panel(panel: Axes, found: list[ClaimFinding], unit: str) -> None:
     panel.set_xticks([*(-tick for tick in reversed(ticks)), 0, *ticks])
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.minorticks_off()
-    panel.set_yticks(range(len(found)), [_label(one) for one in found], fontsize=6)
-    panel.set_ylim(-0.7, max(len(found), 1) - 0.3)
+    panel.set_yticks(places, [_label(one) for one in found], fontsize=6)
+    panel.set_ylim(-0.7, max(rows, 1) - 0.3)
     panel.set_xlabel(UNITS[unit])
 
 

@@ -24,7 +24,7 @@ def read(tmp_path: Path, text: str) -> list[AccuracyClaim]:
 @pytest.mark.parametrize("name", names())
 def test_every_shipped_claim_has_runs_that_can_be_begun(name: str) -> None:
     claims = read_claims(file_of(name))
-    assert len(claims) > 10
+    assert len(claims) >= 8
     for claim in claims:
         first, second = claim.cells(3)
         assert first.key != second.key and first.config.training.seed == second.config.training.seed == 3

@@ -37,8 +37,9 @@ def test_scores_and_bytes_have_a_panel_each(tmp_path: Path) -> None:
 def test_a_row_shows_effect_verdict_and_where_the_claim_holds(tmp_path: Path) -> None:
     (one,) = shown_findings(found_of_both(tmp_path), "points")
     panel = Figure().subplots()
-    _panel(panel, [one], "points")
+    _panel(panel, [one], "points", 3)
     bar = panel.patches[0]
     assert bar.get_x() == -0.5 and bar.get_x() + bar.get_width() == panel.get_xlim()[1]
+    assert bar.get_y() + bar.get_height() / 2 == panel.get_yticks()[0] == 2, "at the top"
     assert [text.get_text() for text in panel.get_yticklabels()] == ["sampling, small"]
     assert one.judgement.verdict in panel.get_legend_handles_labels()[1]
