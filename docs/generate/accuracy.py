@@ -147,15 +147,21 @@ def _undecided(name: str, found: Sequence[study.ClaimFinding]) -> Iterator[str]:
 
 
 def _forecast(name: str, found: Sequence[study.ClaimFinding]) -> study.Forecast:
-    """What runs cost, from all that are finished."""
-    runs = study.Runs(study.store_of(name), jobs=1)
-    runs.know([cell for one in found for seed in range(study.MOST_SEEDS) for cell in one.claim.cells(seed)])
+    """What runs on stand-ins cost, from all that are finished."""
+    runs, fitted = study.Runs(study.store_of(name), jobs=1), read_standins()
+    claims = [one.claim for one in found if one.claim.standin in fitted]
+    runs.know([cell for claim in claims for seed in range(study.MOST_SEEDS) for cell in claim.cells(seed)])
     return runs.forecast
 
 
 def _hours(needs: Sequence[study.Need]) -> str:
-    seconds = sum(need.seconds for need in needs)
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{max(1, round(seconds / 60))} min"
+    """The forecast of those on stand-ins; how long runs on real graphs take, `--dry-run` says."""
+    known = [need.seconds for need in needs if need.seconds is not None]
+    seconds, rest = sum(known), len(needs) - len(known)
+    time = f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{max(1, round(seconds / 60))} min"
+    if not known:
+        return "see `--dry-run`"
+    return time + f" and those of {rest} claims on real graphs" * bool(rest)
 
 
 def _real_graphs() -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.datasets import read_standins
+from harness.datasets import read_standins, size_of
 from reports.statistics import FEWEST_SEEDS, seeds_needed
 from reports.study._cells import StudyCell
 from reports.study._forecast import Forecast
@@ -19,13 +19,13 @@ class Need:
     Attributes:
         seeds: that it needs in all.
         runs: that are missing.
-        seconds: of these, on one core.
+        seconds: of these, on one core; None on a graph of a file, whose size is not known where it is not.
         standin: the stand-in that has to be fitted first; "" for none.
     """
 
     seeds: int
     runs: int
-    seconds: float
+    seconds: float | None
     standin: str = ""
 
 
@@ -38,9 +38,12 @@ def need_of(finding: ClaimFinding, forecast: Forecast) -> Need | None:
     seeds = FEWEST_SEEDS
     if found is not None and have >= FEWEST_SEEDS:
         seeds = max(have + 1, seeds_needed(found.deviation, claim.width))
+    missing = seeds - have
     unfitted = bool(claim.standin) and claim.standin not in read_standins()
+    if not unfitted and size_of(str(claim.cells(0)[0].settings["dataset"])) is None:
+        return Need(seeds, 2 * missing, None)
     one = sum(forecast.seconds(_as_designed(cell, claim.standin) if unfitted else cell) for cell in claim.cells(0))
-    return Need(seeds, 2 * (seeds - have), (seeds - have) * one, claim.standin if unfitted else "")
+    return Need(seeds, 2 * missing, missing * one, claim.standin if unfitted else "")
 
 
 def _as_designed(cell: StudyCell, standin: str) -> StudyCell:

@@ -9,7 +9,7 @@ import pytest
 from reports.study import Forecast, Store, StudyCell, findings, need_of, read_claims
 from reports.study import _needs as needs
 from reports.study._study import ClaimFinding
-from tests.support.studies import CLAIMS, line_of
+from tests.support.studies import CLAIMS, GRAPH, line_of
 
 
 @pytest.fixture
@@ -54,3 +54,10 @@ def test_the_cost_of_a_stand_in_that_is_not_fitted_is_known(claims_path: Path, m
     (finding,) = findings([claim], Store.open(claims_path.with_suffix(".csv")))
     need = need_of(finding, Forecast())
     assert need is not None and need.standin == "reddit-bns" and need.seconds > 0
+
+
+def test_the_cost_on_a_graph_of_a_file_is_not_told(claims_path: Path) -> None:
+    claims_path.write_text(CLAIMS.replace(GRAPH, "cora"))
+    claim = read_claims(claims_path)[0]
+    need = need_of(findings([claim], Store.open(claims_path.with_suffix(".csv")))[0], Forecast())
+    assert need is not None and (need.seeds, need.runs, need.seconds) == (5, 10, None), "nor is the file needed"
