@@ -1,7 +1,7 @@
 """Resources of the machine: cores, heap, files and locks, the cache folder, worker processes, the source's version."""
 
 from harness.machine._allocator import huge_pages, keep_heap
-from harness.machine._cache import building, cache_root, load_arrays, store_arrays
+from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import Lock, remove_scratch, replacing, synchronise, write_atomically
 from harness.machine._source import code_version
@@ -19,6 +19,7 @@ __all__ = [
     "map_on_processes",
     "huge_pages",
     "keep_heap",
+    "has_entry",
     "load_arrays",
     "processor",
     "remove_scratch",

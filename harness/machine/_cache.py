@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -105,13 +106,36 @@ def load_arrays(folder: Path, mmap: bool = True) -> tuple[dict[str, np.ndarray],
         raise InputError(f"{folder}: not enough memory to read the cache entry; it is left as it is") from None
     except OSError as error:
         if error.errno is not None and error.errno not in _DAMAGE:
-            raise InputError(
-                f"{folder}: cannot read the cache entry now ({error.strerror}); it is left as it is"
-            ) from error
+            raise _unreadable(folder, error) from error
     except (ValueError, EOFError, KeyError, TypeError, AttributeError):
         pass
     _discard(folder)
     return None
+
+
+def has_entry(folder: Path) -> bool:
+    """Whether entry `folder` is there, with all its files and as long as they were written.
+
+    Reads no array. What is incomplete, or was written by a version that kept no checksums, is removed.
+    Raises InputError when it cannot be removed, or not be read now.
+    """
+    if not folder.is_dir():
+        return False
+    try:
+        listing = json.loads((folder / _META).read_text())["arrays"]
+        whole = all(
+            (folder / f"{name}.npy").stat().st_size >= np.dtype(dtype).itemsize * math.prod(shape)
+            for name, (dtype, shape, _) in listing.items()
+        )
+    except OSError as error:
+        if error.errno not in _DAMAGE:
+            raise _unreadable(folder, error) from error
+        whole = False
+    except (ValueError, KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        _discard(folder)
+    return whole
 
 
 @contextlib.contextmanager
@@ -177,6 +201,10 @@ def _discard(folder: Path) -> None:
         raise InputError(f"{folder}: {reason} ({error.strerror}); delete it") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _unreadable(folder: Path, error: OSError) -> InputError:
+    return InputError(f"{folder}: cannot read the cache entry now ({error.strerror}); it is left as it is")
 
 
 def _unwritable(folder: Path, error: OSError) -> InputError:

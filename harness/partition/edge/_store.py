@@ -19,7 +19,7 @@ import torch
 
 from harness.errors import InputError
 from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, Totals
-from harness.machine import building, cache_root, load_arrays, store_arrays
+from harness.machine import building, cache_root, has_entry, load_arrays, store_arrays
 from harness.partition.edge._assign import assign, node_settings
 from harness.partition.edge._build import build_part, features
 from harness.partition.edge._layout import Renumber, lay_out
@@ -126,8 +126,8 @@ def partition_path(graph: Graph, settings: dict[str, Any]) -> Path:
 
 
 def missing_parts(path: Path, num_parts: int) -> list[int]:
-    """The ranks whose parts are not in the folder yet."""
-    return [rank for rank in range(num_parts) if not (path / part_name(rank)).is_dir()]
+    """The ranks whose parts are not in the folder yet, or not whole."""
+    return [rank for rank in range(num_parts) if not has_entry(path / part_name(rank))]
 
 
 def keep_part(path: Path, part: Part, x: np.ndarray | sp.csr_matrix | None) -> None:

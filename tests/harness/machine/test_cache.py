@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from harness.errors import InputError
-from harness.machine import building, load_arrays, store_arrays
+from harness.machine import building, has_entry, load_arrays, store_arrays
 from harness.machine._checksum import checksum
 
 WAIT_S = 60.0
@@ -46,6 +48,33 @@ def test_damage_of_the_same_size_is_noticed(mmap: bool, tmp_path: Path) -> None:
         file.seek(4000)
         file.write(b"\0" * 8)
     assert load_arrays(folder, mmap) is None and not folder.exists()
+
+
+def no_checksums(folder: Path) -> None:
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["arrays"] = {name: kind[:2] for name, kind in meta["arrays"].items()}
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+INCOMPLETE: dict[str, Callable[[Path], object]] = {
+    "cut off": lambda folder: os.truncate(folder / "a.npy", 4000),
+    "file removed": lambda folder: (folder / "a.npy").unlink(),
+    "no listing": lambda folder: (folder / "meta.json").unlink(),
+    "listing cut off": lambda folder: os.truncate(folder / "meta.json", 20),
+    "of a version without checksums": no_checksums,
+}
+
+
+@pytest.mark.parametrize("damage", INCOMPLETE.values(), ids=list(INCOMPLETE))
+def test_an_incomplete_entry_is_removed_without_reading_its_arrays(
+    damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folder = tmp_path / "key"
+    assert not has_entry(folder)
+    store_arrays(folder, {"a": np.arange(1000.0), "none": np.empty((0, 3))}, {})
+    assert has_entry(folder) and folder.exists()
+    damage(folder)
+    assert not has_entry(folder) and not folder.exists()
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EIO, errno.EACCES])
@@ -92,7 +121,7 @@ BUILD = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from harness.machine import building, load_arrays, store_arrays
+from harness.machine import building, has_entry, load_arrays, store_arrays
 folder = Path(sys.argv[1])
 with building(folder):
     if load_arrays(folder) is None:

@@ -94,6 +94,8 @@ def test_a_build_that_was_killed_goes_on_and_damage_is_named(cache: Path) -> Non
     with pytest.raises(InputError, match="missing or damaged"):
         folder.part(1)
     assert same(partitioned(graph, "metis", 3).part(1), part)
+    (folder.path / "part-00001" / "meta.json").write_text('{"arrays": {"nodes": ["int64", [20]]}, "meta": {}}')
+    assert same(partitioned(graph, "metis", 3).part(1), part)  # an entry without checksums is replaced unseen
     assert (folder.path / "part-00000" / "own_indices.npy").stat().st_mtime_ns == untouched
     with pytest.raises(ValueError, match=r"rank 3 is not in 0\.\.2"):
         folder.part(3)
