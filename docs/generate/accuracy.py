@@ -115,53 +115,44 @@ def _standins(found: Sequence[study.ClaimFinding]) -> Iterator[str]:
 
 
 def _undecided(name: str, found: Sequence[study.ClaimFinding]) -> Iterator[str]:
-    """What the claims would take that are not decided: few enough one by one, the others together."""
-    forecast = _forecast(name, found)
-    needs = [(one, need) for one in found if (need := study.need_of(one, forecast)) is not None]
-    if not needs:
-        return
+    """What the claims would take that are not decided: those with runs one by one, the others together."""
+    store = study.store_of(name)
+    forecast = _forecast(store, found)
+    needs = [(one, need) for one in found if (need := study.need_of(one, store)) is not None]
     new = [need for one, need in needs if one.judgement.verdict == "not enough runs"]
     if new:
         unfitted = sorted({need.standin for need in new if need.standin})
         after = f", after fitting {', '.join(f'`{each}`' for each in unfitted)}" * bool(unfitted)
-        yield (
-            f"{len(new)} claims have fewer than {study.FEWEST_SEEDS} seeds. They need at most "
-            f"{sum(need.runs for need in new)} runs, {_hours(new)} on one core, fewer where claims share runs{after}."
-        )
+        yield f"{len(new)} claims have fewer than {study.FEWEST_SEEDS} seeds. They need {_cost(new, forecast)}{after}."
         yield ""
     more = [(one, need) for one, need in needs if one.judgement.verdict == "undecided"]
     if more:
-        yield from _table(
-            ("undecided", "seeds so far", "seeds for the interval that is asked for", "further time on one core"),
-            [
-                [
-                    one.claim.key.partition("/")[2],
-                    str(one.found.count if one.found else 0),
-                    str(need.seeds),
-                    _hours([need]),
-                ]
-                for one, need in more
-            ],
-        )
+        rows = [
+            [one.claim.key.partition("/")[2], str(one.found.count if one.found else 0), str(need.seeds)]
+            + [_cost([need], forecast)]
+            for one, need in more
+        ]
+        yield from _table(("undecided", "seeds", "seeds for the interval that is asked for", "that is"), rows)
         yield ""
 
 
-def _forecast(name: str, found: Sequence[study.ClaimFinding]) -> study.Forecast:
+def _forecast(store: study.Store, found: Sequence[study.ClaimFinding]) -> study.Forecast:
     """What runs on stand-ins cost, from all that are finished."""
-    runs, fitted = study.Runs(study.store_of(name), jobs=1), read_standins()
+    runs, fitted = study.Runs(store, jobs=1), read_standins()
     claims = [one.claim for one in found if one.claim.standin in fitted]
     runs.know([cell for claim in claims for seed in range(study.MOST_SEEDS) for cell in claim.cells(seed)])
     return runs.forecast
 
 
-def _hours(needs: Sequence[study.Need]) -> str:
-    """The forecast of those on stand-ins; how long runs on real graphs take, `--dry-run` says."""
-    known = [need.seconds for need in needs if need.seconds is not None]
-    seconds, rest = sum(known), len(needs) - len(known)
+def _cost(needs: Sequence[study.Need], forecast: study.Forecast) -> str:
+    """Runs and their forecast; how long runs on real graphs take, `--dry-run` says."""
+    cost = study.needed_runs(needs, forecast)
+    seconds, told = cost.seconds, cost.runs - cost.untold
     time = f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{max(1, round(seconds / 60))} min"
-    if not known:
-        return "see `--dry-run`"
-    return time + f" and those of {rest} claims on real graphs" * bool(rest)
+    parts = [f"{told} runs, {time} on one core"] * bool(told) + [f"{cost.untold} runs on real graphs"] * bool(
+        cost.untold
+    )
+    return " and ".join(parts)
 
 
 def _real_graphs() -> Iterator[str]:

@@ -11,7 +11,7 @@ from reports.study._effects import draw_effects
 from reports.study._forecast import Forecast, cost_lines
 from reports.study._items import EFFECTS, RESULTS, figure_of, found_of, results_of, store_of, table_of
 from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
-from reports.study._needs import Need, need_of
+from reports.study._needs import Need, NeededRuns, need_of, needed_runs
 from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
 from reports.study._standins import Fitting, design_of, designs
 from reports.study._study import MOST_SEEDS, ClaimFinding, Study, findings, verdict_counts
@@ -22,8 +22,10 @@ FIGURES = {f"{name}-effects": figure_of(name) for name in names()}
 __all__ = [
     "read_file",
     "need_of",
+    "needed_runs",
     "draw_effects",
     "Need",
+    "NeededRuns",
     "Forecast",
     "ClaimFile",
     "EFFECTS",
