@@ -63,3 +63,12 @@ def test_results_lie_in_the_project_or_beside_a_users_claims(tmp_path: Path) -> 
     mine = tmp_path / "mine.toml"
     mine.write_text("")
     assert results_of(str(mine)) == tmp_path / "mine.csv"
+
+
+def test_studies_of_the_project_share_their_runs(kept: list[str]) -> None:
+    """One device on Reddit's stand-in is in two papers."""
+    store = items.store_of("sylvie")
+    claims = {claim.key: claim for claim in read_claims(file_of("sylvie"))}
+    _, single = claims["sylvie/Sylvie-S, reddit, GraphSAGE (no worse)"].cells(0)
+    assert single.method == "single" and not store.lines and store.finished(single) is not None
+    assert Store.open(items.results_of("sylvie")).finished(single) is None
