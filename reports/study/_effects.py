@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,8 @@ def _panel(panel: Axes, found: list[ClaimFinding], unit: str, rows: int) -> None
     panel.axvline(0, color="#404040", linewidth=0.6)
     panel.set_xscale("symlog", linthresh=LINEAR[unit])
     panel.set_xlim(-limit, limit)
-    ticks = [LINEAR[unit] * 10**power for power in range(math.ceil(math.log10(limit / LINEAR[unit])))]
+    steps = [LINEAR[unit] * step * 10**power for power in range(4) for step in (1, 3)]
+    ticks = [tick for tick in steps if tick < limit]
     panel.set_xticks([*(-tick for tick in reversed(ticks)), 0, *ticks])
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.minorticks_off()
