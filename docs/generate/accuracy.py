@@ -110,7 +110,7 @@ def _standins(found: Sequence[study.ClaimFinding]) -> Iterator[str]:
         )
         knobs = ", ".join(f"{knob} {value:g}" for knob, value in fitted[name].fitted.items())
         fit = fitted[name].fit
-        yield f"- `standin:{name}`: {knobs}; {scores}; {fit.state}, {fit.seeds} seeds. {fit.note[:1].upper()}{fit.note[1:]}."
+        yield f"- `standin:{name}`: {knobs}; {scores}; {fit.state}, {fit.seeds} seeds; {fit.note}."
     yield ""
 
 
