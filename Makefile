@@ -24,6 +24,7 @@ lint: $(STAMP)
 reference: $(STAMP)
 	$(BIN)/python -m docs.generate.reference
 	$(BIN)/python -m docs.generate.methods
+	$(BIN)/python -m docs.generate.accuracy
 	$(BIN)/python -m docs.generate.architecture
 
 $(STAMP): pyproject.toml constraints.txt

@@ -198,6 +198,11 @@ def report(cells: list[Cell], lines: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n\n".join([head, model, *tables, verdicts(frame)])
 
 
+def whole_study() -> list[Cell]:
+    """The cells of the default arguments."""
+    return all_cells(_parser().parse_args([]))
+
+
 def all_cells(given: argparse.Namespace) -> list[Cell]:
     """Cells in the order of `_worth`."""
     order = [g for g in CASES if g in given.graphs.split(",")]
@@ -214,7 +219,7 @@ def _worth(cell: Cell, first: int) -> tuple[int, bool]:
     return (2 if cell.seed == 0 else 4) + (cell.parts != first), cell.graph == SLOWEST
 
 
-def main() -> None:
+def _parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--cells", type=Path, default=CELLS, help="of those finished (default: docs/accuracy.csv)")
     options.add_argument("--graphs", default=",".join(CASES))
@@ -224,7 +229,11 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=2)
     options.add_argument("--budget", type=float, default=float("inf"), help="minutes after which no cell is begun")
     options.add_argument("--report", action="store_true", help="run nothing, print what is finished")
-    given = options.parse_args()
+    return options
+
+
+def main() -> None:
+    given = _parser().parse_args()
     cells, done, begin = all_cells(given), finished(given.cells), time.monotonic()
     todo = {} if given.report else {cell.key: cell for cell in cells if cell.key not in done}
     goes_on = lambda _: time.monotonic() - begin < 60 * given.budget  # noqa: E731

@@ -1,30 +1,19 @@
 """The papers' claims on accuracy that small real graphs can judge, as rules over the study's table.
 
-A claim is judged cell by cell (graph x number of parts) by its margin: points per seed, positive where it holds. A cell
-agrees where the mean over seeds is above the noise, is against where it is below minus the noise, and is undecided
-between. Noise is the standard error of the seeds' margins, or `FLOOR` with one seed. A tolerance ("within 0.6 points")
-is a margin of non-inferiority: the margin is shifted by it, and the rule is the same.
-
-A run that diverged has 0 in place of its accuracy, so it counts against its row; noise is that of the others. A seed of
-which all runs diverged is ignored.
-
-A claim is reproduced where at least half of the cells, and `FEWEST` of them, agree and no more than a quarter as many
-are against. Where nothing differs a cell of three seeds agrees in one of five studies, all of them hardly ever.
+A claim's margin is in points, positive where it holds; a tolerance ("within 0.6 points") shifts it. Three seeds of a
+graph are too few for a verdict on that graph. So a claim is judged over graphs: one number per graph, the mean margin
+of its seeds and numbers of parts, and the interval of the mean over graphs (`reports.statistics`), corrected for all
+claims. It says what holds on average over graphs like these, not on each of them. A run that diverged scores 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
-FLOOR = 0.5
-"""Points that a margin of one seed must exceed to count."""
-FEWEST = 4
-"""Cells that must agree, however few there are."""
+from reports.statistics import Estimate, Judgement, above, estimate, judged
 
 
 def accuracy(frame: pd.DataFrame) -> pd.Series:
@@ -39,7 +28,7 @@ def fall_of_sent(frame: pd.DataFrame) -> pd.Series:
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of a paper, and the margin by which a cell (row -> values by seed) meets it.
+    """One sentence of a paper, and the margin by which a graph (row -> values by seed) meets it.
 
     `margin` returns points per seed, positive if the claim holds; `value` selects the quantity.
     """
@@ -50,11 +39,19 @@ class Claim:
     value: Callable[[pd.DataFrame], pd.Series] = accuracy
 
 
-class Cell(NamedTuple):
-    """One graph on one number of parts."""
+@dataclass(frozen=True)
+class GraphsFinding:
+    """What the graphs say of a claim.
 
-    judged: str  # agree, undecided, against
-    margin: float  # mean over the seeds that finished; nan if none did
+    Attributes:
+        margins: graph -> mean margin over its seeds and numbers of parts.
+        found: their mean over graphs; None without a graph.
+    """
+
+    claim: Claim
+    margins: dict[str, float]
+    found: Estimate | None
+    judgement: Judgement
 
 
 def better(first: str, second: str, by: float = 0.0) -> Callable[[pd.DataFrame], pd.Series]:
@@ -137,56 +134,39 @@ CLAIMS = (
 )
 
 
+def findings_of(frame: pd.DataFrame) -> list[GraphsFinding]:
+    """All claims, corrected for each other."""
+    margins = [graph_margins(frame, claim) for claim in CLAIMS]
+    estimates = [estimate(list(each.values())) if each else None for each in margins]
+    judgements = judged([(found, above()) for found in estimates])
+    return [GraphsFinding(*each) for each in zip(CLAIMS, margins, estimates, judgements, strict=True)]
+
+
+def graph_margins(frame: pd.DataFrame, claim: Claim) -> dict[str, float]:
+    """The mean margin of every graph on which all rows of the claim were run with some seed."""
+    lost = (frame.state != "done") | frame.test.isna()
+    known = frame.assign(value=claim.value(frame).mask(lost, 0.0))
+    found: dict[str, list[float]] = {}
+    for (graph, _), group in known[known.row.isin(claim.rows)].groupby(["graph", "parts"]):
+        values = group.pivot(index="seed", columns="row", values="value")
+        if set(claim.rows) <= set(values.columns) and not (whole := values.dropna()).empty:
+            found.setdefault(str(graph), []).append(float(claim.margin(whole).mean()))
+    return {graph: sum(each) / len(each) for graph, each in found.items()}
+
+
 def verdicts(frame: pd.DataFrame) -> str:
     """A line per claim, and the share of rows that CDFGNN's cache sends."""
-    lines = ["| claim | agree | undecided | against | mean margin, points | verdict |", "|---|---:|---:|---:|---:|---|"]
-    for claim in CLAIMS:
-        cells = judged(frame, claim)
-        counts = [sum(cell.judged == name for cell in cells) for name in ("agree", "undecided", "against")]
-        margins = [cell.margin for cell in cells if not np.isnan(cell.margin)]
-        mean = f"{np.mean(margins):+.2f}" if margins else "-"
-        lines.append(f"| {claim.text} | {' | '.join(map(str, counts))} | {mean} | {verdict(*counts)} |")
+    lines = ["| claim | graphs | mean margin, points | least and most | verdict |", "|---|---:|---:|---:|---|"]
+    for each in findings_of(frame):
+        margins = each.margins.values()
+        mean = span = "-"
+        if each.found is not None:
+            half = f" ± {each.found.half_width():.2f}" if each.found.count > 1 else ""
+            mean, span = f"{each.found.mean:+.2f}{half}", f"{min(margins):+.2f}, {max(margins):+.2f}"
+        lines.append(f"| {each.claim.text} | {len(margins)} | {mean} | {span} | {each.judgement.verdict} |")
     sent = frame[frame.row.isin(["cdfgnn cache", "cdfgnn"])].groupby("row").sent.mean()
     lines += [
         "",
         *(f"Rows sent by {row}, mean over layers, epochs and runs: {share:.1%}" for row, share in sent.items()),
     ]
     return "\n".join(lines)
-
-
-def judged(frame: pd.DataFrame, claim: Claim) -> list[Cell]:
-    """The cells in which every row of the claim was run with some seed."""
-    lost = (frame.state != "done") | frame.test.isna()
-    known = frame.assign(value=claim.value(frame).mask(lost, 0.0), lost=lost)
-    cells = []
-    for _, group in known[known.row.isin(claim.rows)].groupby(["graph", "parts"]):
-        values, lost = (group.pivot(index="seed", columns="row", values=name) for name in ("value", "lost"))
-        if set(claim.rows) <= set(values.columns) and not (whole := values.dropna()).empty:
-            cells.append(_cell(claim, whole, lost.loc[whole.index].astype(bool)))
-    return cells
-
-
-def _cell(claim: Claim, values: pd.DataFrame, lost: pd.DataFrame) -> Cell:
-    """A cell from values and whether their runs diverged, seeds x rows."""
-    margin, finished = claim.margin(values), ~lost.any(axis=1)
-    told = margin[~lost.all(axis=1)] if len(claim.rows) > 1 else margin
-    if told.empty:
-        return Cell("undecided", float("nan"))
-    mean, count = float(told.mean()), int(finished.sum())
-    noise = float(margin[finished].std()) / count**0.5 if count > 1 else FLOOR
-    name = "agree" if mean > noise else "against" if mean < -noise else "undecided"
-    return Cell(name, float(margin[finished].mean()) if count else float("nan"))
-
-
-def verdict(agree: int, undecided: int, against: int) -> str:
-    """The verdict on all cells; `undecided` if most of them are."""
-    cells = agree + undecided + against
-    if not cells:
-        return "not judged"
-    if agree >= max(cells / 2, FEWEST) and 4 * against <= agree:
-        return "reproduced"
-    if against >= max(cells / 2, 1) or (against > agree and against > undecided):
-        return "not reproduced"
-    if undecided >= cells / 2 or agree < FEWEST:
-        return "undecided"
-    return "partly reproduced"

@@ -36,7 +36,8 @@ def main(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     jobs = args.jobs or core_count()
     say = (lambda _: None) if args.quiet else (lambda line: show([line], stderr()))
-    runs = study.Runs(study.Store.open(path), jobs, begin + seconds_of(args.budget), say)
+    store = study.store_of(args.name, args.scale) if args.file is None else study.Store.open(path)
+    runs = study.Runs(store, jobs, begin + seconds_of(args.budget), say)
     made = study.Study(claims, runs, args.scale, args.most)
     if args.dry_run:
         todo = made.first_cells()
@@ -48,6 +49,8 @@ def main(args: argparse.Namespace) -> int:
         warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
         for line in study.cost_lines(made.first_cells(), runs.forecast, jobs):
             say(line)
+        if args.recheck:
+            say(f"{made.recheck()} runs have the numbers of today's code, by another seed of theirs")
         if args.refresh:
             made.refresh()
         made.run()
@@ -124,9 +127,7 @@ def _list(args: argparse.Namespace) -> int:
     """The studies of the project with their verdicts so far."""
     rows = []
     for name in study.names():
-        found = study.findings(
-            study.read_claims(study.file_of(name)), study.Store.open(study.results_of(name, args.scale)), args.scale
-        )
+        found = study.findings(study.read_claims(study.file_of(name)), study.store_of(name, args.scale), args.scale)
         rows.append([name, str(len(found)), study.verdict_counts([one for one in found if one.found is not None])])
     content = [dict(zip(("study", "claims", "judged"), row, strict=True)) for row in rows]
     deliver(content, [table("", ["study", "claims", "with runs"], rows, left=3)], args.json, args.quiet)

@@ -26,6 +26,11 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", metavar="TEXT;...", help=text)
     parser.add_argument("--most", type=whole, default=40, metavar="N", help="seeds of a claim at most (default: 40)")
     parser.add_argument("--refresh", action="store_true", help="run cells again whose code or graph has changed")
+    text = (
+        "where code has changed, run one seed of each kind of run again: if all its numbers come out as before, the "
+        "other seeds count as today's"
+    )
+    parser.add_argument("--recheck", action="store_true", help=text)
     text = "what there is to run, and what it takes, without running it"
     parser.add_argument("--dry-run", action="store_true", help=text)
     parser.add_argument("--report", action="store_true", help="run nothing, judge the runs that are finished")

@@ -6,10 +6,12 @@ per finished run. Reports read the results; commands make them.
 
 from reports.statistics import FEWEST_SEEDS
 from reports.study._cells import Store, StudyCell
-from reports.study._claims import AccuracyClaim, file_of, names, read_claims
-from reports.study._forecast import cost_lines
-from reports.study._items import RESULTS, figure_of, results_of, table_of
+from reports.study._claims import AccuracyClaim, ClaimFile, file_of, names, read_claims, read_file
+from reports.study._effects import draw_effects
+from reports.study._forecast import Forecast, cost_lines
+from reports.study._items import EFFECTS, RESULTS, figure_of, found_of, results_of, store_of, table_of
 from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
+from reports.study._needs import Need, NeededRuns, need_of, needed_runs
 from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
 from reports.study._standins import Fitting, design_of, designs
 from reports.study._study import MOST_SEEDS, ClaimFinding, Study, findings, verdict_counts
@@ -18,6 +20,15 @@ TABLES = {name: table_of(name) for name in names()}
 FIGURES = {f"{name}-effects": figure_of(name) for name in names()}
 
 __all__ = [
+    "read_file",
+    "need_of",
+    "needed_runs",
+    "draw_effects",
+    "Need",
+    "NeededRuns",
+    "Forecast",
+    "ClaimFile",
+    "EFFECTS",
     "BUDGET_SPENT",
     "FEWEST_SEEDS",
     "FIGURES",
@@ -38,11 +49,13 @@ __all__ = [
     "draw_parameters",
     "file_of",
     "findings",
+    "found_of",
     "moved",
     "names",
     "passing_cache",
     "read_claims",
     "results_of",
+    "store_of",
     "sweep",
     "verdict_counts",
 ]

@@ -12,7 +12,7 @@ import json
 import re
 import resource
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,14 +24,17 @@ from harness.errors import HaloscopeError, InputError
 from harness.running import run
 from reports.core.context import Context
 from reports.study._code import code_of
+from reports.study._curves import curve_text
 
 COLUMNS = (
     "key", "dataset", "parts", "method", "seed", "state", "test", "best", "last", "val", "megabytes", "epochs",
-    "seconds", "memory", "step", "code", "graph", "command",
+    "seconds", "memory", "step", "code", "graph", "command", "curve",
 )  # fmt: skip
 """Of the file: scores in per cent (test at the best validation, the best and the last test score, the best validation
 score), megabytes sent per epoch, seconds and peak memory (MB) of the run's process, the step in which the score can
-change (100 / test nodes), hashes of code and graph."""
+change (100 / test nodes), hashes of code and graph, and the test scores of all evaluations (`curve_text`)."""
+COMPUTED = ("state", "test", "best", "last", "val", "megabytes", "epochs", "curve")
+"""What a run computes: equal for equal settings and code."""
 FINAL = ("done", "diverged")
 """States that the same run would have again."""
 
@@ -76,7 +79,8 @@ def train_cell(cell: StudyCell) -> RunLine:
         return {"failure": str(error)}
     if record["state"] not in FINAL:
         return {"failure": f"{record['state']}: {record['message']}"}
-    summary, scores = record["summary"], [e["test"] for e in record["epochs"] if e["test"] is not None]
+    summary = record["summary"]
+    curve = [(at, 100 * e["test"]) for at, e in enumerate(record["epochs"], 1) if e["test"] is not None]
     tests = record["graph"].get("num_test")
     line: RunLine = {
         "key": cell.key,
@@ -87,7 +91,7 @@ def train_cell(cell: StudyCell) -> RunLine:
         "state": record["state"],
         "test": _per_cent(summary["test_at_best_val"]),
         "best": _per_cent(summary["best_test"]),
-        "last": _per_cent(scores[-1] if scores else None),
+        "last": f"{curve[-1][1]:.4f}" if curve else "",
         "val": _per_cent(summary["best_val"]),
         "megabytes": f"{summary['bytes_per_epoch'] / 1e6:.6g}" if summary["bytes_per_epoch"] is not None else "",
         "epochs": len(record["epochs"]),
@@ -97,6 +101,7 @@ def train_cell(cell: StudyCell) -> RunLine:
         "code": code_of(cell.method),
         "graph": graph_state(str(cell.settings["dataset"])),
         "command": Context(Path()).text_of(cell.settings),
+        "curve": curve_text(curve),
     }
     return line
 
@@ -123,25 +128,29 @@ def graph_state(dataset: str) -> str:
 
 @dataclass
 class Store:
-    """The file of a study; where a run is in it twice, the later line counts."""
+    """The file of a study; where a run is in it twice, the later line counts.
+
+    Attributes:
+        shared: lines of other studies; the same run is not made twice.
+    """
 
     path: Path
     lines: dict[str, RunLine] = field(default_factory=dict)
+    shared: dict[str, RunLine] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path, others: Sequence[Path] = ()) -> Store:
         """The lines of a file, none where there is no file.
+
+        Args:
+            others: files of other studies, whose runs count too.
 
         Raises:
             InputError: the file has other columns.
         """
-        store = cls(path)
-        if path.exists():
-            with path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                if tuple(reader.fieldnames or ()) != COLUMNS:
-                    raise InputError(f"{path}: not the file of a study: its columns must be {', '.join(COLUMNS)}")
-                store.lines = {line["key"]: line for line in reader if line["command"] is not None}
+        store = cls(path, _lines_of(path))
+        for other in others:
+            store.shared |= _lines_of(other)
         return store
 
     def keep(self, line: RunLine) -> None:
@@ -169,12 +178,23 @@ class Store:
         scratch.replace(self.path)
 
     def finished(self, cell: StudyCell) -> RunLine | None:
-        """The line of a cell."""
-        return self.lines.get(cell.key)
+        """The line of a cell; one of another study where this one has none."""
+        return self.lines.get(cell.key) or self.shared.get(cell.key)
 
     def stale(self, cells: Iterable[StudyCell]) -> list[StudyCell]:
         """Finished cells whose code or graph is not today's."""
-        return [cell for cell in cells if (line := self.lines.get(cell.key)) is not None and outdated(line)]
+        return [cell for cell in cells if (line := self.finished(cell)) is not None and outdated(line)]
+
+
+def _lines_of(path: Path) -> dict[str, RunLine]:
+    """The lines of a file by key; a last line that was cut off is left out."""
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise InputError(f"{path}: not the file of a study: its columns must be {', '.join(COLUMNS)}")
+        return {line["key"]: line for line in reader if line["curve"] is not None}
 
 
 def outdated(line: RunLine) -> bool:

@@ -6,7 +6,6 @@ A file of `claims/` holds those of one paper, a user's own file those of theirs.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,19 @@ from typing import Any, Literal
 from harness import keys
 from harness.errors import InputError, unknown
 from reports.statistics import Band, above, within
-from reports.study._cells import RunLine, StudyCell, line_score
+from reports.study._cells import RunLine, StudyCell
+from reports.study._metrics import (
+    BYTES,
+    BYTES_TO_TARGET,
+    METRICS,
+    RATIOS,
+    TO_BEST,
+    TO_TARGET,
+    check_metric,
+    gap_of,
+    log_ratio,
+    resolution_of,
+)
 from reports.study._printed import printed_score
 from reports.study._standins import SHARED, design_of
 
@@ -25,7 +36,7 @@ JudgeKind = Literal["order", "size", "no worse", "level"]
 LARGEST_LOSS = "largest printed loss"
 SMALLEST_MARGIN = 0.1  # points; printed scores have two decimals and scatter by more
 UNPRINTED = 1.0  # width of an interval that is asked for where no difference is printed; points
-BYTES = "megabytes"
+UNPRINTED_RATIOS = {BYTES: 5.0} | dict.fromkeys((TO_BEST, TO_TARGET, BYTES_TO_TARGET), 20.0)  # the same, per cent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +62,13 @@ class Statement:
     second: Side = keys.key("what it is compared with")
     each: list[dict[str, Any]] = keys.key("columns (dataset, partitions, model) of every graph that it is claimed of")
     table: str = keys.key("the published table that prints both scores; empty where none is printed", default="")
-    metric: str = keys.key("test | best | last | megabytes: what of a run is compared", default="test")
+    reduction: dict[str, Any] = keys.key(
+        "column -> value of the one row that prints by how many per cent the second is below the first", default={}
+    )
+    metric: str = keys.key(f"{' | '.join(METRICS)}: what of a run is compared", default="test")
+    target_below: float | None = keys.key(
+        "of a target: points below the best test score that the second reaches with the same seed", default=None
+    )
     margin: float | str = keys.key(f"points, or {LARGEST_LOSS!r} in the table", default=0.0)
     margin_from: str = keys.key("why this margin", default="")
     settings: dict[str, Any] = keys.key("settings of the runs of both", default={})
@@ -74,6 +91,8 @@ class ClaimFile:
     graphs: dict[str, Any] = keys.key("published name of a graph -> what it is trained on")
     claims: list[dict[str, Any]] = keys.key("what is claimed")
     models: dict[str, dict[str, Any]] = keys.key("published name of a model -> settings", default={})
+    title: str = keys.key("what the study is about, in a few words", default="")
+    matters: str = keys.key("for whom its answers matter", default="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +106,7 @@ class AccuracyClaim:
         width: of the interval that is asked for, from end to end.
         settings: of both sides, without seed.
         standin: the stand-in that it needs; "" for another graph.
+        below: points of the target below the best score of the second; None where there is no target.
     """
 
     key: str
@@ -99,6 +119,7 @@ class AccuracyClaim:
     metric: str = "test"
     standin: str = ""
     margin_from: str = ""
+    below: float | None = None
 
     def cells(self, seed: int, scale: float = 1.0) -> tuple[StudyCell, StudyCell]:
         """The two runs of a seed; a stand-in is drawn anew for every seed."""
@@ -114,11 +135,17 @@ class AccuracyClaim:
         return ",".join([name, *([f"scale={scale:g}"] if scale != 1 else []), f"seed={seed}"])
 
     def gap(self, first: RunLine, second: RunLine) -> float:
-        """First minus second: points, or for bytes 100 times the difference of the logarithms (about per cent)."""
-        one, other = line_score(first, self.metric), line_score(second, self.metric)
-        if self.metric == BYTES:
-            return 100 * math.log(max(one, 1e-9) / max(other, 1e-9))
-        return one - other
+        """First minus second: points, or per cent for bytes and epochs (`gap_of`)."""
+        return gap_of(self.metric, first, second, self.below or 0.0)
+
+    def resolution(self, first: RunLine, second: RunLine) -> float:
+        """The step in which the difference can change."""
+        return resolution_of(self.metric, first, second, self.below or 0.0)
+
+    @property
+    def unit(self) -> str:
+        """Of the difference."""
+        return "%" if self.metric in RATIOS else "points"
 
 
 def names() -> list[str]:
@@ -137,17 +164,22 @@ def file_of(name: str) -> Path:
     return CLAIMS / f"{name}.toml"
 
 
+def read_file(path: Path) -> ClaimFile:
+    """A file of claims, of which every table is still to be read. Raises InputError for a damaged one."""
+    try:
+        tables = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return keys.convert(tables, ClaimFile, path.name)
+
+
 def read_claims(path: Path) -> list[AccuracyClaim]:
     """Every claim of a file.
 
     Raises:
         InputError: a damaged file, an unknown key, table, row, graph, model or stand-in.
     """
-    try:
-        tables = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
-    file = keys.convert(tables, ClaimFile, path.name)
+    file = read_file(path)
     graphs = {
         name: keys.convert(place, GraphPlace, f"{path.name}: graphs.{name}") for name, place in file.graphs.items()
     }
@@ -160,11 +192,14 @@ def read_claims(path: Path) -> list[AccuracyClaim]:
 
 
 def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statement) -> Iterator[AccuracyClaim]:
-    rows = [(each, *_scores(statement, each)) for each in statement.each]
-    differences = [first - second for _, first, second in rows if first is not None and second is not None]
-    margin = _margin(statement, differences)
-    for each, one, other in rows:
-        difference = None if one is None or other is None else round(one - other, 4)
+    if statement.metric not in METRICS:
+        raise unknown(f"metric of claim {statement.name}:", statement.metric, METRICS)
+    wrong = check_metric(statement.metric, statement.target_below)
+    if wrong:
+        raise InputError(f"claim {statement.name}: {wrong}")
+    rows = [(each, _difference(statement, each)) for each in statement.each]
+    margin = _margin(statement, [difference for _, difference in rows if difference is not None])
+    for each, difference in rows:
         place = _named(graphs, str(each.get("dataset", "")), f"graph in the claims of {file.paper}")
         settings = _settings(file, statement, place, each)
         on = ", ".join(f"{value} parts" if key == "partitions" else str(value) for key, value in each.items())
@@ -173,17 +208,23 @@ def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statem
             yield AccuracyClaim(
                 key=f"{file.paper}/{statement.name}, {on} ({judge})", text=f"{statement.text}: {on}", judge=judge,  # type: ignore[arg-type]
                 band=band, difference=difference, width=width, settings=settings, metric=statement.metric,
-                standin=place.standin, margin_from=_margin_from(statement),
+                standin=place.standin, margin_from=_margin_from(statement), below=statement.target_below,
             )  # fmt: skip
 
 
-def _scores(statement: Statement, each: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """The printed scores of both sides; a row of a side wins over the columns of `each`."""
-    found: list[float | None] = []
+def _difference(statement: Statement, each: Mapping[str, Any]) -> float | None:
+    """First minus second as printed; a row of a side wins over the columns of `each`. None where none is printed."""
+    if statement.reduction:
+        if statement.metric not in RATIOS:
+            raise InputError(f"claim {statement.name}: reduction goes with {', '.join(RATIOS)}")
+        return round(log_ratio(100.0, 100.0 - printed_score(statement.table, statement.reduction)), 4)
+    found: list[float] = []
     for side in (statement.first, statement.second):
         table = side.table or statement.table
-        found.append(printed_score(table, {**each, **side.where}) if table else None)
-    return found[0], found[1]
+        if not table:
+            return None
+        found.append(printed_score(table, {**each, **side.where}))
+    return round(log_ratio(*found) if statement.metric in RATIOS else found[0] - found[1], 4)
 
 
 def _margin(statement: Statement, differences: list[float]) -> float:
@@ -202,11 +243,12 @@ def _margin_from(statement: Statement) -> str:
 
 def _judged_by(judge: str, difference: float | None, margin: float, statement: Statement) -> tuple[Band, float]:
     """The band of a claim, and the width of the interval that it asks for."""
-    printed_width = UNPRINTED if difference is None else abs(difference) / 2
+    unprinted = UNPRINTED_RATIOS.get(statement.metric, UNPRINTED)
+    printed_width = unprinted if difference is None else abs(difference) / 2
     if judge == "order":
         if difference is not None and difference <= 0:
             raise InputError(f"claim {statement.name}: first is not ahead as printed ({difference:+g})")
-        return above(), printed_width if statement.metric != BYTES else 5.0
+        return above(), printed_width
     if judge == "size":
         if not difference:
             raise InputError(f"claim {statement.name}: no difference is printed, so that its size cannot be judged")

@@ -1,7 +1,8 @@
 """A hash of the code that one method's training runs: a change of another method leaves finished cells valid.
 
-Follows the imports of `harness` from the method's module and the runner; names that come through a folder's door are
-followed to the file that defines them. Commands, and the list of all methods, are left out.
+Comments, docstrings and layout do not count. Follows the imports of `harness` from the method's module and the runner;
+names that come through a folder's door are followed to the file that defines them. Commands, and the list of all
+methods, are left out.
 """
 
 from __future__ import annotations
@@ -25,8 +26,22 @@ def code_of(method: str) -> str:
     module = METHODS.find(method.partition(":")[0]).__module__
     digest = hashlib.sha256()
     for name in sorted(modules_behind(module, RUNNER)):
-        digest.update(f"{name}\0".encode() + _file(name).read_bytes())
+        digest.update(f"{name}\0{_meaning(name)}".encode())
     return digest.hexdigest()[:16]
+
+
+@cache
+def _meaning(module: str) -> str:
+    """The code of a module without comments, docstrings and layout, which change nothing that it computes."""
+    tree = ast.parse(_file(module).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [part for part in node.body if not _is_text(part)] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def modules_behind(*modules: str) -> frozenset[str]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from reports.core.context import Context
 from reports.core.table import Outcome, PaperTable, Plot, Row
-from reports.draw.drawing import AS_PRINTED, COLOURS, panels
 from reports.study._cells import Store
-from reports.study._claims import BYTES, file_of, read_claims
+from reports.study._claims import file_of, names, read_claims
+from reports.study._effects import draw_effects
+from reports.study._metrics import BYTES, SCORES
 from reports.study._study import ClaimFinding, findings, verdict_counts
 
 RESULTS = Path(__file__).with_name("results")
@@ -26,6 +27,13 @@ RULE = (
 )
 
 
+EFFECTS = (
+    "Mean paired difference with its 95 % interval, coloured by verdict; diamond: the printed difference; shaded: "
+    "where the claim holds."
+)
+QUANTITIES = dict.fromkeys(SCORES, "difference of accuracy") | {BYTES: "bytes, ratio"}
+
+
 def results_of(name: str, scale: float = 1.0) -> Path:
     """The file of a study's runs: in the project, or beside a user's own file of claims; one for every scale."""
     path = file_of(name)
@@ -34,9 +42,16 @@ def results_of(name: str, scale: float = 1.0) -> Path:
     return folder / f"{path.stem}{scaled}.csv"
 
 
+def store_of(name: str, scale: float = 1.0) -> Store:
+    """The runs of a study; those that come with the project share theirs."""
+    path = results_of(name, scale)
+    others = [] if name.endswith(".toml") else [results_of(other, scale) for other in names() if other != name]
+    return Store.open(path, others)
+
+
 def found_of(name: str) -> list[ClaimFinding]:
     """What the kept runs say of every claim of a study. Trains nothing."""
-    return findings(read_claims(file_of(name)), Store.open(results_of(name)))
+    return findings(read_claims(file_of(name)), store_of(name))
 
 
 def table_of(name: str) -> Callable[[Context], PaperTable]:
@@ -77,8 +92,8 @@ def _row(finding: ClaimFinding) -> Row:
     power = "" if finding.power is None else f", power {100 * finding.power:.0f} %"
     return Row(
         label=f"{claim.text} ({claim.judge})",
-        quantity="bytes, ratio" if claim.metric == BYTES else "difference of accuracy",
-        unit="%" if claim.metric == BYTES else "points",
+        quantity=QUANTITIES.get(claim.metric, f"difference of {claim.metric}"),
+        unit=claim.unit,
         published=claim.difference,
         ours=found.mean,
         interval=found.half_width() if found.count > 1 else None,
@@ -91,29 +106,13 @@ def _row(finding: ClaimFinding) -> Row:
 
 
 def forest(name: str, context: Context) -> Plot:
-    """Effect with interval of every claim that has runs, printed difference as a mark, the band in which it holds."""
+    """Effect with interval of every claim that has runs, printed difference as a mark, where the claim holds shaded."""
     key = f"study/{name}-effects"
     paths = context.figure_paths(key)
-    found = [one for one in found_of(name) if one.found is not None and one.found.count > 1]
-    shown = [one for one in found if one.claim.metric != BYTES and one.claim.judge != "size"]
-    colours = {"reproduced": COLOURS[2], "contradicted": COLOURS[1]}
-    with panels(paths, 1, height=max(1.5, 0.22 * len(shown) + 0.8)) as (panel,):
-        for at, one in enumerate(reversed(shown)):
-            assert one.found is not None
-            colour = colours.get(one.judgement.verdict, COLOURS[6])
-            panel.errorbar(
-                one.found.mean, at, xerr=one.found.half_width(), fmt="o", color=colour, markersize=3, linewidth=1,
-                label=one.judgement.verdict,
-            )  # fmt: skip
-            if one.claim.difference is not None:
-                panel.scatter([one.claim.difference], [at], **AS_PRINTED, label="printed")
-        panel.axvline(0, color="#404040", linewidth=0.6)
-        labels = [one.claim.key.partition("/")[2] for one in reversed(shown)]
-        panel.set_yticks(range(len(shown)), labels, fontsize=6)
-        panel.set_xlabel("first minus second (points)")
+    found = found_of(name)
+    draw_effects(found, paths)
+    without = () if any(one.found is not None for one in found) else (f"no runs yet: haloscope study {name}",)
     return Plot(
-        key=key, title=f"Effects on accuracy, {name}", paths=paths,
-        caption="Mean paired difference with its 95 % interval; hollow: the printed difference.",
-        assumptions=(RULE, *(() if shown else (f"no runs yet: haloscope study {name}",))),
-        commands=(f"haloscope study {name}",),
+        key=key, title=f"Effects on accuracy, {name}", paths=paths, caption=EFFECTS,
+        assumptions=(RULE, *without), commands=(f"haloscope study {name}",),
     )  # fmt: skip

@@ -10,9 +10,10 @@ from typing import Any
 from harness.datasets import read_standins
 from harness.errors import InputError
 from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, power
-from reports.study._cells import RunLine, Store, StudyCell
+from reports.study._cells import COMPUTED, RunLine, Store, StudyCell, graph_state, without_seed
 from reports.study._claims import AccuracyClaim
 from reports.study._forecast import graph_size
+from reports.study._metrics import reaches, shown_score
 from reports.study._runs import Runs
 
 TRIED = 2  # seeds that are run first: where both diverge, no more are
@@ -116,11 +117,35 @@ class Study:
         found = [cell for claim in ordered for seed in range(FEWEST_SEEDS) for cell in self._cells(claim, seed)]
         return [cell for cell in dict.fromkeys(found) if self.runs.store.finished(cell) is None]
 
+    def _stale(self) -> list[StudyCell]:
+        every = [cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)]
+        return list(dict.fromkeys(self.runs.store.stale(every)))
+
     def refresh(self) -> bool:
         """Run stale cells again."""
-        every = [cell for claim in self.ready for seed in range(self.most) for cell in self._cells(claim, seed)]
-        stale = list(dict.fromkeys(self.runs.store.stale(every)))
-        return self.runs.make(stale, again=True)
+        return self.runs.make(self._stale(), again=True)
+
+    def recheck(self) -> int:
+        """Run one seed of stale cells again; where all its numbers come out as before, the other seeds are not stale.
+
+        Only where the code has changed and the graph has not. Returns how many runs that spares.
+        """
+        groups: dict[str, list[StudyCell]] = {}
+        for cell in self._stale():
+            line = self.runs.store.lines.get(cell.key)
+            if line is not None and line["graph"] == graph_state(line["dataset"]):
+                groups.setdefault(f"{line['code']} {sorted(without_seed(cell.settings).items())}", []).append(cell)
+        spared = 0
+        for first, *others in groups.values():
+            before = self.runs.store.lines[first.key]
+            self.runs.make([first], again=True)
+            now = self.runs.store.lines[first.key]
+            if now["code"] == before["code"] or any(now[name] != before[name] for name in COMPUTED):
+                continue  # not run, or with other numbers
+            for cell in others:
+                self.runs.store.keep({**self.runs.store.lines[cell.key], "code": now["code"]})
+            spared += len(others)
+        return spared
 
     def run(self) -> None:
         """Run cells until every claim's interval is narrow enough, cannot become so, or the budget ends."""
@@ -146,7 +171,7 @@ class Study:
         """Cells of the next seeds of all claims that need and can have some, those that need fewest first."""
         wanted: list[tuple[int, list[StudyCell]]] = []
         for claim in self.ready:
-            found = estimate_of(seed_pairs(claim, self.runs.store, self.scale, self.most))
+            found = estimate_of(claim, seed_pairs(claim, self.runs.store, self.scale, self.most))
             have = 0 if found is None else found.count
             affordable = min(self.most - have, self._affordable(claim))
             more = more_seeds(found, claim.width, affordable)
@@ -179,11 +204,11 @@ def seed_pairs(claim: AccuracyClaim, store: Store, scale: float = 1.0, most: int
     return found
 
 
-def estimate_of(finished: SeedPairs) -> Estimate | None:
-    """The mean difference of finished pairs; scores are not known better than to one test node."""
+def estimate_of(claim: AccuracyClaim, finished: SeedPairs) -> Estimate | None:
+    """The mean difference of finished pairs, known no better than one test node or the time between evaluations."""
     if not finished:
         return None
-    step = max(float(line["step"] or 0) for first, second, _ in finished for line in (first, second))
+    step = max(claim.resolution(first, second) for first, second, _ in finished)
     return estimate([gap for _, _, gap in finished], step)
 
 
@@ -192,7 +217,7 @@ def findings(
 ) -> list[ClaimFinding]:
     """What the finished runs say of every claim, corrected for all of them."""
     every = {claim.key: seed_pairs(claim, store, scale) for claim in claims}
-    estimates = {key: estimate_of(finished) for key, finished in every.items()}
+    estimates = {claim.key: estimate_of(claim, every[claim.key]) for claim in claims}
     judgements = judged([(estimates[claim.key], claim.band) for claim in claims])
     found = []
     for claim, judgement in zip(claims, judgements, strict=True):
@@ -201,12 +226,23 @@ def findings(
         stale = tuple(cell.title for cell in store.stale(cells))
         scores = None
         if finished:
-            number = [[float(line["test" if claim.metric == "megabytes" else claim.metric] or 0) for line in (a, b)]
+            number = [[shown_score(claim.metric, line, b, claim.below or 0.0) for line in (a, b)]
                       for a, b, _ in finished]  # fmt: skip
             scores = sum(a for a, _ in number) / len(number), sum(b for _, b in number) / len(number)
-        note = (notes or {}).get(claim.key, "")
+        note = "; ".join(filter(None, [(notes or {}).get(claim.key, ""), _late(claim, finished)]))
         found.append(ClaimFinding(claim, mean, scores, judgement, _power(claim, mean), stale, note))
     return found
+
+
+def _late(claim: AccuracyClaim, finished: SeedPairs) -> str:
+    """How many runs never reach the target; "" where all do."""
+    if claim.below is None:
+        return ""
+    first = sum(not reaches(one, other, claim.below) for one, other, _ in finished)
+    second = sum(not reaches(other, other, claim.below) for _, other, _ in finished)
+    if not first and not second:
+        return ""
+    return f"of {len(finished)} runs {first} of the first and {second} of the second never reach the target"
 
 
 def _power(claim: AccuracyClaim, found: Estimate | None) -> float | None:

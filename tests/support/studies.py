@@ -44,6 +44,7 @@ def line_of(cell: StudyCell, score: float, state: str = "done", **changes: objec
         "method": cell.method, "seed": cell.settings["seed"], "state": state, "test": score, "best": score + 1,
         "last": score, "val": score, "megabytes": 2.0, "epochs": 3, "seconds": 1.0, "memory": 300, "step": 0.01,
         "code": code_of(cell.method), "graph": graph_state(str(cell.settings["dataset"])), "command": "haloscope run",
+        "curve": "1: 10 20 / 3",
     }  # fmt: skip
     return {name: str({**made, **changes}[name]) for name in COLUMNS}
 

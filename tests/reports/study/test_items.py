@@ -29,8 +29,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_table_shows_the_verdicts_of_the_kept_runs(kept: list[str]) -> None:
     table = items.judged_claims("bns-gcn")
-    assert [row.label for row in table.rows] == [f"{text} (no worse)" for text in kept]
-    reproduced, few = table.rows
+    same_runs = "p = 0.1 converges in fewer epochs than p = 1: reddit, 2 parts (order)"
+    assert [row.label for row in table.rows] == [*(f"{text} (no worse)" for text in kept), same_runs]
+    reproduced, few, _ = table.rows
     assert reproduced.verdict == reproduced.outcome == "reproduced" and reproduced.interval is not None
     assert reproduced.published == 0.06 and reproduced.ours == pytest.approx(0.025)
     assert "6 seeds, power 100 %" in reproduced.note
@@ -62,3 +63,12 @@ def test_results_lie_in_the_project_or_beside_a_users_claims(tmp_path: Path) -> 
     mine = tmp_path / "mine.toml"
     mine.write_text("")
     assert results_of(str(mine)) == tmp_path / "mine.csv"
+
+
+def test_studies_of_the_project_share_their_runs(kept: list[str]) -> None:
+    """One device on Reddit's stand-in is in two papers."""
+    store = items.store_of("sylvie")
+    claims = {claim.key: claim for claim in read_claims(file_of("sylvie"))}
+    _, single = claims["sylvie/Sylvie-S, reddit, GraphSAGE (no worse)"].cells(0)
+    assert single.method == "single" and not store.lines and store.finished(single) is not None
+    assert Store.open(items.results_of("sylvie")).finished(single) is None

@@ -108,6 +108,25 @@ def test_changed_code_and_graphs_are_named_and_run_again_on_request(
     assert outdated(line_of(old, 1.0, graph="f" * 16)) and not outdated(line_of(old, 1.0))
 
 
+@pytest.mark.parametrize(("change", "left"), [(0.0, 0), (0.5, 3)])
+def test_one_seed_that_comes_out_the_same_speaks_for_the_others(
+    claims: list[AccuracyClaim], tmp_path: Path, change: float, left: int
+) -> None:
+    runs = MadeUpRuns.of(lambda cell: 80.0 + change, tmp_path / "runs.csv")
+    cells = [claims[0].cells(seed)[0] for seed in range(4)]
+    for cell in cells:
+        runs.store.keep(line_of(cell, 80.0, code="0" * 16))
+    assert Study(claims, runs).recheck() == 3 - left and runs.made == cells[:1]
+    assert runs.store.stale(cells) == cells[4 - left :] and len(runs.store.lines) == 4
+
+
+def test_a_changed_graph_is_not_rechecked(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    runs = MadeUpRuns.of(lambda cell: 80.0, tmp_path / "runs.csv")
+    cell = claims[0].cells(0)[0]
+    runs.store.keep(line_of(cell, 80.0, code="0" * 16, graph="0" * 16))
+    assert Study(claims, runs).recheck() == 0 and not runs.made and runs.store.stale([cell]) == [cell]
+
+
 def test_claims_whose_stand_in_is_not_fitted_are_named_and_not_run(tmp_path: Path) -> None:
     from reports.study import file_of
 
