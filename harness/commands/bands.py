@@ -28,7 +28,7 @@ def interpolated(places: Sequence[float], factors: np.ndarray) -> Drawn:
     return drawn
 
 
-def undecided(first: Drawn, second: Drawn, xs: Sequence[float]) -> list[tuple[float, float]]:
+def undecided_ranges(first: Drawn, second: Drawn, xs: Sequence[float]) -> list[tuple[float, float]]:
     """Ranges of the knob in which intervals do not say which curve is lower; their ends are interpolated."""
     found: list[tuple[float, float]] = []
     spans = [tuple(math.log(end) for end in ends(second(x) / first(x))) for x in xs]
@@ -60,7 +60,7 @@ def range_around(x: float, ranges: Sequence[tuple[float, float]]) -> tuple[float
     return next(((low, high) for low, high in ranges if low * (1 - 1e-6) <= x <= high * (1 + 1e-6)), None)
 
 
-def candidates(
+def fastest_possible(
     curves: Mapping[str, Callable[[float], float]], drawn: Mapping[str, Drawn], xs: Sequence[float]
 ) -> list[tuple[tuple[str, ...], float, float]]:
     """By range of the knob, the curves of which intervals allow that they are the lowest, the lowest one first."""

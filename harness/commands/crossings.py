@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from harness.commands.bands import Drawn, candidates, range_around, undecided
+from harness.commands.bands import Drawn, fastest_possible, range_around, undecided_ranges
 
 SAME = 1e-9  # relative difference below which two times are equal
 PRECISION = 0.005  # relative width to which a crossing is narrowed
@@ -70,7 +70,7 @@ def crossover_text(
     (name, base), (first, second) = names, curves
     ratios = [second(x) / first(x) for x in xs]
     found = crossings(first, second, xs)
-    open_ranges = [] if drawn is None else undecided(*drawn, xs)
+    open_ranges = [] if drawn is None else undecided_ranges(*drawn, xs)
     told = "".join(
         f"; cannot be told apart from {formatted(low)} to {formatted(high)} (90 %)"
         for low, high in open_ranges
@@ -170,7 +170,7 @@ def crossover_lines(
     elif others and drawn is not None:
         parts = [
             f"{' or '.join(names)} from {formatted(a)} to {formatted(b)}"
-            for names, a, b in candidates(curves, drawn, xs)
+            for names, a, b in fastest_possible(curves, drawn, xs)
         ]
         said.append(f"fastest (90 %): {', '.join(parts)}")
     return said

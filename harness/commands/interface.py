@@ -13,7 +13,7 @@ from typing import Any
 from harness.commands.cells import Reuse, run_or_reuse
 from harness.commands.compare import cells_of, run_all
 from harness.commands.outcomes import Comparison, CutResult, RunOutcome, WhatIf
-from harness.commands.what_if import Question, explore
+from harness.commands.what_if import Variation, explore
 from harness.config import Mode, RunConfig, check, laid_over
 from harness.errors import InputError
 from harness.running import open_run, prepare, results
@@ -88,12 +88,12 @@ def what_if(
     config: RunConfig | None = None,
     /,
     *,
-    bandwidth: str = Question.bandwidth,
+    bandwidth: str = Variation.bandwidth,
     latency: str | None = None,
     bits: str | None = None,
     devices: str | None = None,
     transports: str | None = None,
-    points: int = Question.points,
+    points: int = Variation.points,
     recorded: int | None = None,
     out: str | Path = "what-if",
     force: bool = False,
@@ -115,7 +115,7 @@ def what_if(
     Raises:
         InputError: as `run`, and for a link that the cluster has not.
     """
-    question = Question(
+    question = Variation(
         methods=_listed(methods), bandwidth=bandwidth, latency=latency, bits=bits, devices=devices,
         transports=transports, points=points, recorded=recorded,
     )  # fmt: skip

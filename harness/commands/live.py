@@ -13,14 +13,14 @@ from rich.progress import track
 
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.curves import Knob
-from harness.commands.recorded import assumed_notes, configs_of, listed, recording_of
+from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
 from harness.console import stderr
 from harness.errors import InputError
 from harness.machine import write_atomically
 from harness.rank import COMPONENTS
 from harness.running.results import load_result
 from reports.draw.figures import COMPONENT_COLOURS
-from reports.live import page
+from reports.live import live_page
 from sims.cluster import Cluster
 from sims.replay import Replay
 from sims.study import Explorer, RecordedRun, open_driver, variants
@@ -67,7 +67,7 @@ def opened(args: argparse.Namespace) -> Opened:
         for config in configs_of(args.methods, args.bits, args.recorded, each, settings_given(args)):
             made = recording_of(config, placement, args.out / "recordings", args.force, args.quiet)
             runs.append(RecordedRun(config, Replay(made)))
-    chosen = variants(modelled.cluster, listed(args.devices), listed(args.transports))
+    chosen = variants(modelled.cluster, comma_list(args.devices), comma_list(args.transports))
     explorer = Explorer(runs, chosen)
     graph, facts = runs[0].replay.recording.graph, runs[0].replay.recording.facts
     model = f"{base.model.name} {base.model.layers} x {base.model.hidden}"
@@ -80,7 +80,7 @@ def opened(args: argparse.Namespace) -> Opened:
 
 
 def _parts(args: argparse.Namespace, own: int) -> list[int]:
-    texts = listed(args.ranks)
+    texts = comma_list(args.ranks)
     if not all(text.isdigit() and int(text) > 0 for text in texts):
         raise InputError(f"--ranks {args.ranks!r}: numbers of ranks, such as 2,4,8")
     return sorted({int(text) for text in texts}) or [own]
@@ -112,7 +112,7 @@ def _scores(folder: Path | None, methods: Sequence[str]) -> list[dict[str, Any]]
     return list(found.values())
 
 
-def content(made: Opened) -> dict[str, Any]:
+def page_content(made: Opened) -> dict[str, Any]:
     """What page and server share: methods, colours and words, without axes."""
     explorer = made.explorer
     return {
@@ -178,5 +178,5 @@ def write_page(made: Opened, knob: Knob, xs: Sequence[float], path: Path, quiet:
         grid[key] = explorer.point(state)
         if all_timelines or (SPEEDS[pace] == 1.0 and not variant):
             timelines[key] = {row["method"]: explorer.timeline(state, row["method"]) for row in grid[key]}
-    whole = {**content(made), "axes": axes, "grid": grid, "timelines": timelines, "served": False}
-    write_atomically(path, page(whole, made.caption).encode())
+    whole = {**page_content(made), "axes": axes, "grid": grid, "timelines": timelines, "served": False}
+    write_atomically(path, live_page(whole, made.caption).encode())

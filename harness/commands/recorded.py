@@ -19,7 +19,7 @@ from sims.replay import Recording, enough_epochs, refusal
 from sims.study import Variant, kept_recording, quantities
 
 
-def listed(text: str | None) -> list[str]:
+def comma_list(text: str | None) -> list[str]:
     """The parts of a text that commas separate."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
@@ -37,10 +37,10 @@ def configs_of(
     """
     if recorded is not None and recorded < 2:
         raise InputError(f"--recorded {recorded}: at least 2, for times are those of epochs after the first")
-    widths = listed(bits)
+    widths = comma_list(bits)
     found: list[str] = []
     useless = bool(widths)
-    for text in listed(methods):
+    for text in comma_list(methods):
         method = parse_method(text)
         takes = "bits" in {f.name for f in fields(method)}
         free, useless = takes and ":bits=" not in text, useless and not takes

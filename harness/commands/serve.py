@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.commands.live import Opened, axes_of, content, opened
+from harness.commands.live import Opened, axes_of, opened, page_content
 from harness.console import show, stdout
 from harness.errors import InputError, unknown
-from reports.live import page
+from reports.live import live_page
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -89,7 +89,7 @@ def application(made: Opened, names: list[str]) -> Starlette:
     except ImportError as error:
         raise _missing() from error
     axes = {axis["key"]: axis for axis in axes_of(made.explorer.cluster)}
-    text = page({**content(made), "axes": list(axes.values()), "served": True}, made.caption, connects=True)
+    text = live_page({**page_content(made), "axes": list(axes.values()), "served": True}, made.caption, connects=True)
     replies, lock = Replies(made, axes), Lock()  # a replay is not shared between threads
 
     def first(_: Request) -> Response:

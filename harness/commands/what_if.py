@@ -18,7 +18,7 @@ from harness.commands import live
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.curves import BAND_POINTS, Curve, Knob, display_name, sentences
-from harness.commands.recorded import assumed_notes, configs_of, listed, recording_of
+from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
 from harness.commands.tables import said_once, table, unlike_lines
 from harness.commands.what_if_arguments import BANDWIDTH
 from harness.config import RunConfig
@@ -37,7 +37,7 @@ SHOWN_POINTS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Variation:
     """What is varied: a range of one link's bandwidth or latency, bits, devices, libraries. Texts as the flags'."""
 
     methods: str
@@ -101,7 +101,7 @@ class Explored:
 
 def main(args: argparse.Namespace) -> int:
     """Record, replay, draw, and report crossovers."""
-    question = Question(**{f.name: getattr(args, f.name) for f in fields(Question)})
+    question = Variation(**{f.name: getattr(args, f.name) for f in fields(Variation)})
     args.mode = "sim"  # before the config is checked: it may be shapes only
     writable(args.out, folder=True)
     writable(args.html, folder=False)
@@ -121,7 +121,7 @@ def main(args: argparse.Namespace) -> int:
 
 def explore(
     base: RunConfig,
-    question: Question,
+    question: Variation,
     out: Path,
     asked: Collection[str] = (),
     *,
@@ -148,7 +148,7 @@ def explore(
             f"cluster {cluster.name} has no {knob.link} link, so {knob.key} changes nothing there; "
             f"its links: {', '.join(cluster.links)}"
         )
-    chosen = variants(cluster, listed(question.devices), listed(question.transports))
+    chosen = variants(cluster, comma_list(question.devices), comma_list(question.transports))
     replays = [Replay(recording_of(config, modelled.placement, out / "recordings", force, quiet)) for config in configs]
     curves = [
         Curve(config, variant, knob, replay)
@@ -170,7 +170,7 @@ def band_replays(ranks: int, asked: int | None) -> int:
     return max(FEWEST_REPLAYS, count // 2) if count and asked is None else count
 
 
-def _knob(question: Question) -> Knob:
+def _knob(question: Variation) -> Knob:
     """The range to vary. Raises InputError unless it is `LINK=LOW..HIGH` with units."""
     what = "latency" if question.latency else "bandwidth"
     text = str(question.latency or question.bandwidth)

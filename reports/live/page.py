@@ -14,7 +14,7 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 """Content security policy of a page that is a file: it loads nothing."""
 
 
-def page(content: Mapping[str, Any], title: str, connects: bool = False) -> str:
+def live_page(content: Mapping[str, Any], title: str, connects: bool = False) -> str:
     """The page as HTML.
 
     Args:

@@ -8,13 +8,13 @@ from sims.study._recordings import kept_recording
 from sims.study._remarks import idle_links, link_kind, quantities, source_shares
 from sims.study._scenarios import run_file
 from sims.study._variants import Variant, check_links, variants
-from sims.study.explorer import Explorer, RecordedRun, State
+from sims.study.explorer import Explorer, LinkSetting, RecordedRun
 
 __all__ = [
     "Explorer",
     "RecordedRun",
     "SimulatedCluster",
-    "State",
+    "LinkSetting",
     "Variant",
     "check_links",
     "idle_links",

@@ -24,7 +24,7 @@ SPEEDS = (0.05, 20.0)
 
 
 @dataclass(frozen=True)
-class State:
+class LinkSetting:
     """A setting of the cluster.
 
     Attributes:
@@ -55,7 +55,7 @@ class RecordedRun:
 
 
 class Explorer:
-    """Times recorded runs under any `State`, and keeps what it has timed.
+    """Times recorded runs under any `LinkSetting`, and keeps what it has timed.
 
     Args:
         runs: of every method at every number of ranks.
@@ -71,7 +71,7 @@ class Explorer:
         self.ranks = sorted({ranks for ranks, _ in self._runs})
         self._known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
-    def state(self, given: Mapping[str, Any]) -> State:
+    def state(self, given: Mapping[str, Any]) -> LinkSetting:
         """The state that a mapping of JSON values describes; what is left out is the cluster's own.
 
         Raises:
@@ -89,7 +89,9 @@ class Explorer:
         links = given.get("links", {})
         if not isinstance(links, Mapping):
             raise InputError("links must be a table of kind -> {bandwidth, latency}")
-        return State(int(ranks), variant, speed, {kind: self._link(kind, values) for kind, values in links.items()})
+        return LinkSetting(
+            int(ranks), variant, speed, {kind: self._link(kind, values) for kind, values in links.items()}
+        )
 
     def _link(self, kind: str, values: Any) -> tuple[float | None, float | None]:
         if kind not in self.cluster.links:
@@ -102,7 +104,7 @@ class Explorer:
             None if latency is None else _number(latency, f"links.{kind}.latency", 1e-12, 1e3),
         )
 
-    def cluster_at(self, state: State) -> Cluster:
+    def cluster_at(self, state: LinkSetting) -> Cluster:
         """The cluster in a state."""
         cluster = self._variants[state.variant].cluster
         for kind, (bandwidth, latency) in state.links.items():
@@ -115,11 +117,11 @@ class Explorer:
         pace = {rank: cluster.stragglers.ranks.get(rank, 1.0) / state.speed for rank in range(state.ranks)}
         return replace(cluster, stragglers=replace(cluster.stragglers, ranks=pace))
 
-    def point(self, state: State) -> list[dict[str, Any]]:
+    def point(self, state: LinkSetting) -> list[dict[str, Any]]:
         """One row per method: seconds by component, bytes and whether it fits, of a typical epoch after the first."""
         return [self._row(state, method) for method in self.methods if (state.ranks, method) in self._runs]
 
-    def _row(self, state: State, method: str) -> dict[str, Any]:
+    def _row(self, state: LinkSetting, method: str) -> dict[str, Any]:
         links = tuple(sorted((kind, *values) for kind, values in state.links.items()))
         key = (state.ranks, state.variant, state.speed, links, method)
         if key not in self._known:
@@ -129,7 +131,7 @@ class Explorer:
             self._known[key] = {"method": method, "seconds": seconds, "bytes": nbytes, "too_large": timed.too_large}
         return self._known[key]
 
-    def timeline(self, state: State, method: str) -> dict[str, Any]:
+    def timeline(self, state: LinkSetting, method: str) -> dict[str, Any]:
         """The last recorded epoch of a method: spans of the first `MOST_RANKS` ranks, and the mean load of every link.
 
         Raises InputError for a method that was not recorded.

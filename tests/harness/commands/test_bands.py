@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.commands.bands import candidates, interpolated, range_around, undecided
+from harness.commands.bands import fastest_possible, interpolated, range_around, undecided_ranges
 from harness.commands.crossings import crossover_lines, crossover_text
 
 XS = np.geomspace(1.0, 1000.0, 13).tolist()
@@ -38,7 +38,7 @@ def test_factors_are_interpolated_in_logarithms() -> None:
 
 
 def test_a_crossover_is_a_range() -> None:
-    ((low, high),) = undecided(drawn_falling, drawn_flat, XS)
+    ((low, high),) = undecided_ranges(drawn_falling, drawn_flat, XS)
     assert low == pytest.approx(30 / 1.228, rel=0.05) and high == pytest.approx(30 / 0.822, rel=0.05)
     assert range_around(30.0, [(low, high)]) == (low, high) and range_around(300.0, [(low, high)]) is None
     said = crossover_text(("falling", "flat"), (falling, flat), XS, say, (drawn_falling, drawn_flat))
@@ -47,8 +47,8 @@ def test_a_crossover_is_a_range() -> None:
 
 def test_errors_that_curves_share_leave_no_range() -> None:
     both = lambda x: OWN * flat(x)  # noqa: E731
-    assert undecided(lambda x: OWN * falling(x), both, [1.0, 10.0, 100.0, 1000.0]) == []
-    assert undecided(both, both, XS) == [], "a curve against itself is decided"
+    assert undecided_ranges(lambda x: OWN * falling(x), both, [1.0, 10.0, 100.0, 1000.0]) == []
+    assert undecided_ranges(both, both, XS) == [], "a curve against itself is decided"
 
 
 def test_it_is_said_where_curves_cannot_be_told_apart() -> None:
@@ -60,7 +60,7 @@ def test_it_is_said_where_curves_cannot_be_told_apart() -> None:
 
 def test_all_that_may_be_fastest_are_named() -> None:
     curves, drawn = {"flat": flat, "falling": falling}, {"flat": drawn_flat, "falling": drawn_falling}
-    names = [found[0] for found in candidates(curves, drawn, XS)]
+    names = [found[0] for found in fastest_possible(curves, drawn, XS)]
     assert names[0] == ("flat",) and names[-1] == ("falling",) and set(names[1]) == {"flat", "falling"}
     assert crossover_lines(curves, XS, say, drawn)[-1].startswith("fastest (90 %): flat from 1 to ")
     assert crossover_lines(curves, XS, say)[-1].startswith("fastest: flat from 1 to 30")
