@@ -1,7 +1,7 @@
 """The driver-free core: the seam, graphs, partitions, codecs, models, methods, configs and results.
 
-For people, in Python: `run`, `compare`, `what_if`, `partition_graph`, `load_results`, `Config` and `InputError`, which
-do what the commands do and are loaded when they are first used. The command line is `harness.cli`.
+For people, in Python: `run`, `compare`, `what_if`, `advise`, `partition_graph`, `load_results`, `Config` and
+`InputError`, which do what the commands do and are loaded when they are first used. The command line is `harness.cli`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.commands.interface import compare, load_results, partition_graph, run, what_if
+    from harness.commands.interface import advise, compare, load_results, partition_graph, run, what_if
     from harness.config import RunConfig as Config
     from harness.errors import InputError
 
 FACE = {
     "Config": ("harness.config", "RunConfig"),
     "InputError": ("harness.errors", "InputError"),
+    "advise": ("harness.commands.interface", "advise"),
     "compare": ("harness.commands.interface", "compare"),
     "load_results": ("harness.commands.interface", "load_results"),
     "partition_graph": ("harness.commands.interface", "partition_graph"),
@@ -25,7 +26,7 @@ FACE = {
 }
 """Name -> the module that holds it, and its name there. A function of another command is one line more."""
 
-__all__ = ["Config", "InputError", "compare", "load_results", "partition_graph", "run", "what_if"]
+__all__ = ["Config", "InputError", "advise", "compare", "load_results", "partition_graph", "run", "what_if"]
 
 
 def __getattr__(name: str) -> Any:

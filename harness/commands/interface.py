@@ -16,7 +16,11 @@ from harness.commands.outcomes import Comparison, CutResult, RunOutcome, WhatIf
 from harness.commands.what_if import Variation, explore
 from harness.config import Mode, RunConfig, check, laid_over
 from harness.errors import InputError
+from harness.machine import core_count
 from harness.running import open_run, prepare, results
+from harness.running.sweep import seconds_of
+from reports.advice import Advice, Question, Tell
+from reports.advice import advise as make_advice
 
 
 def run(
@@ -122,6 +126,51 @@ def what_if(
     made = _config(config, {**settings, "mode": "sim"})
     check(made)
     return WhatIf(explore(made, question, Path(out), set(settings), force=force, quiet=quiet))
+
+
+def advise(
+    config: RunConfig | None = None,
+    /,
+    *,
+    parts: Sequence[int] = (),
+    methods: str | Sequence[str] = (),
+    within: float = 0.5,
+    seeds: int = 5,
+    budget: str = "15m",
+    price: float = 0.0,
+    sample: int = 0,
+    jobs: int = 0,
+    out: str | Path = "advice",
+    tell: Tell | None = None,
+    **settings: Any,
+) -> Advice:
+    """Say which method to run, on how many devices, as `haloscope advise` does; `.sentences` has it in words.
+
+        harness.advise(dataset="graph.npz", cluster="ethernet-10g", within=0.5, budget="5m").frame()
+
+    Args:
+        parts: numbers of devices to try; by default powers of two that the cluster has.
+        methods: to try; by default promising ones.
+        within: points of accuracy that may be lost against exact training.
+        seeds: paired seeds of the finalists.
+        budget: time that everything may take here, such as 90s or 15m.
+        price: of one device for one hour, in any currency.
+        sample: nodes of the part of the graph that is trained on; 0 for as many as the budget allows.
+        jobs: trainings at a time; 0 for one per core.
+        out: folder of recordings and finished trainings; the same call goes on from there.
+        tell: is told what is done, and the seconds left where known.
+        config, settings: as for `run`.
+
+    Raises:
+        InputError: as `run`, and for a cluster without links or a graph without labels.
+    """
+    texts = _listed(methods).split(",")
+    question = Question(
+        base=_config(config, {**settings, "parts": 2}), parts=tuple(parts), within=within, seeds=seeds,
+        methods=tuple(text.strip() for text in texts if text.strip()), budget=seconds_of(budget), price=price,
+        out=Path(out), jobs=jobs or core_count(), sample=sample,
+    )  # fmt: skip
+    return make_advice(question, tell or (lambda what, left: None))
 
 
 def partition_graph(config: RunConfig | None = None, /, **settings: Any) -> CutResult:

@@ -10,8 +10,7 @@ import argparse
 NEXT = (
     "next:",
     "  haloscope calibrate                      measure this machine for minutes: narrower errors of --cluster here",
-    "  haloscope compare --methods vanilla,bns-gcn:p=0.1,sylvie-s --dataset FILE.npz --parts 4 --mode sim "
-    "--cluster ethernet-10g",
+    "  haloscope advise --dataset FILE.npz --cluster ethernet-10g --budget 15m    what to run on a graph of yours",
     "  haloscope what-if --methods vanilla,sylvie-s --dataset synthetic:nodes=4000 --parts 4 --cluster ethernet-10g",
 )
 """Three commands to go on with."""
@@ -22,13 +21,15 @@ cluster, and says where an epoch's time goes: which way of moving boundary data 
 begin here:
   haloscope demo                           this machine, three methods, predicted beside measured: about a minute
   haloscope datasets | methods | clusters  what there is; `haloscope methods NAME` explains one
+  haloscope advise --dataset FILE.npz --cluster ethernet-10g --budget 15m
+                                           which method, on how many devices, at what price in accuracy
   haloscope compare --methods vanilla,bns-gcn:p=0.1,sylvie-s --dataset synthetic:nodes=4000 --parts 4 \\
                     --mode sim --cluster ethernet-10g
   haloscope what-if --methods vanilla,sylvie-s --dataset synthetic:nodes=4000 --parts 4 --cluster ethernet-10g
 
 five flags to know: --dataset (a graph), --method, --parts (ranks), --mode sim or real, --cluster (what is modelled)
 all commands: haloscope --help; flags of one: haloscope run --help; tab completion: haloscope completion bash
-in Python: import harness; help(harness.compare)
+in Python: import harness; help(harness.advise)
 """
 
 FIRST_FLAGS = ("dataset", "method", "parts", "mode", "cluster")
@@ -37,7 +38,8 @@ FIRST_FLAGS = ("dataset", "method", "parts", "mode", "cluster")
 FAMILIES = {
     "see": ("demo", "methods", "partitioners", "datasets", "clusters", "doctor"),
     "train and compare": ("run", "compare", "sweep", "collect", "trace", "launch"),
-    "predict": ("what-if", "calibrate", "validate", "flows", "lab"),
+    "decide": ("advise", "what-if", "serve", "explain"),
+    "model a cluster": ("calibrate", "validate", "flows", "lab"),
     "cut": ("partition",),
     "papers": ("report", "study", "standin"),
     "extend": ("check-method", "completion"),
@@ -58,6 +60,13 @@ EXAMPLES = {
         "haloscope what-if --methods vanilla,sylvie-s --bits 1,4 --parts 4 --cluster ethernet-10g",
         "haloscope what-if --methods vanilla,sylvie-a --parts 4 --cluster ethernet-10g --latency nic=1us..1ms",
     ),
+    "advise": (
+        "haloscope advise --dataset graph.npz --model sage --layers 3 --hidden 128 --cluster ethernet-10g --budget 15m",
+        "haloscope advise --dataset graph.npz --cluster hosts=4,devices=8,device=a100-80gb,nic=100Gb/s,bus=24GB/s "
+        "--price 2.5",
+    ),
+    "serve": ("haloscope serve --methods vanilla,sylvie-s --bits 1,4 --ranks 2,4 --parts 4 --cluster ethernet-10g",),
+    "explain": ("haloscope explain --method sylvie-s --parts 4 --cluster ethernet-10g --out path.png",),
     "partition": ("haloscope partition --dataset graph.npz --parts 8 --partitioner metis-cut --export parts/",),
     "sweep": ("haloscope sweep grid.toml --dry-run", "haloscope sweep grid.toml --jobs 4 --budget 2h"),
     "calibrate": (

@@ -11,6 +11,9 @@ import pytest
 
 import harness
 from harness import cli
+from harness.commands.advise import question_of
+from harness.commands.arguments import parse_arguments
+from reports.advice import Question
 
 TINY = harness.Config.of(dataset="synthetic:nodes=120,degree=6,classes=3,features=8", epochs=3, eval_every=1)
 
@@ -65,6 +68,22 @@ def test_what_if_and_partitions(tmp_path: Path) -> None:
     cut = harness.partition_graph(TINY, parts=3, partitioner="hash")
     assert list(cut.frame()["inner"]) == [40, 40, 40] and cut.summary["replication"] > 1
     assert len(cut.plot().axes) == len(cut.frame().columns) - 1 and "by hash" in cut._repr_html_()
+
+
+def test_advice_is_asked_as_the_command_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = TINY.changed(eval_every=harness.Config().run.eval_every)
+    asked: list[Question] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("harness.commands.interface.make_advice", lambda question, tell: asked.append(question))
+        harness.advise(
+            short, cluster="ethernet-1g", parts=(2, 4), methods="vanilla, sylvie-s", budget="90s", out=tmp_path
+        )
+    line = ["advise", "--parts", "2,4", "--methods", "vanilla,sylvie-s", "--budget", "90s", "--out", str(tmp_path)]
+    flags = ["--dataset", TINY.data.dataset, "--epochs", "3", "--cluster", "ethernet-1g"]
+    assert asked == [question_of(parse_arguments([*line, *flags]))]
+    with pytest.raises(harness.InputError, match="--within must be from 0"):
+        harness.advise(short, cluster="ethernet-1g", within=-1, out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_bad_settings_are_refused_in_one_line(tmp_path: Path) -> None:
