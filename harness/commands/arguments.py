@@ -71,6 +71,9 @@ OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez),
   train_idx    integers               node numbers; also val_idx, test_idx; without them --split draws some
   num_classes, notes, num_nodes       where the arrays do not say it
 or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG; more: docs/graphs.md"""
+MODELLED = ("what-if", "serve", "explain", "advise")
+"""Commands whose mode is sim."""
+
 RECORDED = ("method", "mode", "epochs", "eval_every")
 """Settings that recordings do not leave to the user."""
 
@@ -137,7 +140,7 @@ def check_settings(args: argparse.Namespace) -> None:
     """
     if not hasattr(args, "config"):
         return
-    config = config_of(args)
+    config = config_of(_with_mode(args))
     texts = args.methods.split(",") if hasattr(args, "methods") else [config.training.method]
     for text in texts:
         if name := text.strip().partition(":")[0]:
@@ -146,6 +149,13 @@ def check_settings(args: argparse.Namespace) -> None:
         from sims.cluster import load_cluster
 
         load_cluster(config.cluster.name)
+
+
+def _with_mode(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with the mode that the command will set; not every setting is valid in every mode."""
+    modes = (getattr(args, "modes", None) or "").partition(",")[0].strip()
+    mode = "sim" if args.command in MODELLED else modes if modes in ("loopback", "sim", "real") else None
+    return args if mode is None else argparse.Namespace(**{**vars(args), "mode": mode})
 
 
 def settings_given(args: argparse.Namespace) -> set[str]:

@@ -41,9 +41,9 @@ def main(args: argparse.Namespace) -> int:
             raise InputError("name a cluster: haloscope clusters show NAME --draw FILE.png")
         measured = [HERE] if (calibration_folder() / "cluster.toml").exists() else []
         rows = [_row(name, load_cluster(name)) for name in [*measured, *known_clusters()]]
-        columns = ["cluster", "what", "hosts x ranks", "slowest link", "fastest link", "assumed"]
+        columns = ["cluster", "hosts x ranks", "slowest link", "fastest link", "assumed", "what"]
         hint = "assumed: values that are neither published nor measured; all values: haloscope clusters show NAME"
-        show([table("", columns, rows, left=3), hint], stdout())
+        show([table("", columns, rows, left=len(columns)), hint], stdout())
         return 0
     if args.name is None:
         raise InputError("name a cluster: haloscope clusters show NAME, or a TOML file")
@@ -159,9 +159,9 @@ def _row(name: str, cluster: Any) -> list[str]:
     size = f"{cluster.hosts} x {cluster.ranks_per_host}"
     return [
         name,
-        cluster.summary,
         size,
         f"{byte_text(min(bandwidths))}/s",
         f"{byte_text(max(bandwidths))}/s",
         str(assumed),
+        cluster.summary,
     ]

@@ -62,7 +62,7 @@ def test_what_if_and_partitions(tmp_path: Path) -> None:
     )  # fmt: skip
     frame = found.frame()
     assert set(frame["method"]) == {"vanilla", "sylvie-s"} and len(frame) == 2 * 3
-    assert found.said and found.said[-1].startswith("fastest: ") and found.said[-1] in str(found)
+    assert found.said and found.said[-1].startswith("fastest (90 %): ") and found.said[-1] in str(found)
     assert "400 Gb/s" in found._repr_html_()
     assert len(found.plot().axes) == 2
     cut = harness.partition_graph(TINY, parts=3, partitioner="hash")

@@ -89,12 +89,12 @@ def test_a_signal_stops_after_the_epoch(
     assert cli.main([*flags, "--out", "plain"]) == 0
     plain = json.loads(Path("out.json").read_text())
 
-    def signalled(opened: OpenedRun, progress: Any, checkpoints: Checkpoints | None) -> Result:
+    def signalled(opened: OpenedRun, progress: Any, checkpoints: Checkpoints | None, file: Any = None) -> Result:
         def report(record: RankEpoch) -> None:
             if record.epoch == 4:
                 signal.raise_signal(number)
 
-        return original(opened, report, checkpoints)
+        return original(opened, report, checkpoints, file)
 
     with monkeypatch.context() as patched:
         patched.setattr(running, "run_opened", signalled)

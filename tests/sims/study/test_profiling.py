@@ -68,7 +68,7 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path, plain = tmp_path / "device.toml", load_device("cpu-epyc-1core")
     save_device(plain, path)
     path.write_text("# measured by hand\n" + path.read_text())
-    monkeypatch.setattr(calibrated, "workloads", lambda threads, quick, only: [SMALL])
+    monkeypatch.setattr(calibrated, "workloads", lambda *_: [SMALL])
     monkeypatch.setattr(calibrated, "core_count", lambda: 1)
     calibrated.add_operators(path, threads=1)
     made = load_device(path)
