@@ -19,7 +19,7 @@ from harness.console import DASH, duration, megabytes, show, significant, stderr
 from harness.errors import InputError
 from harness.machine import core_count
 from harness.running.sweep import seconds_of
-from reports.advice import Advice, CandidateOutcome, Question, Tell, advise
+from reports.advice import Advice, CandidateOutcome, Question, Tell, make_advice
 
 
 def main(args: argparse.Namespace) -> int:
@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
     with _telling(args.quiet) as tell:
-        advice = advise(question, tell)
+        advice = make_advice(question, tell)
     written = advice.save()
     lines = [*_report(advice), f"{duration(time.monotonic() - begin)}; written: {', '.join(map(str, written))}"]
     deliver(advice.content(), lines, args.json, args.quiet)

@@ -19,8 +19,7 @@ from harness.errors import InputError
 from harness.machine import core_count
 from harness.running import open_run, prepare, results
 from harness.running.sweep import seconds_of
-from reports.advice import Advice, Question, Tell
-from reports.advice import advise as make_advice
+from reports.advice import Advice, Question, Tell, make_advice
 
 
 def run(

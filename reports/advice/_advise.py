@@ -108,7 +108,7 @@ class Advice:
         return [table, self.plot(folder / "advice.png")]
 
 
-def advise(question: Question, tell: Tell = silent) -> Advice:
+def make_advice(question: Question, tell: Tell = silent) -> Advice:
     """Find what to run. Everything that is computed is kept in the question's folder, and used again.
 
     Raises:

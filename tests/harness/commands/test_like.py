@@ -110,7 +110,8 @@ def test_the_command_says_once_what_is_true_of_all(
 def test_settings_that_differ_are_columns() -> None:
     record = {
         "config": RunConfig.of(hidden=8).flat(), "graph": {"name": "g"}, "facts": {}, "state": "done", "run_id": "1",
-        "summary": {"seconds": {}, "epoch_seconds": None, "bytes_per_epoch": 1.0, "test_at_best_val": None, "best_test": None,
+        "summary": {"seconds": {}, "epoch_seconds": None, "bytes_per_epoch": 1.0, "test_at_best_val": None,
+                        "best_test": None,
                     "peak_memory": 0},
     }  # fmt: skip
     other = {**record, "config": RunConfig.of(hidden=32).flat()}

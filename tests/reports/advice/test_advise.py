@@ -16,7 +16,7 @@ from harness.config import RunConfig
 from harness.datasets import load, write_graph
 from harness.errors import InputError
 from harness.running import plan_of, run
-from reports.advice import Advice, Question, advise
+from reports.advice import Advice, Question, make_advice
 from reports.advice import _training as training
 
 GRAPH = "synthetic:nodes=600,degree=10,classes=4,features=16,homophily=0.8"
@@ -49,7 +49,7 @@ def told() -> list[str]:
 
 @pytest.fixture(scope="module")
 def advice(folder: Path, told: list[str]) -> Advice:
-    return advise(question(folder), lambda what, left: told.append(what))
+    return make_advice(question(folder), lambda what, left: told.append(what))
 
 
 def test_times_are_those_of_a_simulated_run(advice: Advice) -> None:
@@ -124,12 +124,12 @@ def test_it_goes_on_where_it_was_stopped(
         raise AssertionError("trained again")
 
     monkeypatch.setattr(training, "carry_out", never)
-    again = advise(question(folder))
+    again = make_advice(question(folder))
     assert again.content()["candidates"] == advice.content()["candidates"]
     monkeypatch.undo()
     lost = sorted((folder / "trainings").glob("*.json"))[0]
     lost.unlink()
-    assert advise(question(folder)).content()["candidates"] == advice.content()["candidates"]
+    assert make_advice(question(folder)).content()["candidates"] == advice.content()["candidates"]
 
 
 def test_the_command_prints_and_writes_it(folder: Path, capsys: pytest.CaptureFixture[str], advice: Advice) -> None:
@@ -149,12 +149,12 @@ def test_the_command_prints_and_writes_it(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_a_part_of_the_graph_is_trained_on_and_said(tmp_path: Path) -> None:
-    found = advise(question(tmp_path, sample=200, methods=("bns-gcn:p=0.5",), seeds=1))
+    found = make_advice(question(tmp_path, sample=200, methods=("bns-gcn:p=0.5",), seeds=1))
     assert any("200 of 600 nodes" in note for note in found.notes)
     assert found.graph["nodes"] == 600
     sample = load(str(next(tmp_path.glob("sample-*.npz"))))
     assert sample.num_nodes == 200
-    assert advise(question(tmp_path, sample=200, methods=("bns-gcn:p=0.5",), seeds=1)).content() == found.content()
+    assert make_advice(question(tmp_path, sample=200, methods=("bns-gcn:p=0.5",), seeds=1)).content() == found.content()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_part_of_the_graph_is_trained_on_and_said(tmp_path: Path) -> None:
 )
 def test_bad_questions_are_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
-        advise(question(tmp_path, **changes))
+        make_advice(question(tmp_path, **changes))
     assert "\n" not in str(error.value)
 
 
@@ -188,7 +188,7 @@ def test_a_graph_without_labels_is_refused(tmp_path: Path) -> None:
     write_graph(tmp_path / "bare.npz", dataclasses.replace(graph, y=None, train=None, val=None, test=None))
     base = BASE.changed(dataset=str(tmp_path / "bare.npz"))
     with pytest.raises(InputError, match="no labels"):
-        advise(question(tmp_path, base=base))
+        make_advice(question(tmp_path, base=base))
 
 
 def test_bad_flags_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
