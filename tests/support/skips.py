@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 BUDGET = {
-    r"needs a (CUDA device|GPU)": 245,
+    r"needs a (CUDA device|GPU)": 247,
     r"says what happens without a GPU": 2,
     r"no real graphs in ": 60,
     r"no reference scenarios at ": 3,
