@@ -133,7 +133,7 @@ def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, floa
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     """Draw horizontal stacked bars, the modes of one method next to each other; returns the legend's entries."""
     sure = any(interval_in(record) for record in records)
-    axes.set_title("Epoch time by component" + ", predictions with 90 % intervals" * sure, loc="left")
+    axes.set_title("Epoch time by component", loc="left")
     if not records:
         _empty(axes, "no run has a clock")
         return []
@@ -160,7 +160,7 @@ def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     axes.set_xlim(0, 1.12 * longest)
     spare = max(0.0, 3.0 - max(places)) / 2  # a single bar does not fill the panel
     axes.set_ylim(max(places) + 0.6 + spare, -0.6 - spare)
-    axes.set_xlabel(f"epoch time, median ({unit})")
+    axes.set_xlabel(f"epoch time, median ({unit})" + "; lines: 90 % intervals of predictions" * sure)
     handles = [Patch(facecolor=COMPONENT_COLOURS[n], edgecolor="#404040", linewidth=0.4, label=n) for n in used]
     for mode in dict.fromkeys(r["config"]["mode"] for r in records):
         handles.append(
