@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
+from harness.commands.flag_numbers import whole_numbers
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, show, significant, stderr, time_unit
 from harness.errors import InputError
@@ -39,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
 
 def question_of(args: argparse.Namespace) -> Question:
     """The question that the flags ask. Raises InputError for bad ones."""
-    parts, args.parts = _numbers(args.parts), 2
+    parts, args.parts = tuple(whole_numbers(args.parts, "--parts", "devices")), 2
     if args.jobs < 0:
         raise InputError("jobs must be at least 1")
     return Question(
@@ -54,13 +55,6 @@ def question_of(args: argparse.Namespace) -> Question:
         jobs=args.jobs or core_count(),
         sample=args.sample,
     )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isascii() and word.isdigit() and len(word) < 7 for word in words):
-        raise InputError(f"--parts {text!r}: numbers of devices with commas between, such as 2,4,8")
-    return tuple(map(int, words))
 
 
 @contextmanager

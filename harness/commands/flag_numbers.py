@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
+from harness.errors import InputError
+
 _WHOLE = re.compile(r"[+-]?[0-9]{1,1000}")
 _NUMBER = re.compile(r"[+-]?([0-9.eE+-]{1,1000}|inf|nan)")
 
@@ -14,6 +16,14 @@ def whole(text: str) -> int:
     if not _WHOLE.fullmatch(text.strip()):
         raise argparse.ArgumentTypeError(f"invalid int value: {in_quotes(text)}")
     return int(text)
+
+
+def whole_numbers(text: str | None, flag: str, what: str) -> list[int]:
+    """Whole numbers from 0 with commas between; none of no text. Raises InputError that names the flag."""
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    if not all(word.isascii() and word.isdigit() and len(word) < 7 for word in words):
+        raise InputError(f"{flag} {in_quotes(text or '')}: numbers of {what} with commas between, such as 2,4,8")
+    return [int(word) for word in words]
 
 
 def number(text: str) -> float:

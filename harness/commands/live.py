@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich.progress import track
 
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.curves import Knob
+from harness.commands.flag_numbers import whole_numbers
 from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
 from harness.console import stderr
 from harness.errors import InputError
@@ -51,8 +53,10 @@ class Opened:
     first_ranks: int
 
 
-def opened(args: argparse.Namespace) -> Opened:
+def opened(args: argparse.Namespace, known: Mapping[str, Replay] = MappingProxyType({})) -> Opened:
     """Record every method at every number of ranks, or load what was recorded.
+
+    `known`: what is at hand already, by the hash of its config.
 
     Raises:
         InputError: as `haloscope what-if`; a number of ranks that the cluster cannot hold.
@@ -61,12 +65,14 @@ def opened(args: argparse.Namespace) -> Opened:
     base = config_of(args).changed(eval_every=-1)
     modelled = open_driver(base)
     runs = []
-    for parts in _parts(args, base.cut.parts):
+    for parts in sorted(set(whole_numbers(args.ranks, "--ranks", "ranks"))) or [base.cut.parts]:
         each = base.changed(parts=parts)
         placement = open_driver(each).placement
         for config in configs_of(args.methods, args.bits, args.recorded, each, settings_given(args)):
-            made = recording_of(config, placement, args.out / "recordings", args.force, args.quiet)
-            runs.append(RecordedRun(config, Replay(made)))
+            replay = known.get(config.run_id())
+            if replay is None:
+                replay = Replay(recording_of(config, placement, args.out / "recordings", args.force, args.quiet))
+            runs.append(RecordedRun(config, replay))
     chosen = variants(modelled.cluster, comma_list(args.devices), comma_list(args.transports))
     explorer = Explorer(runs, chosen)
     graph, facts = runs[0].replay.recording.graph, runs[0].replay.recording.facts
@@ -77,13 +83,6 @@ def opened(args: argparse.Namespace) -> Opened:
     first = base.cut.parts if base.cut.parts in explorer.ranks else explorer.ranks[0]
     scores = _scores(args.results, explorer.methods)
     return Opened(explorer, title, caption, notes, _families(explorer.methods), scores, first)
-
-
-def _parts(args: argparse.Namespace, own: int) -> list[int]:
-    texts = comma_list(args.ranks)
-    if not all(text.isdigit() and int(text) > 0 for text in texts):
-        raise InputError(f"--ranks {args.ranks!r}: numbers of ranks, such as 2,4,8")
-    return sorted({int(text) for text in texts}) or [own]
 
 
 def _families(methods: Sequence[str]) -> list[dict[str, Any]]:

@@ -108,7 +108,8 @@ def main(args: argparse.Namespace) -> int:
     json_target(args.json)
     found = explore(config_of(args), question, args.out, settings_given(args), force=args.force, quiet=args.quiet)
     if args.html is not None:
-        live.write_page(live.opened(args), found.knob, found.xs, args.html, args.quiet)
+        known = {curve.config.run_id(): curve.replay for curve in found.curves}
+        live.write_page(live.opened(args, known), found.knob, found.xs, args.html, args.quiet)
     rows = found.rows()
     args.out.mkdir(parents=True, exist_ok=True)
     csv = args.out / "what-if.csv"

@@ -154,6 +154,7 @@ def test_bad_flags_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--port", "70000"], "a port from 0"),
         (["--host", "no.such.host.invalid"], "--host no.such.host.invalid"),
         (["--ranks", "2,x"], "numbers of ranks"),
+        (["--ranks", "2,\u00b2"], "numbers of ranks"),
         (["--results", str(tmp_path)], "no result of these methods"),
     ):
         assert cli.main([*serve, "--port", "0", *flags]) == 2
