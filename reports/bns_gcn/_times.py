@@ -11,11 +11,10 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.inputs import Inputs
 from reports.core.predict import Fit, Seconds, Testbed
-from reports.core.table import How, Ordering, PaperTable, Row
+from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
     SYSTEMS,
     TITLES,
-    implemented,
     laws_of,
     ratio,
     seconds_row,
@@ -117,10 +116,9 @@ def table11(context: Context) -> PaperTable:
                 ours[label] = seconds.epoch
             rows.append(sampled_time(label, line, None if seconds is None else seconds.epoch, why, method, at))
         elif label not in ours and line.metric != "epoch_time":
-            how: How = "needs data" if implemented(method) else "not built"
             rows.append(
-                Row(label=label, quantity=quantity, unit="x", published=line.value, ours=None, how=how, judge="none",
-                    at=at)
+                Row(label=label, quantity=quantity, unit="x", published=line.value, ours=None, how="needs data",
+                    judge="none", at=at)
             )  # fmt: skip
         elif line.metric == "epoch_time":
             ours[label] = bed.seconds(method, fit).epoch
@@ -168,14 +166,14 @@ def table12(context: Context) -> PaperTable:
     for line in frame.itertuples():
         own = line.method == "BNS-GCN"
         label = f"{line.method}, {line.setting}" + (f", {line.partitions:.0f} parts" if own else "")
-        ours, there = None, own or implemented(SYSTEMS[line.method])
+        ours = None
         note, at = "", (str(line.setting), "overhead")
         if own:
             parts, at = int(line.partitions), (at_rate(line.setting), f"{line.partitions:.0f}")
             ours, milliseconds = sampling_overhead(context, fit, parts, line.setting)
             shares[line.setting, parts] = ours
             note = f"{milliseconds:.2g} ms of ours{_printed_ms(line)}" if milliseconds else ""
-        elif there:
+        else:
             method = f"{SYSTEMS[line.method]}:sampler={SAMPLERS[line.setting]}"
             seconds, note = sampled_epoch(context, method, "reddit", fit)
             ours = None if seconds is None else 100 * seconds.sample / seconds.epoch
@@ -183,8 +181,7 @@ def table12(context: Context) -> PaperTable:
         rows.append(
             Row(
                 label=label, quantity="share of the epoch", unit="%", published=line.value, ours=ours,
-                how="not built" if not there else "needs data" if ours is None else "simulated", judge=judge,
-                note=note, at=at,
+                how="needs data" if ours is None else "simulated", judge=judge, note=note, at=at,
             )
         )  # fmt: skip
     return PaperTable(

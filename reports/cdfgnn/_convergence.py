@@ -11,7 +11,7 @@ from reports.cdfgnn._times import config, timed_record
 from reports.core.context import Context
 from reports.core.inputs import Inputs
 from reports.core.table import POINTS, Ordering, Plot, Row
-from reports.core.testbeds import FEW_STEPS, implemented
+from reports.core.testbeds import FEW_STEPS
 from reports.core.train import Trained, accuracies
 from reports.draw.drawing import DASHES, panels
 from reports.draw.figures import method_colours
@@ -23,9 +23,7 @@ NEAR = 0.98  # share of the best accuracy on one device that counts as converged
 
 def trained_variants(context: Context, dataset: str) -> Trained:
     """All variants, and one device, on a data set or its stand-in."""
-    rows: dict[str, str | dict[str, Any]] = {**VARIANTS, FULL: "single"}
-    if implemented(SAMPLED):
-        rows[MINI] = {"method": SAMPLED, "parts": 1}
+    rows: dict[str, str | dict[str, Any]] = {**VARIANTS, FULL: "single", MINI: {"method": SAMPLED, "parts": 1}}
     graph = GRAPH_OF.get(dataset, dataset)
     return accuracies(context, graph, rows, parts=SHOWN[dataset], model=gcn_of(context), seeds=1, share=0.8)
 
@@ -34,7 +32,7 @@ def figure8(context: Context) -> Plot:
     """Accuracy by epoch of CDFGNN's variants and of one device."""
     paths = context.figure_paths("cdfgnn/figure8")
     runs = {dataset: trained_variants(context, dataset) for dataset in SHOWN}
-    labels = [*VARIANTS, FULL, *([MINI] if implemented(SAMPLED) else [])]
+    labels = [*VARIANTS, FULL, MINI]
     methods = {**VARIANTS, FULL: "single", MINI: SAMPLED}
     colours = method_colours(tuple(methods[label] for label in labels))
     with panels(paths, len(runs), columns=2, height=2.6) as axes:
@@ -125,9 +123,6 @@ def _convergence(context: Context, dataset: str, run: Trained) -> list[Row]:
 
 def _mini_batch(run: Trained) -> list[Row]:
     """The best accuracy of mini-batches on one device, beside that of full batch."""
-    if not implemented(SAMPLED):
-        return [Row(label=MINI, quantity="accuracy", unit="%", published=None, ours=None, how="not built",
-                    data=run.data)]  # fmt: skip
     best = {label: max(run.curve(label)[1]) for label in (MINI, FULL)}
     return [
         Row(label=label, quantity="best accuracy", unit="%", published=None, ours=score, how="trained", data=run.data,
@@ -138,7 +133,7 @@ def _mini_batch(run: Trained) -> list[Row]:
 
 def _behind(context: Context, runs: dict[str, Trained]) -> list[Ordering]:
     """Mini-batches are less accurate than full batch, and most of all on Reddit; in full trainings only."""
-    if not (implemented(SAMPLED) and context.full):
+    if not context.full:
         return []
     best = {name: {label: max(run.curve(label)[1]) for label in (FULL, MINI)} for name, run in runs.items()}
     found = [

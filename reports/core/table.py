@@ -15,15 +15,13 @@ from typing import Literal
 
 from harness.console import significant
 
-How = Literal[
-    "simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "not built", "quoted"
-]
+How = Literal["simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "quoted"]
 Outcome = Literal["reproduced", "contradicted", "undecided", "theory", "cannot be judged"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "undecided", "theory", "cannot be judged")
 CLOSE = 0.15  # relative error up to which a prediction counts as right
 POINTS = 1.0  # difference up to which a score in per cent counts as right
 LEVEL = 0.5, 0.25  # a difference of scores counts as equal within so many points, or this share of the printed one
-DECIDED: dict[str, str] = {"needs data": "needs data", "not built": "not built", "quoted": "input", "fitted": "fitted"}
+DECIDED: dict[str, str] = {"needs data": "needs data", "quoted": "input", "fitted": "fitted"}
 COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note")
 
 

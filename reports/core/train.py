@@ -97,7 +97,7 @@ class Trained:
     majority: float | None = None
 
     def mean(self, label: str) -> float | None:
-        """Mean test accuracy in per cent; None for a label that was not trained (no such method yet)."""
+        """Mean test accuracy in per cent; None for a label that was not trained."""
         return self.scores[label][0] if label in self.scores else None
 
     def difference(self, label: str, printed: float | None, first: str, second: str, **more: Any) -> Row:
@@ -113,7 +113,7 @@ class Trained:
         scores = [[r["summary"]["test_at_best_val"] for r in self.records.get(name, ())] for name in (first, second)]
         gaps = [100 * (ours - other) for ours, other in zip(*scores, strict=False)]
         interval = estimate(gaps).half_width() if len(gaps) > 1 else None
-        fields: dict[str, Any] = {"how": "trained" if gaps else "not built", "data": self.data, "judge": "difference"}
+        fields: dict[str, Any] = {"how": "trained" if gaps else "needs data", "data": self.data, "judge": "difference"}
         return Row(
             label=label, quantity="difference of accuracy", unit="points", published=printed,
             ours=statistics.fmean(gaps) if gaps else None, interval=interval, **{**fields, **more},

@@ -15,7 +15,6 @@ from reports.core.testbeds import (
     SMALL,
     eq4,
     halo_of,
-    implemented,
     num_exchanging_layers,
     sage,
     select,
@@ -144,10 +143,6 @@ def test_trained_settings(tmp_path: Path) -> None:
     assert small["hidden"] == SMALL["hidden"] and small["partitioner"] == "hash"
     paper = trainable(Context(out=tmp_path, full=True), "reddit")
     assert (paper["hidden"], paper["layers"], paper["lr"], paper["protocol"]) == (256, 4, 0.01, "inductive")
-
-
-def test_built_asks_the_registry() -> None:
-    assert implemented("bns-gcn:p=0.1") and not implemented("no-such-system")
 
 
 def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:

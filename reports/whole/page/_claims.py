@@ -18,7 +18,7 @@ MEANINGS: dict[Outcome, str] = {
     "contradicted": "it came out otherwise",
     "undecided": "the difference is smaller than what our runs can tell apart, or nothing was learnt",
     "theory": "it follows from inputs, a fit or a formula, or holds whatever the uncertain inputs are: no evidence",
-    "cannot be judged": "not built, without data, without a result, or the paper contradicts itself",
+    "cannot be judged": "without data, without a result, or the paper contradicts itself",
 }
 
 
