@@ -148,9 +148,8 @@ def main() -> int:
         for graph in graphs for seed in range(given.seeds) for method in methods
     ]  # fmt: skip
     scores = accuracies(cells, given.jobs)
-    print(
-        f"GraphSAGE {LAYERS} x {SHAPE['hidden']}, {given.parts} parts, {given.epochs} epochs, {given.seeds} seeds; accuracy in % and points"
-    )
+    setting = f"GraphSAGE {LAYERS} x {SHAPE['hidden']}, {given.parts} parts, {given.epochs} epochs, {given.seeds} seeds"
+    print(f"{setting}; accuracy in %, differences in points")
     stdout().print(table(methods, same, scores, graphs))
     return 0 if {text for both in same.values() for text in both} == {"yes"} else 1
 
