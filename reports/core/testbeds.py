@@ -168,7 +168,7 @@ def scored(label: str, printed: float, run: Trained | None, method: str, *, how:
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
     return Row(
         label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
-        data=run.data if run else "", judge=judge, **more,
+        data=run.data if run else "", judge=judge, seeds=len(run.each(method)) if run else None, **more,
     )  # fmt: skip
 
 

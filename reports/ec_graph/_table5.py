@@ -124,6 +124,7 @@ def _accuracy(dataset: str, system: str, printed: float, trained: Trained, *, dr
         label=f"{DATASETS[dataset]}, {system}{DRAWN * drawn}", quantity="test accuracy", unit="%", published=printed,
         ours=trained.mean(source), how="trained", data=trained.data,
         judge=judge, note="; ".join(filter(None, notes)), interval=_interval(trained, source),
+        seeds=len(trained.each(source)),
         conflict="EC9" if (dataset, system) == ("reddit", "EC-Graph") else "",
         at=None if drawn else (system, DATASETS[dataset]),
     )  # fmt: skip

@@ -20,7 +20,9 @@ def with_flips(item: Item, make: Make, context: Context) -> Item:
     The item is made again for each of `SET_OFF`, with the same fitted constants; a variant that the testbed cannot run
     (more boundary nodes than there are) is left out. Its figures are drawn into a folder that is removed.
     """
-    open_ones = [ordering for ordering in item.orderings if not ordering.theory and ordering.verdict != "not judged"]
+    open_ones = [
+        ordering for ordering in item.orderings if not ordering.theory and ordering.verdict in ("right", "wrong")
+    ]
     if not open_ones:
         return item
     others: list[dict[str, Ordering]] = []

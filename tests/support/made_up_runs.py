@@ -11,6 +11,7 @@ import pytest
 
 from reports.core.context import Context
 from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.table import ENOUGH
 from reports.core.train import Trained
 
 SENT = {
@@ -49,7 +50,8 @@ def trained(
             {"epoch": e, "test": last / 100 * (e + 1) / 4, "observed": {"kept nodes": sent(text)}} for e in range(4)
         ]
         summary = {"test_at_best_val": last / 100}
-        records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs, "summary": summary}]
+        one = {"run_id": f"{graph} {text} {options}", "epochs": epochs, "summary": summary}
+        records[label] = [one] * ENOUGH
     return Trained(
         scores=scores, records=records, data=f"a toy stands in for {graph}", summary="toy", commands=(),
         where=f"a toy stands in for {graph}, {parts} parts", majority=30.0,
