@@ -267,7 +267,7 @@ def _communication(name: str, epochs: Mapping[tuple[int, str], Seconds]) -> list
             label=f"{TITLES[name]}, {label}",
             quantity=quantity,
             unit="%",
-            how="fitted" if name == "reddit" and "share" in quantity else "simulated",
+            how="simulated",
             published=printed,
             ours=ours,
         )  # fmt: skip

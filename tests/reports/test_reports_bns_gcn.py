@@ -88,7 +88,13 @@ def test_rows_that_the_paper_contradicts_are_marked(context: Context, made_up: N
 
 @pytest.mark.parametrize(
     ("name", "baselines", "predictions"),
-    [("table5", [], 3), ("table6", [554.1, 0.8], 7), ("table8", [], 12), ("table10", [], 12), ("table11", [0.777], 2)],
+    [
+        ("table5", [], 3),
+        ("table6", [554.1, 0.8], 7),
+        ("table8", [], 12),
+        ("table10", [], 12),
+        ("table11", [0.777, 0.15], 1),
+    ],
 )
 def test_baselines_come_out_and_all_else_is_predicted(
     name: str, baselines: list[float], predictions: int, context: Context, made_up: None
@@ -166,7 +172,7 @@ def test_what_cannot_fail_does_not_count(context: Context, made_up: None) -> Non
 def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) -> None:
     five, six = (bns_gcn.FIGURES[name](context).rows for name in ("figure5", "figure6"))
     assert [row.published for row in five] == [67, 74, 93, 64, 83, 91]
-    assert [row.how for row in five] == ["fitted", *["simulated"] * 5]
+    assert {row.how for row in five} == {"simulated"}
     assert [row.published for row in six] == [58, 58, 27, 27] and [row.counts for row in six] == [False, True] * 2
 
 
@@ -269,15 +275,17 @@ def test_full_graph_epochs_have_no_sampling(context: Context) -> None:
         assert sampling_overhead(context, Fit(), 8, setting) == (0.0, 0.0)
 
 
-def test_table_11_is_predicted_from_its_first_row(context: Context) -> None:
+def test_table_11_is_predicted_from_its_first_row_and_its_last(context: Context) -> None:
     bed, fit = reddit().bed(context), machine(context)
-    assert [found.constant for found in context.fits] == ["factor on device speed", "factor on bandwidths"]
+    assert [found.constant for found in context.fits] == [
+        "factor on the fixed time of a message",
+        "factor on bandwidths",
+    ]
     full: Seconds = bed.seconds("vanilla", fit)
     assert full.epoch == pytest.approx(fitted_epoch(), rel=0.005) and fitted_epoch() == 0.777
-    assert full.comm / full.epoch == pytest.approx(0.67, abs=0.01)
     tenth, hundredth = (bed.seconds(f"bns-gcn:p={p}", fit) for p in (0.1, 0.01))
-    assert tenth.epoch == pytest.approx(0.198, rel=0.15) and hundredth.epoch == pytest.approx(0.150, rel=0.15)
-    assert tenth.comm < 0.15 * full.comm
+    assert tenth.epoch == pytest.approx(0.198, rel=0.15) and hundredth.epoch == pytest.approx(0.150, rel=0.02)
+    assert tenth.comm < 0.25 * full.comm and hundredth.comm > 0.1 * full.comm, "messages have a fixed time"
     assert hundredth.compute < tenth.compute < 0.7 * full.compute, "dropped boundary nodes take their edges along"
 
 

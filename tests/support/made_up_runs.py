@@ -29,10 +29,12 @@ def sent(method: str) -> float:
 
 
 def seconds(method: str, fit: Fit | None = None, *, total: float = TOTAL, reduce: float = 0.02) -> Seconds:
-    """Communication in proportion to the share that is sent, little compute, a fixed all-reduce."""
+    """Communication in proportion to the share that is sent, and a fixed time for messages; little compute, a fixed
+    all-reduce."""
     fit = fit or Fit()
     hidden = 0.5 if method.startswith("sylvie-a") else 1.0
-    comm, compute = hidden * total * sent(method) / fit.bandwidth, 0.05 * fit.compute
+    software = 0.001 * fit.messages if sent(method) else 0.0
+    comm, compute = hidden * total * sent(method) / fit.bandwidth + software, 0.05 * fit.compute
     codec = 0.001 if "bits" in method else 0.0
     return Seconds(comm + compute + codec + reduce, comm, compute + codec, codec, 0.0, reduce)
 
