@@ -6,28 +6,34 @@ A thin layer over `reports.advice`: flags in, sentences and a table out.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from harness.commands.arguments import config_of
+from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.flag_numbers import whole_numbers
+from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, show, significant, stderr, time_unit
 from harness.errors import InputError
 from harness.machine import core_count
 from harness.running.sweep import seconds_of
 from reports.advice import Advice, CandidateOutcome, Question, Tell, make_advice
+from sims.cluster import load_cluster
 
 
 def main(args: argparse.Namespace) -> int:
     """Ask, and print the answer; returns 1 if nothing can be recommended."""
-    question = question_of(args)
     writable(args.out, folder=True)
     json_target(args.json)
+    if "cluster" not in settings_given(args):
+        args.cluster = _own_cluster(args.out)
+    question = question_of(args)
     begin = time.monotonic()
     warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
     with _telling(args.quiet) as tell:
@@ -38,9 +44,27 @@ def main(args: argparse.Namespace) -> int:
     return 0 if advice.verdict is not None else 1
 
 
+def _own_cluster(out: Path) -> str:
+    """The cluster that was, or now is, described in answers.
+
+    Raises:
+        InputError: none was, and stdin is no terminal; or as `ask_for_cluster`.
+    """
+    path = out / "cluster.toml"
+    if not path.exists():
+        if not sys.stdin.isatty():
+            raise InputError(
+                "which cluster? --cluster NAME (haloscope clusters), --cluster hosts=4,device=l4,nic=10Gb/s,bus=12GB/s "
+                "or any other line, or haloscope clusters --ask FILE.toml"
+            )
+        ask_for_cluster(path)
+    show([f"cluster {path}: {load_cluster(path).summary}"], stderr())
+    return str(path)
+
+
 def question_of(args: argparse.Namespace) -> Question:
     """The question that the flags ask. Raises InputError for bad ones."""
-    parts, args.parts = tuple(whole_numbers(args.parts, "--parts", "devices")), 2
+    parts, args.parts = tuple(whole_numbers(args.devices, "--parts", "devices")), 2
     if args.jobs < 0:
         raise InputError("jobs must be at least 1")
     return Question(

@@ -358,6 +358,8 @@ def _add_check_method(parser: Parser) -> None:
 def _add_clusters(parser: Parser) -> None:
     parser.add_argument("action", nargs="?", choices=("show",), metavar="show", help="show one cluster")
     parser.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="which one")
+    text = "ask for hosts, devices and links, and write a cluster file, which --cluster FILE.toml then takes"
+    parser.add_argument("--ask", type=Path, metavar="FILE.toml", help=text)
     parser.add_argument("--draw", type=Path, metavar="FILE.png", help="also draw it: hosts, switches, adapters, racks")
 
 
