@@ -97,9 +97,11 @@ def _listed() -> list[Listing]:
 
 def require_trainable(graph: Graph) -> None:
     """Raise InputError if a graph lacks features, labels or training nodes."""
-    for what, there in (("features", graph.x is not None), ("labels", graph.y is not None)):
+    for what, key, there in (("features", "x", graph.x is not None), ("labels", "y", graph.y is not None)):
         if not there:
-            raise InputError(f"{graph.name} has no {what}, so nothing can be trained on it")
+            raise InputError(
+                f"{graph.name} has no {what}, so nothing can be trained on it; add {key} (haloscope datasets --help)"
+            )
     if graph.train is None or not len(graph.train):
         raise InputError(f"{graph.name} has no training nodes; give a split, e.g. --split random:0.6/0.2/0.2")
 
