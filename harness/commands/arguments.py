@@ -278,6 +278,7 @@ def _add_sweep(parser: Parser) -> None:
     what = "of each job, as submitit names them, e.g. timeout_min=60,cpus_per_task=8,slurm_partition=gpu"
     parser.add_argument("--submit-with", default="", metavar="KEY=VALUE,...", help=what)
     _add_reuse(parser)
+    add_replays(parser)
     parser.add_argument("--budget", metavar="TIME", help="do not begin cells that would end later, e.g. 30m or 1h30m")
     parser.add_argument(
         "--dry-run", action="store_true", help="count the cells and estimate their time without running them"

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
+
+from rich.text import Text
 
 from harness.console import show, stderr
 from harness.errors import InputError
@@ -18,7 +19,6 @@ from sims.cluster import file_of_line, load_cluster
 from sims.device import known_devices, load_device
 from sims.units import parse
 
-WIDTH = 79
 NONE, CPU = "none", "cpu-epyc-1core"
 MOST = 1 << 20
 USUAL = {"peer": NONE, "latency": "10us"}
@@ -70,7 +70,7 @@ def _answers() -> dict[str, str]:
         found.update({inquiry.key: _answer(inquiry) for inquiry in inquiries})
 
     known = ", ".join(known_devices())
-    print(fill(f"devices: {known}; or the .toml file of a calibration", WIDTH, break_on_hyphens=False), file=sys.stderr)
+    show([Text(f"devices: {known}; or the .toml file of a calibration")], stderr())
     ask(
         Inquiry("hosts", "how many hosts, or their names as Slurm lists them: gpu[01-04]", "4", _hosts),
         Inquiry("device", "which device is in them", CPU, _device),

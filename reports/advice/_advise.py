@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas as pd
+from matplotlib.figure import Figure
 
 from harness.errors import InputError
 from harness.graphs import Graph
@@ -34,11 +36,18 @@ from reports.advice._sentences import (
     what_to_run,
 )
 from reports.advice._training import BUDGET_SPENT, Contender, Race, expected_training
-from reports.draw.advice import draw_advice
+from reports.draw.advice import advice_figure, draw_advice
 from sims.cluster import Cluster
 
 WORTH_SAMPLING = 0.7
 """A sample of a larger share of the graph would save too little to be worth its error."""
+
+
+SHOWN = (
+    "method", "devices", "partitioner", "epoch_seconds", "epoch_low_seconds", "epoch_high_seconds", "epochs_to_target",
+    "seconds_to_target", "accuracy", "difference", "difference_half_width", "memory_bytes", "cost", "note",
+)  # fmt: skip
+"""Columns that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +122,21 @@ class Advice:
             "left_out": self.left_out,
         }
 
-    def plot(self, path: Path) -> Path:
-        """Draw accuracy against time to `path` (PNG)."""
+    def plot(self, path: Path | None = None) -> Figure:
+        """Accuracy against time, a figure; also written to `path` (PNG) where one is given."""
         chosen = self.verdict.chosen if self.verdict is not None else None
         rows = [{**each.row(), "chosen": each is chosen} for each in self.choices]
         curves = {f"{method}, {parts}": points for (method, parts), points in self.curves.items()}
-        return draw_advice(rows, curves, path, self.target, [*self.sentences, *self.notes[:3]])
+        caption = [*self.sentences, *self.notes[:3]]
+        if path is not None:
+            draw_advice(rows, curves, path, self.target, caption)
+        return advice_figure(rows, curves, self.target, caption)
+
+    def _repr_html_(self) -> str:
+        said = [*self.sentences, *(f"{what}: {command}" for what, command in self.commands.items())]
+        lines = "".join(f"<div>{escape(line)}</div>" for line in said)
+        shown = self.frame()[[*SHOWN]].dropna(axis="columns", how="all")
+        return lines + str(shown.to_html(float_format=lambda value: f"{value:.4g}", na_rep="-", border=0))
 
     def save(self) -> list[Path]:
         """Write the table (CSV) and the figure into the question's folder; returns the paths."""
@@ -126,7 +144,8 @@ class Advice:
         folder.mkdir(parents=True, exist_ok=True)
         table = folder / "advice.csv"
         write_atomically(table, self.frame().to_csv(index=False).encode())
-        return [table, self.plot(folder / "advice.png")]
+        self.plot(folder / "advice.png")
+        return [table, folder / "advice.png"]
 
 
 def make_advice(question: Question, tell: Tell = silent) -> Advice:

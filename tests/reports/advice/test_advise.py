@@ -212,6 +212,12 @@ def test_intervals_are_around_what_is_said(advice: Advice) -> None:
     assert "(90 %: " in advice.sentences[0] and "; 90 %: " in advice.sentences[1]
 
 
+def test_a_notebook_shows_it(advice: Advice, tmp_path: Path) -> None:
+    html = advice._repr_html_()
+    assert "Run single" in html and "<table" in html and "haloscope run" in html and "90 %" in html
+    assert len(advice.plot(tmp_path / "drawn.png").subfigs) == 2 and (tmp_path / "drawn.png").exists()
+
+
 def test_a_border_has_an_interval(advice: Advice) -> None:
     """Two candidates of the same draws: level at a bandwidth between two ends, which more draws do not leave."""
     by = {(each.method, each.parts): each.priced for each in advice.choices}
