@@ -285,7 +285,8 @@ def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_
     assert process.wait(timeout=120) == 0
     found = results(out)
     assert len(found) == 12 and {name: found[name] for name in kept} == kept
-    assert not [path for path in out.iterdir() if path.name.startswith(".")], "half-written files were left"
+    hidden = [path.name for path in out.iterdir() if path.name.startswith(".")]
+    assert not hidden, f"half-written files were left: {hidden}"
 
 
 def test_a_worker_that_dies_or_hangs_costs_its_own_call_only(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_the_bandwidth_at_which_the_advice_changes() -> None:
     assert found[0].high == found[1].low == pytest.approx(1.8 * 125e6, rel=0.02)
     faster = varied(cluster, "nic", "bandwidth", 1e9)
     assert VANILLA.epoch_on(faster) < other.epoch_on(faster)
-    assert len(stretches(cluster, "nic", [(VANILLA, 10.0)])) == 1
+    assert len(stretches(cluster, "nic", [(VANILLA, 10.0)], EpochDraws(cluster, 0))) == 1
 
 
 def test_errors_are_those_of_the_validation_page() -> None:
