@@ -24,7 +24,8 @@ CLOSE = 0.15  # relative error up to which a prediction counts as right
 POINTS = 1.0  # difference up to which a score in per cent counts as right
 LEVEL = 0.5, 0.25  # a difference of scores counts as equal within so many points, or this share of the printed one
 DECIDED: dict[str, str] = {"needs data": "needs data", "not built": "not built", "quoted": "input", "fitted": "fitted"}
-COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note")
+COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note",
+           "low", "high")  # fmt: skip
 
 
 def finite(value: float | None) -> float | None:
@@ -87,6 +88,7 @@ class Row:
         at: row and column header of its cell in the paper's own layout.
         claim: identity of a claim that the paper repeats elsewhere; it counts once.
         decided: the verdict on a difference that a study of many seeds has reached (`reports.study`).
+        low, high: ends of the 90 % range of a predicted time, where it was made (`reports.whole.flips`).
     """
 
     label: str
@@ -104,6 +106,8 @@ class Row:
     at: tuple[str, str] | None = None
     claim: str = ""
     decided: Outcome | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def of_time(self) -> bool:
