@@ -40,7 +40,7 @@ REMEDY = (
 KEYS = {"x": ("feat", "feature", "features", "x"), "y": ("label", "labels", "y")}
 """What haloscope calls a field -> the names under which DGL's data sets and users keep it, the first one wins."""
 
-Item = TypeVar("Item")
+OneRead = TypeVar("OneRead")
 
 
 class _Damaged(Exception):
@@ -105,7 +105,7 @@ class _Bytes:
             raise _Damaged(f"a name of {length} letters at byte {self.at}")
         return self.take(length).tobytes().decode()
 
-    def many(self, one: Callable[[], Item], least: int) -> list[Item]:
+    def many(self, one: Callable[[], OneRead], least: int) -> list[OneRead]:
         """A list, of which each item takes at least so many bytes."""
         count = self.number()
         if count * least > self.left:

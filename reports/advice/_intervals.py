@@ -21,7 +21,7 @@ from sims.uncertainty import FEWEST_REPLAYS, Draws, prediction_of, replays_for
 BUDGET_SHARE = 0.1
 """Share of the budget that replays for intervals may take; where they would take more, fewer are made, or none."""
 
-Span = tuple[float, float]
+LowHigh = tuple[float, float]
 
 
 @dataclass(eq=False)
@@ -54,17 +54,17 @@ class EpochDraws:
         made = prediction_of(candidate.config, priced.replay, place(cluster, candidate.parts), exact)
         return np.asarray([seconds["epoch"] for seconds in made.draws(self._draws)])
 
-    def epoch(self, priced: Priced) -> Span | None:
+    def epoch(self, priced: Priced) -> LowHigh | None:
         """The interval of an epoch."""
         return ends(self.of(priced)) if self.count else None
 
-    def share(self, mine: tuple[Priced, float], other: tuple[Priced, float]) -> Span | None:
+    def share(self, mine: tuple[Priced, float], other: tuple[Priced, float]) -> LowHigh | None:
         """The interval of the time of one (candidate, epochs) as a share of the other's."""
         if not self.count:
             return None
         return ends(self.of(mine[0]) * mine[1] / (self.of(other[0]) * other[1]))
 
-    def border(self, link: str, at: float, below: tuple[Priced, float], above: tuple[Priced, float]) -> Span | None:
+    def border(self, link: str, at: float, below: tuple[Priced, float], above: tuple[Priced, float]) -> LowHigh | None:
         """The interval of the bandwidth at which two (candidate, epochs) are level, about `at`.
 
         The ratio of their times is taken to be a power of the bandwidth there. None without draws, or where the
