@@ -402,6 +402,7 @@ def _add_doctor(parser: Parser) -> None:
 def _add_advise(parser: Parser) -> None:
     _add_config(parser, leave_out=ADVISED)
     add_advise(parser)
+    parser._action_groups.sort(key=lambda group: (group.title != NEEDED_FIRST, group.title != "advice"))
 
 
 _ADD: dict[str, Callable[[Parser], None]] = {
