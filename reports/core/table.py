@@ -25,7 +25,8 @@ ENOUGH = 5  # seeds from which trained scores are judged
 FEW: Literal["not enough runs"] = "not enough runs"
 LEVEL = 0.5, 0.25  # a difference of scores counts as equal within so many points, or this share of the printed one
 DECIDED: dict[str, str] = {"needs data": "needs data", "quoted": "input", "fitted": "fitted"}
-COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note")
+COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note",
+           "low", "high")  # fmt: skip
 
 
 def finite(value: float | None) -> float | None:
@@ -89,6 +90,7 @@ class Row:
         claim: identity of a claim that the paper repeats elsewhere; it counts once.
         decided: the verdict on a difference that a study of many seeds has reached (`reports.study`).
         seeds: trainings behind a score or a difference; fewer than `ENOUGH` judge nothing. None for other numbers.
+        low, high: ends of the 90 % range of a predicted time, where it was made (`reports.whole.flips`).
     """
 
     label: str
@@ -107,6 +109,8 @@ class Row:
     claim: str = ""
     decided: Outcome | None = None
     seeds: int | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def of_time(self) -> bool:
