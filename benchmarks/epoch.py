@@ -1,24 +1,30 @@
 """Seconds per training epoch beside hand-written PyTorch and PyG, as ratios in one run.
 
-    python -m benchmarks.epoch [--nodes 100000] [--epochs 6]
+    python -m benchmarks.epoch [--nodes 100000] [--epochs 6] [--rounds 3] [--only vanilla,floor] [--save epochs.csv]
 
 Setting: synthetic graph with communities, 50 neighbours, 128 features, 16 classes; GraphSAGE 3 x 256 with LayerNorm and
 dropout 0.5, Adam, layer 0 precomputed, fp32. One process x 2 threads, and two gloo ranks x 1 thread, with every
-method of an edge cut that takes this model. Each contender runs in a process of its own; medians over epochs after the
-first. Peak memory is per rank, above interpreter and libraries.
+method of an edge cut that takes this model. Each contender runs in a process of its own, one after the other in every
+round. Printed are the median over rounds of a round's median epoch (after the first), the smallest and the largest of
+them, page faults of a rank in an epoch, and peak memory of a rank above interpreter and libraries. The floor is what
+products and neighbour sums take alone, on both parts at once with a thread each, in memory that is there already.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +35,7 @@ from harness.config import RunConfig
 from harness.errors import InputError
 from harness.graphs import Part
 from harness.kernels.dropout import keyed_dropout
+from harness.machine import large_tensors
 from harness.methods.registry import cut_of, typical_methods
 from harness.nn import aggregate
 from harness.running import prepare, run
@@ -133,14 +140,68 @@ def pyg(config: RunConfig, form: str) -> list[float]:
 
 
 def haloscope(config: RunConfig) -> dict[str, object]:
-    """Epoch seconds, components and memory of a real run."""
-    result = run(config)
+    """Epoch seconds, components, memory, and page faults of a real run."""
+    stamps: list[tuple[int, int]] = []
+    result = run(config, lambda record: stamps.append((len(stamps), _children_faults())))
     summary = result.summary()
+    (first, before), (last, after) = stamps[1 % len(stamps)], stamps[-1]
     return {
         "seconds": [e["seconds"]["epoch"] for e in result.epochs],
         "parts": {k: round(v, 4) for k, v in summary["seconds"].items()},
         "peak": summary["peak_memory"],
+        "faults": (after - before) / max(last - first, 1) / config.cut.parts,
     }
+
+
+def _children_faults() -> int:
+    """Page faults so far of the processes that this one started, and that still run."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        total += int(fields[7]) if int(fields[1]) == os.getpid() else 0
+    return total
+
+
+def floor(config: RunConfig) -> list[float]:
+    """Epoch seconds of the dense products and the neighbour sums of two ranks alone, one thread each."""
+    prepared = prepare(config.changed(parts=2, threads=1))
+    torch.set_num_threads(1)
+    works = [_bare(prepared.training(rank), config.model.hidden) for rank in range(2)]
+
+    def epoch(_: int) -> Tensor:
+        threads = [threading.Thread(target=work) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return torch.zeros(())
+
+    return _timed(epoch, config.training.epochs)
+
+
+def _bare(part: Part, hidden: int) -> Callable[[], None]:
+    """The products and sums of one rank's epoch, on rows of zeros, aggregated first and the input once for all."""
+    widths, graph = [part.totals.num_features, hidden, hidden, part.totals.num_classes], part.graph
+    rows, halo = (torch.zeros(n, max(widths)) for n in (graph.num_own, graph.num_halo))
+    weights = torch.zeros(max(widths), max(widths))
+
+    def epoch() -> None:
+        for l, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+            x, g, w = rows[:, :a].contiguous(), rows[:, :b].contiguous(), weights[:a, :b].contiguous()
+            for _ in ("own", "near"):
+                torch.mm(x, w)
+                torch.mm(x.t(), g)
+                if l:
+                    torch.mm(g, w.t())
+            for block, source in ((graph.own, rows), (graph.halo, halo)) if l else ():
+                back = (block.t_indptr, block.t_indices, rows[:, :a].contiguous())
+                torch.ops.haloscope.gather_sum(block.indptr, block.indices, source[:, :a].contiguous())
+                torch.ops.haloscope.gather_sum(*back)
+
+    return epoch
 
 
 def _two_ranks(method: str, config: RunConfig) -> dict[str, object]:
@@ -148,12 +209,13 @@ def _two_ranks(method: str, config: RunConfig) -> dict[str, object]:
     return haloscope(config.changed(parts=2, threads=1, method=method, layer0="auto"))
 
 
-HUGE_PAGES = "huge pages"
+HUGE_PAGES, FLOOR = "huge pages", "floor: products and sums, 2 x 1 thread"
 OTHER_METHODS = [text for text in typical_methods(3) if cut_of(text) == "edge" and text != "vanilla"]
 CONTENDERS: dict[str, Callable[[RunConfig], dict[str, object]]] = {
     "haloscope, 1 rank x 2 threads": lambda c: haloscope(c),
     "haloscope, 2 ranks x 1 thread": lambda c: haloscope(c.changed(parts=2, threads=1)),
     **{f"2 ranks, {method}": partial(_two_ranks, method) for method in OTHER_METHODS},
+    FLOOR: lambda c: {"seconds": floor(c)},
     "hand-written loop, same kernels": lambda c: {"seconds": handwritten(c)},
     "PyG SAGEConv on torch CSR": lambda c: {"seconds": pyg(c, "csr")},
     "PyG on torch CSR, huge pages": lambda c: {"seconds": pyg(c, "csr")},
@@ -180,47 +242,79 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--only", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", help="contenders whose name has one of these texts, separated by commas")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="every epoch as a row of a CSV file")
+    parser.add_argument("--contender", choices=list(CONTENDERS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     config = setting(options.nodes, options.epochs)
-    if options.only:
+    if options.contender:
         torch.set_num_threads(2)
         clock = HostClock()
-        found = CONTENDERS[options.only](config)
+        found = CONTENDERS[options.contender](config)
         found.setdefault("peak", clock.peak_memory())
         print(json.dumps(found))
         return
     graph = datasets.load(config.data.dataset)
     print(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {os.cpu_count()} cores; GraphSAGE 3 x 256")
     prepare(config), prepare(config.changed(parts=2)), prepare(config.changed(renumber="0"))
-    base = 0.0
-    for name in CONTENDERS:
-        try:
-            found = _in_a_process(name, options)
-        except InputError as error:
-            print(f"{name:34} not run: {error}")
-            continue
-        median = statistics.median(found["seconds"][1:])
-        base = base or median
-        print(
-            f"{name:34} {median:7.3f} s/epoch  {median / base:5.2f} x  peak {found['peak'] / 2**30:.2f} GiB", end="  "
-        )
-        print(found.get("parts", ""))
+    wanted = [text.strip() for text in (options.only or "").split(",")]
+    names = [name for name in CONTENDERS if any(text in name for text in wanted)]
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for _ in range(options.rounds):
+        for name in list(rounds):
+            try:
+                rounds[name].append(_in_a_process(name, options))
+            except InputError as error:
+                print(f"{name:38} not run: {error}")
+                del rounds[name]
+    _print(rounds)
+    if options.save:
+        _save(rounds, options.save)
     print(f"tensors that must be kept, 1 rank: {kept_bytes(config) / 2**30:.2f} GiB")
 
 
-def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, object]:
-    command = [sys.executable, "-m", "benchmarks.epoch", "--only", name]
+def _print(rounds: dict[str, list[dict[str, Any]]]) -> None:
+    """A line for every contender, beside the first."""
+    base = 0.0
+    for name, runs in rounds.items():
+        each = sorted(statistics.median(run["seconds"][1:]) for run in runs)
+        median = statistics.median(each)
+        base = base or median
+        faults = [run["faults"] for run in runs if "faults" in run]
+        print(
+            f"{name:38} {median:7.3f} s/epoch ({each[0]:.3f} to {each[-1]:.3f})  {median / base:5.2f} x  "
+            f"peak {max(run['peak'] for run in runs) / 2**30:.2f} GiB"
+            + (f"  {statistics.median(faults):9,.0f} faults/epoch" if faults else ""),
+            runs[-1].get("parts", ""),
+        )
+
+
+def _save(rounds: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """One row per contender, round and epoch."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["contender", "round", "epoch", "seconds", "faults_per_epoch", "peak_bytes"])
+        for name, runs in rounds.items():
+            for number, found in enumerate(runs):
+                for epoch, seconds in enumerate(found["seconds"]):
+                    writer.writerow([name, number, epoch, seconds, found.get("faults", ""), found["peak"]])
+
+
+def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.epoch", "--contender", name]
     command += ["--nodes", str(options.nodes), "--epochs", str(options.epochs)]
-    # The allocator setting that the launcher uses for ranks with tensors of this size. PyG is run without it, as its
-    # users do, and once more with it, to show the effect of the setting alone.
+    # The memory setting that the launcher gives to ranks with tensors of this size. PyG is run without one, as its
+    # users do, and once more with huge pages, to show the effect of the setting alone.
     environment = dict(os.environ)
-    if HUGE_PAGES in name or "hand-written" in name:
+    if HUGE_PAGES in name:
         environment["THP_MEM_ALLOC_ENABLE"] = "1"
+    if name == FLOOR or "hand-written" in name:
+        environment |= large_tensors(4 * options.nodes * 256)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise InputError(done.stderr.strip().splitlines()[-1])
-    return json.loads(done.stdout.strip().splitlines()[-1])  # type: ignore[no-any-return]
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
 if __name__ == "__main__":

@@ -46,11 +46,13 @@ def _dropout_range(
             target[column] = source[column] * factor if keep else zero
 
 
-def _threshold(p: float) -> int:
+def dropout_threshold(p: float) -> int:
+    """Elements whose 24 bits are below it are dropped."""
     return round(p * (1 << UNIFORM_BITS))
 
 
-def _factor(p: float) -> float:
+def dropout_factor(p: float) -> float:
+    """What the others are multiplied by."""
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
@@ -65,7 +67,7 @@ def dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
     source, ids, target = x.numpy(), nodes.contiguous().numpy(), out.numpy()
-    stream, threshold, factor = stream_of(key), np.uint32(_threshold(p)), source.dtype.type(_factor(p))
+    stream, threshold, factor = stream_of(key), np.uint32(dropout_threshold(p)), source.dtype.type(dropout_factor(p))
 
     def piece(start: int, stop: int) -> None:
         _dropout_range(source, ids, stream, threshold, factor, target, start, stop)
@@ -79,15 +81,15 @@ def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     from harness.kernels import _dropout_cuda as dropout_cuda
 
     if dropout_cuda.takes(x):
-        return dropout_cuda.dropout(x, nodes, _factor(p), _threshold(p), key)
+        return dropout_cuda.dropout(x, nodes, dropout_factor(p), dropout_threshold(p), key)
     return dropout_rows_torch(x, nodes, p, key)
 
 
 def dropout_rows_torch(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     """The same in torch operators, bit for bit, on any device: CUDA's path for float64, and without Triton."""
     low, high = row_words_torch(key, nodes)
-    keep = element_bits_torch(low, high, x.shape[1]) >= _threshold(p)
-    return torch.where(keep, x * _factor(p), torch.zeros((), dtype=x.dtype, device=x.device))
+    keep = element_bits_torch(low, high, x.shape[1]) >= dropout_threshold(p)
+    return torch.where(keep, x * dropout_factor(p), torch.zeros((), dtype=x.dtype, device=x.device))
 
 
 @dropout_rows.register_fake

@@ -1,10 +1,11 @@
 """Resources of the machine: cores, heap, files and locks, the cache folder, worker processes, the source's version."""
 
-from harness.machine._allocator import huge_pages, keep_heap
+from harness.machine._allocator import keep_heap, large_tensors
 from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
 from harness.machine._calibration import HERE, calibration_folder
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import Lock, Reserved, remove_scratch, replacing, synchronise, write_atomically
+from harness.machine._large_blocks import large_blocks
 from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
 from harness.machine._workers import Died, end_with, map_on_processes
@@ -29,8 +30,9 @@ __all__ = [
     "code_version",
     "core_count",
     "map_on_processes",
-    "huge_pages",
     "keep_heap",
+    "large_blocks",
+    "large_tensors",
     "has_entry",
     "load_arrays",
     "processor",

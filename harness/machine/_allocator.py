@@ -7,6 +7,9 @@ system whenever it is free, so that every epoch has a page fault for each 4 KiB 
 from __future__ import annotations
 
 import ctypes
+import os
+
+from harness.machine._large_blocks import large_blocks
 
 MAPPED_ABOVE = 32 << 20
 """Bytes: glibc's largest threshold between memory that it keeps and memory that it maps for one tensor."""
@@ -27,10 +30,17 @@ def keep_heap() -> bool:
     return bool(mallopt(MMAP_THRESHOLD, MAPPED_ABOVE)) and bool(mallopt(TRIM_THRESHOLD, -1))
 
 
-def huge_pages(largest: int) -> dict[str, str]:
-    """Environment of a rank whose row tensors have up to `largest` bytes: huge pages if each tensor is mapped anew.
+def large_tensors(largest: int) -> dict[str, str]:
+    """Environment of a rank whose row tensors have up to `largest` bytes: none unless each would be mapped anew.
 
-    Tensors above MAPPED_ABOVE always are, whatever the settings. Smaller ones would only be aligned to huge pages.
-    `benchmarks.epoch` measures PyG with and without.
+    Tensors above MAPPED_ABOVE always are, whatever the settings. A library loaded before the C library keeps them, so
+    that an epoch has hardly a page fault (`benchmarks.epoch`); where it cannot be built, they get huge pages, which
+    are fewer. Smaller tensors are kept by `keep_heap`.
     """
-    return {"THP_MEM_ALLOC_ENABLE": "1"} if largest > MAPPED_ABOVE else {}
+    if largest <= MAPPED_ABOVE:
+        return {}
+    library = large_blocks()
+    if library is None:
+        return {"THP_MEM_ALLOC_ENABLE": "1"}
+    others = os.environ.get("LD_PRELOAD")
+    return {"LD_PRELOAD": f"{library}:{others}" if others else str(library), "THP_MEM_ALLOC_ENABLE": "0"}

@@ -31,7 +31,7 @@ from harness.exchanges import (
 )
 from harness.graphs import LocalGraph, Part
 from harness.methods.base import Method, Seen, WireBytes, all_reduce_bytes
-from harness.nn import GNN, GATConv
+from harness.nn import GNN, Drop, GATConv
 from harness.rank import Rank
 from harness.tape import Exchange, Tape
 
@@ -182,64 +182,77 @@ class EdgeCut(Method):
         assert part.x is not None
         h = part.x
         for l in range(model.depth):
-            key = rank.key("dropout", l, per_rank=False)
+            key, above = rank.key("dropout", l, per_rank=False), self._drop_above(rank, l, part, model, state)
             if l == 0 and state.z0 is not None:
                 z0 = model.drop(state.z0, part.nodes, rank.key("dropout/z", 0, per_rank=False))
                 own = model.drop(h, part.nodes, key) if model.reads_own(0) else h
-                h = model.combine(0, own, z0, transformed=False)
+                h = model.combine(0, own, z0, transformed=False, drop=above)
                 continue
-            exchanged = model.exchanges(l) and (l > 0 or state.halo_x is None)
-            if exchanged and self.drops_late():
-                h = await self._dropped_late(rank, l, part, model, state, plan, tape, h)
+            if self._late(l, model, state):
+                h = await self._dropped_late(rank, l, part, model, state, plan, tape, h, above)
                 continue
-            h = model.drop(h, part.nodes, key)
+            if l == 0:  # above, the layer below has dropped them
+                h = model.drop(h, part.nodes, key)
             if l == 0 and state.halo_x is not None:
                 halo = self.cached_input(part, model, state, plan, key)
-                h = model.update(0, self.view(state, plan), h, model.message(0, h), halo)
+                h = model.update(0, self.view(state, plan), h, model.message(0, h), halo, above)
             elif model.exchanges(l):
-                h = await self._layer(l, model, state, plan, tape, h)
+                h = await self._layer(l, model, state, plan, tape, h, above)
             else:
-                h = model.update(l, state.graph, h, h, h[:0])
+                h = model.update(l, state.graph, h, h, h[:0], above)
         return h
+
+    def _late(self, l: int, model: GNN, state: EdgeCutState) -> bool:
+        """Whether layer l drops its input rows after their exchange."""
+        return model.exchanges(l) and (l > 0 or state.halo_x is None) and self.drops_late()
+
+    def _drop_above(self, rank: Rank, l: int, part: Part, model: GNN, state: EdgeCutState) -> Drop | None:
+        """The dropout of layer l + 1, where it is the first thing that happens to the rows of layer l."""
+        if l + 1 == model.depth or self._late(l + 1, model, state):
+            return None
+        return Drop(part.nodes, rank.key("dropout", l + 1, per_rank=False))
 
     def drops_late(self) -> bool:
         """Whether dropout comes after the exchange, with masks of their own for halo rows, instead of before it."""
         return False
 
     async def _dropped_late(
-        self, rank: Rank, l: int, part: Part, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor
-    ) -> Tensor:
+        self, rank: Rank, l: int, part: Part, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor,
+        above: Drop | None,
+    ) -> Tensor:  # fmt: skip
         """Exchange, drop, compute one layer; every rank draws masks of its halo rows alone."""
         exchange = self.exchange(l, model, state, plan)
         assert exchange is not None
         own, halo = await tape.apply(exchange, h)
         own = model.drop(own, part.nodes, rank.key("dropout", l, per_rank=False))
         halo = model.drop(halo, part.halo_nodes, rank.key("dropout/halo", l))
-        return model.update(l, self.view(state, plan), own, own, halo)
+        return model.update(l, self.view(state, plan), own, own, halo, above)
 
-    async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
-        """Exchange and compute one layer."""
+    async def _layer(
+        self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor, above: Drop | None
+    ) -> Tensor:
+        """Exchange and compute one layer; its rows are dropped as the layer above wants them."""
         exchange, layer = self.exchange(l, model, state, plan), model.layers[l]
         if isinstance(exchange, AttentionPull | SequentialAttention):
             assert isinstance(layer, GATConv)
             (out,) = await tape.apply(exchange, exchange.input(h))
-            return model.combine(l, h, layer.pulled(out), transformed=True)
+            return model.combine(l, h, layer.pulled(out), transformed=True, drop=above)
         if isinstance(exchange, LayerPull | BlockPull):
             if not h.requires_grad:  # input features: the exchange has the gradients of the weights
                 h = h.detach().requires_grad_()
             out, h = await tape.apply(exchange, h, h)
-            return model.combine(l, h, out, transformed=True)
+            return model.combine(l, h, out, transformed=True, drop=above)
         if isinstance(exchange, HaloFetch):
             own, halo = await tape.apply(exchange, h)
-            return model.update(l, self.view(state, plan), own, model.message(l, own), model.message(l, halo))
+            return model.update(l, self.view(state, plan), own, model.message(l, own), model.message(l, halo), above)
         message = model.message(l, h)
         if exchange is None:
-            return model.update(l, self.view(state, plan), h, message, message[:0])
+            return model.update(l, self.view(state, plan), h, message, message[:0], above)
         if isinstance(exchange, HaloPull | MixedPull | SequentialSum):
             z, h = await tape.apply(exchange, message, h)
-            return model.combine(l, h, z, transformed=model.linear_first(l))
+            return model.combine(l, h, z, transformed=model.linear_first(l), drop=above)
         if message is h:
             own, halo = await tape.apply(exchange, h)
-            return model.update(l, self.view(state, plan), own, own, halo)
+            return model.update(l, self.view(state, plan), own, own, halo, above)
         own, halo, h = await tape.apply(exchange, message, h)
-        return model.update(l, self.view(state, plan), h, own, halo)
+        return model.update(l, self.view(state, plan), h, own, halo, above)

@@ -15,7 +15,7 @@ from harness.errors import InputError
 from harness.graphs import Block
 from harness.methods.edge_cut import EdgeCutState
 from harness.methods.vanilla import Vanilla
-from harness.nn import GNN, aggregate, edge_rows
+from harness.nn import GNN, Drop, aggregate, edge_rows
 from harness.tape import Tape
 
 
@@ -46,13 +46,15 @@ class SelfWeighted(Vanilla):
         scale = self.scale(block.indptr.diff(), like)
         return scale[:, 0].index_select(0, edge_rows(block)), self.own * scale if self.own else None
 
-    async def _layer(self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor) -> Tensor:
-        """Exchange and compute one layer."""
+    async def _layer(
+        self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor, above: Drop | None
+    ) -> Tensor:
+        """Exchange and compute one layer; its rows are dropped as the layer above wants them."""
         exchange = self.exchange(l, model, state, plan)
         own, halo, h = await tape.apply(exchange, model.message(l, h), h)
         z = aggregate(state.graph.own, own) + aggregate(state.graph.halo, halo)
         z = (z + self.own * own) * self.scale(state.graph.degree, own)
-        return model.combine(l, h, z, transformed=model.linear_first(l))
+        return model.combine(l, h, z, transformed=model.linear_first(l), drop=above)
 
 
 def refuse_attention(what: str, model: GNN) -> None:

@@ -8,7 +8,7 @@ from harness.nn._foreign import BipartiteConv
 from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.nn._loss import counts, micro_f1, summed_loss, training_loss
 from harness.nn._messages import edge_rows
-from harness.nn._models import GNN, MODELS, Order, build_model, model_factory
+from harness.nn._models import GNN, MODELS, Drop, Order, build_model, model_factory
 from harness.nn._optimizer import adam
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Aggregation",
     "Conv",
     "Dense",
+    "Drop",
     "GATConv",
     "GCNConv",
     "GNN",

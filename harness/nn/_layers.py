@@ -172,7 +172,8 @@ class SAGEConv(Conv):
         return self.own(rows) + z  # type: ignore[no-any-return]
 
     def mix(self, rows: Tensor, z: Tensor) -> Tensor:
-        return torch.addmm(self.own(rows), z, self.neighbour.weight.t())  # one pass and one tensor less
+        out: Tensor = self.own(rows)
+        return out.addmm_(z, self.neighbour.weight.t())  # two passes and two tensors less
 
 
 class GATConv(Conv):

@@ -7,6 +7,7 @@ The stack never communicates; methods call it layer by layer and put their excha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Literal
@@ -19,10 +20,19 @@ from harness.config import ModelConfig
 from harness.errors import InputError
 from harness.graphs import LocalGraph
 from harness.kernels.dropout import keyed_dropout
+from harness.kernels.relu_dropout import relu_dropout
 from harness.nn._layers import Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.registry import Registry
 
 Order = Literal["method", "aggregate-first", "linear-first", "auto"]
+
+
+@dataclass(frozen=True, eq=False)
+class Drop:
+    """Dropout of the rows of nodes with global ids `nodes` (int64 [n]), keyed by (key, node, column)."""
+
+    nodes: Tensor
+    key: int
 
 
 class GNN(nn.Module):
@@ -96,30 +106,40 @@ class GNN(nn.Module):
         layer = self.layers[l]
         return layer.transform(rows) if self.linear_first(l) else rows  # type: ignore[operator,no-any-return]
 
-    def update(self, l: int, graph: LocalGraph, rows: Tensor, own: Tensor, halo: Tensor) -> Tensor:
-        """Layer l with norm and activation, from its input rows and the messages of own and halo nodes."""
+    def update(
+        self, l: int, graph: LocalGraph, rows: Tensor, own: Tensor, halo: Tensor, drop: Drop | None = None
+    ) -> Tensor:
+        """Layer l with norm and activation, from its input rows and the messages of own and halo nodes.
+
+        Where `drop` is given, the result has the dropout before layer l + 1 already, in the same pass as the ReLU.
+        """
         layer = self.layers[l]
         if self.linear_first(l):
             assert isinstance(layer, Conv)
-            return self._finish(l, layer.combine(rows, layer.aggregate(graph, own, halo)))
-        return self._finish(l, layer(graph, own, halo))
+            return self._finish(l, layer.combine(rows, layer.aggregate(graph, own, halo)), drop)
+        return self._finish(l, layer(graph, own, halo), drop)
 
-    def combine(self, l: int, rows: Tensor, z: Tensor, *, transformed: bool) -> Tensor:
+    def combine(self, l: int, rows: Tensor, z: Tensor, *, transformed: bool, drop: Drop | None = None) -> Tensor:
         """The same from rows that are aggregated already (precomputed or pulled)."""
         layer = self.layers[l]
         assert isinstance(layer, Conv)
-        return self._finish(l, layer.combine(rows, z) if transformed else layer.mix(rows, z))
+        return self._finish(l, layer.combine(rows, z) if transformed else layer.mix(rows, z), drop)
 
     def _message_width(self, l: int) -> int:
         layer = self.layers[l]
         return layer.heads * layer.width if isinstance(layer, GATConv) else self.widths[l + 1]
 
-    def _finish(self, l: int, out: Tensor) -> Tensor:
+    def _finish(self, l: int, out: Tensor, drop: Drop | None) -> Tensor:
+        """Norm, ReLU, and the dropout of the layer above; the last layer has none of them."""
         if l == self.depth - 1:
             return out
         if self.norm == "l2":
-            return functional.normalize(out, dim=1).relu_()
-        return self.norms[l](out).relu_() if len(self.norms) else out.relu()
+            normed = functional.normalize(out, dim=1)
+        else:
+            normed = self.norms[l](out) if len(self.norms) else out
+        if drop is not None and self.training and self.dropout:
+            return relu_dropout(normed, drop.nodes, self.dropout, drop.key)
+        return normed.relu() if normed is out else normed.relu_()
 
 
 Factory = Callable[[ModelConfig, int, int], nn.Module]

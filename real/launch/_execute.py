@@ -201,10 +201,10 @@ def _site(config: RunConfig) -> Iterator[HostSetup]:
 
 
 def _allocation(job: Job) -> dict[str, str]:
-    """Environment of the ranks' allocator."""
+    """Environment of the ranks' memory."""
     totals, config = job.parts.totals, job.config
     row_bytes = 4 * max(totals.num_features, config.model.hidden)
-    return machine.huge_pages(totals.num_nodes // config.cut.parts * row_bytes)
+    return machine.large_tensors(totals.num_nodes // config.cut.parts * row_bytes)
 
 
 def run_rank(

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.codecs import ROW_BITS, StochasticRows
 from harness.graphs import Block
 from harness.kernels.dropout import keyed_dropout
+from harness.machine import large_blocks
 from harness.nn import aggregate
 
 WIDTH = 256
@@ -171,7 +172,12 @@ def _streams(on: Bench) -> dict[str, float]:
 
 
 def _fresh(budget_s: float) -> dict[str, float]:
-    """Bytes/s at which the system provides memory for tensors that the allocator does not cache (above 32 MiB)."""
+    """Bytes/s at which the system provides memory for tensors that the C library does not keep (above 32 MiB).
+
+    Nothing where ranks keep such memory.
+    """
+    if large_blocks() is not None:
+        return {}
     elements = 16 << 20
     kept = torch.empty(elements)
     again = timed(lambda: kept.fill_(1.0), budget_s)

@@ -17,6 +17,7 @@ BUDGET = {
     r"no Chromium on this machine": 4,
     r"not a git checkout": 1,
     r"this system has no affinity|looks for orphans in /proc|reads Linux's list of processes|no mallopt": 5,
+    r"no C compiler": 4,
 }
 """Pattern of a reason -> most tests that may be skipped for it; to be raised with every such test."""
 

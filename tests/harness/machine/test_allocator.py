@@ -1,49 +1,158 @@
-"""Settings of the C library for ranks."""
+"""Memory of ranks: settings of the C library, and the library that keeps large blocks."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from harness.machine import huge_pages
+from harness.machine import large_blocks, large_tensors
 from harness.machine._allocator import MAPPED_ABOVE
 
-GROWS_AND_SHRINKS = """
-import ctypes, os, resource, sys
+CALLS = """
+import ctypes, os, random, resource, sys, threading
 from harness.machine import keep_heap
 c = ctypes.CDLL(None)
 c.malloc.restype, c.malloc.argtypes, c.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+c.realloc.restype, c.realloc.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]
+c.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t]
+c.malloc_usable_size.restype, c.malloc_usable_size.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def resident(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+"""
+
+GROWS_AND_SHRINKS = """
+size = int(sys.argv[1]) << 20
 if "keep" in sys.argv and not keep_heap():
     sys.exit(3)
 def epoch():
-    blocks = [c.malloc(4 << 20) for _ in range(8)]
+    blocks = [c.malloc(size) for _ in range(8)]
     for block in blocks:
-        ctypes.memset(block, 1, 4 << 20)
+        ctypes.memset(block, 1, size)
     for block in reversed(blocks):
         c.free(block)
 for _ in range(3):
     epoch()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
 for _ in range(5):
     epoch()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(faults() - before)
+"""
+
+ANY_CALLS = """
+def play(seed):
+    draw, held = random.Random(seed), {}
+    def check(block):
+        size, byte = held[block]
+        for at in (0, size // 2, size - 1):
+            assert ctypes.string_at(block + at, 1)[0] == byte, (seed, hex(block), size, at)
+    for step in range(400):
+        what = draw.choice(["malloc", "align", "realloc", "free"])
+        size = draw.choice([100, 1 << 16, (1 << 20) - 1, 1 << 20, draw.randrange(1 << 20, 12 << 20)])
+        if what in ("realloc", "free") and held:
+            old = draw.choice(list(held))
+            check(old)
+            kept, byte = held.pop(old)
+            if what == "free":
+                c.free(old)
+                continue
+            block = c.realloc(old, size)
+            assert ctypes.string_at(block, 1)[0] == byte
+            assert ctypes.string_at(block + min(kept, size) - 1, 1)[0] == byte
+        elif what == "align":
+            place, alignment = ctypes.c_void_p(), draw.choice([64, 4096, 1 << 21])
+            assert c.posix_memalign(ctypes.byref(place), alignment, size) == 0
+            block = place.value
+            assert block % alignment == 0
+        else:
+            block = c.malloc(size)
+        assert c.malloc_usable_size(block) >= size
+        held[block] = size, draw.randrange(256)
+        ctypes.memset(block, held[block][1], size)
+        if len(held) > 12:
+            old = draw.choice(list(held))
+            check(old)
+            del held[old]
+            c.free(old)
+    for block in list(held):
+        check(block)
+        c.free(block)
+players = [threading.Thread(target=play, args=(seed,)) for seed in range(3)]
+for player in players: player.start()
+for player in players: player.join()
+child = os.fork()
+if not child:
+    play(9)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+place = ctypes.c_void_p()
+assert c.posix_memalign(ctypes.byref(place), 3, 1 << 21) == 22
+assert c.realloc(c.malloc(1 << 21), 0) is None
+print("played")
+"""
+
+MERGES = """
+play = [c.malloc(size << 20) for size in (8, 8, 8, 8)]
+for block in play: ctypes.memset(block, 1, 8 << 20)
+before = faults()
+for block in (play[1], play[3], play[2]): c.free(block)
+whole = c.malloc(24 << 20)
+ctypes.memset(whole, 1, 24 << 20)
+print(whole == min(play[1:]), faults() - before < 20)
 """
 
 
-def faults(*words: str) -> int:
-    done = subprocess.run([sys.executable, "-c", GROWS_AND_SHRINKS, *words], capture_output=True, text=True)
+def told(script: str, *words: str, preload: Path | None = None) -> str:
+    environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+    if preload is not None:
+        environment["LD_PRELOAD"] = str(preload)
+    command = [sys.executable, "-c", CALLS + script, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode == 3:
         pytest.skip("this C library has no mallopt")
     assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    found = large_blocks()
+    if found is None:
+        pytest.skip("no C compiler")
+    return found
 
 
 def test_memory_that_was_used_once_is_not_faulted_in_again() -> None:
-    assert faults("keep") < 100 < faults()
+    assert int(told(GROWS_AND_SHRINKS, "4", "keep")) < 100 < int(told(GROWS_AND_SHRINKS, "4"))
 
 
-def test_huge_pages_only_where_tensors_are_mapped_afresh() -> None:
-    assert huge_pages(MAPPED_ABOVE) == {}
-    assert huge_pages(MAPPED_ABOVE + 1) == {"THP_MEM_ALLOC_ENABLE": "1"}
+def test_blocks_that_are_mapped_afresh_otherwise_are_kept(library: Path) -> None:
+    kept, afresh = (int(told(GROWS_AND_SHRINKS, "40", "keep", preload=each)) for each in (library, None))
+    assert kept < 100 < afresh
+
+
+def test_any_calls_from_several_threads_and_after_a_fork(library: Path) -> None:
+    assert told(ANY_CALLS, preload=library) == "played"
+
+
+def test_freed_neighbours_are_one_block(library: Path) -> None:
+    assert told(MERGES, preload=library) == "True True"
+
+
+def test_only_ranks_with_tensors_that_are_mapped_afresh_load_it(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    assert large_tensors(MAPPED_ABOVE) == {}
+    assert large_tensors(MAPPED_ABOVE + 1)["LD_PRELOAD"] == str(library)
+    monkeypatch.setenv("LD_PRELOAD", "libother.so")
+    assert large_tensors(MAPPED_ABOVE + 1)["LD_PRELOAD"] == f"{library}:libother.so"
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_huge_pages_where_it_cannot_be_built(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", compiler)
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path))
+    assert large_tensors(MAPPED_ABOVE + 1) == {"THP_MEM_ALLOC_ENABLE": "1"}
+    assert not list(tmp_path.rglob("*.so"))

@@ -19,7 +19,7 @@ import pytest
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.machine import Claim, core_count
+from harness.machine import Claim, core_count, large_blocks, large_tensors
 from harness.running import run, threads_per_rank
 from harness.running.results import RankEpoch, RankResult
 from harness.running.summary import notes_of
@@ -163,8 +163,14 @@ def test_records_survive_the_way_home() -> None:
 
 
 @pytest.mark.processes
-def test_real_mode_equals_loopback() -> None:
-    """A whole run through processes: bit-equal losses, equal bytes, and one progress call per epoch."""
+@pytest.mark.parametrize("tensors", ["small", "large"])
+def test_real_mode_equals_loopback(tensors: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole run through processes: bit-equal losses, equal bytes, and one progress call per epoch.
+
+    Ranks with large tensors load the library that keeps them.
+    """
+    if tensors == "large":
+        monkeypatch.setattr("harness.machine._allocator.MAPPED_ABOVE", 0)
     config = RunConfig.of(parts=2, epochs=3, eval_every=2, partitioner="hash", threads=1)
     expected = run(config)
     epochs: list[int] = []
@@ -178,6 +184,14 @@ def test_real_mode_equals_loopback() -> None:
             assert mine["bytes"][key] == theirs["bytes"][key]
         assert mine["bytes"]["tiers"] == {"loopback": theirs["bytes"]["tiers"]["memory"]}
         assert mine["seconds"]["epoch"] > 0 and min(mine["peak_memory"]) > 1e6
+
+
+def test_ranks_with_large_tensors_load_the_library_that_keeps_them(tmp_path: Path) -> None:
+    if (library := large_blocks()) is None:
+        pytest.skip("no C compiler")
+    told = tmp_path / "maps"
+    launch(script(f"open('{told}', 'w').write(open('/proc/self/maps').read())"), 1, env=large_tensors(1 << 30))
+    assert library.name in told.read_text()
 
 
 def test_ranks_keep_to_cores_of_their_own_where_there_are_enough(
