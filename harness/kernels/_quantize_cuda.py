@@ -20,6 +20,7 @@ from harness.kernels._quantize_torch import fraction_bits
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.triton_code import (
     constant,
+    current_stream,
     element_words,
     jit,
     row_words,
@@ -171,7 +172,7 @@ def _encode(rows: Tensor, bits: int, key: int, half: bool, nearest: bool) -> tup
     codes = rows.new_empty((num_rows, code_bytes(width, bits)), dtype=torch.uint8)
     side = rows.new_empty((num_rows, 2), dtype=torch.float16 if half else torch.float32)
     packed, planes = codes.view(torch.uint16) if bits == 16 else codes, max(1, 8 // bits)
-    bad = _bad(rows.device, torch.cuda.current_stream(rows.device).cuda_stream)
+    bad = _bad(rows.device, current_stream(rows.device))
     tile = rows_at_once(packed.shape[1], planes, ELEMENTS, WIDEST, WARPS)
     _encode_kernel[(triton.cdiv(num_rows, tile["ROWS"]),)](
         rows, packed, side, bad, stream_argument(key), num_rows, width, packed.shape[1],
