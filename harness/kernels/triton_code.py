@@ -66,6 +66,11 @@ def stream_argument(key: int) -> int:
     return random.signed64(int(random.stream_of(key)))
 
 
+def takes(x: torch.Tensor) -> bool:
+    """Whether kernels for float32 alone can run on x, which may have any type and no elements."""
+    return triton is not None and x.dtype == torch.float32 and x.numel() > 0
+
+
 def current_stream(device: torch.device) -> int:
     """The stream on which kernels of this thread run; 0 where they are interpreted."""
     return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
