@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.graphs import Block
-from harness.kernels import bucket, linear, mixed, quantize, triton_code  # noqa: F401 (operators)
+from harness.kernels import bucket, linear, mixed, quantize, trend, triton_code  # noqa: F401 (operators)
 from harness.kernels.dropout import keyed_dropout
 from harness.nn._attention import Attended, attend
 from tests.support.kernel_devices import INTERPRETED, KernelDevice
@@ -66,6 +66,11 @@ def call_operators() -> None:
     for bits in (4, 16):
         codes, _ = ops.bucket_encode(x, side, starts, bits, bits > 1)
         ops.bucket_decode(codes, side, starts, bits, 33)
+        given = (x, x, 0.1, side, starts, bits)
+        codes, flags = ops.trend_choose(x, *given)
+        ops.trend_score(x, *given)
+        for chosen in (flags, flags[:, 0]):
+            ops.trend_restore(codes.flatten(), chosen, torch.zeros(70, dtype=torch.int64), *given)
     own = Block.from_csr(torch.arange(71).int().numpy(), torch.arange(70).int().numpy(), 70)
     for heads, width in ((1, 16), (4, 64)):
         scores, rows = torch.randn(70, heads), torch.randn(70, heads, width)
