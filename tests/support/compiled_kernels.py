@@ -61,6 +61,10 @@ def call_operators() -> None:
         ops.dequantize_rows(codes, side, bits, 33)
     ops.quantize_rows(torch.randn(3, 9001), 2, 1, False)
     ops.quantize_linear(x, 2)
+    row_bits = torch.tensor([2, 4, 8], dtype=torch.uint8).repeat(24)[:70]
+    offsets = torch.nn.functional.pad(((33 * row_bits.long() + 7) // 8).cumsum(0), (1, 0))
+    codes, side = ops.quantize_mixed(x, row_bits, offsets, 1, int(offsets[-1]))
+    ops.dequantize_mixed(codes, side, row_bits, offsets, 33)
     keyed_dropout(x, torch.arange(70), 0.5, 1)
     side, starts = torch.tensor([[-5.0, 5.0], [0.0, 1.0]]), torch.tensor([0, 40, 70])
     for bits in (4, 16):
