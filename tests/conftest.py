@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.support import kernel_devices, leaks, skips
 
 # Examples are few and derived from the test's name, so that every run of the suite tests the same ones.
 settings.register_profile("haloscope", deadline=None, derandomize=True, max_examples=20, database=None)
+settings.register_profile("unshrunk", settings.get_profile("haloscope"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("haloscope")
 
 # Tests are small: a second thread does not pay, and several test processes share the cores.

@@ -92,7 +92,7 @@ def _encode_kernel(  # type: ignore[no-untyped-def]
         packed = tl.zeros([ROWS, COLUMNS], tl.int32)
         for k in tl.static_range(PLANES):
             column = (k * plane)[:, None] + at[None, :]
-            inside = here & (column < width) & (k * bits < 8)[:, None]
+            inside = here & (column < width)  # which no column is of planes that the row does not have
             h = tl.load(x + (row * width)[:, None] + column, mask=inside, other=0.0)
             t = (h - low[:, None]) * up[:, None] * mul[:, None]
             t = tl.maximum(tl.minimum(t, (levels * one)[:, None]), 0.0)
@@ -119,7 +119,9 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + (row * width)[:, None] + column[None, :], value, mask=inside)
 
 
-def quantize(rows: Tensor, row_bits: Tensor, offsets: Tensor, key: int, nbytes: int) -> tuple[Tensor, Tensor]:
+def quantize_mixed_cuda(
+    rows: Tensor, row_bits: Tensor, offsets: Tensor, key: int, nbytes: int
+) -> tuple[Tensor, Tensor]:
     """`quantize_mixed` for CUDA tensors."""
     if triton is None or not rows.numel():
         return mixed_torch.quantize_mixed_torch(rows, row_bits, offsets, key, nbytes)
@@ -133,7 +135,7 @@ def quantize(rows: Tensor, row_bits: Tensor, offsets: Tensor, key: int, nbytes: 
     return codes, side.bfloat16()
 
 
-def dequantize(codes: Tensor, side: Tensor, row_bits: Tensor, offsets: Tensor, width: int) -> Tensor:
+def dequantize_mixed_cuda(codes: Tensor, side: Tensor, row_bits: Tensor, offsets: Tensor, width: int) -> Tensor:
     """`dequantize_mixed` for CUDA tensors."""
     if triton is None or not side.shape[0] * width:
         return mixed_torch.dequantize_mixed_torch(codes, side, row_bits, offsets, width)

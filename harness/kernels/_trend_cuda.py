@@ -144,7 +144,7 @@ def _tile(plane: int, bits: int, planes: int, num_rows: int) -> tuple[tuple[int]
     return (triton.cdiv(num_rows, tile["ROWS"]),), tile
 
 
-def score(
+def score_cuda(
     rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int
 ) -> tuple[Tensor, Tensor]:
     """`trend_score` for CUDA tensors."""
@@ -162,7 +162,7 @@ def score(
     return codes, scores
 
 
-def choose(
+def choose_cuda(
     rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int
 ) -> tuple[Tensor, Tensor]:
     """`trend_choose` for CUDA tensors."""
@@ -180,7 +180,7 @@ def choose(
     return words.view(torch.uint8)[:, :size].contiguous(), flags
 
 
-def restore(
+def restore_cuda(
     packed: Tensor, flags: Tensor, offsets: Tensor, base: Tensor, rate: Tensor, step: float,
     side: Tensor, starts: Tensor, bits: int,
 ) -> Tensor:  # fmt: skip

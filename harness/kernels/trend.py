@@ -128,14 +128,14 @@ declare_work("haloscope::trend_restore", RowCodec(rows=None))
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
     from harness.kernels import _trend_cuda as trend_cuda
 
-    return trend_cuda.score(rows, base, rate, step, side, starts, bits)
+    return trend_cuda.score_cuda(rows, base, rate, step, side, starts, bits)
 
 
 @trend_choose.register_kernel("cuda")
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
     from harness.kernels import _trend_cuda as trend_cuda
 
-    return trend_cuda.choose(rows, base, rate, step, side, starts, bits)
+    return trend_cuda.choose_cuda(rows, base, rate, step, side, starts, bits)
 
 
 @trend_restore.register_kernel("cuda")
@@ -145,4 +145,4 @@ def _(
 ) -> Tensor:  # fmt: skip
     from harness.kernels import _trend_cuda as trend_cuda
 
-    return trend_cuda.restore(packed, flags, offsets, base, rate, step, side, starts, bits)
+    return trend_cuda.restore_cuda(packed, flags, offsets, base, rate, step, side, starts, bits)
