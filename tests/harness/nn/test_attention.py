@@ -18,6 +18,7 @@ from harness.nn import GATConv, _layers
 from harness.nn._attention import Attended, attend
 from harness.nn._attention_torch import attend_torch
 from harness.nn._messages import edge_rows, edge_softmax
+from sims.device import Operator
 from tests.support.kernel_devices import KernelDevice
 
 SLOPE = 0.2
@@ -142,6 +143,36 @@ def test_layers_attend_with_it_where_it_is_faster(
         monkeypatch.setattr(_layers, "fuses", lambda x: True)
     for expected, found in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_prices_count_what_the_kernels_gather() -> None:
+    """One operator reads a row and its source score per edge and head; its gradient four numbers beside the row."""
+    case, ops = Case((6, 4, 3, 5), (8, 8), 6), torch.ops.haloscope
+    arrays = (case.own.indptr, case.own.indices, case.halo.indptr, case.halo.indices)
+    forward = [*arrays, *case.values, SLOPE, True]
+    found = ops.attend(*forward)
+    work = Operator(ops.attend.default).work(forward, [], list(found))
+    assert (work.kind, work.entries) == ("spmm", (case.own.nnz + case.halo.nnz) * 3 * 6)
+    assert (work.rows, work.row_bytes, work.nbytes) == (10, 3 * 6 * 4, 4 * (2 * 6 * 3 * 5 + 6 * 3 * 4))
+    backward = [case.own.t_indptr, case.own.t_indices, found[2], case.values[1], case.values[3], case.gradient, SLOPE]
+    work = Operator(ops.attend_source_gradient.default).work(backward, [], list(ops.attend_source_gradient(*backward)))
+    assert (work.kind, work.entries, work.rows) == ("spmm", case.own.nnz * 3 * 9, 6)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_shapes_are_known_without_values(keep: bool) -> None:
+    case, ops = Case((6, 4, 3, 5), (8, 8), 7), torch.ops.haloscope
+    forward = [case.own.indptr, case.own.indices, case.halo.indptr, case.halo.indices, *case.values]
+    found = ops.attend(*forward, SLOPE, keep)
+    calls = [(ops.attend, [*forward, SLOPE, keep])]
+    if keep:
+        calls.append((ops.attend_target_gradient, [case.gradient, *found, SLOPE]))
+        given = [found[2], case.values[1], case.values[3], case.gradient, SLOPE]
+        calls.append((ops.attend_source_gradient, [case.own.t_indptr, case.own.t_indices, *given]))
+    for operator, arguments in calls:
+        on_meta = [a.to("meta") if isinstance(a, Tensor) else a for a in arguments]
+        for real, shape_only in zip(operator(*arguments), operator(*on_meta), strict=True):
+            assert (real.shape, real.dtype) == (shape_only.shape, shape_only.dtype)
 
 
 def test_only_what_is_asked_for_has_gradients(where: KernelDevice) -> None:
