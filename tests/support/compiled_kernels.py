@@ -67,14 +67,13 @@ def call_operators() -> None:
     ops.dequantize_mixed(codes, side, row_bits, offsets, 33)
     keyed_dropout(x, torch.arange(70), 0.5, 1)
     side, starts = torch.tensor([[-5.0, 5.0], [0.0, 1.0]]), torch.tensor([0, 40, 70])
-    for bits in (4, 16):
-        codes, _ = ops.bucket_encode(x, side, starts, bits, bits > 1)
-        ops.bucket_decode(codes, side, starts, bits, 33)
-        given = (x, x, 0.1, side, starts, bits)
-        codes, flags = ops.trend_choose(x, *given)
-        ops.trend_score(x, *given)
-        for chosen in (flags, flags[:, 0]):
-            ops.trend_restore(codes.flatten(), chosen, torch.zeros(70, dtype=torch.int64), *given)
+    codes, _ = ops.bucket_encode(x, side, starts, 4, True)
+    ops.bucket_decode(codes, side, starts, 4, 33)
+    given = (x, x, 0.1, side, starts, 4)
+    codes, flags = ops.trend_choose(x, *given)
+    ops.trend_score(x, *given)
+    for chosen in (flags, flags[:, 0]):
+        ops.trend_restore(codes.flatten(), chosen, torch.zeros(70, dtype=torch.int64), *given)
     own = Block.from_csr(torch.arange(71).int().numpy(), torch.arange(70).int().numpy(), 70)
     for heads, width in ((1, 16), (4, 64)):
         scores, rows = torch.randn(70, heads), torch.randn(70, heads, width)
