@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
-from tests.support import leaks, skips
+from tests.support import kernel_devices, leaks, skips
 
 # Examples are few and derived from the test's name, so that every run of the suite tests the same ones.
 settings.register_profile("haloscope", deadline=None, derandomize=True, max_examples=20, database=None)
+settings.register_profile("unshrunk", settings.get_profile("haloscope"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("haloscope")
 
 # Tests are small: a second thread does not pay, and several test processes share the cores.
@@ -58,6 +59,12 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         del os.environ["TMPDIR"]
     else:
         os.environ["TMPDIR"] = before
+
+
+@pytest.fixture(params=kernel_devices.AVAILABLE)
+def where(request: pytest.FixtureRequest) -> kernel_devices.KernelDevice:
+    """Where GPU kernels run in this test; see `support.kernel_devices`."""
+    return kernel_devices.KernelDevice(request.param)
 
 
 @pytest.fixture(autouse=True)

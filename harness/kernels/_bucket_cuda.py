@@ -67,6 +67,27 @@ def _midpoints(code, low, step, unlift, split, below, above, FIRST: tl.constexpr
 
 
 @jit
+def bucket_codes(v, grid, FIRST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`bucket_cpu.codes_of` of values; `grid` points to the numbers of their groups."""
+    low, split = tl.load(grid + 1), tl.load(grid + 6).to(tl.int32)
+    bucket = ((v * tl.load(grid) - low) * tl.load(grid + 3)).to(tl.int32)
+    top, crosses, positive = tl.load(grid + 5).to(tl.int32), split != _NOWHERE, v > 0.0
+    bucket = tl.minimum(bucket, tl.where(crosses & (positive == 0), split, top))
+    bucket = tl.maximum(bucket, tl.where(crosses & positive, split, 0))
+    code = bucket + FIRST + (crosses & positive).to(tl.int32)
+    if FIRST == 1:
+        code = tl.where(v == 0.0, 0, code)
+    return code
+
+
+@jit
+def bucket_values(code, grid, FIRST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """`bucket_cpu.values_of` of codes; `grid` points to the numbers of their groups."""
+    low, step, unlift, split = tl.load(grid + 1), tl.load(grid + 2), tl.load(grid + 4), tl.load(grid + 6).to(tl.int32)
+    return _midpoints(code, low, step, unlift, split, tl.load(grid + 7), tl.load(grid + 8), FIRST)
+
+
+@jit
 def _encode_kernel(  # type: ignore[no-untyped-def]
     x, table, groups, codes, error, num_rows, width, plane, BITS: tl.constexpr, FIRST: tl.constexpr,
     KEEP: tl.constexpr, PLANES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -79,18 +100,9 @@ def _encode_kernel(  # type: ignore[no-untyped-def]
     inside = live[:, None, None] & (at < plane)[None, None, :] & (column < width)
     place = (row * width)[:, None, None] + column
     v = tl.load(x + place, mask=inside, other=0.0)
-    low, split = tl.load(grid + 1), tl.load(grid + 6).to(tl.int32)
-    bucket = ((v * tl.load(grid) - low) * tl.load(grid + 3)).to(tl.int32)
-    top, crosses, positive = tl.load(grid + 5).to(tl.int32), split != _NOWHERE, v > 0.0
-    bucket = tl.minimum(bucket, tl.where(crosses & (positive == 0), split, top))
-    bucket = tl.maximum(bucket, tl.where(crosses & positive, split, 0))
-    code = bucket + FIRST + (crosses & positive).to(tl.int32)
-    if FIRST == 1:
-        code = tl.where(v == 0.0, 0, code)
+    code = bucket_codes(v, grid, FIRST)
     if KEEP:
-        step, unlift, below, above = (tl.load(grid + 2), tl.load(grid + 4), tl.load(grid + 7), tl.load(grid + 8))
-        value = _midpoints(code, low, step, unlift, split, below, above, FIRST)
-        tl.store(error + place, v - value, mask=inside)
+        tl.store(error + place, v - bucket_values(code, grid, FIRST), mask=inside)
     packed = tl.sum(tl.where(inside, code, 0) << (tl.arange(0, PLANES) * BITS)[None, :, None], 1)
     target = codes + (row * plane)[:, None] + at[None, :]
     tl.store(target, packed.to(codes.dtype.element_ty), mask=live[:, None] & (at < plane)[None, :])
@@ -116,9 +128,9 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
         tl.store(out + (row * width)[:, None] + column[None, :], value, mask=inside & (column < width)[None, :])
 
 
-def _launch(side: Tensor, starts: Tensor, bits: int, num_rows: int, plane: int) -> tuple[Any, tuple[Any, ...], Any]:
-    """Grid, table and groups of the rows, and the tile."""
-    num_groups, planes, first = side.shape[0], max(1, 8 // bits), int(bits > 1)
+def groups_of_rows(side: Tensor, starts: Tensor, bits: int, num_rows: int) -> tuple[Tensor, Tensor]:
+    """The table of the groups' numbers, float32 [G, 9], and the group of every row, int32 [n]."""
+    num_groups, first = side.shape[0], int(bits > 1)
     table = side.new_empty((num_groups, len(bucket_torch.Grids._fields) - 1))
     _table_kernel[(triton.cdiv(num_groups, GROUPS),)](
         side.contiguous(), table, num_groups, BITS=bits, FIRST=first, GROUPS=GROUPS, enable_fp_fusion=False
@@ -128,9 +140,15 @@ def _launch(side: Tensor, starts: Tensor, bits: int, num_rows: int, plane: int) 
     else:
         numbers = torch.arange(num_groups, dtype=torch.int32, device=side.device)
         groups = numbers.repeat_interleave(starts.diff(), output_size=num_rows)
+    return table, groups
+
+
+def _launch(side: Tensor, starts: Tensor, bits: int, num_rows: int, plane: int) -> tuple[Any, tuple[Any, ...], Any]:
+    """Grid, table and groups of the rows, and the tile."""
+    planes, first = max(1, 8 // bits), int(bits > 1)
     tile = rows_at_once(plane, planes, ELEMENTS, WIDEST) | {"BITS": bits, "FIRST": first, "PLANES": planes}
     grid = (triton.cdiv(num_rows, tile["ROWS"]), triton.cdiv(plane, tile["COLUMNS"]))
-    return grid, (table, groups), tile
+    return grid, groups_of_rows(side, starts, bits, num_rows), tile
 
 
 def encode(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -> tuple[Tensor, Tensor]:

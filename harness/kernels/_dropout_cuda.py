@@ -33,11 +33,6 @@ def _kernel(  # type: ignore[no-untyped-def]
     tl.store(out + at, tl.where(keep, tl.load(x + at, mask=inside, other=0.0) * factor, 0.0), mask=inside)
 
 
-def takes(x: Tensor) -> bool:
-    """Whether there is a kernel for these rows."""
-    return triton is not None and x.dtype == torch.float32 and x.numel() > 0
-
-
 def dropout(x: Tensor, nodes: Tensor, factor: float, threshold: int, key: int) -> Tensor:
     """x [n, d] times `factor` where the 24 bits of (key, node, column) reach `threshold`, else 0."""
     x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)

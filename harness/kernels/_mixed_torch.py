@@ -1,4 +1,4 @@
-"""The codec of rows with different numbers of bits in torch operators: the reference in tests, and the path on CUDA.
+"""The codec of rows with different numbers of bits in torch operators: the reference in tests, and CUDA without Triton.
 
 They give the codes of the CPU kernels bit for bit. See `mixed` for the definition.
 """

@@ -20,6 +20,7 @@ from harness.kernels._quantize_torch import fraction_bits
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.triton_code import (
     constant,
+    current_stream,
     element_words,
     jit,
     row_words,
@@ -40,12 +41,12 @@ _TINY, _LIFT = constant(float(TINY_SCALE)), constant(float(LIFT))
 
 
 @jit
-def _least(a, b):  # type: ignore[no-untyped-def]
+def least(a, b):  # type: ignore[no-untyped-def]
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
 @jit
-def _most(a, b):  # type: ignore[no-untyped-def]
+def most(a, b):  # type: ignore[no-untyped-def]
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -83,8 +84,8 @@ def _piece(x, row, num_rows, width, plane, start, PLANES: tl.constexpr, COLUMNS:
 @jit
 def _extremes(h, inside):  # type: ignore[no-untyped-def]
     """Smallest and largest value of every row; nan where one is nan."""
-    low = tl.reduce(tl.reduce(tl.where(inside, h, _INF), 2, _least), 1, _least)
-    return low, tl.reduce(tl.reduce(tl.where(inside, h, -_INF), 2, _most), 1, _most)
+    low = tl.reduce(tl.reduce(tl.where(inside, h, _INF), 2, least), 1, least)
+    return low, tl.reduce(tl.reduce(tl.where(inside, h, -_INF), 2, most), 1, most)
 
 
 @jit
@@ -122,7 +123,7 @@ def _encode_kernel(  # type: ignore[no-untyped-def]
         for start in range(COLUMNS, plane, COLUMNS):
             h, inside, column = _piece(x, row, num_rows, width, plane, start, PLANES, COLUMNS)
             lower, higher = _extremes(h, inside)
-            low, high = _least(low, lower), _most(high, higher)
+            low, high = least(low, lower), most(high, higher)
     finite = (low > -_INF) & (high < _INF)
     tl.atomic_min(bad + row * 0, row, mask=live & (finite == 0))
     scale, low = _grid(low, high, 2.0**BITS - 1, HALF)
@@ -171,22 +172,27 @@ def _encode(rows: Tensor, bits: int, key: int, half: bool, nearest: bool) -> tup
     codes = rows.new_empty((num_rows, code_bytes(width, bits)), dtype=torch.uint8)
     side = rows.new_empty((num_rows, 2), dtype=torch.float16 if half else torch.float32)
     packed, planes = codes.view(torch.uint16) if bits == 16 else codes, max(1, 8 // bits)
-    bad = _bad(rows.device, torch.cuda.current_stream(rows.device).cuda_stream)
+    bad = bad_row(rows.device, current_stream(rows.device))
     tile = rows_at_once(packed.shape[1], planes, ELEMENTS, WIDEST, WARPS)
     _encode_kernel[(triton.cdiv(num_rows, tile["ROWS"]),)](
         rows, packed, side, bad, stream_argument(key), num_rows, width, packed.shape[1],
         BITS=bits, FRACTION=0 if nearest else fraction_bits(bits), NEAREST=nearest, HALF=half,
         WHOLE=tile["COLUMNS"] >= packed.shape[1], PLANES=planes, **tile,
     )  # fmt: skip
-    first = int(bad)  # waits for the device, which is needed to name the row
-    if first < num_rows:
-        bad.fill_(NONE)
-        raise not_finite(first)
+    refuse(bad, num_rows)
     return codes, side
 
 
+def refuse(bad: Tensor, num_rows: int) -> None:
+    """Raise ValueError with the first row that is not finite, if a kernel found one; waits for the device."""
+    first = int(bad)
+    if first < num_rows:
+        bad.fill_(NONE)
+        raise not_finite(first)
+
+
 @functools.cache
-def _bad(device: torch.device, stream: int) -> Tensor:
+def bad_row(device: torch.device, stream: int) -> Tensor:
     """Memory in which the kernels of a stream write the first row that is not finite; NONE otherwise."""
     return torch.full((1,), NONE, device=device)
 

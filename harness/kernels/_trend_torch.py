@@ -1,4 +1,4 @@
-"""The choice between codes and predictions in torch operators: the path for CUDA tensors.
+"""The choice between codes and predictions in torch operators: the reference in tests, and CUDA without Triton.
 
 Codes, flags of single elements and restored rows are those of the CPU kernels bit for bit; L1 sums agree to rounding,
 which is enough because only the sender chooses. See `trend` for the definitions.

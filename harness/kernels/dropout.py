@@ -79,8 +79,9 @@ def dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 @dropout_rows.register_kernel("cuda")
 def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     from harness.kernels import _dropout_cuda as dropout_cuda
+    from harness.kernels.triton_code import takes
 
-    if dropout_cuda.takes(x):
+    if takes(x):
         return dropout_cuda.dropout(x, nodes, dropout_factor(p), dropout_threshold(p), key)
     return dropout_rows_torch(x, nodes, p, key)
 

@@ -85,13 +85,13 @@ declare_work("haloscope::dequantize_mixed", RowCodec(rows=None))
 
 @quantize_mixed.register_kernel("cuda")
 def _(rows: Tensor, row_bits: Tensor, offsets: Tensor, key: int, nbytes: int) -> tuple[Tensor, Tensor]:
-    from harness.kernels._mixed_torch import quantize_mixed_torch
+    from harness.kernels import _mixed_cuda as mixed_cuda
 
-    return quantize_mixed_torch(rows, row_bits, offsets, key, nbytes)
+    return mixed_cuda.quantize_mixed_cuda(rows, row_bits, offsets, key, nbytes)
 
 
 @dequantize_mixed.register_kernel("cuda")
 def _(codes: Tensor, side: Tensor, row_bits: Tensor, offsets: Tensor, width: int) -> Tensor:
-    from harness.kernels._mixed_torch import dequantize_mixed_torch
+    from harness.kernels import _mixed_cuda as mixed_cuda
 
-    return dequantize_mixed_torch(codes, side, row_bits, offsets, width)
+    return mixed_cuda.dequantize_mixed_cuda(codes, side, row_bits, offsets, width)

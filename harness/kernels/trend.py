@@ -126,16 +126,16 @@ declare_work("haloscope::trend_restore", RowCodec(rows=None))
 
 @trend_score.register_kernel("cuda")
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
-    from harness.kernels import _trend_torch as trend_torch
+    from harness.kernels import _trend_cuda as trend_cuda
 
-    return trend_torch.score(rows, base, rate, step, side, starts, bits)
+    return trend_cuda.score_cuda(rows, base, rate, step, side, starts, bits)
 
 
 @trend_choose.register_kernel("cuda")
 def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int) -> object:
-    from harness.kernels import _trend_torch as trend_torch
+    from harness.kernels import _trend_cuda as trend_cuda
 
-    return trend_torch.choose(rows, base, rate, step, side, starts, bits)
+    return trend_cuda.choose_cuda(rows, base, rate, step, side, starts, bits)
 
 
 @trend_restore.register_kernel("cuda")
@@ -143,6 +143,6 @@ def _(
     packed: Tensor, flags: Tensor, offsets: Tensor, base: Tensor, rate: Tensor, step: float,
     side: Tensor, starts: Tensor, bits: int,
 ) -> Tensor:  # fmt: skip
-    from harness.kernels import _trend_torch as trend_torch
+    from harness.kernels import _trend_cuda as trend_cuda
 
-    return trend_torch.restore(packed, flags, offsets, base, rate, step, side, starts, bits)
+    return trend_cuda.restore_cuda(packed, flags, offsets, base, rate, step, side, starts, bits)

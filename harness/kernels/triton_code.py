@@ -2,6 +2,10 @@
 
 Without Triton, `triton` is None and the kernels are plain functions that are not called: CUDA tensors are then handled
 by torch operators. Fused multiply-adds are off in every launch; otherwise bits would differ from those of the CPU.
+
+With TRITON_INTERPRET=1 in the environment, Triton itself runs kernels in Python, on the CPU: it decides when they are
+defined, that is when this module is imported, and so only before the first GPU kernel of a process. Tests do that where
+there is no GPU; operators on CPU tensors never come here.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+import torch
 
 from harness.kernels import random
 
@@ -58,6 +64,16 @@ def element_words(low, high, column):  # type: ignore[no-untyped-def]
 def stream_argument(key: int) -> int:
     """The argument `stream` of a kernel."""
     return random.signed64(int(random.stream_of(key)))
+
+
+def takes(x: torch.Tensor) -> bool:
+    """Whether kernels for float32 alone can run on x, which may have any type and no elements."""
+    return triton is not None and x.dtype == torch.float32 and x.numel() > 0
+
+
+def current_stream(device: torch.device) -> int:
+    """The stream on which kernels of this thread run; 0 where they are interpreted."""
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
 
 
 def rows_at_once(plane: int, planes: int, elements: int, widest: int, warps: int = 4) -> dict[str, Any]:

@@ -88,6 +88,33 @@ class NeighbourSum:
 
 
 @dataclass(frozen=True)
+class AttentionSum:
+    """Rows of all heads summed over stored entries, with weights that are computed on the way: one launch.
+
+    Attributes:
+        columns: positions of the entries' columns among the arguments.
+        rows: positions of the dense rows [n, H, D] of each.
+        beside: numbers read for every entry and head beside its row.
+    """
+
+    columns: tuple[int, ...]
+    rows: tuple[int, ...]
+    beside: int
+    kind: ClassVar[str] = "spmm"
+
+    def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
+        dense = [args[position] for position in self.rows]
+        heads, width = dense[0].shape[1:]
+        values = heads * (width + self.beside)
+        entries = sum(args[position].numel() for position in self.columns) * values
+        chosen = sum(rows.shape[0] for rows in dense)
+        return Work(
+            self.kind, bytes_of(outputs), entries=entries, width=values, rows=chosen,
+            row_bytes=values * dense[0].element_size(),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class RowCodec:
     """Rows coded or decoded, with as many bits per element as the argument called `bits` says.
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from harness.graphs import EdgeGraph, LocalGraph
 from harness.nn._aggregate import aggregate, aggregate_weighted
+from harness.nn._attention import Attended, attend, fuses
 from harness.nn._messages import edge_rows, edge_softmax, message_sum
 
 
@@ -203,6 +204,10 @@ class GATConv(Conv):
         if isinstance(graph, EdgeGraph):
             return self._merged(self._messages(graph, own_h))
         halo_h = halo.view(-1, self.heads, self.width)
+        if fuses(own):
+            source, halo_source = ((rows * self.source).sum(-1) for rows in (own_h, halo_h))
+            given = Attended((own_h * self.target).sum(-1), source, halo_source, own_h, halo_h)
+            return self._merged(attend(graph.own, graph.halo, LEAKY_SLOPE, given))
         inside, outside = graph.own.with_edge_map(), graph.halo.with_edge_map()
         target = (own_h * self.target).sum(-1)
         rows = torch.cat([edge_rows(inside), edge_rows(outside)])

@@ -37,5 +37,10 @@ def edge_softmax(score: Tensor, rows: Tensor, num_rows: int) -> Tensor:
 
 def edge_rows(block: Block) -> Tensor:
     """Destination row of every edge of a block, int64 [nnz]."""
-    counts = block.indptr.diff().long()
-    return torch.repeat_interleave(torch.arange(counts.shape[0], device=counts.device), counts, output_size=block.nnz)
+    return rows_of_entries(block.indptr, block.nnz)
+
+
+def rows_of_entries(indptr: Tensor, nnz: int) -> Tensor:
+    """Row of every stored entry, int64 [nnz], from row pointers."""
+    counts = indptr.diff().long()
+    return torch.repeat_interleave(torch.arange(counts.shape[0], device=counts.device), counts, output_size=nnz)

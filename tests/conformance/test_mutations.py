@@ -8,6 +8,7 @@ import pytest
 
 from harness.conformance import CHECKS
 from harness.methods.registry import METHODS, parse_method
+from tests.kernel_mutations import KernelMutation, kernel_mutations
 from tests.mutations import Mutation, mutations
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -18,6 +19,13 @@ BESIDE_FACTS = {"cycle", "bytes", "memory"}
 def test_the_text_that_a_mutation_changes_is_there_once(mutation: Mutation) -> None:
     assert (REPOSITORY / mutation.file).read_text().count(mutation.old) == 1
     assert mutation.old != mutation.new
+
+
+@pytest.mark.parametrize("mutation", kernel_mutations(), ids=lambda m: m.what)
+def test_the_text_of_a_kernel_that_a_mutation_changes_is_there_once(mutation: KernelMutation) -> None:
+    assert (REPOSITORY / mutation.file).read_text().count(mutation.old) == 1
+    assert mutation.old != mutation.new
+    assert (REPOSITORY / mutation.tests).exists()
 
 
 def test_every_promise_of_every_method_is_broken_once() -> None:
