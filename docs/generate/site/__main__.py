@@ -26,6 +26,9 @@ BY_HAND = DOCS / "site"
 TUTORIALS = ("graph", "cluster", "method", "table", "validate")
 """Pages of `docs/site/tutorials`, in the order in which one reads them."""
 
+ALONE = frozenset({"tutorials/validate.md"})
+"""Pages that measure this machine: nothing else runs beside them."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Build; returns 1 where a command failed or a link leads nowhere."""
@@ -102,13 +105,17 @@ class _Executing:
             work += [self._methods_work(names[at :: self.jobs]) for at in range(self.jobs)]
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
             made = [pool.submit(each) for each in work]
-            found = {
-                place: (pool.submit(executed, text, self.sandbox(place.removesuffix(".md"))), origin)
-                for place, (text, origin) in texts.items()
+            waiting = {
+                name: pool.submit(executed, text, self.sandbox(name.removesuffix(".md")))
+                for name, (text, _) in texts.items()
+                if name not in ALONE
             }
             for each in made:
                 each.result()
-            return {place: (text.result(), origin) for place, (text, origin) in found.items()}
+            found = {name: text.result() for name, text in waiting.items()}
+        for name in ALONE & texts.keys():
+            found[name] = executed(texts[name][0], self.sandbox(name.removesuffix(".md")))
+        return {name: (text, texts[name][1]) for name, text in found.items()}
 
     def _gallery_work(self, entry: _gallery.Entry) -> Callable[[], object]:
         sandbox = self.sandbox(f"gallery/{entry.name}")
@@ -135,13 +142,12 @@ def _add_methods(tree: Tree, runs: Path | None) -> None:
 def _contents() -> str:
     """The tables of contents of the first page."""
     parts = {part: [f"{part}/{name}" for name, its in GUIDE.items() if its == part] for part in GUIDE.values()}
-    methods = ["methods/index", *(f"methods/{name}" for name in METHODS.own())]
     tables = {
         "Begin": ["gallery"],
         "Tutorials": [f"tutorials/{name}" for name in TUTORIALS],
         "Scripts": [f"examples/{path.stem}" for path in _gallery.scripts()],
         "Decide": parts["decide"],
-        "Methods": methods,
+        "Methods": ["methods/index"],
         "Evidence": ["evidence/limits", *parts["evidence"]],
         "Reference": ["reference/commands", "reference/python", *parts["reference"], "reference/changes"],
         "Inside": parts["inside"],

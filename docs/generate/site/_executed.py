@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from docs.generate.site._sandbox import Sandbox
+from docs.generate.site._sandbox import COLUMNS, Sandbox
 
 BLOCK = re.compile(r"^```(run|file)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MADE = re.compile(r"\]\(made/([^)]+)\)")
@@ -81,7 +81,18 @@ def _run(block: Block, sandbox: Sandbox | None) -> Iterator[str]:
         if block.most_lines is not None and len(lines) > block.most_lines:
             lines = [*lines[: block.most_lines], "..."]
         if "hidden" not in block.words:
-            yield "\n".join(["```console", f"$ {command}", *lines, "```"])
+            yield "\n".join(["```console", f"$ {wrapped(command)}", *lines, "```"])
+
+
+def wrapped(command: str) -> str:
+    """A command on lines that fit a page, broken before its flags."""
+    lines = [""]
+    for word in re.split(r" (?=--)", command):
+        if len(lines[-1]) + len(word) > COLUMNS - 4 and lines[-1]:
+            lines.append(f"   {word}")
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return " \\\n".join(lines)
 
 
 def take_figures(text: str, sandbox: Sandbox | None, page: Path) -> None:

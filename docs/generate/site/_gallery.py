@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from docs.generate.site._executed import EMPTY_PNG
+from docs.generate.site._executed import EMPTY_PNG, wrapped
 from docs.generate.site._sandbox import REPOSITORY, Sandbox
 
 TABLE = REPOSITORY / "docs" / "site" / "gallery.toml"
@@ -97,7 +97,7 @@ def _shown(entry: Entry, made: Path | None, folder: Path, extra: Path) -> Iterat
     if entry.kept:
         yield f"Kept: {entry.kept}"
         yield ""
-    yield "\n".join(["```", *entry.commands, "```", ""])
+    yield "\n".join(["```", *map(wrapped, entry.commands), "```", ""])
 
 
 def scripts() -> list[Path]:

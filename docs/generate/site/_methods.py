@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.generate.methods import CUTS, HEAD, PAGE, cells, missing, options_lines, page, prose, section
+from docs.generate.site._executed import wrapped
 from harness.config import laid_over
 from harness.methods.base import Method
 from harness.methods.registry import METHODS
@@ -61,8 +62,9 @@ def drawn() -> list[str]:
 
 
 def index_page() -> str:
-    """The table of all methods, without their sections."""
-    return page().partition("\n## ")[0].rstrip() + "\n"
+    """The table of all methods, with their pages instead of sections."""
+    tables = ["```{toctree}", ":hidden:", "", *METHODS.own(), "```"]
+    return "\n".join([page().partition("\n## ")[0].rstrip(), "", *tables, ""])
 
 
 def method_page(name: str, figures: Path | None) -> str:
@@ -120,7 +122,7 @@ def _when(name: str, figures: Path | None) -> Iterator[str]:
     yield "Epochs only: what a method costs in accuracy is another question ([accuracy](accuracy.md)), and one small"
     yield "graph on one modelled cluster is no ranking. Made by this build, with"
     yield ""
-    yield f"```\n{command_of(name)}\n```"
+    yield f"```\n{wrapped(command_of(name))}\n```"
     yield ""
 
 

@@ -13,8 +13,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 LONGEST = 600
 """Seconds that one command of a page may take."""
 
-COLUMNS = 100
-"""Width of what is printed, in characters."""
+COLUMNS = 90
+"""Width of what is printed, in characters: as wide as a page is."""
 
 
 class CommandFailed(Exception):
@@ -47,7 +47,8 @@ class Sandbox:
         if (done.returncode != 0) != fails:
             raise CommandFailed(f"{command}\nexit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-3000:]}")
         printed = done.stderr if fails else done.stdout
-        printed = printed.replace(f"{self.folder.resolve()}/", "").replace(f"{REPOSITORY}/", "")
+        for place, said in ((self.folder, ""), (REPOSITORY, ""), (self.shared / "cache", "~/.cache/haloscope/")):
+            printed = printed.replace(f"{place.resolve()}/", said)
         return re.sub(r"[ \t]+$", "", printed, flags=re.MULTILINE).strip("\n")
 
     def _environment(self) -> dict[str, str]:
