@@ -9,7 +9,7 @@ from harness.commands.cells import writable
 from harness.console import show, stdout
 from harness.errors import InputError
 from harness.running.results import load_result
-from harness.trackers import TrackedRun, checked_tracker, export_records
+from harness.trackers import TrackedRun, checked_tracker, export_records, tracked_run
 
 PLACES = {"mlflow": "mlruns", "wandb": "wandb", "tensorboard": "tb"}
 """Where each tracker's own tools look first."""
@@ -39,7 +39,7 @@ def tracked_runs(places: list[Path]) -> tuple[list[TrackedRun], list[str]]:
             raise InputError(f"{place}: no such result file or folder of results")
         for path in sorted(place.glob("*.json")) if place.is_dir() else [place]:
             try:
-                runs.append(TrackedRun(load_result(path), path.stat().st_mtime))
+                runs.append(tracked_run(load_result(path), path))
             except InputError as error:
                 if not place.is_dir():
                     raise

@@ -19,7 +19,7 @@ from harness.commands.tables import BELOW, ROW_SETTINGS, comparison_report, note
 from harness.commands.what_if import Explored
 from harness.running import Prepared
 from harness.running.summary import UNLIKE, comparison, row_of, standing_apart
-from harness.trackers import TrackedRun, export_records, log_to_wandb
+from harness.trackers import TrackedRun, export_records, log_to_wandb, tracked_run
 from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE, breakdown_figure
 from reports.draw.what_if import what_if_figure
 
@@ -50,7 +50,7 @@ class RunOutcome:
 
     def export(self, tracker: str, folder: str | Path, title: str = "haloscope") -> list[Path]:
         """Write it for mlflow, wandb or tensorboard, as `haloscope export` does; returns what was written."""
-        return export_records([TrackedRun(self.record, self.path.stat().st_mtime)], tracker, Path(folder), title)
+        return export_records([tracked_run(self.record, self.path)], tracker, Path(folder), title)
 
     def _repr_html_(self) -> str:
         rows = comparison([self.record])
@@ -95,8 +95,7 @@ class Comparison:
         log_to_wandb(self._tracked(), project, **settings)
 
     def _tracked(self) -> list[TrackedRun]:
-        both = zip(self.records, self.paths, strict=True)
-        return [TrackedRun(record, path.stat().st_mtime) for record, path in both]
+        return [tracked_run(record, path) for record, path in zip(self.records, self.paths, strict=True)]
 
     def _repr_html_(self) -> str:
         rows = comparison(self.records)

@@ -15,7 +15,7 @@ from harness.commands.tables import run_report
 from harness.console import byte_text, duration
 from harness.errors import InputError
 from harness.running import Checkpoints, open_run, stopping
-from harness.trackers import TrackedRun, checked_tracker, export_records
+from harness.trackers import checked_tracker, export_records, tracked_run
 from sims.uncertainty import replays_for
 
 
@@ -37,8 +37,8 @@ def main(args: argparse.Namespace) -> int:
         )  # fmt: skip
     lines = []
     if args.tensorboard is not None:
-        finished = TrackedRun(cell.record, cell.path.stat().st_mtime)
-        lines = [f"for TensorBoard: {place}" for place in export_records([finished], "tensorboard", args.tensorboard)]
+        written = export_records([tracked_run(cell.record, cell.path)], "tensorboard", args.tensorboard)
+        lines = [f"for TensorBoard: {place}" for place in written]
     deliver(cell.record, [*report(cell.record, cell.location()), *lines], args.json, args.quiet)
     return exit_code(cell.record)
 

@@ -8,7 +8,7 @@ its own writer makes.
 from __future__ import annotations
 
 from harness.trackers._exported import TRACKERS, checked_tracker, export_records
-from harness.trackers._scalars import TrackedRun
+from harness.trackers._scalars import TrackedRun, tracked_run
 from harness.trackers._wandb import log_to_wandb
 
-__all__ = ["TRACKERS", "TrackedRun", "checked_tracker", "export_records", "log_to_wandb"]
+__all__ = ["TRACKERS", "TrackedRun", "checked_tracker", "export_records", "log_to_wandb", "tracked_run"]

@@ -23,8 +23,8 @@ FINISHED, FAILED = 3, 4
 LONGEST = 6000
 """Characters that MLflow allows in the value of a parameter."""
 
-NOT_ALLOWED = re.compile(r"[^\w\-. /]")
-"""What a name may not contain."""
+NOT_ALLOWED = re.compile(r"[^\w\-. /]|(?<![^/])\.{1,2}(?![^/])|(?<![^/])(?=/)|(?<![^/])$")
+"""What a name may not contain: odd characters, and parts that are no name of a file."""
 
 
 def write_mlflow(runs: Sequence[TrackedRun], folder: Path, title: str) -> list[Path]:
@@ -50,7 +50,7 @@ def _write_run(run: TrackedRun, experiment: Path, number: str) -> Path:
     for each in ("params", "metrics", "tags", "artifacts"):
         (place / each).mkdir(parents=True, exist_ok=True)
     for name, value in run.parameters().items():
-        _text(place / "params" / name, str(value)[:LONGEST])
+        _text(place / "params" / NOT_ALLOWED.sub("_", name), str(value)[:LONGEST])
     lines: dict[str, list[str]] = {}
     for step, values in [*run.series(), (0, run.summary())]:
         for name, value in values.items():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from harness.errors import InputError
 from harness.running.summary import row_of
 
 SCORES = ("loss", "train", "val", "test")
@@ -55,6 +58,23 @@ class TrackedRun:
         """The numbers of the run's row in tables: the steady epoch by component, bytes, scores, memory."""
         numbers = {key: value for key, value in row_of(self.record).items() if isinstance(value, int | float)}
         return _finite({f"run/{key}": value for key, value in numbers.items() if key not in self.record["config"]})
+
+
+def tracked_run(record: dict[str, Any], path: Path) -> TrackedRun:
+    """A result that was read from a file, finished when the file was written; all that a tracker needs is in it.
+
+    Raises:
+        InputError: it is not; or its identity is none, which becomes the name of a folder.
+    """
+    run = TrackedRun(record, path.stat().st_mtime)
+    try:
+        for read in (run.parameters, run.series, run.summary, run.name.strip):
+            read()
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"result {path} is damaged: {type(error).__name__}: {error}") from None
+    if not re.fullmatch(r"[0-9a-f]{32,}", str(record["run_id"])):
+        raise InputError(f"result {path} is damaged: its run_id is no hash")
+    return run
 
 
 def _values(epoch: dict[str, Any]) -> dict[str, float | None]:

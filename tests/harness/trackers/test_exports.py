@@ -169,4 +169,28 @@ def test_names_and_values_that_no_tracker_takes(observed: dict[str, float | None
     assert all(math.isfinite(value) for value in values.values()) and "loss" not in values
     kept = {name for name, value in observed.items() if value is not None and math.isfinite(value)}
     assert {f"observed/{name}" for name in kept} | {"bytes/reduce"} == values.keys()
-    assert not any(NOT_ALLOWED.search(NOT_ALLOWED.sub("_", name)) for name in values)
+
+
+@given(st.text(alphabet="a./_ \0ä", max_size=10))
+def test_names_become_files_below_their_folder(name: str) -> None:
+    safe = NOT_ALLOWED.sub("_", name)
+    assert all(part.strip(".") for part in safe.split("/")), f"{name!r} -> {safe!r}"
+    assert not NOT_ALLOWED.search(safe)
+
+
+def test_damaged_results_are_named(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """None of them is a defect, and none writes outside of the folder that was asked for."""
+    record = harness.load_results(folder).records[0]
+    epoch = record["epochs"][0]
+    bad = {
+        "run_id is no hash": {**record, "run_id": "../../outside"},
+        "KeyError: 'bytes'": {**record, "epochs": [{k: v for k, v in epoch.items() if k != "bytes"}]},
+        "must be real number": {**record, "epochs": [{**epoch, "loss": "low"}]},
+        "'int' object": {**record, "epochs": [{**epoch, "peak_memory": 3}]},
+    }
+    for says, content in bad.items():
+        (tmp_path / "bad.json").write_text(json.dumps(content))
+        assert cli.main(["export", str(tmp_path / "bad.json"), "--to", "mlflow", "--out", str(tmp_path / "ml")]) == 2
+        err = capsys.readouterr().err
+        assert "bad.json is damaged: " in err and says in err
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
