@@ -6,28 +6,36 @@ A thin layer over `reports.advice`: flags in, sentences and a table out.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from harness.commands.arguments import config_of
+from rich.text import Text
+
+from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.flag_numbers import whole_numbers
+from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, show, significant, stderr, time_unit
 from harness.errors import InputError
 from harness.machine import core_count
 from harness.running.sweep import seconds_of
 from reports.advice import Advice, CandidateOutcome, Question, Tell, make_advice
+from sims.cluster import load_cluster
 
 
 def main(args: argparse.Namespace) -> int:
     """Ask, and print the answer; returns 1 if nothing can be recommended."""
-    question = question_of(args)
     writable(args.out, folder=True)
     json_target(args.json)
+    if "cluster" not in settings_given(args):
+        args.cluster = _own_cluster(args.out)
+    question = question_of(args)
     begin = time.monotonic()
     warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
     with _telling(args.quiet) as tell:
@@ -38,9 +46,27 @@ def main(args: argparse.Namespace) -> int:
     return 0 if advice.verdict is not None else 1
 
 
+def _own_cluster(out: Path) -> str:
+    """The cluster that was, or now is, described in answers.
+
+    Raises:
+        InputError: none was, and stdin is no terminal; or as `ask_for_cluster`.
+    """
+    path = out / "cluster.toml"
+    if not path.exists():
+        if not sys.stdin.isatty():
+            raise InputError(
+                "which cluster? --cluster NAME (haloscope clusters), --cluster hosts=4,device=l4,nic=10Gb/s,bus=12GB/s "
+                "or any other line, or haloscope clusters --ask FILE.toml"
+            )
+        ask_for_cluster(path)
+    show([f"cluster {path}: {load_cluster(path).summary}"], stderr())
+    return str(path)
+
+
 def question_of(args: argparse.Namespace) -> Question:
     """The question that the flags ask. Raises InputError for bad ones."""
-    parts, args.parts = tuple(whole_numbers(args.parts, "--parts", "devices")), 2
+    parts, args.parts = tuple(whole_numbers(args.devices, "--parts", "devices")), 2
     if args.jobs < 0:
         raise InputError("jobs must be at least 1")
     return Question(
@@ -82,11 +108,12 @@ def _report(advice: Advice) -> list[Any]:
     head = (
         f"{graph['name']} ({size}); {model.name} {model.layers} x {model.hidden}; cluster {question.base.cluster.name}"
     )
-    lines: list[Any] = [head, "", *advice.sentences, ""]
-    lines += _tables(advice.choices, advice.verdict.chosen if advice.verdict is not None else None)
+    lines: list[Any] = [Text(head), "", *map(Text, advice.sentences), ""]
+    chosen = advice.verdict.chosen if advice.verdict is not None else None
+    lines += _tables(advice.choices, chosen, advice.intervals)
     lines += [f"{what + ':':10}{command}" for what, command in advice.commands.items()]
-    lines += [f"note: {note}" for note in advice.notes]
-    return lines + _left_out(advice.left_out)
+    lines += [Text(f"note: {note}") for note in advice.notes]
+    return lines + [Text(line) for line in _left_out(advice.left_out)]
 
 
 def _left_out(reasons: Mapping[str, str]) -> list[str]:
@@ -103,20 +130,24 @@ def _left_out(reasons: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def _tables(choices: Sequence[CandidateOutcome], chosen: CandidateOutcome | None) -> list[Any]:
+def _tables(
+    choices: Sequence[CandidateOutcome],
+    chosen: CandidateOutcome | None,
+    intervals: Mapping[tuple[str, int], tuple[float, float]],
+) -> list[Any]:
     """All candidates: those with a time to the target first, then those that were dropped, with the reason."""
     factor, unit = time_unit([each.priced.epoch for each in choices])
     longest, unit_to = time_unit([each.seconds for each in choices])
     priced = any(each.cost is not None for each in choices)
-    columns = [
-        "method", "devices", f"epoch {unit}", "MB sent", "MB memory", "epochs", f"to target {unit_to}",
-        *(["cost"] if priced else []), "test %", "beside exact", "seeds", "front",
-    ]  # fmt: skip
+    interval, cost = ["90 %"] if intervals else [], ["cost"] if priced else []
+    columns = ["method", "devices", f"epoch {unit}", *interval, "MB sent", "MB memory", "epochs",
+               f"to target {unit_to}", *cost, "test %", "beside exact", "seeds"]  # fmt: skip
     rows = [
         [
-            ("> " if each is chosen else "  ") + each.method,
+            ("> " if each is chosen else "  ") + each.method + " *" * each.pareto,
             str(each.parts),
             significant(each.priced.epoch * factor),
+            *([_span(intervals.get((each.method, each.parts)), factor)] if intervals else []),
             megabytes(each.priced.sent),
             megabytes(each.priced.fullest.peak),
             DASH if each.epochs is None else f"{each.epochs:.3g}",
@@ -125,17 +156,32 @@ def _tables(choices: Sequence[CandidateOutcome], chosen: CandidateOutcome | None
             DASH if each.accuracy is None else f"{each.accuracy.mean:.2f}",
             _beside(each),
             str(each.accuracy.count if each.accuracy else 0),
-            "*" if each.pareto else "",
         ]
         for each in choices
         if each.accuracy is not None
     ]
-    told = [table("", columns, rows)]
-    rest = [[each.method, str(each.parts), significant(each.priced.epoch * factor), each.note] for each in choices
-            if each.accuracy is None]  # fmt: skip
-    if rest:
-        told.append(table("not trained to the end", ["method", "devices", f"epoch {unit}", "because"], rest))
-    return told
+    legend = "> advised; * no other is as accurate and quicker; MB sent by all devices, MB memory of the fullest"
+    told: list[Any] = [table("", columns, rows, left=2), Text(legend)]
+    told += [Text(line) for line in _untrained([each for each in choices if each.accuracy is None], factor, unit)]
+    return [*told, ""]
+
+
+def _span(ends: tuple[float, float] | None, factor: float) -> str:
+    return DASH if ends is None else "-".join(significant(end * factor) for end in ends)
+
+
+def _untrained(rest: Sequence[CandidateOutcome], factor: float, unit: str) -> list[str]:
+    """What was not trained to the end: a line for every reason, with the epochs on every number of devices."""
+    lines = []
+    for why in dict.fromkeys(each.note for each in rest):
+        alike = [each for each in rest if each.note == why]
+        named = []
+        for method in dict.fromkeys(each.method for each in alike):
+            epochs = [f"{significant(each.priced.epoch * factor)} {unit} on {each.parts}" for each in alike
+                      if each.method == method]  # fmt: skip
+            named.append(f"{method} ({', '.join(epochs)})")
+        lines.append(f"not trained to the end ({why}): {', '.join(named)}")
+    return lines
 
 
 def _beside(choice: CandidateOutcome) -> str:

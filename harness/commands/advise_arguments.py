@@ -16,7 +16,7 @@ def add_advise(parser: argparse.ArgumentParser) -> None:
     """What is asked, and what may be spent."""
     group = parser.add_argument_group("advice")
     text = "numbers of devices to try (default: up to three powers of two that the cluster has, 16 at most)"
-    group.add_argument("--parts", default="", metavar="2,4,8", help=text)
+    group.add_argument("--parts", dest="devices", default="", metavar="2,4,8", help=text)
     text = "methods to try (default: a list of promising ones); single and vanilla are always compared"
     group.add_argument("--methods", default="", metavar="A,B:OPTION=VALUE,...", help=text)
     text = "points of accuracy that may be lost against exact training (default: 0.5)"

@@ -72,7 +72,8 @@ OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez),
   y            integers [N]           classes from 0, -1 for none; or 0 and 1 [N, C], several classes a node
   train_idx    integers               node numbers; also val_idx, test_idx; without them --split draws some
   num_classes, notes, num_nodes       where the arrays do not say it
-or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG; more: docs/graphs.md"""
+or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG,
+or a .bin file of DGL; more: docs/graphs.md"""
 MODELLED = ("what-if", "serve", "explain", "advise")
 """Commands whose mode is sim."""
 
@@ -280,6 +281,7 @@ def _add_sweep(parser: Parser) -> None:
     what = "of each job, as submitit names them, e.g. timeout_min=60,cpus_per_task=8,slurm_partition=gpu"
     parser.add_argument("--submit-with", default="", metavar="KEY=VALUE,...", help=what)
     _add_reuse(parser)
+    add_replays(parser)
     parser.add_argument("--budget", metavar="TIME", help="do not begin cells that would end later, e.g. 30m or 1h30m")
     parser.add_argument(
         "--dry-run", action="store_true", help="count the cells and estimate their time without running them"
@@ -360,6 +362,8 @@ def _add_check_method(parser: Parser) -> None:
 def _add_clusters(parser: Parser) -> None:
     parser.add_argument("action", nargs="?", choices=("show",), metavar="show", help="show one cluster")
     parser.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="which one")
+    text = "ask for hosts, devices and links, and write a cluster file, which --cluster FILE.toml then takes"
+    parser.add_argument("--ask", type=Path, metavar="FILE.toml", help=text)
     parser.add_argument("--draw", type=Path, metavar="FILE.png", help="also draw it: hosts, switches, adapters, racks")
 
 
@@ -401,6 +405,7 @@ def _add_doctor(parser: Parser) -> None:
 def _add_advise(parser: Parser) -> None:
     _add_config(parser, leave_out=ADVISED)
     add_advise(parser)
+    parser._action_groups.sort(key=lambda group: (group.title != NEEDED_FIRST, group.title != "advice"))
 
 
 _ADD: dict[str, Callable[[Parser], None]] = {

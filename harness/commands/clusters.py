@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
 from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
@@ -35,7 +36,17 @@ PER = (
 
 
 def main(args: argparse.Namespace) -> int:
-    """Show the list of clusters, or one of them (`show NAME`), optionally with a drawing."""
+    """Show the list of clusters, or one of them (`show NAME`), optionally with a drawing; or ask for a new one."""
+    if args.ask is not None:
+        if args.action is not None:
+            raise InputError(
+                "--ask FILE.toml makes a new cluster; to see it afterwards: haloscope clusters show FILE.toml"
+            )
+        cluster = load_cluster(ask_for_cluster(args.ask))
+        show(_made(cluster, args.ask), stdout())
+        if args.draw is not None:
+            _draw(cluster, args.draw)
+        return 0
     if args.action is None:
         if args.draw is not None:
             raise InputError("name a cluster: haloscope clusters show NAME --draw FILE.png")
@@ -53,6 +64,20 @@ def main(args: argparse.Namespace) -> int:
         _draw(cluster, args.draw)
         show([f"drawn: {args.draw}"], stderr())
     return 0
+
+
+def _made(cluster: Any, path: Path) -> list[str]:
+    """What became of the answers, and what to do with it."""
+    from sims.study import quantities
+
+    devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
+    sources = [quantity.source for quantity in quantities(cluster)]
+    return [
+        f"{path}: {cluster.summary}",
+        *structure(cluster, devices),
+        f"assumed: {sources.count('assumed')} of {len(sources)} numbers; all: haloscope clusters show {path}",
+        f"next: haloscope advise --dataset FILE.npz --cluster {path}",
+    ]
 
 
 def cluster_report(cluster: Any) -> list[RenderableType]:

@@ -16,7 +16,7 @@ from harness.console import byte_text
 from harness.methods.registry import parse_method
 from sims.cluster import varied
 from sims.study import idle_links
-from sims.uncertainty import Draws, RecordedPrediction, inputs_of
+from sims.uncertainty import FEWEST_REPLAYS, Draws, RecordedPrediction, inputs_of, replays_for
 
 BAND_POINTS = 5
 """Values of the knob at which uncertain inputs are drawn."""
@@ -25,6 +25,12 @@ SAME = 1e-9
 MUCH = 0.01  # share of an epoch that a ceiling must cost to count as the bottleneck
 RATES = ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"))
 TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def band_replays(ranks: int, asked: int | None) -> int:
+    """Replays at each of the values at which bands are drawn: half as many as those of one interval, at least 8."""
+    count = replays_for(ranks, asked)
+    return max(FEWEST_REPLAYS, count // 2) if count and asked is None else count
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from harness.machine import core_count
 from harness.running import open_run, prepare, results
 from harness.running.sweep import seconds_of
 from reports.advice import Advice, Question, Tell, make_advice
+from sims.uncertainty import replays_for
 
 
 def run(
@@ -30,6 +31,7 @@ def run(
     force: bool = False,
     reuse: Reuse = "same",
     quiet: bool = False,
+    replays: int | None = None,
     **settings: Any,
 ) -> RunOutcome:
     """Train one method, as `haloscope run` does, or use its earlier result.
@@ -42,6 +44,7 @@ def run(
         force: run again even if a finished result exists.
         reuse: which measured results are used again: of the same machine, libraries and code, or of any.
         quiet: no progress on stderr.
+        replays: that the 90 % interval of a prediction (mode sim) rests on; 0 for none, by default as the command.
         settings: settings of the run by name, `harness.Config().flat()` lists them.
 
     Raises:
@@ -49,7 +52,8 @@ def run(
     """
     made = _config(config, settings)
     check(made)
-    cell = run_or_reuse(open_run(made), Path(out), force=force, reuse=reuse, quiet=quiet)
+    count = replays_for(made.cut.parts, replays)
+    cell = run_or_reuse(open_run(made), Path(out), force=force, reuse=reuse, quiet=quiet, replays=count)
     return RunOutcome(cell.record, cell.path)
 
 
@@ -63,6 +67,7 @@ def compare(
     force: bool = False,
     reuse: Reuse = "same",
     quiet: bool = False,
+    replays: int | None = None,
     **settings: Any,
 ) -> Comparison:
     """Run several methods on the same data, as `haloscope compare` does: like beside like.
@@ -75,14 +80,16 @@ def compare(
     Args:
         methods: names with options; one text with commas between is fine.
         modes: of loopback, sim and real; by default the one of the settings.
-        config, out, force, reuse, quiet, settings: as for `run`.
+        config, out, force, reuse, quiet, replays, settings: as for `run`. Of two predictions only `.order` says which
+            is faster, where their intervals allow it.
 
     Raises:
         InputError: as `run`.
     """
     made = _config(config, settings)
     runs = cells_of(made, _listed(methods), list(modes) or [made.run.mode], set(settings))
-    cells = run_all(runs, Path(out), force=force, reuse=reuse, quiet=quiet)
+    count = replays_for(made.cut.parts, replays)
+    cells = run_all(runs, Path(out), force=force, reuse=reuse, quiet=quiet, replays=count)
     return Comparison([cell.record for cell in cells], [cell.path for cell in cells])
 
 
@@ -98,6 +105,7 @@ def what_if(
     transports: str | None = None,
     points: int = Variation.points,
     recorded: int | None = None,
+    replays: int | None = None,
     out: str | Path = "what-if",
     force: bool = False,
     quiet: bool = False,
@@ -112,6 +120,7 @@ def what_if(
         bandwidth, latency: a link and the range to vary it over; a latency takes the place of the bandwidth.
         bits, devices, transports: variants, with commas between.
         points: of the range; recorded: epochs to record of each method.
+        replays: of every band, at each of a few points; 0 for none, by default as the command.
         out: folder whose recordings are used again, unless `force`.
         config, quiet, settings: as for `run`.
 
@@ -120,7 +129,7 @@ def what_if(
     """
     question = Variation(
         methods=_listed(methods), bandwidth=bandwidth, latency=latency, bits=bits, devices=devices,
-        transports=transports, points=points, recorded=recorded,
+        transports=transports, points=points, recorded=recorded, replays=replays,
     )  # fmt: skip
     made = _config(config, {**settings, "mode": "sim"})
     check(made)

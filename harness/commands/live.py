@@ -13,7 +13,7 @@ from typing import Any
 from rich.progress import track
 
 from harness.commands.arguments import config_of, settings_given
-from harness.commands.curves import Knob
+from harness.commands.curves import Knob, band_replays
 from harness.commands.flag_numbers import whole_numbers
 from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
 from harness.console import stderr
@@ -23,9 +23,10 @@ from harness.rank import COMPONENTS
 from harness.running.results import load_result
 from reports.draw.figures import COMPONENT_COLOURS
 from reports.live import live_page
-from sims.cluster import Cluster
+from sims.cluster import Cluster, place
 from sims.replay import Replay
-from sims.study import Explorer, RecordedRun, open_driver, variants
+from sims.study import Explorer, LinkSetting, RecordedRun, open_driver, variants
+from sims.uncertainty import Draws, prediction_of
 
 SPEEDS = (0.5, 1.0, 2.0, 4.0)
 """Speeds of compute of a page that is a file."""
@@ -51,6 +52,7 @@ class Opened:
     families: list[dict[str, Any]]
     scores: list[dict[str, Any]]
     first_ranks: int
+    draws: Draws
 
 
 def opened(args: argparse.Namespace, known: Mapping[str, Replay] = MappingProxyType({})) -> Opened:
@@ -82,7 +84,10 @@ def opened(args: argparse.Namespace, known: Mapping[str, Replay] = MappingProxyT
     title = "What if the cluster were another one?"
     first = base.cut.parts if base.cut.parts in explorer.ranks else explorer.ranks[0]
     scores = _scores(args.results, explorer.methods)
-    return Opened(explorer, title, caption, notes, _families(explorer.methods), scores, first)
+    draws = Draws(band_replays(max(explorer.ranks), args.replays))
+    if draws.count:
+        notes.append(f"90 %: of {draws.count} replays with uncertain inputs drawn anew, the same for all methods")
+    return Opened(explorer, title, caption, notes, _families(explorer.methods), scores, first, draws)
 
 
 def _families(methods: Sequence[str]) -> list[dict[str, Any]]:
@@ -132,6 +137,28 @@ def page_content(made: Opened) -> dict[str, Any]:
     }
 
 
+def epoch_ratios(explorer: Explorer, state: LinkSetting, draws: Draws) -> dict[str, list[float]]:
+    """Method -> its epoch over the predicted one in every draw of the uncertain inputs; links that are set are exact.
+
+    Methods share the draws, so that two of them are compared draw by draw. Empty without draws.
+    """
+    if not draws.count:
+        return {}
+    placement = place(explorer.cluster_at(state), state.ranks)
+    exact = [
+        f"links.{kind}.{what}"
+        for kind, given in state.links.items()
+        for what, value in zip(("bandwidth", "latency"), given, strict=True)
+        if value is not None
+    ]
+    found = {}
+    for method, run in explorer.runs_at(state.ranks).items():
+        made = prediction_of(run.config, run.replay, placement, exact)
+        own = made.seconds({})["epoch"]
+        found[method] = [float(f"{each['epoch'] / own:.5g}") for each in made.draws(draws)]
+    return found
+
+
 def axes_of(cluster: Cluster) -> list[dict[str, Any]]:
     """The server's sliders: bandwidth and latency of every kind of link, and the speed of compute."""
     found = []
@@ -170,12 +197,34 @@ def write_page(made: Opened, knob: Knob, xs: Sequence[float], path: Path, quiet:
     points = list(product(explorer.ranks, explorer.variants, range(len(places)), range(len(SPEEDS))))
     all_timelines = len(points) * len(explorer.methods) <= MOST_TIMELINES
     grid, timelines = {}, {}
-    for ranks, variant, place, pace in track(points, "points", console=stderr(), transient=True, disable=quiet):
-        links = {knob.link: {knob.what: places[place]}}
+    for ranks, variant, spot, pace in track(points, "points", console=stderr(), transient=True, disable=quiet):
+        links = {knob.link: {knob.what: places[spot]}}
         state = explorer.state({"ranks": ranks, "variant": variant, "speed": SPEEDS[pace], "links": links})
-        key = f"{ranks}|{variant}|{place}|{pace}"
+        key = f"{ranks}|{variant}|{spot}|{pace}"
         grid[key] = explorer.point(state)
         if all_timelines or (SPEEDS[pace] == 1.0 and not variant):
             timelines[key] = {row["method"]: explorer.timeline(state, row["method"]) for row in grid[key]}
-    whole = {**page_content(made), "axes": axes, "grid": grid, "timelines": timelines, "served": False}
+    drawn = _drawn(made, knob, places, quiet)
+    whole = {
+        **page_content(made), "axes": axes, "grid": grid, "timelines": timelines, "drawn": drawn, "served": False,
+    }  # fmt: skip
     write_atomically(path, live_page(whole, made.caption).encode())
+
+
+def _drawn(made: Opened, knob: Knob, places: Sequence[float], quiet: bool) -> dict[str, Any]:
+    """Draws at the ends of the range and its middle, between which the page interpolates; at the cluster's own speed.
+
+    `at`: values of the knob; `ratios`: "ranks|variant" -> method -> value by value the ratios of `epoch_ratios`.
+    """
+    explorer = made.explorer
+    at = sorted({places[0], places[len(places) // 2], places[-1]})
+    keys = list(product(explorer.ranks, explorer.variants)) if made.draws.count else []
+    ratios: dict[str, dict[str, list[list[float]]]] = {}
+    for ranks, variant in track(keys, "intervals", console=stderr(), transient=True, disable=quiet):
+        mine = ratios.setdefault(f"{ranks}|{variant}", {})
+        for value in at:
+            links = {knob.link: {knob.what: value}}
+            state = explorer.state({"ranks": ranks, "variant": variant, "links": links})
+            for method, found in epoch_ratios(explorer, state, made.draws).items():
+                mine.setdefault(method, []).append(found)
+    return {"axis": f"{knob.link}.{knob.what}", "at": at, "ratios": ratios}

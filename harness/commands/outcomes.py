@@ -18,10 +18,13 @@ from matplotlib.figure import Figure
 from harness.commands.tables import BELOW, ROW_SETTINGS, comparison_report, note_lines, said_once, unlike_lines
 from harness.commands.what_if import Explored
 from harness.running import Prepared
+from harness.running.intervals import order_lines
 from harness.running.summary import UNLIKE, comparison, row_of, standing_apart
 from harness.trackers import TrackedRun, export_records, log_to_wandb, tracked_run
 from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE, breakdown_figure
 from reports.draw.what_if import what_if_figure
+
+SURE = "low and high: 90 % intervals of predictions, of speed-ups with the same errors of both"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +74,11 @@ class Comparison:
     paths: list[Path]
     left_out: list[str] = field(default_factory=list)
 
+    @property
+    def order(self) -> list[str]:
+        """What the intervals of predictions allow to say about which method is faster than which."""
+        return order_lines(self.records)
+
     def frame(self) -> pd.DataFrame:
         """A row per run, as `comparison/table.csv` has it; `speedup` is over the first run of the same mode."""
         return pd.DataFrame(comparison(self.records))
@@ -102,10 +110,11 @@ class Comparison:
         common, apart = standing_apart(rows)
         shown = [{**row, "method": f"{row['method']} {UNLIKE}"} if at in apart else row for at, row in enumerate(rows)]
         said = f"all rows{f' but {UNLIKE}' if apart else ''}: {said_once(rows, _columns(rows))}"
-        return _html([said, *unlike_lines(rows, common, apart), *self.left_out], _times(shown))
+        sure = [*self.order, *([SURE] if self.order or any(row["epoch_low_seconds"] for row in rows) else [])]
+        return _html([said, *unlike_lines(rows, common, apart), *sure, *self.left_out], _times(shown))
 
     def __str__(self) -> str:
-        return _printed(comparison_report(comparison(self.records)))
+        return _printed([*comparison_report(comparison(self.records)), *self.order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +145,15 @@ class WhatIf:
         times = frame.pivot_table(index="value", columns=["variant", "method"], values="epoch_seconds", sort=False)
         times.index = [self.explored.knob.formatted(value) for value in times.index]
         times.columns = [" ".join(filter(None, reversed(column))) for column in times.columns]
+        spans = frame.pivot_table(
+            index="value", columns=["variant", "method"], values=["epoch_low_seconds", "epoch_high_seconds"], sort=False
+        )
+        if len(spans.columns) == 2 * len(times.columns):
+            low, high = (spans[name].to_numpy() for name in ("epoch_low_seconds", "epoch_high_seconds"))
+            shown = [[f"{v:.4g} ({a:.3g} to {b:.3g})" for v, a, b in zip(*row, strict=True)]
+                     for row in zip(times.to_numpy(), low, high, strict=True)]  # fmt: skip
+            times = pd.DataFrame(shown, index=times.index, columns=times.columns)
+            return _html(["epoch seconds (90 % interval)", *self.said], times)
         return _html(self.said, times)
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.commands.live import Opened, axes_of, opened, page_content
+from harness.commands.live import Opened, axes_of, epoch_ratios, opened, page_content
 from harness.console import show, stdout
 from harness.errors import InputError, unknown
 from reports.live import live_page
@@ -103,7 +103,7 @@ def application(made: Opened, names: list[str]) -> Starlette:
             return JSONResponse({"error": str(error)}, 400, headers=HEADERS)
         return JSONResponse(found, headers=HEADERS)
 
-    routes = [Route("/", first), *(Route(f"/{name}", reply) for name in ("point", "curve", "timeline"))]
+    routes = [Route("/", first), *(Route(f"/{name}", reply) for name in ("point", "curve", "timeline", "ratios"))]
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=names)])
 
 
@@ -111,7 +111,7 @@ class Replies:
     """What the server replies, as JSON values."""
 
     def __init__(self, made: Opened, axes: dict[str, dict[str, Any]]) -> None:
-        self._explorer, self._axes = made.explorer, axes
+        self._explorer, self._axes, self._draws = made.explorer, axes, made.draws
 
     def __call__(self, what: str, given: dict[str, str]) -> Any:
         """The reply to one request. Raises InputError for values that do not fit."""
@@ -119,6 +119,8 @@ class Replies:
         if what == "curve":
             return self._curve(values, given.get("axis", ""))
         state = self._explorer.state(values)
+        if what == "ratios":
+            return epoch_ratios(self._explorer, state, self._draws)
         if what == "timeline":
             return self._explorer.timeline(state, given.get("method", ""))
         return self._explorer.point(state)

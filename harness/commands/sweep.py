@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness import running
-from harness.commands.cells import deliver, finished, json_target, run_or_reuse, writable
-from harness.commands.tables import table
+from harness.commands.cells import deliver, finished, json_target, record_with_interval, run_or_reuse, writable
+from harness.commands.tables import gain_text, span_text, table
 from harness.config import RUN_SETTINGS
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError
 from harness.machine import Died, core_count, map_on_processes, remove_scratch, write_atomically
+from harness.methods.registry import parse_method
 from harness.running import submitted
+from harness.running.intervals import speedup_interval
 from harness.running.summary import row_of
 from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
+from sims.uncertainty import replays_for
 
 FINAL = ("done", "diverged", "out_of_memory")  # states that another run of the same cell would reproduce
 PROBED_EPOCHS = 2
@@ -53,24 +56,36 @@ def main(args: argparse.Namespace) -> int:
     found = {
         cell: finished(_path(out, cell), partial(running.open_run, cell.config), FINAL, args.reuse) for cell in cells
     }
-    todo = [cell for cell in cells if found[cell] is None]
+    asked = {cell: replays_for(cell.config.cut.parts, args.replays) for cell in cells}
+    todo = [cell for cell in cells if _unfinished(found[cell], asked[cell])]
     jobs = _jobs(todo, args)
     watch = Stopwatch(out)
     if args.dry_run:
         return _foretell(cells, todo, jobs, watch, args)
     out.mkdir(parents=True, exist_ok=True)
     remove_scratch(out)
-    outcomes = {cell: CellOutcome(record, "", 0.0) for cell, record in found.items() if record is not None}
+    outcomes = {cell: CellOutcome(record, "", 0.0) for cell in cells if cell not in todo and (record := found[cell])}
     begin = time.monotonic()
     if budget is not None and todo and watch.expect(todo[0].config) is None:
         _probe(todo[0], watch)  # an estimate is needed, because no cell may begin that cannot end in time
-    call, workers = partial(run_cell, out=out), _workers(out, jobs, args)
+    call, workers = partial(run_cell, out=out, replays=args.replays), _workers(out, jobs, args)
     for cell, outcome in _run(todo, partial(workers, call), jobs, watch, budget, begin, args.quiet):
         outcomes[cell] = outcome
     if budget is not None and todo and not any(cell in outcomes for cell in todo):
         shortest = min(watch.expect(cell.config) or 0.0 for cell in todo)
         show([f"--budget {args.budget} begins no cell: the shortest may take {duration(shortest)}"], stderr())
     return _publish(cells, outcomes, out, args)
+
+
+def _unfinished(record: dict[str, Any] | None, replays: int) -> bool:
+    """Whether a cell has no result, or one without the interval that is asked for and can be had."""
+    if record is None:
+        return True
+    config = record["config"]
+    if config["mode"] != "sim" or record["state"] != "done" or not replays:
+        return False
+    timed = parse_method(config["method"]).facts.timed
+    return not timed and record["facts"].get("interval", {}).get("replays") != replays
 
 
 def _path(out: Path, cell: Cell) -> Path:
@@ -166,13 +181,18 @@ def _run(
             show([f"[{len(todo) - len(left)}/{len(todo)}] {cell.title}: {said}{ending}"], stderr())
 
 
-def run_cell(cell: Cell, out: Path) -> CellOutcome:
-    """Run one cell in this process; returns errors of the cell instead of raising them."""
+def run_cell(cell: Cell, out: Path, replays: int | None = None) -> CellOutcome:
+    """Run one cell in this process, a prediction with its interval; returns errors of the cell instead of raising."""
     begin = time.monotonic()
     try:
+        count, path = replays_for(cell.config.cut.parts, replays), _path(out, cell)
         # If another sweep over the same folder has finished the cell in the meantime, its result is used.
-        record = finished(_path(out, cell), partial(running.open_run, cell.config), FINAL)
-        record = record or run_or_reuse(running.open_run(cell.config), out, force=True, quiet=True).record
+        opened = running.open_run(cell.config)
+        record = finished(path, lambda: opened, FINAL)
+        if record is None:
+            record = run_or_reuse(opened, out, force=True, quiet=True, replays=count).record
+        elif _unfinished(record, count):
+            record = record_with_interval(record, opened, path, count, quiet=True)
     except Exception as error:
         return CellOutcome(None, _said(error), time.monotonic() - begin)
     return CellOutcome(record, "", time.monotonic() - begin)
@@ -186,7 +206,7 @@ def _said(error: Exception) -> str:
 def _publish(cells: list[Cell], outcomes: dict[Cell, CellOutcome], out: Path, args: argparse.Namespace) -> int:
     """Write `sweep.csv` and `sweep.parquet`, a row per cell, and show them; returns the exit code."""
     rows = [_row(cell, outcomes.get(cell)) for cell in cells]
-    _compare(cells, rows)
+    _compare(cells, rows, outcomes)
     tables = _write(rows, out)
     missing = sum(row["state"] == "not run" for row in rows)
     lines: list[Any] = [_table(cells, rows)]
@@ -223,32 +243,45 @@ def _row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
     return {**axes, "seed": cell.config.training.seed, **row}
 
 
-def _compare(cells: list[Cell], rows: list[dict[str, Any]]) -> None:
-    """Add `speedup`: epoch time of the first method over this one's, with equal values on all other axes."""
-    first: dict[str, float] = {}
+def _compare(cells: list[Cell], rows: list[dict[str, Any]], outcomes: Mapping[Cell, CellOutcome]) -> None:
+    """Add `speedup`: epoch time of the first method over this one's, with equal values on all other axes; and its
+    interval where both are predicted."""
+    first: dict[str, tuple[float, Cell]] = {}
     options = {key for cell in cells for key in cell.axes} - RUN_SETTINGS.keys()
     shared = {key for key in options if not key.startswith("cluster.")} | {"method"}
     for cell, row in zip(cells, rows, strict=True):
         place = repr(sorted((key, value) for key, value in cell.axes.items() if key not in shared))
         seconds = row.get("epoch_seconds")
         if cell.config.training.method == cells[0].config.training.method and seconds:
-            first[place] = seconds
-        row["speedup"] = first[place] / seconds if seconds and place in first else None
+            first[place] = seconds, cell
+        row["speedup"], row["speedup_low"], row["speedup_high"] = None, None, None
+        if seconds and place in first:
+            before, base = first[place]
+            mine, others = outcomes[cell].record, outcomes[base].record
+            row["speedup"] = before / seconds
+            if mine and others:
+                row["speedup_low"], row["speedup_high"] = speedup_interval(mine, others) or (None, None)
 
 
 def _table(cells: list[Cell], rows: list[dict[str, Any]]) -> Any:
     """The rows as a table for the terminal: the axes, then the results."""
     axes = list(dict.fromkeys(["method", *(key for cell in cells for key in cell.axes)]))
     factor, unit = time_unit([row.get("epoch_seconds") for row in rows])
+    sure = any(row.get("epoch_low_seconds") for row in rows)
     lines = []
     for cell, row in list(zip(cells, rows, strict=True))[:SHOWN_ROWS]:
         place = [str(row["method"] if key == "method" else cell.axes.get(key, DASH)) for key in axes]
         seconds, speedup = row.get("epoch_seconds"), row["speedup"]
         numbers = [significant(seconds * factor if seconds else None), f"{speedup:.2f}x" if speedup else DASH]
+        if sure:
+            numbers.insert(1, span_text((row.get("epoch_low_seconds"), row.get("epoch_high_seconds")), factor))
+            numbers.append(gain_text(row["speedup_low"], row["speedup_high"]))
         numbers += [megabytes(row.get("bytes_per_epoch")), percent(row.get("test")), row["state"]]
         lines.append([*place, *numbers])
     names = [key.removeprefix("cluster.") for key in axes]
-    return table("", [*names, f"epoch {unit}", "speed-up", "MB", "test", "state"], lines, left=len(axes))
+    interval = ["90 %"] if sure else []
+    headings = [*names, f"epoch {unit}", *interval, "speed-up", *interval, "MB", "test", "state"]
+    return table("", headings, lines, left=len(axes))
 
 
 def _write(rows: list[dict[str, Any]], out: Path) -> list[Path]:

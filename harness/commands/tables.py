@@ -153,8 +153,8 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
         speedup = DASH if row["speedup"] is None else f"{row['speedup']:.2f}x"
         amounts = [megabytes(row["bytes_per_epoch"]), percent(row["test"]), megabytes(row["peak_memory"])]
         if sure:
-            times.insert(1, _span((row["epoch_low_seconds"], row["epoch_high_seconds"]), factor))
-            amounts.insert(0, _gain(row["speedup_low"], row["speedup_high"]))
+            times.insert(1, span_text((row["epoch_low_seconds"], row["epoch_high_seconds"]), factor))
+            amounts.insert(0, gain_text(row["speedup_low"], row["speedup_high"]))
         lines.append([f"{method} {UNLIKE}" if at in apart else method, *settings, *times, speedup, *amounts])
     interval = ["90 %"] if sure else []
     headings = ["method", *(HEADINGS.get(name, name) for name in columns), f"epoch {unit}", *interval, *shown]
@@ -212,17 +212,17 @@ def _time_table(record: dict[str, Any]) -> Table:
     if "interval" not in record["facts"]:
         return table("", ["time per epoch, median", unit, "%"], rows)
     names = [*COMPONENTS, "epoch", "hidden"]
-    spans = [_span(record["facts"]["interval"]["seconds"].get(name), factor) for name in names]
+    spans = [span_text(record["facts"]["interval"]["seconds"].get(name), factor) for name in names]
     whole = [[*row, span] for row, span in zip(rows, spans, strict=True)]
     return table("", ["time per epoch, median", unit, "%", f"90 % interval {unit}"], whole)
 
 
-def _gain(low: float | None, high: float | None) -> str:
+def gain_text(low: float | None, high: float | None) -> str:
     """The interval of a speed-up; a dash where there is none, and for the first method."""
     return "-" if low is None or high is None or low == high == 1.0 else f"{low:.2f}-{high:.2f}"
 
 
-def _span(ends: Sequence[float | None] | None, factor: float) -> str:
+def span_text(ends: Sequence[float | None] | None, factor: float) -> str:
     """An interval; a dash where there is none or nothing."""
     if ends is None or None in ends or not any(ends):
         return "-"

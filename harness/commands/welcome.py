@@ -15,8 +15,9 @@ NEXT = (
 )
 """Three commands to go on with."""
 
-WELCOME = """haloscope trains graph neural networks on graphs too large for one device, for real or on a model of a
-cluster, and says where an epoch's time goes: which way of moving boundary data wins, on your graph, model and cluster.
+WELCOME = """haloscope trains graph neural networks on graphs too large for one device, for
+real or on a model of a cluster, and says where an epoch's time goes: which way
+of moving boundary data wins, on your graph, model and cluster.
 
 begin here:
   haloscope demo                           this machine, three methods, predicted beside measured: about a minute
@@ -27,8 +28,10 @@ begin here:
                     --mode sim --cluster ethernet-10g
   haloscope what-if --methods vanilla,sylvie-s --dataset synthetic:nodes=4000 --parts 4 --cluster ethernet-10g
 
-five flags to know: --dataset (a graph), --method, --parts (ranks), --mode sim or real, --cluster (what is modelled)
-all commands: haloscope --help; flags of one: haloscope run --help; tab completion: haloscope completion bash
+five flags to know: --dataset (a graph), --method, --parts (ranks),
+                    --mode sim or real, --cluster (what is modelled)
+all commands: haloscope --help; flags of one: haloscope run --help
+tab completion: haloscope completion bash
 in Python: import harness; help(harness.advise)
 """
 
@@ -79,7 +82,10 @@ EXAMPLES = {
         "haloscope export runs/ sweeps/widths --to tensorboard --out tb",
     ),
     "demo": ("haloscope demo --out demo",),
-    "clusters": ("haloscope clusters show ethernet-10g --draw cluster.png",),
+    "clusters": (
+        "haloscope clusters --ask mine.toml",
+        "haloscope clusters show ethernet-10g --draw cluster.png",
+    ),
     "completion": (
         "haloscope completion bash > ~/.local/share/bash-completion/completions/haloscope",
         "haloscope completion zsh > ~/.haloscope.zsh; echo 'source ~/.haloscope.zsh' >> ~/.zshrc",

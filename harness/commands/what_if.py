@@ -17,7 +17,7 @@ import pandas as pd
 from harness.commands import live
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
-from harness.commands.curves import BAND_POINTS, Curve, Knob, display_name, sentences
+from harness.commands.curves import BAND_POINTS, Curve, Knob, band_replays, display_name, sentences
 from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
 from harness.commands.tables import said_once, table, unlike_lines
 from harness.commands.what_if_arguments import BANDWIDTH
@@ -30,7 +30,7 @@ from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_ru
 from reports.draw.what_if import what_if as draw_what_if
 from sims.replay import Replay
 from sims.study import open_driver, variants
-from sims.uncertainty import FEWEST_REPLAYS, Draws, replays_for
+from sims.uncertainty import Draws
 from sims.units import parse
 
 SHOWN_POINTS = 6
@@ -163,12 +163,6 @@ def explore(
             curve.add_band(xs, draws)
     nominal = getattr(cluster.links[knob.link], knob.what).value
     return Explored(curves, xs, nominal, knob, sentences(curves, xs, knob))
-
-
-def band_replays(ranks: int, asked: int | None) -> int:
-    """Replays at each of the values at which bands are drawn: half as many as those of one interval, at least 8."""
-    count = replays_for(ranks, asked)
-    return max(FEWEST_REPLAYS, count // 2) if count and asked is None else count
 
 
 def _knob(question: Variation) -> Knob:

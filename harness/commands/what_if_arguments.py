@@ -47,6 +47,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", metavar="ADDRESS",
         help="address to listen on (default: 127.0.0.1, which only this machine reaches)",
     )  # fmt: skip
+    add_replays(parser)
     _add_recordings(parser)
 
 

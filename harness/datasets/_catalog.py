@@ -27,8 +27,8 @@ def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "r
     """The named graph with its split and scaled features.
 
     Args:
-        dataset: the name of an npz file in the data folder, a path to one or to a `.pt` file of PyG, `edges:...`,
-            `synthetic:...`, `pyg:...`, `ogb:...`, or a prefix that another package offers.
+        dataset: the name of an npz file in the data folder, a path to one, to a `.pt` file of PyG or a `.bin` file of
+            DGL, `edges:...`, `synthetic:...`, `pyg:...`, `ogb:...`, or a prefix that another package offers.
         split: auto (public where there is one, else random:0.6/0.2/0.2) | public | random:... | counts:... |
             position:...
         seed: of a random split.
@@ -52,6 +52,10 @@ def _raw(dataset: str) -> Graph:
     if source is not None:
         return source.load(dataset)
     path = _file(dataset)
+    if path.suffix == ".bin":
+        from harness.datasets._dgl_files import read_dgl_file  # imports torch
+
+        return read_dgl_file(path)
     if path.suffix != ".pt":
         return npz.read_graph(path)
     from harness.datasets._pyg_files import read_pyg_file  # imports torch
@@ -61,12 +65,7 @@ def _raw(dataset: str) -> Graph:
 
 def _file(dataset: str) -> Path:
     """The file of a name or path."""
-    if dataset.endswith(".bin"):
-        raise InputError(
-            f"{dataset}: a DGL graph cannot be read without DGL; there, write what haloscope reads: np.savez(FILE, "
-            "edge_index=np.stack(g.edges()), x=g.ndata['feat'], y=g.ndata['label']) (docs/graphs.md)"
-        )
-    if dataset.endswith((".npz", ".pt")) or os.sep in dataset:
+    if dataset.endswith((".npz", ".pt", ".bin")) or os.sep in dataset:
         return Path(dataset)
     path = data_folder() / f"{dataset}.npz"
     if not path.is_file():
@@ -98,9 +97,11 @@ def _listed() -> list[Listing]:
 
 def require_trainable(graph: Graph) -> None:
     """Raise InputError if a graph lacks features, labels or training nodes."""
-    for what, there in (("features", graph.x is not None), ("labels", graph.y is not None)):
+    for what, key, there in (("features", "x", graph.x is not None), ("labels", "y", graph.y is not None)):
         if not there:
-            raise InputError(f"{graph.name} has no {what}, so nothing can be trained on it")
+            raise InputError(
+                f"{graph.name} has no {what}, so nothing can be trained on it; add {key} (haloscope datasets --help)"
+            )
     if graph.train is None or not len(graph.train):
         raise InputError(f"{graph.name} has no training nodes; give a split, e.g. --split random:0.6/0.2/0.2")
 

@@ -32,7 +32,15 @@ def read_pyg_file(path: Path) -> Graph:
     Raises:
         InputError: no such file, one that holds other objects, or a graph that is not valid.
     """
-    content = _loaded(path)
+    return graph_of(path, _loaded(path))
+
+
+def graph_of(path: Path, content: Mapping[Any, Any]) -> Graph:
+    """The graph that the dict of `to_dict()` describes, named after the file.
+
+    Raises:
+        InputError: a graph that is not valid.
+    """
     try:
         if "edge_index" in content or not any(isinstance(key, tuple) for key in content):
             return _homogeneous(path, content)

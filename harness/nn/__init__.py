@@ -4,6 +4,7 @@ Contains all arithmetic of a model; independent of ranks, without communication.
 """
 
 from harness.nn._aggregate import aggregate, aggregate_weighted
+from harness.nn._foreign import BipartiteConv
 from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.nn._loss import counts, micro_f1, summed_loss, training_loss
 from harness.nn._messages import edge_rows
@@ -11,6 +12,7 @@ from harness.nn._models import GNN, MODELS, Order, build_model, model_factory
 from harness.nn._optimizer import adam
 
 __all__ = [
+    "BipartiteConv",
     "Aggregation",
     "Conv",
     "Dense",

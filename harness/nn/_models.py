@@ -202,12 +202,19 @@ def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GN
     imported is named `module:factory`.
 
     Raises:
-        InputError: unknown model, or one that is no `GNN`.
+        InputError: unknown model, one that is no `GNN` or cannot be built, or one without parameters.
     """
     factory = model_factory(config.name)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # unlike torch.manual_seed, does not seed GPUs
-        model = factory(config, inputs, classes)
+        try:
+            model = factory(config, inputs, classes)
+        except Exception as error:
+            if ":" not in config.name or isinstance(error, InputError):
+                raise
+            raise InputError(f"model {config.name!r} cannot be built: {type(error).__name__}: {error}") from error
     if not isinstance(model, GNN):
         raise InputError(f"model {config.name!r} is a {type(model).__name__}, not a harness.nn.GNN")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError(f"model {config.name!r} has no parameters, so nothing can be trained")
     return model

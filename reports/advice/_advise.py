@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pandas as pd
+from matplotlib.figure import Figure
 
 from harness.errors import InputError
 from harness.graphs import Graph
@@ -19,17 +21,33 @@ from reports.advice._candidates import candidates
 from reports.advice._certainty import assumed, error_of
 from reports.advice._choices import CandidateOutcome, Recommendation, choices, recommendation
 from reports.advice._commands import commands
+from reports.advice._intervals import draws_for
 from reports.advice._pricing import Priced, Pricing
 from reports.advice._progress import AdviceProgress, Tell, silent
 from reports.advice._question import Question, checked_cluster, ranks_to_try, trainable_graph
 from reports.advice._sample import FEWEST_NODES, write_sample
-from reports.advice._sentences import about_the_devices, by_bandwidth, cut_lines, how_sure, undecided, what_to_run
+from reports.advice._sentences import (
+    about_the_devices,
+    by_bandwidth,
+    compared_with,
+    cut_lines,
+    how_sure,
+    undecided,
+    what_to_run,
+)
 from reports.advice._training import BUDGET_SPENT, Contender, Race, expected_training
-from reports.draw.advice import draw_advice
+from reports.draw.advice import advice_figure, draw_advice
 from sims.cluster import Cluster
 
 WORTH_SAMPLING = 0.7
 """A sample of a larger share of the graph would save too little to be worth its error."""
+
+
+SHOWN = (
+    "method", "devices", "partitioner", "epoch_seconds", "epoch_low_seconds", "epoch_high_seconds", "epochs_to_target",
+    "seconds_to_target", "accuracy", "difference", "difference_half_width", "memory_bytes", "cost", "note",
+)  # fmt: skip
+"""Columns that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +65,8 @@ class Advice:
         notes: what must be known beside it, one line each.
         left_out: method -> why it was not timed.
         curves: (method, devices) -> (seconds, validation score) of the first seed's evaluations.
+        stretches: what is quickest at which bandwidth.
+        intervals: (method, devices) -> 90 % interval of a predicted epoch, of the advice and what it is compared with.
     """
 
     question: Question
@@ -60,10 +80,19 @@ class Advice:
     left_out: dict[str, str]
     curves: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
     stretches: list[BandwidthRange] = field(default_factory=list)
+    intervals: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per candidate; seconds and bytes, accuracies in per cent; the epoch's interval where it is known."""
+        found = []
+        for each in self.choices:
+            low, high = self.intervals.get((each.method, each.parts), (None, None))
+            found.append({**each.row(), "epoch_low_seconds": low, "epoch_high_seconds": high})
+        return found
 
     def frame(self) -> pd.DataFrame:
-        """A row per candidate; seconds and bytes, accuracies in per cent."""
-        return pd.DataFrame([each.row() for each in self.choices])
+        """The rows."""
+        return pd.DataFrame(self.rows())
 
     def content(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -78,11 +107,12 @@ class Advice:
             "holds": "" if self.verdict is None else self.verdict.holds,
             "said": self.sentences,
             "commands": self.commands,
-            "candidates": [each.row() for each in self.choices],
+            "candidates": self.rows(),
             "bandwidths": [
                 {
                     "low": each.low,
                     "high": each.high if math.isfinite(each.high) else None,
+                    "high_interval": each.high_span,
                     "method": each.priced.candidate.method,
                     "devices": each.priced.candidate.parts,
                 }
@@ -92,12 +122,21 @@ class Advice:
             "left_out": self.left_out,
         }
 
-    def plot(self, path: Path) -> Path:
-        """Draw accuracy against time to `path` (PNG)."""
+    def plot(self, path: Path | None = None) -> Figure:
+        """Accuracy against time, a figure; also written to `path` (PNG) where one is given."""
         chosen = self.verdict.chosen if self.verdict is not None else None
         rows = [{**each.row(), "chosen": each is chosen} for each in self.choices]
         curves = {f"{method}, {parts}": points for (method, parts), points in self.curves.items()}
-        return draw_advice(rows, curves, path, self.target, [*self.sentences, *self.notes[:3]])
+        caption = [*self.sentences, *self.notes[:3]]
+        if path is not None:
+            draw_advice(rows, curves, path, self.target, caption)
+        return advice_figure(rows, curves, self.target, caption)
+
+    def _repr_html_(self) -> str:
+        said = [*self.sentences, *(f"{what}: {command}" for what, command in self.commands.items())]
+        lines = "".join(f"<div>{escape(line)}</div>" for line in said)
+        shown = self.frame()[[*SHOWN]].dropna(axis="columns", how="all")
+        return lines + str(shown.to_html(float_format=lambda value: f"{value:.4g}", na_rep="-", border=0))
 
     def save(self) -> list[Path]:
         """Write the table (CSV) and the figure into the question's folder; returns the paths."""
@@ -105,7 +144,8 @@ class Advice:
         folder.mkdir(parents=True, exist_ok=True)
         table = folder / "advice.csv"
         write_atomically(table, self.frame().to_csv(index=False).encode())
-        return [table, self.plot(folder / "advice.png")]
+        self.plot(folder / "advice.png")
+        return [table, folder / "advice.png"]
 
 
 def make_advice(question: Question, tell: Tell = silent) -> Advice:
@@ -126,6 +166,7 @@ def make_advice(question: Question, tell: Tell = silent) -> Advice:
         raise InputError(next(iter(pricing.left_out.values()), "nothing can be timed on this cluster"))
     race, notes = _raced(question, graph, priced, progress)
     made = choices(race, question.price, 100 / _tests(race, graph))
+    progress.say("replaying for intervals")
     return _told(
         question, cluster, graph, race, made, [*notes, *cut_lines(pricing.cuts)], {**left_out, **pricing.left_out}
     )
@@ -205,25 +246,27 @@ def _told(
         "name": graph.name, "nodes": graph.num_nodes, "edges": graph.num_edges, "features": graph.num_features,
         "classes": graph.num_classes, "notes": list(graph.notes),
     }  # fmt: skip
-    said, lines, ranges = (
-        ["Nothing fits this cluster and reaches the target."],
-        dict[str, str](),
-        list[BandwidthRange](),
-    )
+    said, lines = ["Nothing fits this cluster and reaches the target."], dict[str, str]()
+    ranges, intervals = list[BandwidthRange](), dict[tuple[str, int], tuple[float, float]]()
     if found is not None:
         metric = "micro-F1" if graph.y is not None and graph.y.ndim == 2 else "accuracy"
-        said = what_to_run(found, made, target, question.within, metric) + about_the_devices(found.chosen)
+        told = [found.chosen, *compared_with(found.chosen, made)]
+        drawn = draws_for(cluster, [each.priced for each in told], race.progress)
+        intervals = {(each.method, each.parts): span for each in told if (span := drawn.epoch(each.priced)) is not None}
+        said = what_to_run(found, made, target, question.within, metric, drawn) + about_the_devices(found.chosen)
         eligible = [(each.priced, each.epochs) for each in made if each.possible and each.epochs is not None]
         link = deciding_link(cluster, [priced for priced, _ in eligible])
         if link is not None:
-            ranges = stretches(cluster, link, eligible)
+            ranges = stretches(cluster, link, eligible, drawn)
             said.append(by_bandwidth(link, cluster.links[link].bandwidth.value, ranges))
         said += [*how_sure(found, error, assumed(cluster), len(seeds)), *undecided(made, BUDGET_SPENT)]
         lines = commands(found.chosen.priced.candidate, cluster)
     if any(each.priced.unmeasured > 0.5 for each in made):
         notes = [*notes, "most compute times rest on numbers that were not measured (haloscope clusters show NAME)"]
     notes = [*notes, *graph.notes]
-    return Advice(question, described, target, made, found, said, lines, notes, left_out, _curves(race), ranges)
+    return Advice(
+        question, described, target, made, found, said, lines, notes, left_out, _curves(race), ranges, intervals
+    )
 
 
 def _curves(race: Race) -> dict[tuple[str, int], list[tuple[float, float]]]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from reports.advice._intervals import EpochDraws
 from reports.advice._pricing import Priced
 from sims.cluster import LINKS, Cluster, varied
 from sims.study import idle_links
@@ -19,11 +20,16 @@ HALVINGS = 6
 
 @dataclass(frozen=True)
 class BandwidthRange:
-    """A range of bandwidths (bytes/s) over which one candidate is the quickest; infinite or 0 at the range's ends."""
+    """A range of bandwidths (bytes/s) over which one candidate is the quickest; infinite or 0 at the range's ends.
+
+    Attributes:
+        high_span: 90 % interval of `high`; None where there is none, or nothing is known of it.
+    """
 
     low: float
     high: float
     priced: Priced
+    high_span: tuple[float, float] | None = None
 
 
 def deciding_link(cluster: Cluster, priced: Sequence[Priced]) -> str | None:
@@ -36,7 +42,9 @@ def deciding_link(cluster: Cluster, priced: Sequence[Priced]) -> str | None:
     return next((kind for kind in kinds if kind in carrying), None)
 
 
-def stretches(cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, float]]) -> list[BandwidthRange]:
+def stretches(
+    cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, float]], drawn: EpochDraws
+) -> list[BandwidthRange]:
     """The quickest of (candidate, epochs to the target) at every bandwidth around the cluster's own."""
     nominal = cluster.links[link].bandwidth.value
     quickest = _quickest(cluster, link, contenders)
@@ -51,7 +59,10 @@ def stretches(cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, fl
     lows = [0.0, *(border for border, _ in borders)]
     winners = [found[0][1], *(best for _, best in borders)]
     highs = [*lows[1:], math.inf]
-    return [BandwidthRange(low, high, best) for low, high, best in zip(lows, highs, winners, strict=True)]
+    epochs = dict(contenders)
+    pairs = [(best, epochs[best]) for best in winners]
+    spans = [drawn.border(link, *each) for each in zip(highs[:-1], pairs[:-1], pairs[1:], strict=True)]
+    return [BandwidthRange(*each) for each in zip(lows, highs, winners, [*spans, None], strict=True)]
 
 
 def _quickest(cluster: Cluster, link: str, contenders: Sequence[tuple[Priced, float]]) -> Callable[[float], Priced]:

@@ -15,7 +15,7 @@ from statistics import fmean
 import msgspec
 
 from harness.config import RunConfig
-from harness.errors import InputError
+from harness.errors import HaloscopeError, InputError
 from harness.machine import write_atomically
 from harness.methods.registry import parse_method
 from reports.advice._candidates import EXACT, Candidate, partitioned_alike, scouts
@@ -147,9 +147,16 @@ class Pricing:
                 )
             )
             timed = replay.time(self.cluster)
-        except InputError as error:
+        except HaloscopeError as error:
             self.left_out[candidate.title] = str(error)
             return None
+        except Exception as error:
+            if ":" not in config.model.name:
+                raise
+            raise InputError(
+                f"model {config.model.name} cannot be priced: {type(error).__name__}: {error}; it has to run by "
+                f"itself first: haloscope run --model {config.model.name} --epochs 1"
+            ) from error
         self._walls.append(time.monotonic() - begin)
         work = self._work(config, (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None)
         seconds, sent = timed.typical(recorded, method.cycle() > 1)

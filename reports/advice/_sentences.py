@@ -10,6 +10,7 @@ from reports.advice._bandwidth import BandwidthRange
 from reports.advice._candidates import EXACT, devices_text
 from reports.advice._certainty import ModelError
 from reports.advice._choices import CandidateOutcome, Recommendation
+from reports.advice._intervals import EpochDraws
 from reports.statistics import FEWEST_SEEDS
 
 WORDS = {
@@ -41,7 +42,12 @@ def rate_text(bandwidth: float) -> str:
 
 
 def what_to_run(
-    found: Recommendation, made: Sequence[CandidateOutcome], target: float, within: float, metric: str
+    found: Recommendation,
+    made: Sequence[CandidateOutcome],
+    target: float,
+    within: float,
+    metric: str,
+    drawn: EpochDraws,
 ) -> list[str]:
     """What to run, what it gains, and what it costs."""
     chosen = found.chosen
@@ -52,9 +58,9 @@ def what_to_run(
     said = [
         f"Run {chosen.method} on {devices_text(chosen.parts)}{cut}: it reaches a validation {metric} of {target:.2f} % "
         f"({bar}) in a predicted {seconds_text(chosen.seconds)}: {chosen.epochs:.3g} epochs of "
-        f"{seconds_text(chosen.priced.epoch)}."
+        f"{seconds_text(chosen.priced.epoch)}{_span_text(drawn.epoch(chosen.priced))}."
     ]
-    gains = [*_gain(chosen, made)]
+    gains = [*_gain(chosen, made, drawn)]
     if gains:
         said.append(f"It takes {_listed(gains)}.")
     said.append(_accuracy(chosen, within))
@@ -67,23 +73,42 @@ def what_to_run(
     return said
 
 
-def _gain(chosen: CandidateOutcome, made: Sequence[CandidateOutcome]) -> list[str]:
-    """The chosen time beside that of vanilla and of one device."""
-    assert chosen.seconds is not None
-    found = []
+def compared_with(chosen: CandidateOutcome, made: Sequence[CandidateOutcome]) -> list[CandidateOutcome]:
+    """Exact training on as many devices, the quickest exact one, and one device."""
     alike = next((each for each in made if each.method == EXACT and each.parts == chosen.parts), None)
     best = next((each for each in made if each.method == EXACT and each.possible), None)
     one = next((each for each in made if each.parts == 1), None)
-    for other in dict.fromkeys(each for each in (alike, best, one) if each is not None and each is not chosen):
+    return list(dict.fromkeys(each for each in (alike, best, one) if each is not None and each is not chosen))
+
+
+def _gain(chosen: CandidateOutcome, made: Sequence[CandidateOutcome], drawn: EpochDraws) -> list[str]:
+    """The chosen time beside that of vanilla and of one device."""
+    assert chosen.seconds is not None and chosen.epochs is not None
+    found = []
+    for other in compared_with(chosen, made):
         if other.priced.too_large:
             found.append(f"what {_name(other)} cannot do for lack of memory")
-        elif other.seconds is not None:
-            found.append(f"{_ratio(chosen.seconds / other.seconds)} of {_name(other)} ({seconds_text(other.seconds)})")
+        elif other.seconds is not None and other.epochs is not None:
+            span = drawn.share((chosen.priced, chosen.epochs), (other.priced, other.epochs))
+            said = f"{_ratio(chosen.seconds / other.seconds)} of {_name(other)} ({seconds_text(other.seconds)}"
+            found.append(f"{said}{'' if span is None else f'; 90 %: {_ratios(span)}'})")
     return found
 
 
 def _ratio(share: float) -> str:
     return f"{100 * share:.0f} % of the time" if share < 2 else f"{share:.1f} times the time"
+
+
+def _ratios(span: tuple[float, float]) -> str:
+    """An interval of shares; one that holds 100 % tells nothing apart."""
+    low, high = span
+    text = f"{100 * low:.0f} to {100 * high:.0f} %" if high < 2 else f"{low:.2g} to {high:.2g} times"
+    return f"{text}, so they cannot be told apart" if low <= 1 <= high else text
+
+
+def _span_text(span: tuple[float, float] | None) -> str:
+    """The interval of an epoch, behind it."""
+    return "" if span is None else f" (90 %: {seconds_text(span[0])} to {seconds_text(span[1])})"
 
 
 def _accuracy(chosen: CandidateOutcome, within: float) -> str:
@@ -121,12 +146,17 @@ def by_bandwidth(link: str, nominal: float, found: Sequence[BandwidthRange]) -> 
     said = []
     for each in found:
         if each.low == 0:
-            said.append(f"{_stretch_name(each)} below {rate_text(each.high)}")
+            said.append(f"{_stretch_name(each)} below {_border(each.high, each.high_span)}")
         elif math.isinf(each.high):
             said.append(f"{_stretch_name(each)} above {rate_text(each.low)}")
         else:
-            said.append(f"{_stretch_name(each)} from {rate_text(each.low)} to {rate_text(each.high)}")
+            said.append(f"{_stretch_name(each)} from {rate_text(each.low)} to {_border(each.high, each.high_span)}")
     return f"Bandwidth: quickest is {_listed(said)} ({here})."
+
+
+def _border(at: float, span: tuple[float, float] | None) -> str:
+    """A bandwidth at which the advice changes, with its interval; without one where it is not known well enough."""
+    return rate_text(at) + ("" if span is None else f" (90 %: {rate_text(span[0])} to {rate_text(span[1])})")
 
 
 def _stretch_name(stretch: BandwidthRange) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from reports.bns_gcn._figures import COUNTS
 from reports.bns_gcn._scores import trained_on
 from reports.core.context import Context
-from reports.core.table import POINTS, STANDS_IN, Ordering, Plot
+from reports.core.table import STANDS_IN, Ordering, Plot
 from reports.core.testbeds import RATES, SMALL_NOTE, TITLES, WORKS
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves
@@ -41,7 +41,7 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
             panel.set_title(short(run.data) or TITLES[graph], loc="left", fontsize=6.5)
             panel.set_xlabel("epoch")
             panel.set_ylabel("test score (%)")
-            orderings += _claims(run, lines)
+            orderings += _claims(run)
             assumptions.append(run.summary)
             if name == "figure9":
                 few = trained_on(context, graph, [DRAWN["p = 0.1"], DRAWN["p = 0"]], COUNTS[graph][0], 0.2, few=FEW)
@@ -59,10 +59,10 @@ def short(data: str) -> str:
     return graph.partition(",")[0] + stands_in + published
 
 
-def _claims(run: Trained, lines: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> list[Ordering]:
+def _claims(run: Trained) -> list[Ordering]:
     """Sampling converges no worse than p = 1 and better than p = 0, which is slowest (Sec. 4.2 and 4.3, App. B)."""
-    last: dict[str, float | None] = {DRAWN[rate]: scores[-1] for rate, (_, scores) in lines.items()}
-    early: dict[str, float | None] = {DRAWN[rate]: run.early(DRAWN[rate]) for rate in ("p = 0.1", "p = 0")}
+    last = {method: [scores[-1] for _, scores in run.curves(method)] for method in DRAWN.values()}
+    early = {DRAWN[rate]: run.early(DRAWN[rate]) for rate in ("p = 0.1", "p = 0")}
 
     def pair(*rates: str) -> dict[str, str]:
         return {rate: DRAWN[rate] for rate in rates}
@@ -76,9 +76,11 @@ def _claims(run: Trained, lines: Mapping[str, tuple[Sequence[int], Sequence[floa
 
 def _growing_gap(many: Trained, few: Trained) -> Ordering:
     """The gap between p = 0.1 and p = 0 is wider with more parts (App. B)."""
-    gaps = [(run.mean(DRAWN["p = 0.1"]), run.mean(DRAWN["p = 0"])) for run in (many, few)]
-    ours = tuple(None if sampled is None or none is None else sampled - none for sampled, none in gaps)
-    return Ordering(
-        text="gap of p = 0.1 over p = 0 grows with the parts", expected=(many.where, few.where), ours=ours,
-        tolerance=POINTS, ties="not judged", runs=many.evidence(many.records) + few.evidence(few.records),
+    gaps = [
+        [a - b for a, b in zip(run.each(DRAWN["p = 0.1"]), run.each(DRAWN["p = 0"]), strict=True)]
+        for run in (many, few)
+    ]
+    return Ordering.of_seeds(
+        "gap of p = 0.1 over p = 0 grows with the parts", (many.where, few.where), gaps,
+        runs=many.evidence(many.records) + few.evidence(few.records),
     )  # fmt: skip

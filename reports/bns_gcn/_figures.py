@@ -19,7 +19,7 @@ from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit, Seconds
 from reports.core.table import Null, Ordering, Plot, Row
-from reports.core.testbeds import RATES, TITLES, eq4, implemented, laws_of, ratio, sage, select, shape, value
+from reports.core.testbeds import RATES, TITLES, eq4, laws_of, ratio, sage, select, shape, value
 from reports.draw.charts import colours_of, curves, paper_parts, stacked
 from reports.draw.drawing import AS_PRINTED, panels
 
@@ -193,8 +193,6 @@ def _baselines(context: Context, fit: Fit, counts: tuple[int, ...]) -> dict[str,
     """System as printed -> number of Reddit's parts -> an epoch, of the systems and numbers that can be run."""
     found: dict[str, dict[int, Seconds]] = {}
     for system, method in BASELINES.items():
-        if not implemented(method):
-            continue
         copies, found[system] = parse_method(method).replicas(), {}
         for parts in (n for n in counts if _fits(method, n)):
             bed = halo_at("reddit", parts).bed(context, {**sage("reddit"), "layer0": "auto"})
@@ -210,14 +208,12 @@ def _over_baselines(
     rows = []
     for line in printed[printed["baseline"].isin(BASELINES)].itertuples():
         rate = line.setting.replace("=", " = ").replace("1.0", "1")
-        ours, there = None, line.baseline in against
-        if there:
-            gains = [ratio(seconds, epochs[parts][rate]) for parts, seconds in against[line.baseline].items()]
-            ours = min(gains) if line.bound == "min" else max(gains)
+        gains = [ratio(seconds, epochs[parts][rate]) for parts, seconds in against[line.baseline].items()]
+        ours = min(gains) if line.bound == "min" else max(gains)
         extreme = {"min": "smallest", "max": "largest"}[line.bound]
         rows.append(
             Row(label=f"Reddit, {line.setting} over {line.baseline}", quantity=f"{extreme} speed-up", unit="x",
-                published=line.value, ours=ours, how="simulated" if there else "not built", null=Null(same=1.0))
+                published=line.value, ours=ours, how="simulated", null=Null(same=1.0))
         )  # fmt: skip
     return rows
 
@@ -271,7 +267,7 @@ def _communication(name: str, epochs: Mapping[tuple[int, str], Seconds]) -> list
             label=f"{TITLES[name]}, {label}",
             quantity=quantity,
             unit="%",
-            how="fitted" if name == "reddit" and "share" in quantity else "simulated",
+            how="simulated",
             published=printed,
             ours=ours,
         )  # fmt: skip

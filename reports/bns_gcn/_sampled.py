@@ -11,7 +11,7 @@ from reports.bns_gcn._machine import CLUSTER
 from reports.core.context import Context, demand
 from reports.core.predict import Fit, Seconds
 from reports.core.table import Ordering, Row
-from reports.core.testbeds import TITLES, bed_of, implemented, sage, shape
+from reports.core.testbeds import TITLES, bed_of, sage, shape
 from reports.core.train import Trained
 
 WORKERS = {"reddit": 26, "ogbn-products": 12}
@@ -73,8 +73,6 @@ def drawn_ahead(one_core: Seconds, workers: int, slower: float) -> Seconds:
 
 def sampled_epoch(context: Context, method: str, name: str, fit: Fit) -> tuple[Seconds | None, str]:
     """An epoch of a sampling-based system on one device, or None and the reason."""
-    if not implemented(method):
-        return None, ""
     if method.partition(":")[0] not in RECORDED:
         return None, OF_PARTS
     bed = replace(bed_of(context, CLUSTER, name, 1, halo=0.0), epochs=1)  # of hundreds of steps, all alike
@@ -87,11 +85,10 @@ def sampled_epoch(context: Context, method: str, name: str, fit: Fit) -> tuple[S
 
 def sampled_time(label: str, line: Any, seconds: float | None, why: str, method: str, at: tuple[str, str]) -> Row:
     """The row of a time of a sampling-based system; only its place in orders is judged."""
-    there = implemented(method)
     return Row(
         label=label, quantity=line.metric.replace("_", " "), unit=line.unit, published=line.value, ours=seconds,
-        how="not built" if not there else "needs data" if seconds is None else "simulated", judge="order",
-        note=why or (f"{method}, on one device, batches drawn ahead by several cores" if there else ""), at=at,
+        how="needs data" if seconds is None else "simulated", judge="order",
+        note=why or f"{method}, on one device, batches drawn ahead by several cores", at=at,
     )  # fmt: skip
 
 

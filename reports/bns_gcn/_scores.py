@@ -14,14 +14,13 @@ from reports.bns_gcn._times import PROPORTIONAL, at_rate, share_of
 from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Fit
-from reports.core.table import How, Null, Ordering, PaperTable, Row
+from reports.core.table import Null, Ordering, PaperTable, Row
 from reports.core.testbeds import (
     SMALL_NOTE,
     SMALL_PARTS,
     SYSTEMS,
     TITLES,
     epochs_of,
-    implemented,
     laws_of,
     scored,
     seconds_row,
@@ -36,15 +35,10 @@ SCORES = ("test_accuracy", "f1_micro")
 GRAPHS = ("reddit", "ogbn-products", "yelp")
 BELOW = {("yelp", "p=0.0", 3): "BN12", ("yelp", "p=0.0", 6): "BN12"}  # Table 4 against "p = 0 is always worst"
 BELOW |= {("reddit", "p=0.01", parts): "BN13" for parts in (2, 4, 8)}  # and against "p > 0 loses nothing"
-FEW = (
-    "both constants are those of 8 parts. What is missing: Reddit in 2 parts has four times as many edges a device as "
-    "in 8, and its whole epoch is printed with little more than what Table 11 and Fig. 5 leave for computation in 8; "
-    "no one speed of devices meets both, unless one of the 8 parts has some 40 % of all edges, which nothing prints"
-)
+FEW = "both constants are those of 8 parts of Reddit"
 OUTSIDE = (
-    "the printed time of p = 0.1 leaves 0.31 s an epoch, three times that of Table 8's gain of 3.4 (CONSISTENCY.md, "
-    "BN7): training time seems to hold some 0.2 s an epoch besides the epoch, which no table prints (evaluation on the "
-    "host, start-up)"
+    "Table 8 prints a gain of 3.4 for p = 0.1 on these parts, and these times one of 1.73 (CONSISTENCY.md, BN7): what "
+    "is predicted is near to the gain, and to the time of p = 0.1, so not to the time of p = 1"
 )
 SCRIPT_EPOCHS = {"ClusterGCN": 50, "NeighborSampling": 20, "GraphSAINT": 20}  # of OGB's and PyG's scripts
 PARTITIONER = "metis-cut"  # of trainings where none is named
@@ -81,8 +75,8 @@ def method_of(line: Any) -> str:
 
 
 def methods_of(frame: pd.DataFrame) -> list[str]:
-    """The methods of a frame's lines that haloscope has, each once."""
-    return [method for method in dict.fromkeys(map(method_of, frame.itertuples())) if implemented(method)]
+    """The methods of a frame's lines, each once."""
+    return list(dict.fromkeys(map(method_of, frame.itertuples())))
 
 
 def table4(context: Context) -> PaperTable:
@@ -116,9 +110,9 @@ def table4(context: Context) -> PaperTable:
 
 
 def on_one_rank(frame: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
-    """System as printed -> the settings of its training on one rank, for those of a frame that haloscope has."""
+    """System as printed -> the settings of its training on one rank, for those of a frame."""
     systems = {str(line.method): method_of(line) for line in frame.itertuples() if line.method != "BNS-GCN"}
-    return {system: {"method": method, "parts": 1} for system, method in systems.items() if implemented(method)}
+    return {system: {"method": method, "parts": 1} for system, method in systems.items()}
 
 
 def at_parts(method: str, parts: float) -> str:
@@ -130,11 +124,8 @@ def _of_table4(line: Any, run: Trained) -> Row:
     """A line of Table 4."""
     method, name = method_of(line), TITLES[line.dataset]
     if line.method != "BNS-GCN":
-        there = implemented(method)
-        how: How = "trained" if there else "not built"
         label, at = f"{name}, {line.method}", (line.method, name)
-        note = method if there else ""
-        return scored(label, line.value, run if there else None, line.method, how=how, at=at, note=note)
+        return scored(label, line.value, run, line.method, at=at, note=method)
     conflict = BELOW.get((line.dataset, line.setting.partition(";")[0], int(line.partitions)), "")
     return scored(
         f"{name}, {line.setting}, {line.partitions:.0f} parts", line.value, run, at_parts(method, line.partitions),
@@ -197,9 +188,8 @@ def table5(context: Context) -> PaperTable:
         label, method, own = f"{line.method}, {line.setting}", method_of(line), line.method == "BNS-GCN"
         side = at_rate(line.setting) if own else line.method
         if line.metric != "training_time":
-            how: How = "trained" if own or implemented(method) else "not built"
-            rows.append(scored(label, line.value, run, method if own else line.method, how=how,
-                               at=(side, "Test Acc (%)")))  # fmt: skip
+            trained = method if own else line.method
+            rows.append(scored(label, line.value, run, trained, at=(side, "Test Acc (%)")))
             if own and method != "vanilla":
                 printed = line.value - value(frame, setting=settings[0], metric="test_accuracy")
                 rows.append(run.difference(f"{label} against p=1", round(printed, 2), method, "vanilla",

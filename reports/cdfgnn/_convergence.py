@@ -10,8 +10,8 @@ from reports.cdfgnn._cuts import DATASETS, EBV1, GRAPH_OF, PRINTED_GPUS
 from reports.cdfgnn._times import config, timed_record
 from reports.core.context import Context
 from reports.core.inputs import Inputs
-from reports.core.table import POINTS, Ordering, Plot, Row
-from reports.core.testbeds import FEW_STEPS, implemented
+from reports.core.table import Ordering, Plot, Row
+from reports.core.testbeds import FEW_STEPS
 from reports.core.train import Trained, accuracies
 from reports.draw.drawing import DASHES, panels
 from reports.draw.figures import method_colours
@@ -23,9 +23,7 @@ NEAR = 0.98  # share of the best accuracy on one device that counts as converged
 
 def trained_variants(context: Context, dataset: str) -> Trained:
     """All variants, and one device, on a data set or its stand-in."""
-    rows: dict[str, str | dict[str, Any]] = {**VARIANTS, FULL: "single"}
-    if implemented(SAMPLED):
-        rows[MINI] = {"method": SAMPLED, "parts": 1}
+    rows: dict[str, str | dict[str, Any]] = {**VARIANTS, FULL: "single", MINI: {"method": SAMPLED, "parts": 1}}
     graph = GRAPH_OF.get(dataset, dataset)
     return accuracies(context, graph, rows, parts=SHOWN[dataset], model=gcn_of(context), seeds=1, share=0.8)
 
@@ -34,7 +32,7 @@ def figure8(context: Context) -> Plot:
     """Accuracy by epoch of CDFGNN's variants and of one device."""
     paths = context.figure_paths("cdfgnn/figure8")
     runs = {dataset: trained_variants(context, dataset) for dataset in SHOWN}
-    labels = [*VARIANTS, FULL, *([MINI] if implemented(SAMPLED) else [])]
+    labels = [*VARIANTS, FULL, MINI]
     methods = {**VARIANTS, FULL: "single", MINI: SAMPLED}
     colours = method_colours(tuple(methods[label] for label in labels))
     with panels(paths, len(runs), columns=2, height=2.6) as axes:
@@ -78,7 +76,7 @@ def _active(run: Trained) -> str:
 
 def _level(run: Trained) -> list[Ordering]:
     """No variant is a point away from one device's best accuracy."""
-    best: dict[str, float | None] = {label: max(run.curve(label)[1]) for label in (*VARIANTS, FULL)}
+    best = {label: [max(scores) for _, scores in run.curves(label)] for label in (*VARIANTS, FULL)}
     return [
         run.ordering(
             f"{run.where}: {label} is level with full batch on one GPU", {label: label, FULL: FULL}, "demanded",
@@ -88,23 +86,34 @@ def _level(run: Trained) -> list[Ordering]:
     ]  # fmt: skip
 
 
-def epochs_to(run: Trained, label: str, score: float) -> float | None:
-    """Epochs done at the first evaluation that reaches a score; None where none does."""
-    return next((float(epoch) for epoch, reached in zip(*run.curve(label), strict=True) if reached >= score), None)
+def epochs_to(run: Trained, label: str, score: float) -> list[float | None]:
+    """Epochs done at the first evaluation that reaches a score, of every seed; None where none does."""
+    return [
+        next((float(epoch) for epoch, reached in zip(*curve, strict=True) if reached >= score), None)
+        for curve in run.curves(label)
+    ]
 
 
-def _sooner(run: Trained) -> tuple[dict[str, float | None], float, int]:
-    """Epochs to `NEAR` the best accuracy of one device, that accuracy, and the epochs between evaluations."""
+def _sooner(run: Trained) -> tuple[dict[str, list[float | None]], float, int]:
+    """Epochs to `NEAR` the best accuracy of one device, that accuracy (of the first seed), and the epochs between
+    evaluations."""
     score = NEAR * max(run.curve(FULL)[1])
     at = run.curve(FULL)[0]
     step = at[1] - at[0] if len(at) > 1 else at[0]
     return {label: epochs_to(run, label, score) for label in (*VARIANTS, FULL)}, score, step
 
 
+def _mean(epochs: list[float | None]) -> float | None:
+    """Over the seeds; None where one never gets there."""
+    there = [epoch for epoch in epochs if epoch is not None]
+    return fmean(there) if len(there) == len(epochs) else None
+
+
 def _convergence(context: Context, dataset: str, run: Trained) -> list[Row]:
     """Epochs to converge of all variants and of one device, and their time; the mini-batches that they are compared
     with."""
-    found, score, _ = _sooner(run)
+    each, score, _ = _sooner(run)
+    found = {label: _mean(epochs) for label, epochs in each.items()}
     rows = [
         Row(label=label, quantity=f"epochs to {score:.1f} %", unit="epochs", published=None, ours=epochs,
             how="trained", data=run.data, note="" if epochs else "not reached")
@@ -125,9 +134,6 @@ def _convergence(context: Context, dataset: str, run: Trained) -> list[Row]:
 
 def _mini_batch(run: Trained) -> list[Row]:
     """The best accuracy of mini-batches on one device, beside that of full batch."""
-    if not implemented(SAMPLED):
-        return [Row(label=MINI, quantity="accuracy", unit="%", published=None, ours=None, how="not built",
-                    data=run.data)]  # fmt: skip
     best = {label: max(run.curve(label)[1]) for label in (MINI, FULL)}
     return [
         Row(label=label, quantity="best accuracy", unit="%", published=None, ours=score, how="trained", data=run.data,
@@ -138,33 +144,33 @@ def _mini_batch(run: Trained) -> list[Row]:
 
 def _behind(context: Context, runs: dict[str, Trained]) -> list[Ordering]:
     """Mini-batches are less accurate than full batch, and most of all on Reddit; in full trainings only."""
-    if not (implemented(SAMPLED) and context.full):
+    if not context.full:
         return []
-    best = {name: {label: max(run.curve(label)[1]) for label in (FULL, MINI)} for name, run in runs.items()}
+    best = {
+        name: {label: [max(scores) for _, scores in run.curves(label)] for label in (FULL, MINI)}
+        for name, run in runs.items()
+    }
     found = [
         run.ordering(f"{run.where}: {MINI} is less accurate than full batch", {FULL: FULL, MINI: MINI},
-                     values=dict(best[name]))
+                     values=best[name])
         for name, run in runs.items()
     ]  # fmt: skip
-    lost = {name: scores[FULL] - scores[MINI] for name, scores in best.items()}
+    lost = {name: [a - b for a, b in zip(each[FULL], each[MINI], strict=True)] for name, each in best.items()}
     order = sorted(lost, key=lambda name: name != "reddit")
-    most = Ordering(
-        text="mini-batches lose most accuracy on Reddit", expected=tuple(order),
-        ours=tuple(lost[name] for name in order), tolerance=POINTS, ties="not judged",
-    )  # fmt: skip
-    return [*found, most]
+    text = "mini-batches lose most accuracy on Reddit"
+    return [*found, Ordering.of_seeds(text, tuple(order), [lost[name] for name in order])]
 
 
 def _as_soon(run: Trained) -> list[Ordering]:
     """Every variant needs as many epochs as one device, but for a fifth or one evaluation."""
-    found, score, step = _sooner(run)
-    near = max(0.2 * (found[FULL] or 0.0), step) + 0.5  # a difference of exactly so much is level
+    each, score, step = _sooner(run)
+    near = max(0.2 * (_mean(each[FULL]) or 0.0), step) + 0.5  # a difference of exactly so much is level
     never = float(run.curve(FULL)[0][-1] + 2 * near)  # of what does not get there: later than any that does
+    epochs = {label: [never if epoch is None else epoch for epoch in found] for label, found in each.items()}
     return [
-        Ordering(
-            text=f"{run.where}: {label} reaches {score:.1f} % in as many epochs as one GPU", expected=(label, FULL),
-            ours=(never if found[label] is None else found[label], found[FULL]), tolerance=near, ties="demanded",
-            runs=run.evidence((label, FULL)),
+        Ordering.of_seeds(
+            f"{run.where}: {label} reaches {score:.1f} % in as many epochs as one GPU", (label, FULL),
+            (epochs[label], epochs[FULL]), tolerance=near, ties="demanded", runs=run.evidence((label, FULL)),
         )
         for label in VARIANTS
     ]  # fmt: skip

@@ -31,6 +31,17 @@ def hosts_slowed(cluster: str, parts: int, factor: float) -> str:
     return ":".join([cluster, *(f"stragglers.hosts.{host}={slow:.6g}" for host, slow in enumerate(factors))])
 
 
+def messages_slowed(cluster: str, factor: float) -> str:
+    """The cluster with the software's fixed time for operations and messages multiplied."""
+    if factor == 1.0:
+        return cluster
+    quantities = dict(load_cluster(cluster).quantities())
+    names = [name for name in ("transport.operation", "transport.message") if name in quantities]
+    return ":".join(
+        [cluster, *(f"{name}={format_quantity(quantities[name].value * factor, 'time')}" for name in names)]
+    )
+
+
 def link_changed(cluster: str, link: str, bandwidth: float) -> str:
     """The cluster with another bandwidth (bytes per second) of one kind of link."""
     return f"{cluster}:links.{link}.bandwidth={format_quantity(bandwidth, 'bandwidth')}"

@@ -29,6 +29,12 @@ class Inputs:
     compute: float = 1.0
     boundary: float = 1.0
 
+    @property
+    def which(self) -> str:
+        """The first input that is off; empty without one."""
+        named = {"bandwidth": self.bandwidth, "compute": self.compute, "boundary": self.boundary}
+        return next((name for name, factor in named.items() if factor != 1.0), "")
+
     def text(self) -> str:
         """Such as "bandwidth x 2"."""
         named = (("bandwidth", self.bandwidth), ("device speed", self.compute), ("boundary nodes", self.boundary))

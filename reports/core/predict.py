@@ -1,7 +1,8 @@
 """Seconds of an epoch on a paper's testbed, from counts only: shapes-only runs, with constants fitted on a baseline.
 
 Constants are fitted on baseline rows alone, as few as a testbed allows: a factor on every bandwidth of the cluster
-(links and the ceiling of a process), and one on the speed of its devices. Every other row is then predicted by a run of
+(links and the ceiling of a process), one on the speed of its devices, and one on the fixed time that software takes for
+a message. Every other row is then predicted by a run of
 the method's own code, with the all-reduce as the library does it.
 """
 
@@ -13,30 +14,37 @@ from statistics import fmean
 from typing import Any, Literal
 
 from harness.errors import InputError
-from reports.core.clusters import all_faster, hosts_slowed
+from reports.core.clusters import all_faster, hosts_slowed, messages_slowed
 from reports.core.context import SHAPES, Context, demand
 from reports.core.table import Fitted
 
 ROUNDS = 8  # secant steps at most
 HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
-Free = Literal["bandwidth", "compute"]
+Free = Literal["bandwidth", "compute", "messages"]
 TimedPart = Literal["epoch", "comm", "compute", "logged"]
-CONSTANTS: dict[Free, str] = {"bandwidth": "factor on bandwidths", "compute": "factor on device speed"}
+CONSTANTS: dict[Free, str] = {
+    "bandwidth": "factor on bandwidths",
+    "compute": "factor on device speed",
+    "messages": "factor on the fixed time of a message",
+}
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Factors on every bandwidth and on compute seconds; `source` names the row they are fitted on."""
+    """Factors on every bandwidth, on compute seconds, and on the seconds that software takes for a message, whatever
+    its size; `source` names the row they are fitted on."""
 
     bandwidth: float = 1.0
     compute: float = 1.0
+    messages: float = 1.0
     source: str = ""
 
     def text(self) -> str:
         """One sentence for a table's assumptions."""
         factors = [f"bandwidths x {self.bandwidth:.3g}"] if self.bandwidth != 1.0 else []
         factors += [f"compute x {self.compute:.3g}"] if self.compute != 1.0 else []
+        factors += [f"time of messages x {self.messages:.3g}"] if self.messages != 1.0 else []
         return (" and ".join(factors) or "no constant") + (f", fitted on {self.source}" if self.source else "")
 
 
@@ -144,13 +152,15 @@ class Testbed:
         free: Free = "bandwidth",
         start: Fit | None = None,
         part: TimedPart = "epoch",
+        listed: bool = True,
     ) -> Fit:
         """The one constant with which a baseline row has its printed time; it is listed in `Context.fits`.
 
         Args:
             printed_s: printed seconds of the baseline's epoch, or of the `part` of it that is printed.
             source: description of the row.
-            free: the constant to fit; the other stays as in `start`, by default 1.
+            free: the constant to fit; the others stay as in `start`, by default 1.
+            listed: False where the constant will be fitted again, with others beside it.
 
         Raises:
             InputError: the part that does not depend on the constant alone takes longer than the printed time, the
@@ -163,11 +173,12 @@ class Testbed:
             (now,) = self.all_seconds([(method, fit, None)], f"fitting {free}", trial=True)
             time = getattr(now, part)
             if abs(time / printed_s - 1) < HIT:
-                factor = fit.bandwidth if free == "bandwidth" else 1 / fit.compute
+                factor = 1 / fit.compute if free == "compute" else getattr(fit, free)
                 found = Fitted(testbed=self.cluster, constant=CONSTANTS[free], value=factor, row=source)
-                self.context.fits[found] = None
+                if listed:
+                    self.context.fits[found] = None
                 return fit
-            varying = now.comm if free == "bandwidth" else now.compute
+            varying = now.compute if free == "compute" else now.comm
             slope = (time - before[1]) / (slowness - before[0]) if before else varying / slowness
             if slope <= 0:
                 raise InputError(f"the {part} does not grow as {free} slows down; nothing to fit ({source})")
@@ -178,7 +189,8 @@ class Testbed:
         raise InputError(f"no {free} gives {printed_s:.3g} s: {time:.3g} s after {ROUNDS} trials ({source})")
 
     def _cluster(self, fit: Fit) -> str:
-        return hosts_slowed(all_faster(self.cluster, fit.bandwidth), self.parts, fit.compute)
+        linked = messages_slowed(all_faster(self.cluster, fit.bandwidth), fit.messages)
+        return hosts_slowed(linked, self.parts, fit.compute)
 
     def _dataset(self) -> str:
         if isinstance(self.workload, str):
@@ -189,7 +201,8 @@ class Testbed:
 def _slowed(start: Fit, free: Free, factor: float) -> Fit:
     if free == "bandwidth":
         return replace(start, bandwidth=start.bandwidth / factor)
-    return replace(start, compute=start.compute * factor)
+    name = "compute" if free == "compute" else "messages"
+    return replace(start, **{name: getattr(start, name) * factor})
 
 
 def parts_of(nodes: int, edges: int, features: int, classes: int, **parts: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def rows_frame(item: Item) -> pd.DataFrame:
     """A line per row, columns `COLUMNS`; errors as fractions."""
     lines = [
         (r.label, r.quantity, r.unit, finite(r.published), finite(r.ours), r.error)
-        + (r.how, r.verdict, r.data, r.conflict, r.note)
+        + (r.how, r.verdict, r.data, r.conflict, r.note, r.low, r.high)
         for r in item.rows
     ]
     return pd.DataFrame(lines, columns=list(COLUMNS))
@@ -29,7 +29,7 @@ def shown_frame(item: Item) -> pd.DataFrame:
     frame["ours"] = [with_interval(row) for row in item.rows]
     frame["error"] = [DASH if math.isnan(v) else f"{100 * v:+.0f} %" for v in frame["error"].astype(float)]
     empty = [name for name in ("data", "conflict", "note") if not frame[name].any()]
-    return frame.drop(columns=empty)
+    return frame.drop(columns=[*empty, "low", "high"])
 
 
 def table_csv(item: Item) -> str:
@@ -97,8 +97,10 @@ def both_numbers(row: Row) -> str:
 
 
 def with_interval(row: Row) -> str:
-    """Our number, with its interval where it has one."""
+    """Our number, with its interval or range where it has one."""
     ours = shown_number(finite(row.ours))
+    if row.low is not None and row.high is not None:
+        return f"{ours} ({significant(row.low)} to {significant(row.high)})"
     return ours if row.interval is None or row.ours is None else f"{ours} \u00b1 {significant(row.interval, 2)}"
 
 

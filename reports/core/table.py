@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.console import significant
+from reports.statistics import estimate
 
-How = Literal[
-    "simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "not built", "quoted"
-]
+How = Literal["simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "quoted"]
 Outcome = Literal["reproduced", "contradicted", "undecided", "theory", "cannot be judged"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "undecided", "theory", "cannot be judged")
 CLOSE = 0.15  # relative error up to which a prediction counts as right
 POINTS = 1.0  # difference up to which a score in per cent counts as right
+ENOUGH = 5  # seeds from which trained scores are judged
+FEW: Literal["not enough runs"] = "not enough runs"
 LEVEL = 0.5, 0.25  # a difference of scores counts as equal within so many points, or this share of the printed one
-DECIDED: dict[str, str] = {"needs data": "needs data", "not built": "not built", "quoted": "input", "fitted": "fitted"}
-COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note")
+DECIDED: dict[str, str] = {"needs data": "needs data", "quoted": "input", "fitted": "fitted"}
+COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note",
+           "low", "high")  # fmt: skip
 
 
 def finite(value: float | None) -> float | None:
@@ -87,6 +89,8 @@ class Row:
         at: row and column header of its cell in the paper's own layout.
         claim: identity of a claim that the paper repeats elsewhere; it counts once.
         decided: the verdict on a difference that a study of many seeds has reached (`reports.study`).
+        seeds: trainings behind a score or a difference; fewer than `ENOUGH` judge nothing. None for other numbers.
+        low, high: ends of the 90 % range of a predicted time, where it was made (`reports.whole.flips`).
     """
 
     label: str
@@ -104,6 +108,9 @@ class Row:
     at: tuple[str, str] | None = None
     claim: str = ""
     decided: Outcome | None = None
+    seeds: int | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def of_time(self) -> bool:
@@ -124,10 +131,22 @@ class Row:
         return self.judge == "error" and self.how not in DECIDED and not self.conflict and self.error is not None
 
     @property
+    def few(self) -> bool:
+        """Whether it is of scores of too few seeds to be judged."""
+        return self.judge in ("points", "difference") and self.seeds is not None and self.seeds < ENOUGH
+
+    @property
     def points(self) -> float | None:
         """Our score minus the published one, of a row judged by points; None for others and where either is missing."""
         printed, ours = finite(self.published), finite(self.ours)
-        if self.judge != "points" or self.how in DECIDED or self.conflict or printed is None or ours is None:
+        if (
+            self.judge != "points"
+            or self.few
+            or self.how in DECIDED
+            or self.conflict
+            or printed is None
+            or ours is None
+        ):
             return None
         return ours - printed
 
@@ -146,6 +165,8 @@ class Row:
             return self.decided
         if printed is None:
             return "not published"
+        if self.few:
+            return FEW
         if self.judge == "points":
             gap = ours - printed
             return f"within {POINTS:g} point" if abs(gap) <= POINTS else f"off by {gap:+.1f} points"
@@ -176,6 +197,8 @@ class Row:
         ours = finite(self.ours)
         if self.how in DECIDED or self.conflict or ours is None:
             return "cannot be judged"
+        if self.few:
+            return "undecided"
         if self.judge == "difference":
             return self._level(float(self.published or 0.0), ours)
         if self.judge == "points":
@@ -197,6 +220,10 @@ class Ordering:
         tolerance: absolute; values less than that apart tie. With 0 nothing ties, and equal values are wrong.
         ties: what a tied pair is: "not judged" for a claim that one is ahead (other pairs decide), "right" for a claim
             that one is no worse, "demanded" for a claim that all are level: then every pair has to tie.
+        each: of trained scores, in place of bands: what every seed has, in the order of `expected`; `ours` are the
+            means. A pair is judged by the 95 % interval of its differences, seed by seed: all of it has to lie above
+            zero for a claim that one is ahead, above -`tolerance` for one that it is no worse, within `tolerance` for
+            one that both are level. Fewer than `ENOUGH` seeds judge nothing.
         floor: if no value exceeds it (the share of the majority class) nothing was learnt, and nothing is judged.
         theory: why it cannot come out otherwise: it follows from printed inputs, a fit or a formula. Not counted then.
         perturbed: whether it flips in any of the variants of the model's inputs (`reports.core.inputs`); "" where no
@@ -211,6 +238,7 @@ class Ordering:
     ours: tuple[float | None, ...]
     tolerance: float = 0.0
     ties: Literal["right", "not judged", "demanded"] = "right"
+    each: tuple[tuple[float, ...], ...] = ()
     floor: float | None = None
     theory: str = ""
     perturbed: Literal["", "flips", "never flips"] = ""
@@ -218,18 +246,46 @@ class Ordering:
     runs: str = ""
     claim: str = ""
 
+    @classmethod
+    def of_seeds(cls, text: str, expected: tuple[str, ...], each: Sequence[Sequence[float]], **more: Any) -> Ordering:
+        """A claim that each label is ahead of the next, of values that every seed has (`each`, by label)."""
+        means = tuple(statistics.fmean(values) if values else None for values in each)
+        there = tuple(tuple(values) for values in each if values)
+        return cls(text=text, expected=expected, ours=means, each=there, **{"ties": "not judged", **more})
+
     @property
-    def verdict(self) -> Literal["right", "wrong", "not judged"]:
-        """Judged on the values present; "not judged" with fewer than two, or where `ties` or `floor` leave no pair."""
+    def verdict(self) -> Literal["right", "wrong", "undecided", "not judged", "not enough runs"]:
+        """Judged on the values present; "not judged" with fewer than two, or where `ties` or `floor` leave no pair.
+
+        "undecided" where an interval holds both, "not enough runs" where there are too few seeds for one.
+        """
+        if self.each and min(map(len, self.each)) < ENOUGH:
+            return FEW
         there = [value for value in map(finite, self.ours) if value is not None]
         if self.floor is not None and all(value <= self.floor for value in there):
             return "not judged"
+        if len(self.each) > 1:
+            return self._by_seeds()
         gaps = [first - later for at, first in enumerate(there) for later in there[at + 1 :]]
         if self.ties == "not judged" and self.tolerance:
             gaps = [gap for gap in gaps if abs(gap) >= self.tolerance]
         if not gaps:
             return "not judged"
         return "right" if all(self._holds(gap) for gap in gaps) else "wrong"
+
+    def _by_seeds(self) -> Literal["right", "wrong", "undecided"]:
+        pairs = [(first, later) for at, first in enumerate(self.each) for later in self.each[at + 1 :]]
+        found = [self._pair([a - b for a, b in zip(*pair, strict=False)]) for pair in pairs]
+        return "wrong" if "wrong" in found else "undecided" if "undecided" in found else "right"
+
+    def _pair(self, gaps: Sequence[float]) -> Literal["right", "wrong", "undecided"]:
+        """What the differences of one pair say, by their interval."""
+        low, high = estimate(gaps).interval()
+        if self.ties == "demanded":
+            low, high = (-high, -low) if low + high < 0 else (low, high)  # either may be ahead: the mean's size counts
+            return "right" if high < self.tolerance else "wrong" if low > self.tolerance else "undecided"
+        least = -self.tolerance if self.ties == "right" else 0.0
+        return "right" if low > least else "wrong" if high < least else "undecided"
 
     def _holds(self, gap: float) -> bool:
         if self.ties == "demanded":

@@ -14,7 +14,6 @@ import pandas as pd
 
 from harness.datasets import PRESETS
 from harness.errors import InputError
-from harness.methods.registry import METHODS
 from harness.workloads import METIS_LAW, RANDOM_LAW, halo_spread
 from reports.core import load
 from reports.core.context import Context
@@ -169,18 +168,13 @@ def scored(label: str, printed: float, run: Trained | None, method: str, *, how:
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
     return Row(
         label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
-        data=run.data if run else "", judge=judge, **more,
+        data=run.data if run else "", judge=judge, seeds=len(run.each(method)) if run else None, **more,
     )  # fmt: skip
 
 
 def ratio(slow: Seconds, fast: Seconds) -> float:
     """Speed-up of the faster epoch."""
     return slow.epoch / fast.epoch
-
-
-def implemented(method: str) -> bool:
-    """Whether haloscope has a method of this name (options are ignored)."""
-    return method.partition(":")[0] in METHODS
 
 
 FEW_STEPS = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -97,8 +97,12 @@ class Trained:
     majority: float | None = None
 
     def mean(self, label: str) -> float | None:
-        """Mean test accuracy in per cent; None for a label that was not trained (no such method yet)."""
+        """Mean test accuracy in per cent; None for a label that was not trained."""
         return self.scores[label][0] if label in self.scores else None
+
+    def each(self, label: str) -> list[float]:
+        """Test accuracy of every seed at its best validation, in per cent; none for a label that was not trained."""
+        return [100 * record["summary"]["test_at_best_val"] for record in self.records.get(label, ())]
 
     def difference(self, label: str, printed: float | None, first: str, second: str, **more: Any) -> Row:
         """A printed difference of two scores (first - second, points) beside ours with its 95 % confidence interval.
@@ -110,10 +114,10 @@ class Trained:
             first, second: labels of the scores; a label that was not trained leaves the row without a result.
             more: further fields of the row.
         """
-        scores = [[r["summary"]["test_at_best_val"] for r in self.records.get(name, ())] for name in (first, second)]
-        gaps = [100 * (ours - other) for ours, other in zip(*scores, strict=False)]
+        gaps = [ours - other for ours, other in zip(self.each(first), self.each(second), strict=False)]
         interval = estimate(gaps).half_width() if len(gaps) > 1 else None
-        fields: dict[str, Any] = {"how": "trained" if gaps else "not built", "data": self.data, "judge": "difference"}
+        fields: dict[str, Any] = {"how": "trained" if gaps else "needs data", "data": self.data, "judge": "difference"}
+        fields["seeds"] = len(gaps) if gaps else None
         return Row(
             label=label, quantity="difference of accuracy", unit="points", published=printed,
             ours=statistics.fmean(gaps) if gaps else None, interval=interval, **{**fields, **more},
@@ -125,22 +129,21 @@ class Trained:
         expected: Mapping[str, str],
         ties: Literal["right", "not judged", "demanded"] = "not judged",
         *,
-        values: Mapping[str, float | None] | None = None,
+        values: Mapping[str, Sequence[float]] | None = None,
         conflict: str = "",
     ) -> Ordering:
         """A claim about scores.
 
         Args:
             expected: name as printed -> label, the best first.
-            ties: what scores within `POINTS` of each other are: "not judged" (one is ahead), "right" (it is no worse),
-                "demanded" (they are level).
-            values: label -> score; by default `mean`.
+            ties: what the claim is: "not judged" that each is ahead of the next, "right" that it is no worse by
+                `POINTS`, "demanded" that they are level within `POINTS`.
+            values: label -> score of every seed; by default the test accuracy at the best validation.
         """
-        scores = {label: self.mean(label) if values is None else values.get(label) for label in expected.values()}
-        return Ordering(
-            text=text, expected=tuple(expected), ours=tuple(scores[label] for label in expected.values()),
-            tolerance=POINTS, ties=ties, floor=None if self.majority is None else self.majority + LEARNT,
-            runs=self.evidence(scores), conflict=conflict,
+        each = [self.each(label) if values is None else values.get(label, ()) for label in expected.values()]
+        return Ordering.of_seeds(
+            text, tuple(expected), each, tolerance=POINTS, ties=ties, conflict=conflict,
+            floor=None if self.majority is None else self.majority + LEARNT, runs=self.evidence(expected.values()),
         )  # fmt: skip
 
     def evidence(self, labels: Iterable[str]) -> str:
@@ -150,14 +153,21 @@ class Trained:
 
     def curve(self, label: str) -> tuple[list[int], list[float]]:
         """Epochs done (from 1) and test accuracy in per cent of the first seed's evaluations."""
-        points = [(e["epoch"] + 1, 100 * e["test"]) for e in self.records[label][0]["epochs"] if e["test"] is not None]
-        return [epoch for epoch, _ in points], [score for _, score in points]
+        return self.curves(label)[0]
 
-    def early(self, label: str) -> float:
-        """Mean test accuracy over the first half of the epochs: the area under the curve early in training."""
-        epochs, scores = self.curve(label)
-        half = [score for epoch, score in zip(epochs, scores, strict=True) if epoch <= max(epochs) / 2]
-        return sum(half) / max(len(half), 1)
+    def curves(self, label: str) -> list[tuple[list[int], list[float]]]:
+        """`curve` of every seed."""
+        found = []
+        for record in self.records[label]:
+            points = [(e["epoch"] + 1, 100 * e["test"]) for e in record["epochs"] if e["test"] is not None]
+            found.append(([epoch for epoch, _ in points], [score for _, score in points]))
+        return found
+
+    def early(self, label: str) -> list[float]:
+        """Mean test accuracy over the first half of the epochs, of every seed: the area under the early curve."""
+        halves = [[score for epoch, score in zip(*curve, strict=True) if epoch <= max(curve[0]) / 2]
+                  for curve in self.curves(label)]  # fmt: skip
+        return [sum(half) / max(len(half), 1) for half in halves]
 
 
 def accuracies(

@@ -27,7 +27,21 @@ def draw_advice(
     target: float,
     caption: Sequence[str],
 ) -> Path:
-    """Draw `path` (PNG).
+    """Draw `path` (PNG), as `advice_figure`."""
+    with matplotlib.rc_context(STYLE):
+        figure = advice_figure(rows, curves, target, caption)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=200, metadata={"Software": None})
+    return path
+
+
+def advice_figure(
+    rows: Sequence[Mapping[str, Any]],
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    target: float,
+    caption: Sequence[str],
+) -> Figure:
+    """Accuracy against time to the target (and cost), and validation scores.
 
     Args:
         rows: a candidate each: method, devices, seconds_to_target, accuracy, difference_half_width, cost, fits, pareto,
@@ -61,9 +75,7 @@ def draw_advice(
         )
         upper.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         under.text(0.01, 1.0, "\n".join(lines), va="top", fontsize=6.5, color="#404040", linespacing=1.35)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=200, metadata={"Software": None})
-    return path
+    return figure
 
 
 def _looks(placed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from harness.methods.registry import METHODS
 from harness.workloads import Degrees
 from reports.core.clusters import hosts_slowed
 from reports.core.context import SHAPES
@@ -43,11 +42,6 @@ def rival_method(system: str, fanouts: str, batch: int = 0) -> str:
     batch is what it trains on at all."""
     sized = "" if system == "AliGraph-FG" else f":batch={batch}"
     return f"{METHOD_OF[system]}:fanout={fanouts}{sized}"
-
-
-def rival_built(system: str) -> bool:
-    """Whether the system is a rival whose method is in the registry."""
-    return system in RIVALS and METHOD_OF[system] in METHODS
 
 
 def rival_config(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> dict[str, Any]:

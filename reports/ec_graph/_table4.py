@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from harness.methods.registry import METHODS
 from reports.core.context import Context
 from reports.core.inputs import Inputs
 from reports.core.load import GB, MB, published, setup, text
@@ -20,7 +19,6 @@ from reports.ec_graph._rivals import (
     RIVALS,
     SAMPLED_BY,
     disk_bytes,
-    rival_built,
     rival_config,
     rival_method,
     rival_seconds,
@@ -32,7 +30,6 @@ from reports.ec_graph._times import (
     DISTGNN,
     LABELLED,
     LAYERS,
-    METHOD_OF,
     OTHERS,
     TARGETS,
     Machines,
@@ -78,7 +75,7 @@ def table4(context: Context) -> PaperTable:
         rows += [_row(timing, line, printed=True) for _, line in frame[frame["dataset"] == PAPERS].iterrows()]
         rows += [_row(timing, line, coded=True) for _, line in frame[frame["method"] == "DistGNN"].iterrows()]
         rows += [row for _, line in dashes[dashes["method"].isin(ALONE)].iterrows() for row in _memory(context, line)]
-        several = frame[frame["method"].map(lambda name: name in RIVALS[:2] and rival_built(name))]
+        several = frame[frame["method"].map(lambda name: name in RIVALS[:2])]
         several = several[several["layers"] == FIRST]
         rows += [_row(timing, line, batched=True) for _, line in several.iterrows()]
     return PaperTable(
@@ -192,19 +189,16 @@ def _predicted(
     timing: Timing, bed: Machines, system: str, setting: str, coded: bool, batch: int
 ) -> tuple[float | None, How, str]:
     """Our seconds, their origin, and a note."""
-    method = METHOD_OF[system]
     first = bed.layers == FIRST and (bed.dataset, system) in FITTED and not coded
     fitted: How = "fitted" if first else "simulated"
     if system == "DistGNN":
         seconds = bed.clock(TARGETS if coded else DISTGNN)
         fetched = f"{100 * bed.requested():.0f} % of the halo rows" if coded else f"1/{DELAYED} of the halo rows"
         return seconds.epoch, fitted, f"{fetched} an epoch; {parts_said(seconds)}"
-    if method.partition(":")[0] not in METHODS:
-        return None, "not built", ""
     if system in ALONE:
         seconds = alone(timing.context, bed.dataset, bed.layers, system, timing.libraries[system])
         return seconds.epoch, fitted, ""
-    if rival_built(system):
+    if system in RIVALS:
         fanouts = fanouts_of(setting, bed.layers)
         seconds = rival_seconds(bed, system, fanouts, batch, timing.libraries["DGL"])
         return seconds.epoch, "simulated", _rival_note(bed, system, fanouts, batch, seconds)

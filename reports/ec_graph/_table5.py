@@ -12,7 +12,6 @@ from scipy import stats
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.table import POINTS, Ordering, PaperTable, Row
-from reports.core.testbeds import implemented
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.ec_graph._rivals import RIVALS, rival_method
 from reports.ec_graph._table4 import printed_fanouts
@@ -83,7 +82,7 @@ def _trained(context: Context, dataset: str, share: float, printed: Collection[s
     texts |= {
         system: _library(system) if system in ALONE else method
         for system, method in METHOD_OF.items()
-        if implemented(method) and system not in OWN and (system != "PyG" or system in printed)
+        if system not in OWN and (system != "PyG" or system in printed)
     }
     texts |= {name: rival_method(name, printed_fanouts(dataset, depth)) for name in RIVALS if name in texts}
     settings: dict[str, Any] = {**gcn(dataset, depth), "partitioner": "hash"}
@@ -105,8 +104,7 @@ def _untrained(dataset: str, system: str, printed: float) -> Row:
     """The row of an accuracy for which no run of this budget exists."""
     return Row(
         label=f"{DATASETS[dataset]}, {system}", quantity="test accuracy", unit="%", published=printed, ours=None,
-        how="needs data" if implemented(METHOD_OF[system]) else "not built", at=(system, DATASETS[dataset]),
-        note=tuner_note(system, tuned=True),
+        how="needs data", at=(system, DATASETS[dataset]), note=tuner_note(system, tuned=True),
     )  # fmt: skip
 
 
@@ -118,14 +116,15 @@ def _source(dataset: str, system: str) -> str:
 def _accuracy(dataset: str, system: str, printed: float, trained: Trained, *, drawn: bool = False) -> Row:
     """One printed accuracy beside ours: in points on the paper's graph."""
     source = _source(dataset, system) + DRAWN * drawn
-    built, again = implemented(METHOD_OF[system]), source.removesuffix(DRAWN) != system
+    again = source.removesuffix(DRAWN) != system
     judge: Literal["points", "order", "none"] = "none" if again or drawn else "order" if trained.data else "points"
     notes = [AGAIN[system] if again else "", tuner_note(system, tuned=True)]
     notes.append("a random split of the printed sizes" if drawn else "")
     return Row(
         label=f"{DATASETS[dataset]}, {system}{DRAWN * drawn}", quantity="test accuracy", unit="%", published=printed,
-        ours=trained.mean(source) if built else None, how="trained" if built else "not built",
-        data=trained.data, judge=judge, note="; ".join(filter(None, notes)), interval=_interval(trained, source),
+        ours=trained.mean(source), how="trained", data=trained.data,
+        judge=judge, note="; ".join(filter(None, notes)), interval=_interval(trained, source),
+        seeds=len(trained.each(source)),
         conflict="EC9" if (dataset, system) == ("reddit", "EC-Graph") else "",
         at=None if drawn else (system, DATASETS[dataset]),
     )  # fmt: skip

@@ -39,7 +39,7 @@ DELAYED = int(entry("ec-graph", "baseline", name="DistGNN")["delayed_rounds"])
 DISTGNN, TARGETS = f"distgnn-ec:r={DELAYED}:bins=halo", f"distgnn-ec:r={DELAYED}:bins=targets"
 """DistGNN of EC-Graph's tables: every halo row in one of five rounds, as DistGNN delays, and the authors' code, in
 which a fifth of the vertices request in every round."""
-# Published systems and the method that would stand for them; names that the registry lacks are "not built".
+# Published systems and the method that stands for each.
 METHOD_OF = {
     "DGL": "single:style=fused", "PyG": "single:style=gather", "EC-Graph": "ec-graph", "EC-Graph-S": "ec-graph-s",
     "DistGNN": "distgnn-ec", "DistDGL": "distdgl", "AGL": "agl", "AliGraph-FG": "aligraph-fg",

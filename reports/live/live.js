@@ -66,7 +66,16 @@ const fromFile = {
   point: async (s) => DATA.grid[gridKey(s)],
   curve: async (s, axis) => axis.values.map((x) => [x, DATA.grid[gridKey({ ...s, values: { ...s.values, [axis.key]: x } })]]),
   timeline: async (s, method) => (DATA.timelines[gridKey(s)] || {})[method] || null,
+  ratios: async (s) => between(DATA.drawn.at, DATA.drawn.ratios[`${s.ranks}|${s.variant}`] || {}, s.values[DATA.drawn.axis]),
 };
+/* ratios of epochs to predicted ones at x, linear in the logarithms between the values at which they were drawn */
+function between(places, drawn, x) {
+  let above = places.findIndex((place) => place >= x);
+  if (above < 0) above = places.length - 1;
+  const below = Math.max(0, above - (above > 0 && places[above] > x ? 1 : 0));
+  const share = above === below ? 0 : Math.log(x / places[below]) / Math.log(places[above] / places[below]);
+  return Object.fromEntries(Object.entries(drawn).map(([method, at]) => [method, at[below].map((r, i) => r ** (1 - share) * at[above][i] ** share)]));
+}
 function asked(s) {
   const links = {};
   for (const axis of axes)
@@ -83,6 +92,7 @@ const fromServer = {
   point: (s) => ask("point", { state: JSON.stringify(asked(s)) }),
   curve: (s, axis) => ask("curve", { state: JSON.stringify(asked(s)), axis: axis.key }),
   timeline: (s, method) => ask("timeline", { state: JSON.stringify(asked(s)), method }),
+  ratios: (s) => ask("ratios", { state: JSON.stringify(asked(s)) }),
 };
 const source = DATA.served ? fromServer : fromFile;
 
@@ -184,7 +194,22 @@ const asCsv = () => {
   return [names, ...lines].map((line) => line.map(quoted).join(",")).join("\n") + "\n";
 };
 
-function drawEpoch(found) {
+/* the central 90 % of drawn values, as numpy.quantile has it */
+function ends(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return [0.05, 0.95].map((share) => {
+    const place = share * (sorted.length - 1), low = Math.floor(place);
+    return sorted[low] + (place - low) * ((sorted[low + 1] ?? sorted[low]) - sorted[low]);
+  });
+}
+/* interval of an epoch, and of how many times as fast one row is as another, from draw to draw; null without draws */
+const spanOf = (row, drawn) => (drawn[row.method] ? ends(drawn[row.method].map((r) => r * row.seconds.epoch)) : null);
+const gainOf = (fast, slow, drawn) =>
+  drawn[fast.method] && drawn[slow.method]
+    ? ends(drawn[fast.method].map((r, i) => (drawn[slow.method][i] * slow.seconds.epoch) / (r * fast.seconds.epoch)))
+    : null;
+
+function drawEpoch(found, drawn) {
   const shown = shownMethods();
   rows = shown.map((method) => found.find((row) => row.method === method));
   const [factor, unit] = unitOf(Math.max(...rows.map((row) => row.seconds.epoch)));
@@ -194,24 +219,47 @@ function drawEpoch(found) {
     marker: { color: DATA.colours[name], line: { color: css("--ink"), width: 0.4 } },
     hovertemplate: `%{y}: ${name} %{x:.3g} ${unit}<extra></extra>`,
   }));
+  const spans = rows.map((row) => spanOf(row, drawn));
+  if (spans.every((span) => span))
+    traces.push({
+      type: "scatter", mode: "markers", name: "90 %", y: names, x: rows.map((row) => row.seconds.epoch / factor),
+      marker: { size: 1, color: css("--ink") }, hoverinfo: "skip",
+      error_x: {
+        type: "data", symmetric: false, thickness: 2, width: 7, color: css("--ink"),
+        array: spans.map(([, high], i) => (high - rows[i].seconds.epoch) / factor),
+        arrayminus: spans.map(([low], i) => (rows[i].seconds.epoch - low) / factor),
+      },
+    });
   Plotly.react("epoch", traces, layout({ barmode: "stack", height: 120 + 42 * names.length, xaxis: grid({ title: { text: `one epoch (${unit})` }, rangemode: "tozero" }), yaxis: grid({ autorange: "reversed" }) }), CONFIG);
   const best = Math.min(...rows.map((row) => row.seconds.epoch));
   const used = DATA.components.filter((name) => rows.some((row) => row.seconds[name] > 0));
-  const head = make("tr", {}, ...["method", "epoch", "speed-up", ...used, "hidden", "bytes", "fits"].map((text) => make("th", { textContent: text, scope: "col" })));
-  const lines = rows.map((row) => {
-    const cells = [row.method, time(row.seconds.epoch), `${(rows[0].seconds.epoch / row.seconds.epoch).toFixed(2)} x`, ...used.map((name) => time(row.seconds[name])), time(row.seconds.hidden), size(row.bytes), row.too_large ? "no" : "yes"];
+  const head = make("tr", {}, ...["method", "epoch", "90 %", "speed-up", ...used, "hidden", "bytes", "fits"].map((text) => make("th", { textContent: text, scope: "col" })));
+  const lines = rows.map((row, at) => {
+    const cells = [row.method, time(row.seconds.epoch), spans[at] ? spans[at].map(time).join(" to ") : "-", `${(rows[0].seconds.epoch / row.seconds.epoch).toFixed(2)} x`, ...used.map((name) => time(row.seconds[name])), time(row.seconds.hidden), size(row.bytes), row.too_large ? "no" : "yes"];
     const line = make("tr", {}, ...cells.map((text) => make("td", { textContent: text })));
     line.dataset.method = row.method;
     line.dataset.epoch = row.seconds.epoch;
+    if (spans[at]) line.dataset.interval = spans[at].join(" ");
     if (row.seconds.epoch === best) line.children[1].className = "best";
     if (row.too_large) line.lastChild.title = row.too_large;
     return line;
   });
   at("numbers").replaceChildren(make("thead", {}, head), make("tbody", {}, ...lines));
   const fastest = rows.find((row) => row.seconds.epoch === best);
-  at("said").textContent = rows.length > 1
-    ? `${fastest.method} is the fastest: ${time(best)} an epoch, ${digits(rows[0].seconds.epoch / best)} times as fast as ${rows[0].method}.`
-    : `${fastest.method}: ${time(best)} an epoch.`;
+  at("said").textContent = saidOf(fastest, drawn);
+}
+/* "the fastest" is said only where the intervals of all speed-ups allow it */
+function saidOf(fastest, drawn) {
+  const one = `${fastest.method}: ${time(fastest.seconds.epoch)} an epoch`;
+  const rest = rows.filter((row) => row !== fastest);
+  if (!rest.length) return `${one}.`;
+  const gains = rest.map((row) => gainOf(fastest, row, drawn));
+  if (gains.some((gain) => gain === null)) return `${one}, the shortest predicted one (without intervals).`;
+  const level = rest.filter((_, i) => gains[i][0] <= 1);
+  if (level.length) return `${one}, which cannot be told apart from ${level.map((row) => row.method).join(", ")} (90 %).`;
+  const first = rest.includes(rows[0]) ? gains[rest.indexOf(rows[0])] : null;
+  const gain = first ? `, ${first.map((x) => digits(x)).join(" to ")} times as fast as ${rows[0].method} (90 %)` : "";
+  return `${fastest.method} is the fastest: ${time(fastest.seconds.epoch)} an epoch${gain}.`;
 }
 
 function drawCurve(axis, points) {
@@ -244,11 +292,11 @@ function crossings(axis, xs, names, lines) {
         const before = lines[a][k - 1] - lines[b][k - 1], after = lines[a][k] - lines[b][k];
         if (before * after >= 0) continue;
         const [first, second] = before < 0 ? [a, b] : [b, a];
-        said.push(`${names[first]} is faster than ${names[second]} up to a crossing between ${written(axis, xs[k - 1])} and ${written(axis, xs[k])}, and slower above it`);
+        said.push(`the curve of ${names[first]} is the shorter one beside ${names[second]} up to a crossing between ${written(axis, xs[k - 1])} and ${written(axis, xs[k])}, and the longer one above it`);
       }
   if (!said.length && names.length > 1) {
     const best = names.filter((_, i) => lines.every((other) => other.every((y, k) => lines[i][k] <= y)));
-    said.push(best.length ? `no crossing: ${best[0]} is the fastest everywhere in the range` : "no crossing in the range");
+    said.push(best.length ? `no crossing: the curve of ${best[0]} is the shortest everywhere in the range` : "no crossing in the range");
   }
   return said;
 }
@@ -351,7 +399,10 @@ async function draw() {
   try {
     const found = await source.point(now);
     if (mine !== turn) return;
-    drawEpoch(found);
+    if (DATA.served) drawEpoch(found, {}); // intervals take longer
+    const drawn = await source.ratios(now);
+    if (mine !== turn) return;
+    drawEpoch(found, drawn);
     drawAccuracy();
     const options = shownMethods().map((method) => make("option", { value: method, textContent: method, selected: method === traced }));
     at("traced").replaceChildren(...options);

@@ -9,7 +9,7 @@ from typing import Any
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.inputs import Inputs
-from reports.core.table import POINTS, Ordering, Plot, Row
+from reports.core.table import Ordering, Plot, Row
 from reports.core.train import FEWEST, Trained, accuracies
 from reports.draw.drawing import panels
 from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, method_colours
@@ -108,10 +108,11 @@ def figure3(context: Context) -> Plot:
         run[gnn].ordering(f"{run[gnn].where}; {gnn}: removing 90 % of the training vertices costs accuracy", ends)
         for gnn in GNNS
     ]
-    lost = tuple(means[gnn][0] - means[gnn][-1] for gnn in GNNS)
+    each = {gnn: [run[gnn].each(_removed(share)) for share in REMOVED] for gnn in GNNS}
+    lost = [[a - b for a, b in zip(each[gnn][0], each[gnn][-1], strict=True)] for gnn in GNNS]
     claim = f"{run[GNNS[0]].where}: KW-GCN loses more than GraphSAGE"
-    claims.append(Ordering(text=claim, expected=GNNS, ours=lost, tolerance=POINTS, ties="not judged"))
-    claims += [_late(run[gnn], f"{run[gnn].where}; {gnn}", means[gnn]) for gnn in GNNS]
+    claims.append(Ordering.of_seeds(claim, GNNS, lost))
+    claims += [_late(run[gnn], f"{run[gnn].where}; {gnn}", each[gnn]) for gnn in GNNS]
     return _drawn(
         context, "figure3", lines, "training vertices removed (%)", "Figure 3: resilience to missing vertices",
         [*(run[gnn].summary for gnn in GNNS), STEPS],
@@ -120,13 +121,13 @@ def figure3(context: Context) -> Plot:
     )  # fmt: skip
 
 
-def _late(run: Trained, what: str, means: Sequence[float]) -> Ordering:
+def _late(run: Trained, what: str, each: Sequence[Sequence[float]]) -> Ordering:
     """Little is lost up to some share of the vertices, and much beyond (Sec. 2.2)."""
     names = (f"the last {100 * (REMOVED[-1] - REMOVED[-2]):.0f} %", f"the first {100 * REMOVED[1]:.0f} %")
-    lost = (means[-2] - means[-1], means[0] - means[1])
+    lost = [[a - b for a, b in zip(each[at], each[at + 1], strict=True)] for at in (len(each) - 2, 0)]
     text = f"{what}: removing {names[0]} costs more than {names[1]}"
     evidence = run.evidence([_removed(share) for share in REMOVED])
-    return Ordering(text=text, expected=names, ours=lost, tolerance=POINTS, ties="not judged", runs=evidence)
+    return Ordering.of_seeds(text, names, lost, runs=evidence)
 
 
 def _removed(share: float) -> str:
@@ -164,10 +165,9 @@ def figure4(context: Context) -> Plot:
     for name, run, colour in (("3 workers", three, METHOD_COLOURS[PAPER]), ("5 workers", five, COLOURS[zero])):
         (line,) = _curves(run, [zero])
         lines.append(AccuracyCurve(name, line.x, line.y, colour))
-    claim = Ordering(
-        text=f"{three.data or 'Reddit'}: accuracy falls with the number of isolated parts",
-        expected=("1 machine", "3 workers", "5 workers"),
-        ours=(three.mean(SINGLE), three.mean(zero), five.mean(zero)), tolerance=POINTS, ties="not judged",
+    claim = Ordering.of_seeds(
+        f"{three.data or 'Reddit'}: accuracy falls with the number of isolated parts",
+        ("1 machine", "3 workers", "5 workers"), (three.each(SINGLE), three.each(zero), five.each(zero)),
         claim=claim_of(three, "GraphSAGE", ISOLATED),
     )  # fmt: skip
     return _drawn(
@@ -181,7 +181,7 @@ def figure5(context: Context) -> Plot:
     """Figure 5: GraphSAGE on 5 workers with overlap."""
     run = overlap_runs(context, "reddit", "GraphSAGE", 5)  # its other claims are Table 2's
     claim = f"{run.where}: 10 % overlap reaches one machine"
-    early: dict[str, float | None] = {LABELS[overlap]: run.early(LABELS[overlap]) for overlap in (0.50, 0.10, 0.0)}
+    early = {LABELS[overlap]: run.early(LABELS[overlap]) for overlap in (0.50, 0.10, 0.0)}
     claims = (
         run.ordering(claim, {"10 %": LABELS[0.10], "1 machine": SINGLE}, "right"),
         run.ordering(
@@ -232,8 +232,8 @@ def figure8(context: Context) -> Plot:
 
 def _against_time(context: Context, key: str, layers: int) -> Plot:
     run = {depth: overlap_runs(context, "reddit", "GraphSAGE", 5, layers=depth) for depth in (1, 2)}
-    gains = tuple(_difference(run[depth], LABELS[0.10], LABELS[0.0]) for depth in (2, 1))
-    losses = tuple(_difference(run[depth], SINGLE, LABELS[0.0]) for depth in (2, 1))
+    gains = [_differences(run[depth], LABELS[0.10], LABELS[0.0]) for depth in (2, 1)]
+    losses = [_differences(run[depth], SINGLE, LABELS[0.0]) for depth in (2, 1)]
     claims = (
         _deeper(f"{run[2].where}: 10 % overlap gains more with two layers than with one", gains),
         _deeper(f"{run[2].where}: isolated parts lose more with two layers than with one", losses),
@@ -248,14 +248,13 @@ def _against_time(context: Context, key: str, layers: int) -> Plot:
     )  # fmt: skip
 
 
-def _deeper(text: str, values: tuple[float | None, ...]) -> Ordering:
-    names = ("two layers", "one layer")
-    return Ordering(text=text, expected=names, ours=values, tolerance=POINTS, ties="not judged")
+def _deeper(text: str, each: Sequence[Sequence[float]]) -> Ordering:
+    return Ordering.of_seeds(text, ("two layers", "one layer"), each)
 
 
-def _difference(run: Trained, more: str, less: str) -> float | None:
-    first, second = run.mean(more), run.mean(less)
-    return None if first is None or second is None else first - second
+def _differences(run: Trained, more: str, less: str) -> list[float]:
+    """Of every seed."""
+    return [a - b for a, b in zip(run.each(more), run.each(less), strict=True)]
 
 
 FIGURES = {

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from reports.core.context import Context
-from reports.core.table import POINTS, Ordering, Row
+from reports.core.table import Ordering, Row
 from reports.core.train import FEWEST, Trained, accuracies, chosen_graph
 from reports.subgraph_approximation._workers import GRAPH_OF, OVERLAPS, PAPER
 
@@ -153,26 +153,24 @@ def _scored(lines: Sequence[Mapping[str, Any]], share: float) -> float:
     return before[-1] if before else points[0][1]
 
 
-def equal_time_ordering(scores: Mapping[float, float], run: Trained) -> Ordering:
+def equal_time_ordering(epochs: Mapping[float, float], run: Trained) -> Ordering:
     """More copies give more accuracy, although fewer epochs are done (Sec. 5.2)."""
-    labels = [LABELS[overlap] for overlap in sorted(scores, reverse=True)]
-    values = {LABELS[overlap]: score for overlap, score in scores.items()}
+    labels = [LABELS[overlap] for overlap in sorted(epochs, reverse=True) if overlap in LABELS]
+    values = {LABELS[o]: at_equal_time_each(run, epochs, o) for o in epochs if o in LABELS}
     text = f"{run.where}; GraphSAGE, equal time: {' > '.join(labels)}"
     return run.ordering(text, {label: label for label in labels}, values=values)
 
 
 def more_sensitive(gcn: Trained, sage: Trained, parts: int) -> Ordering:
     """KW-GCN loses more to partitioning than GraphSAGE (Sec. 5.2)."""
-    lost = tuple(_lost(run) for run in (gcn, sage))
-    return Ordering(
-        text=f"{gcn.where}: loss at 0 % overlap: KW-GCN > GraphSAGE", expected=GNNS, ours=lost, tolerance=POINTS,
-        ties="not judged", claim="KW-GCN is more sensitive to partitioning than GraphSAGE",
+    return Ordering.of_seeds(
+        f"{gcn.where}: loss at 0 % overlap: KW-GCN > GraphSAGE", GNNS, [_lost(run) for run in (gcn, sage)],
+        claim="KW-GCN is more sensitive to partitioning than GraphSAGE",
     )  # fmt: skip
 
 
-def _lost(run: Trained) -> float | None:
-    single, isolated = run.mean(SINGLE), run.mean(LABELS[0.0])
-    return None if single is None or isolated is None else single - isolated
+def _lost(run: Trained) -> list[float]:
+    return [a - b for a, b in zip(run.each(SINGLE), run.each(LABELS[0.0]), strict=False)]
 
 
 def differences(run: Trained, printed: Mapping[str, float], what: str) -> list[Row]:

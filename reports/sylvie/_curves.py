@@ -52,7 +52,7 @@ def figure8(context: Context) -> Plot:
         curves(axes, {name: run.curve(name) for name in STALE}, colours_of(STALE))
         axes.set_xlabel("epoch")
         axes.set_ylabel("test accuracy (%)")
-    ours: dict[str, float | None] = {name: run.early(name) for name in STALE}
+    ours = {name: run.early(name) for name in STALE}
     ahead = (
         ("stale rows slow training down", ("DGL", "Sylvie-A")),
         ("one bit does not", ("Sylvie-S", "Sylvie-A")),

@@ -7,8 +7,8 @@ from typing import Literal
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit
-from reports.core.table import How, Ordering, PaperTable, Row
-from reports.core.testbeds import implemented, select, value
+from reports.core.table import Ordering, PaperTable, Row
+from reports.core.testbeds import select, value
 from reports.sylvie._testbed import (
     FITTED,
     GRAPH_NOTES,
@@ -63,11 +63,11 @@ def epochs_logged(context: Context) -> PaperTable:
     """Seconds of an epoch, 8 ranks on two servers and 4 on one."""
     fit, rows = constants(context), list[Row]()
     for log in _all_logs():
-        how, null = _origin(log), null_for(_anchor().epoch, log.bed(context), log.name, log.system)
+        null = null_for(_anchor().epoch, log.bed(context), log.name, log.system)
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
-                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else how, null=null,
-                note=ROUNDS if log.system == "SAR" else "",
+                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else "simulated",
+                null=null, note=ROUNDS if log.system == "SAR" else "",
                 at=(log.label, _where(log)))
         )  # fmt: skip
     return PaperTable(
@@ -115,10 +115,6 @@ def _where(log: Logged) -> str:
     return "two servers" if log.parts == ON_TWO_SERVERS else "one server"
 
 
-def _origin(log: Logged) -> How:
-    return "simulated" if implemented(METHOD_OF[log.system]) else "not built"
-
-
 def _anchor() -> Logged:
     """The row that the constants are fitted on."""
     (found,) = [row for row in logged(ON_TWO_SERVERS) if row.fitted]
@@ -132,7 +128,7 @@ def _row_of(context: Context, log: Logged, part: Component, fit: Fit) -> Row:
     unjudged = log.system == "BNS-GCN" or (log.system in LATE and part != "compute")
     return Row(
         label=f"{log.label}, {_where(log)}", quantity=part, unit="s", published=getattr(log, part),
-        ours=_ours(context, log, fit)[part], how="fitted" if fitted else _origin(log), null=null,
+        ours=_ours(context, log, fit)[part], how="fitted" if fitted else "simulated", null=null,
         judge="none" if unjudged else "error", note=_note(log, part), at=(log.label, _where(log)),
     )  # fmt: skip
 
@@ -143,19 +139,17 @@ def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
     null = null_for(anchor.halo + anchor.reduce, log.bed(context), log.name, log.system)
     return Row(
         label=f"{log.label}, {_where(log)}", quantity="halo and reduce", unit="s", published=log.halo + log.reduce,
-        ours=None if ours["halo"] is None else ours["halo"] + (ours["reduce"] or 0.0), how=_origin(log), null=null,
-        note=LAUNCHED, at=(f"{log.label}, with all-reduce", _where(log)),
+        ours=ours["halo"] + ours["reduce"], how="simulated", null=null, note=LAUNCHED,
+        at=(f"{log.label}, with all-reduce", _where(log)),
     )  # fmt: skip
 
 
-def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component | Literal["epoch"], float | None]:
-    """The logs' components of a modelled epoch, by what their timers hold (TAIL); None without the method.
+def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component | Literal["epoch"], float]:
+    """The logs' components of a modelled epoch, by what their timers hold (TAIL).
 
     The quantiser runs inside the exchange.
     """
     seconds = system_seconds(log.bed(context), fit, log.system)
-    if seconds is None:
-        return {"epoch": None, "halo": None, "reduce": None, "compute": None}
     return {
         "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce + seconds.tail,
         "compute": seconds.logged,
@@ -182,10 +176,10 @@ def memory_logged(context: Context) -> PaperTable:
             continue
         repeated, seen = round(log.memory_mb) in seen, {*seen, round(log.memory_mb)}
         codes = log.system in ("Sylvie-S", "Sylvie-A") and log.parts == ON_ONE_SERVER
-        ours = peak_mib(context, log, METHOD_OF[log.system]) if implemented(METHOD_OF[log.system]) else None
+        ours = peak_mib(context, log, METHOD_OF[log.system])
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="peak memory", unit="MB", published=log.memory_mb,
-                ours=ours, how=_origin(log), judge="none" if repeated else "error",
+                ours=ours, how="simulated", judge="none" if repeated else "error",
                 note="; ".join([REPEATED] * repeated + [CODES] * codes), at=(log.label, _where(log)))
         )  # fmt: skip
     return PaperTable(

@@ -14,7 +14,6 @@ from reports.core.testbeds import (
     SMALL_PARTS,
     SYSTEMS,
     TITLES,
-    implemented,
     scored,
     select,
     value,
@@ -50,14 +49,12 @@ def table1(context: Context) -> PaperTable:
     frame = load.published("sylvie-table1")
     name, model = "ogbn-products", "GraphSAGE"
     methods = {f"{line.method}, {line.setting}": _sampler(line) for line in frame.itertuples()}
-    there = {label: method for label, method in methods.items() if implemented(method)}
     run = accuracies(
-        context, name, there, parts=2, model=training_of(context, name, model), epochs=logged_epochs(name, model)
+        context, name, methods, parts=2, model=training_of(context, name, model), epochs=logged_epochs(name, model)
     )
     columns = [line.setting.rpartition("=")[2] if "=" in line.setting else "Full-Graph" for line in frame.itertuples()]
     rows = [
-        scored(label, line.value, run, label, how="trained" if label in there else "not built",
-               at=("Accuracy (%)", column))
+        scored(label, line.value, run, label, at=("Accuracy (%)", column))
         for label, line, column in zip(methods, frame.itertuples(), columns, strict=True)
     ]  # fmt: skip
     best = sorted(rows, key=lambda row: -(row.published or 0.0))
@@ -113,7 +110,7 @@ def throughput_rows(context: Context, name: str, model: str) -> tuple[list[Row],
     """Speed-ups over DGL of one graph and model, and the ordering of systems: Table 2 and Fig. 5."""
     frame = select(load.published("sylvie-table2"), dataset=name, model=model, metric="throughput_normalised")
     made, names = case(context, name, model), [n for n in dict.fromkeys(frame["method"]) if n != "DGL"]
-    gains: dict[str, float | None] = {"DGL": 1.0, **speed_ups(made.bed, made.fit, names)}
+    gains = {"DGL": 1.0, **speed_ups(made.bed, made.fit, names)}
     column = f"{TITLES[name]}, Thr."
     rows = [
         Row(label=f"{TITLES[name]}, {model}, {system}", quantity="throughput over DGL", unit="x",
@@ -125,17 +122,14 @@ def throughput_rows(context: Context, name: str, model: str) -> tuple[list[Row],
         for repeated in [(system, model) == ("Sylvie-S", "GraphSAGE")]
     ]  # fmt: skip
     order = sorted(gains, key=lambda system: -value(frame, method=system))
-    missing = [system for system in names if gains[system] is None]
-    text = f"throughput, {TITLES[name]}, {model}" + f" (without {' and '.join(missing)}: not built)" * bool(missing)
+    text = f"throughput, {TITLES[name]}, {model}"
     ours = tuple(gains[system] for system in order)
     return rows, Ordering(text=text, expected=tuple(order), ours=ours, claim=throughput_claim(name, model))
 
 
 def _origin(system: str) -> How:
     """DGL's throughput is 1 by definition."""
-    if system == "DGL":
-        return "quoted"
-    return "simulated" if implemented(METHOD_OF[system]) else "not built"
+    return "quoted" if system == "DGL" else "simulated"
 
 
 def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[Row], list[Ordering]]:
@@ -144,7 +138,7 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     Where the printed ones of Sylvie and DGL are level, ours have to be; on GAT BNS-GCN is behind Sylvie-S (Sec. 4.1).
     """
     printed = dict.fromkeys(frame["method"])
-    methods = {name: METHOD_OF[name] for name in printed if implemented(METHOD_OF[name])}
+    methods = {name: METHOD_OF[name] for name in printed}
     run = accuracies(
         context, name, methods, parts=parts_of_training(context), model=training_of(context, name, model),
         epochs=logged_epochs(name, model), share=0.3,
@@ -152,7 +146,7 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     column = f"{TITLES[name]}, {'F1-micro' if name == 'yelp' else 'Test Acc.'} (%)"
     rows = [
         scored(f"{TITLES[name]}, {model}, {line.method}", line.value, run, line.method,
-               how="trained" if line.method in methods else "not built", at=(f"{model}, {line.method}", column))
+               at=(f"{model}, {line.method}", column))
         for line in frame.itertuples()
     ]  # fmt: skip
     full, *others = rows

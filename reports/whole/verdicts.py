@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reports.core.claims import distinct_claims, judged_errors, orderings_right
-from reports.core.table import CLOSE, DECIDED, OUTCOMES, POINTS, Item, PaperTable, finite
+from reports.core.table import CLOSE, DECIDED, ENOUGH, FEW, OUTCOMES, POINTS, Item, PaperTable, finite
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 
@@ -129,6 +129,8 @@ def uncounted_orderings(entries: Sequence[Entry]) -> dict[str, int]:
             counts["follows from inputs, a fit or a formula"] += 1
         elif ordering.conflict:
             counts["the paper contradicts itself"] += 1
+        elif ordering.verdict == FEW:
+            counts[f"of fewer than {ENOUGH} seeds"] += 1
         else:
             counts["no difference, nothing learnt, or no values"] += 1
     return dict(counts.most_common())

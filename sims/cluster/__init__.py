@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.lazily import lazy_names
 from sims.cluster._cluster import Cluster
 from sims.cluster._file import LINKS, ClusterFile
-from sims.cluster._load import known_clusters, load_cluster
+from sims.cluster._load import file_of_line, known_clusters, load_cluster
 from sims.cluster._overrides import varied
 from sims.cluster._software import OPERATIONS, TRANSPORTS, HostMemory
 from sims.cluster._stragglers import Stragglers
@@ -28,6 +28,7 @@ __all__ = [
     "Placement",
     "Stragglers",
     "TRANSPORTS",
+    "file_of_line",
     "known_clusters",
     "load_cluster",
     "place",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import InputError, unknown
+from sims.units import MARKED, quoted
 
 KEYS = ("hosts", "nodes", "devices", "device", "nic", "nics", "latency", "bus", "peer", "loopback", "library")
 LENDERS = {"gloo": "ethernet-10g", "nccl": "h100-8", "grpc": "ec-graph"}
@@ -21,6 +22,7 @@ TIERS = {"nic": "ethernet", "bus": "pcie", "peer": "nvlink", "loopback": "loopba
 LOOPBACK = "10 GB/s"  # host memory between processes, copied by one core
 EXAMPLE = "hosts=4,devices=8,device=a100-80gb,nic=100Gb/s,bus=24GB/s"
 MOST_NODES = 1 << 20
+SUMMARY = "described on one line; what it does not say is assumed"
 
 
 def is_described(text: str) -> bool:
@@ -50,21 +52,48 @@ def tables_of(line: str, transport: Mapping[str, Mapping[str, Any]]) -> dict[str
         raise unknown("library of a cluster", library, LENDERS)
     links = {kind: _link(kind, given[kind]) for kind in TIERS if kind in given}
     if "nic" in links and "latency" in given:
-        links["nic"]["latency"] = given["latency"]
+        links["nic"]["latency"] = {"value": given["latency"], "from": "datasheet"}
     if "nic" not in links and str(hosts) != "1":
         raise InputError(
             f"cluster {line!r}: {hosts} hosts without links between them; add nic=10Gb/s, or what they have"
         )
     if library != "nccl":
-        links.setdefault("loopback", _link("loopback", LOOPBACK))
+        links.setdefault("loopback", _link("loopback", LOOPBACK, "assumed"))
     numbers = {"count": hosts, "devices": given.get("devices", "1"), "nics": given.get("nics", "1")}
     return {
         "name": line,
-        "summary": "described on the command line; what it does not say is assumed",
+        "summary": SUMMARY,
         "hosts": {**{key: _count(line, key, value) for key, value in numbers.items()}, "device": given["device"]},
         "links": links,
         "transport": {**transport[library], "kind": library},
     }
+
+
+def cluster_text(tables: Mapping[str, Any]) -> str:
+    """The text of a cluster file with these tables: plain values before tables, a number and its source on one line."""
+    lines: list[str] = []
+    for key, value in tables.items():
+        if not isinstance(value, Mapping):
+            lines.append(f"{key} = {_written(value)}")
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            lines += _table_lines(key, value)
+    return "\n".join(lines) + "\n"
+
+
+def _table_lines(name: str, table: Mapping[str, Any]) -> list[str]:
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping) and not value.keys() <= {*MARKED}}
+    own = [f"{key} = {_written(value)}" for key, value in table.items() if key not in inner]
+    lines = ["", f"[{name}]", *own] if own else []
+    for key, value in inner.items():
+        lines += _table_lines(f"{name}.{key}", value)
+    return lines
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_written(each)}" for key, each in value.items()) + " }"
+    return quoted(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _pairs(line: str) -> dict[str, str]:
@@ -83,8 +112,9 @@ def _pairs(line: str) -> dict[str, str]:
     return given
 
 
-def _link(kind: str, bandwidth: str) -> dict[str, Any]:
-    return {"bandwidth": bandwidth, "latency": LATENCIES[kind], "tier": TIERS[kind]}
+def _link(kind: str, bandwidth: str, source: str = "datasheet") -> dict[str, Any]:
+    """What the line says is nominal; the latency is assumed unless it says that too."""
+    return {"bandwidth": {"value": bandwidth, "from": source}, "latency": LATENCIES[kind], "tier": TIERS[kind]}
 
 
 def _count(line: str, key: str, value: str | int) -> int:

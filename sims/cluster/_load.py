@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.config import PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
 from harness.errors import InputError
@@ -11,7 +12,7 @@ from harness.machine import HERE, calibration_folder
 from sims import units
 from sims.cluster import _overrides as overrides
 from sims.cluster._cluster import Cluster, LinkSpec
-from sims.cluster._described import LENDERS, is_described, tables_of
+from sims.cluster._described import LENDERS, cluster_text, is_described, tables_of
 from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
 from sims.records import filled
 from sims.units import Quantity, Table
@@ -82,11 +83,25 @@ def _read(name: str) -> tuple[Path, Table]:
     if not is_described(name):
         path = _here() if name == HERE else units.find(name, "cluster", CLUSTERS)
         return path, units.read_toml(path, "cluster")
-    lent = {
+    return Path.cwd() / "the command line", Table(tables_of(name, _lent()), f"cluster {name!r}")
+
+
+def _lent() -> dict[str, Any]:
+    """Library -> what its software costs in a shipped cluster."""
+    return {
         library: units.read_toml(CLUSTERS / f"{lender}.toml", "cluster").values["transport"]
         for library, lender in LENDERS.items()
     }
-    return Path.cwd() / "the command line", Table(tables_of(name, lent), f"cluster {name!r}")
+
+
+def file_of_line(line: str, name: str, summary: str) -> str:
+    """The text of a cluster file that says what a line such as `hosts=4,device=l4,nic=10Gb/s,bus=12GB/s` describes.
+
+    Raises:
+        InputError: as `load_cluster` of the line.
+    """
+    load_cluster(line)
+    return cluster_text({**tables_of(line, _lent()), "name": name, "summary": summary})
 
 
 def of_lab(lab: LabSpec) -> Cluster:

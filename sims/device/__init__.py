@@ -9,7 +9,7 @@ from harness.kernels.work import UNKNOWN, Work
 from harness.lazily import lazy_names
 from sims.device._cache import EVEN, CountedRates, GammaRates, Popularity, RowCache
 from sims.device._costs import OperatorCost, fit_cost
-from sims.device._profile import CLASSES, STRENGTH, DeviceProfile, load_device, save_device
+from sims.device._profile import CLASSES, STRENGTH, DeviceProfile, known_devices, load_device, save_device
 
 if TYPE_CHECKING:
     from sims.device._memory import Fullest, LiveMemory, fullest
@@ -44,6 +44,7 @@ __all__ = [
     "Work",
     "fit_cost",
     "fullest",
+    "known_devices",
     "load_device",
     "save_device",
     "tensors_of",

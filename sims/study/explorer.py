@@ -117,6 +117,10 @@ class Explorer:
         pace = {rank: cluster.stragglers.ranks.get(rank, 1.0) / state.speed for rank in range(state.ranks)}
         return replace(cluster, stragglers=replace(cluster.stragglers, ranks=pace))
 
+    def runs_at(self, ranks: int) -> dict[str, RecordedRun]:
+        """Method -> its recorded run on so many ranks."""
+        return {method: run for (count, method), run in self._runs.items() if count == ranks}
+
     def point(self, state: LinkSetting) -> list[dict[str, Any]]:
         """One row per method: seconds by component, bytes and whether it fits, of a typical epoch after the first."""
         return [self._row(state, method) for method in self.methods if (state.ranks, method) in self._runs]

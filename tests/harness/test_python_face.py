@@ -42,7 +42,13 @@ def test_runs_and_comparisons(tmp_path: Path) -> None:
     frame = found.frame()
     assert list(frame["method"]) == ["vanilla", "cdfgnn"] and frame["speedup"][0] == 1
     assert set(frame["layer0"]) == {"precompute"} and set(frame["order"]) == {"aggregate-first"}
+    assert (frame["epoch_low_seconds"] < frame["epoch_seconds"]).all() and frame["speedup_high"].notna().all()
+    (order,) = found.order
+    assert ("faster than" in order or "cannot be told apart" in order) and order in str(found)
     html = found._repr_html_()
+    assert order in html and "90 % intervals" in html
+    bare = harness.compare(["vanilla"], TINY, mode="sim", out=tmp_path / "bare", quiet=True, replays=0)
+    assert bare.frame()["epoch_low_seconds"].isna().all() and "90 %" not in bare._repr_html_()
     assert "layer0 precompute" in html and "cdfgnn" in html and "<table" in html and "all rows: " in str(found)
     assert "&lt;" not in one._repr_html_() and "loss" not in html
     for outcome in (one, found):
@@ -63,7 +69,7 @@ def test_what_if_and_partitions(tmp_path: Path) -> None:
     frame = found.frame()
     assert set(frame["method"]) == {"vanilla", "sylvie-s"} and len(frame) == 2 * 3
     assert found.said and found.said[-1].startswith("fastest (90 %): ") and found.said[-1] in str(found)
-    assert "400 Gb/s" in found._repr_html_()
+    assert "400 Gb/s" in found._repr_html_() and "90 % interval" in found._repr_html_()
     assert len(found.plot().axes) == 2
     cut = harness.partition_graph(TINY, parts=3, partitioner="hash")
     assert list(cut.frame()["inner"]) == [40, 40, 40] and cut.summary["replication"] > 1

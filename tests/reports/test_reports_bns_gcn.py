@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.errors import InputError
-from harness.methods.registry import METHODS as METHODS_THERE
+from harness.methods.registry import METHODS
 from harness.workloads import Workload, load_workload
 from reports import bns_gcn
 from reports.bns_gcn._figures import BASELINES, COUNTS, halo_at, printed_seconds, ratios
@@ -23,7 +23,7 @@ from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed
 from reports.core.table import PaperTable
-from reports.core.testbeds import SYSTEMS, bed_of, implemented, uneven, value
+from reports.core.testbeds import SYSTEMS, bed_of, uneven, value
 from reports.ec_graph._times import METHOD_OF as OF_EC_GRAPH
 from reports.sylvie._testbed import METHOD_OF as OF_SYLVIE
 from tests.support.made_up_runs import quick
@@ -74,7 +74,7 @@ def test_figures_are_drawn(name: str, context: Context, made_up: None) -> None:
     assert plot.key == f"bns-gcn/{name}"
     assert [path.suffix for path in plot.paths] == [".png", ".svg"]
     assert all(path.stat().st_size > 1000 for path in plot.paths)
-    assert plot.orderings and all(row.ours is not None or row.how == "not built" for row in plot.rows)
+    assert plot.orderings and all(row.ours is not None for row in plot.rows)
 
 
 def test_rows_that_the_paper_contradicts_are_marked(context: Context, made_up: None) -> None:
@@ -88,7 +88,13 @@ def test_rows_that_the_paper_contradicts_are_marked(context: Context, made_up: N
 
 @pytest.mark.parametrize(
     ("name", "baselines", "predictions"),
-    [("table5", [], 3), ("table6", [554.1, 0.8], 7), ("table8", [], 12), ("table10", [], 12), ("table11", [0.777], 2)],
+    [
+        ("table5", [], 3),
+        ("table6", [554.1, 0.8], 7),
+        ("table8", [], 12),
+        ("table10", [], 12),
+        ("table11", [0.777, 0.15], 1),
+    ],
 )
 def test_baselines_come_out_and_all_else_is_predicted(
     name: str, baselines: list[float], predictions: int, context: Context, made_up: None
@@ -101,16 +107,9 @@ def test_baselines_come_out_and_all_else_is_predicted(
 
 
 @pytest.mark.parametrize("name", ["table4", "table5", "table11"])
-def test_systems_fill_their_rows_once_there_are_methods(
-    name: str, context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampling_systems_fill_their_rows(name: str, context: Context, made_up: None) -> None:
     """By runs of their own: the made-up ones send half as many rows as p = 1 and more than p = 0.1."""
     system = {"table11": "VR-GCN", "table5": "NeighborSampling"}.get(name, "GraphSAINT")
-    with monkeypatch.context() as patch:
-        patch.delitem(METHODS_THERE.builtin, SYSTEMS[system].partition(":")[0])
-        missing = bns_gcn.TABLES[name](context).rows
-        assert {row.verdict for row in missing if system in row.label} == {"not built"}
-        assert all(row.ours is not None for row in missing if "p=1.0" in row.label)
     rows = bns_gcn.TABLES[name](context).rows
     filled = [row for row in rows if system in row.label]
     assert filled and all(row.ours is not None and row.how in ("simulated", "trained") for row in filled)
@@ -173,7 +172,7 @@ def test_what_cannot_fail_does_not_count(context: Context, made_up: None) -> Non
 def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) -> None:
     five, six = (bns_gcn.FIGURES[name](context).rows for name in ("figure5", "figure6"))
     assert [row.published for row in five] == [67, 74, 93, 64, 83, 91]
-    assert [row.how for row in five] == ["fitted", *["simulated"] * 5]
+    assert {row.how for row in five} == {"simulated"}
     assert [row.published for row in six] == [58, 58, 27, 27] and [row.counts for row in six] == [False, True] * 2
 
 
@@ -196,20 +195,18 @@ def test_every_cell_has_one_judged_row(context: Context, made_up: None) -> None:
         assert name == "table2" or all(row.at or row in beside for row in made), name
 
 
-def test_baselines_of_the_text_are_judged(context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baselines_of_the_text_are_judged(context: Context, made_up: None) -> None:
     rows = bns_gcn.FIGURES["figure4"](context).rows
     assert len(rows) == 8 and all(row.ours is not None and row.judge == "error" for row in rows)
     gains = {row.label: row.ours or 0.0 for row in rows}  # made-up runs of it send half as much as p = 1
     assert gains["Reddit, p=1.0 over ROC"] < 1 < gains["Reddit, p=0.01 over ROC"]
-    monkeypatch.delitem(METHODS_THERE.builtin, BASELINES["ROC"])
-    missing = bns_gcn.FIGURES["figure4"](context).rows
-    assert all((row.verdict == "not built") == ("ROC" in row.label) for row in missing)
 
 
 def test_every_printed_system_has_a_method() -> None:
-    """So that no row of any report says "not built"."""
+    """Methods are looked up while a report is made: a name that the registry lacks would end it."""
     systems = {**SYSTEMS, **BASELINES, **OF_EC_GRAPH, **OF_SYLVIE}
-    assert len(systems) > 20 and [name for name, method in systems.items() if not implemented(method)] == []
+    names = {method.partition(":")[0] for method in systems.values()}
+    assert len(systems) > 20 and {name for name in names if name not in METHODS} == set()
 
 
 def test_batches_drawn_ahead_are_hidden_unless_too_few_cores_draw() -> None:
@@ -278,15 +275,17 @@ def test_full_graph_epochs_have_no_sampling(context: Context) -> None:
         assert sampling_overhead(context, Fit(), 8, setting) == (0.0, 0.0)
 
 
-def test_table_11_is_predicted_from_its_first_row(context: Context) -> None:
+def test_table_11_is_predicted_from_its_first_row_and_its_last(context: Context) -> None:
     bed, fit = reddit().bed(context), machine(context)
-    assert [found.constant for found in context.fits] == ["factor on device speed", "factor on bandwidths"]
+    assert [found.constant for found in context.fits] == [
+        "factor on the fixed time of a message",
+        "factor on bandwidths",
+    ]
     full: Seconds = bed.seconds("vanilla", fit)
     assert full.epoch == pytest.approx(fitted_epoch(), rel=0.005) and fitted_epoch() == 0.777
-    assert full.comm / full.epoch == pytest.approx(0.67, abs=0.01)
     tenth, hundredth = (bed.seconds(f"bns-gcn:p={p}", fit) for p in (0.1, 0.01))
-    assert tenth.epoch == pytest.approx(0.198, rel=0.15) and hundredth.epoch == pytest.approx(0.150, rel=0.15)
-    assert tenth.comm < 0.15 * full.comm
+    assert tenth.epoch == pytest.approx(0.198, rel=0.15) and hundredth.epoch == pytest.approx(0.150, rel=0.02)
+    assert tenth.comm < 0.25 * full.comm and hundredth.comm > 0.1 * full.comm, "messages have a fixed time"
     assert hundredth.compute < tenth.compute < 0.7 * full.compute, "dropped boundary nodes take their edges along"
 
 

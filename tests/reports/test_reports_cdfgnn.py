@@ -182,7 +182,7 @@ def test_convergence_is_the_epoch_at_which_a_score_is_reached() -> None:
     never = [{"epoch": at, "test": 0.5} for at in range(0, 40, 2)]
     records = {**dict.fromkeys([*VARIANTS, "single GPU, full batch"], curve), "Cache": late, "Quantify": never}
     run = Trained(
-        scores={}, records={label: [{"run_id": label, "epochs": lines}] for label, lines in records.items()},
+        scores={}, records={label: [{"run_id": label, "epochs": lines}] * 5 for label, lines in records.items()},
         data="", summary="", commands=(),
     )  # fmt: skip
     verdicts = dict(zip(VARIANTS, (claim.verdict for claim in _as_soon(run)), strict=True))

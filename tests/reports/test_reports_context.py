@@ -146,11 +146,12 @@ def test_training_says_what_stood_in(context: Context, tmp_path: Path, monkeypat
     assert [len(longer.records[label][0]["epochs"]) for label in "ab"] == [6, 15]
     assert trained.majority is not None and 0 < trained.majority < 100
     assert len({trained.evidence(labels) for labels in ("a", "b", "ab", "ba")}) == 3 and trained.evidence("c") == ""
-    values: dict[str, float | None] = {"a": trained.majority + 1.5, "b": trained.majority + 0.1}
+    values = {"a": [trained.majority + 1.5] * 5, "b": [trained.majority + 0.1] * 5}
     assert (
         trained.ordering("x", {"A": "a", "B": "b"}, values=values).verdict == "not judged"
     )  # hardly more than a guess
-    values["a"] = trained.majority + 3
+    assert trained.ordering("x", {"A": "a", "B": "b"}).verdict == "not enough runs"  # of one seed
+    values["a"] = [trained.majority + 3] * 5
     assert trained.ordering("x", {"A": "a", "B": "b"}, values=values).verdict == "right"
     with pytest.raises(InputError, match="did you mean 'reddit'"):
         chosen_graph(context, "redit")

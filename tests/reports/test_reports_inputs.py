@@ -13,8 +13,9 @@ from reports.core.clusters import hosts_slowed
 from reports.core.context import SHAPES, Context
 from reports.core.inputs import SET_OFF, Inputs
 from reports.core.predict import Testbed, parts_of
-from reports.core.table import Item, Ordering, PaperTable
-from reports.whole.flips import with_flips
+from reports.core.rendering import rows_frame, with_interval
+from reports.core.table import Item, Ordering, PaperTable, Row
+from reports.whole.flips import RANGES, _key, _with_range, with_flips
 
 CLUSTER = "bns-10x2080ti"
 
@@ -148,3 +149,34 @@ def test_a_variant_that_cannot_run_is_left_out(bed: Testbed) -> None:
 
     assert with_flips(item, make, bed.context).orderings[2].perturbed == ""
     assert len(made) == len(SET_OFF) - 2
+
+
+def times_of(bed: Testbed, context: Context) -> Item:
+    whole = replace(bed, context=context).seconds("vanilla")
+    rows = (
+        Row(label="a", quantity="epoch", unit="s", published=1.0, ours=whole.epoch, how="simulated"),
+        Row(label="a", quantity="gain", unit="x", published=1.0, ours=1.0, how="simulated"),
+        Row(label="b", quantity="epoch", unit="s", published=1.0, ours=whole.epoch, how="fitted"),
+        Row(label="a", quantity="sent", unit="MB", published=1.0, ours=2 * whole.epoch, how="simulated"),
+    )
+    return PaperTable(key="k/table2", title="t", rows=rows)
+
+
+def test_predicted_times_have_ranges(bed: Testbed) -> None:
+    """Around them, wider than what one input does and narrower than all at once; what does not move has none."""
+    item = times_of(bed, bed.context)
+    found = with_flips(item, lambda context: times_of(bed, context), bed.context)
+    first, *rest = found.rows
+    ours = item.rows[0].ours
+    assert first.low is not None and first.high is not None and ours is not None and first.low < ours < first.high
+    ends = [times_of(bed, replace(bed.context, inputs=inputs)).rows[0].ours or ours for inputs in SET_OFF]
+    assert first.low <= min(ends) and max(ends) <= first.high < ours * 2 ** (3**0.5) * 1.001
+    assert all(row.low is None for row in rest) and found.assumptions == (RANGES,)
+    assert f"({first.low:.3g}"[:4] in with_interval(first) and list(rows_frame(found)["high"])[0] == first.high
+
+
+def test_a_range_adds_up_independent_factors() -> None:
+    row = Row(label="a", quantity="epoch", unit="s", published=1.0, ours=8.0, how="simulated")
+    values = {Inputs(bandwidth=0.5): 16.0, Inputs(bandwidth=2.0): 8.0, Inputs(compute=0.5): 16.0}
+    found = _with_range(row, {inputs: {_key(row): value} for inputs, value in values.items()})
+    assert (found.low, found.high) == (8.0, pytest.approx(8 * 2**2**0.5))

@@ -15,7 +15,6 @@ from reports.core.testbeds import (
     SMALL,
     eq4,
     halo_of,
-    implemented,
     num_exchanging_layers,
     sage,
     select,
@@ -96,6 +95,17 @@ def test_slower_bandwidth_slows_communication_only(bed: Testbed) -> None:
     assert double.comm == pytest.approx(whole.comm, rel=0.01)
 
 
+def test_slower_messages_cost_as_much_whatever_they_carry(bed: Testbed) -> None:
+    narrow = replace(bed, model={**bed.model, "hidden": 4})
+    more = []
+    for one in (bed, narrow):
+        before, slow = one.seconds("vanilla"), one.seconds("vanilla", Fit(messages=1000.0))
+        more.append(slow.comm - before.comm)
+        assert slow.compute == pytest.approx(before.compute) and more[-1] > 0
+    assert more[0] == pytest.approx(more[1], rel=0.05)
+    assert "time of messages x 2" in Fit(messages=2.0).text()
+
+
 def test_rates_say_how_much_is_sent(bed: Testbed) -> None:
     method = "bns-gcn:p=0.1:sampling=bes"
     few, many = (bed.config(method, None, {"kept nodes": share}) for share in (0.2, 0.9))
@@ -144,10 +154,6 @@ def test_trained_settings(tmp_path: Path) -> None:
     assert small["hidden"] == SMALL["hidden"] and small["partitioner"] == "hash"
     paper = trainable(Context(out=tmp_path, full=True), "reddit")
     assert (paper["hidden"], paper["layers"], paper["lr"], paper["protocol"]) == (256, 4, 0.01, "inductive")
-
-
-def test_built_asks_the_registry() -> None:
-    assert implemented("bns-gcn:p=0.1") and not implemented("no-such-system")
 
 
 def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:

@@ -36,7 +36,7 @@ def made_up(context: Context) -> PaperTable:
     """A table with hostile names."""
     rows = [
         Row(label=NASTY, quantity="epoch time", unit="s", published=1.0, ours=1.1, how="simulated", note=NASTY),
-        Row(label="y", quantity="z", unit="%", published=1.0, ours=None, how="not built"),
+        Row(label="y", quantity="z", unit="%", published=1.0, ours=None, how="needs data"),
     ]
     order = Ordering(text=NASTY, expected=(NASTY, "b"), ours=(2.0, 1.0))
     return PaperTable(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.methods.registry import METHODS as METHODS_THERE
 from harness.workloads import halo_spread
 from reports import sylvie
 from reports.core.claims import distinct_claims
@@ -203,16 +202,10 @@ def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) 
     )
 
 
-def test_figures_say_what_they_compare(context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_say_what_they_compare(context: Context, made_up: None) -> None:
     systems = "DGL, SAR, PipeGCN, BNS-GCN, Sylvie-S, Sylvie-A"
     five = sylvie.FIGURES["figure5"](context)
     assert five.assumptions[0] == f"compared in the 12 cases: {systems}"
-    assert not any("not built" in ordering.text for ordering in five.orderings)
-    for name in ("sar", "pipegcn"):
-        monkeypatch.delitem(METHODS_THERE.builtin, name)
-    less = sylvie.FIGURES["figure5"](context)
-    assert "DGL, BNS-GCN, Sylvie-S, Sylvie-A; not built: SAR, PipeGCN" in less.assumptions[0]
-    assert all("without SAR and PipeGCN: not built" in ordering.text for ordering in less.orderings)
     ten = [ordering.text for ordering in sylvie.FIGURES["figure10"](context).orderings]
     assert [text for text in ten if "smallest" in text] == [
         f"quantisation is the smallest part, {servers}" for servers in ("1 server", "2 servers")
@@ -245,20 +238,16 @@ def test_volumes_are_those_that_runs_send(context: Context) -> None:
     assert sent == pytest.approx(1e6 * sum(row.ours or 0.0 for row in volumes), rel=0.02)
 
 
-def test_throughput_needs_a_method(context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(METHODS_THERE.builtin, "sar")
+def test_throughput_of_every_system(context: Context, made_up: None) -> None:
     made = case(context, "reddit")
     found = speed_ups(made.bed, made.fit, ["SAR", "Sylvie-S", "Sylvie-A"])
-    assert found["SAR"] is None
-    assert 1 < (found["Sylvie-S"] or 0) < (found["Sylvie-A"] or 0)
+    assert 1 < found["Sylvie-S"] < found["Sylvie-A"] and found["SAR"] < found["Sylvie-A"]
     tables = [sylvie.TABLES[name](context) for name in ("table2", "logs-epochs")]
-    rows = [row for table in tables for row in table.rows if ", SAR" in row.label]
-    assert rows and {row.verdict for row in rows} == {"not built"}
+    rows = [row for table in tables for row in table.rows if ", SAR" in row.label and row.unit != "%"]
+    assert rows and all(row.ours is not None for row in rows)
 
 
-def test_sampling_fills_table_1_once_there_is_a_method(
-    context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampling_fills_table_1(context: Context, made_up: None) -> None:
     one = sylvie.TABLES["table1"](context)
     assert {row.how for row in one.rows} == {"trained"} and not one.orderings
     gaps = [row for row in one.rows if row.quantity == "difference of accuracy"]
@@ -276,7 +265,7 @@ def test_sar_fetches_its_input_rows_in_rounds(context: Context) -> None:
     bed = sylvie_bed(context, "yelp")
     assert bed.model["layer0"] == "precompute" and bed_for(bed, "SAR").model["layer0"] == "exchange"
     assert bed_for(bed, "PipeGCN") == bed
-    assert (speed_ups(bed, constants(context), ["SAR"])["SAR"] or 1) < 0.9
+    assert speed_ups(bed, constants(context), ["SAR"])["SAR"] < 0.9
 
 
 def test_table_2_judges_every_claim_of_accuracy(context: Context, made_up: None) -> None:
@@ -299,7 +288,7 @@ def test_quantising_everything_is_judged_by_its_place(context: Context, made_up:
 
 def test_early_accuracy_is_that_of_the_first_half(context: Context) -> None:
     run = trained(context, "reddit", {"DGL": "vanilla"}, parts=2)
-    assert run.early("DGL") == pytest.approx((17.5 + 35.0) / 2)
+    assert run.early("DGL") == pytest.approx([(17.5 + 35.0) / 2] * 5)
 
 
 def test_bits_fall_from_left_to_right() -> None:

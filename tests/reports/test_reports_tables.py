@@ -15,7 +15,7 @@ from harness.errors import InputError
 from reports.core import load
 from reports.core.claims import distinct_claims, orderings_right, verdict_line
 from reports.core.rendering import paper_layout, shown_frame, shown_number, table_csv, table_latex, table_markdown
-from reports.core.table import CLOSE, Null, Ordering, PaperTable, Plot, Row, shared_stand_ins
+from reports.core.table import CLOSE, ENOUGH, Null, Ordering, PaperTable, Plot, Row, shared_stand_ins
 from reports.whole.papers import PAPERS, chosen, everything
 from reports.whole.produce import Entry
 from reports.whole.verdicts import claim_counts, paper_rows, summary, uncounted_orderings, unjudged, worst_rows
@@ -48,7 +48,6 @@ def table(*rows: Row, key: str = "sylvie/table3", orderings: tuple[Ordering, ...
         (row(97.0, 94.0, judge="points"), "off by -3.0 points", False),
         (row(0.0, 0.5, judge="points"), "within 1 point", False),
         (row(2.0, 2.0, how="quoted"), "input", False),
-        (row(2.0, None, how="not built"), "not built", False),
         (row(2.0, None, how="needs data"), "needs data", False),
         (row(2.0, math.nan), "no result", False),
         (row(None, 3.0), "not published", False),
@@ -107,6 +106,45 @@ def test_ties(ours: tuple[float, ...], ties: str, verdict: str) -> None:
     assert Ordering(text="x", expected=expected, ours=ours, tolerance=0.1, ties=ties).verdict == verdict  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("first", "ties", "verdict"),
+    [
+        ((5.0, 5.2, 5.1, 4.9, 5.3), "not judged", "right"),
+        ((4.0, 6.0, 5.0, 4.5, 5.2), "not judged", "undecided"),  # some seeds say otherwise
+        ((3.0, 3.2, 3.1, 2.9, 3.3), "not judged", "wrong"),
+        ((5.0, 5.2, 5.1, 4.9), "not judged", "not enough runs"),
+        ((4.8, 5.2, 5.1, 4.9, 5.3), "demanded", "right"),  # level within a point
+        ((3.6, 3.8, 4.4, 4.0, 4.6), "demanded", "undecided"),
+        ((6.6, 6.8, 7.1, 6.9, 7.3), "demanded", "wrong"),
+        ((3.0, 3.2, 3.1, 2.9, 3.3), "demanded", "wrong"),  # whichever is ahead
+        ((4.8, 4.9, 4.7, 4.6, 4.8), "right", "right"),  # behind by less than a point
+        ((3.6, 4.4, 3.8, 4.0, 4.6), "right", "undecided"),
+        ((3.0, 3.2, 3.1, 2.9, 3.3), "right", "wrong"),
+    ],
+)
+def test_trained_scores_are_judged_seed_by_seed(first: tuple[float, ...], ties: str, verdict: str) -> None:
+    other = (4.7, 4.9, 4.8, 4.6, 5.0)[: len(first)]
+    made = Ordering.of_seeds("x", ("a", "b"), (first, other), tolerance=1.0, ties=ties)
+    assert made.verdict == verdict and verdict in made.line()
+    assert made.ours == (pytest.approx(sum(first) / len(first)), pytest.approx(sum(other) / len(other)))
+    outcomes = {"right": "reproduced", "wrong": "contradicted"}
+    assert made.outcome == outcomes.get(verdict, "undecided") and made.counts == (verdict in outcomes)
+
+
+def test_all_pairs_of_a_chain_have_to_hold() -> None:
+    chain = [(9.0, 9.1, 9.2, 9.1, 9.0), (8.0, 8.1, 8.2, 8.0, 8.1), (8.5, 7.2, 8.9, 8.0, 7.7)]
+    assert Ordering.of_seeds("x", ("a", "b", "c"), chain).verdict == "undecided"
+    assert Ordering.of_seeds("x", ("b", "a", "c"), [chain[1], chain[0], chain[2]]).verdict == "wrong"
+    assert Ordering.of_seeds("x", ("a", "b"), chain[:2]).verdict == "right"
+
+
+@pytest.mark.parametrize("judge", ["points", "difference"])
+def test_scores_of_few_seeds_judge_nothing(judge: str) -> None:
+    few, enough = (row(2.0, 2.1, judge=judge, interval=0.1, seeds=count) for count in (ENOUGH - 1, ENOUGH))  # type: ignore[arg-type]
+    assert (few.verdict, few.outcome, few.points) == ("not enough runs", "undecided", None)
+    assert enough.outcome == "reproduced"
+
+
 def test_where_nothing_was_learnt_nothing_is_judged() -> None:
     def over(floor: float) -> Ordering:
         return Ordering(text="x", expected=("a", "b"), ours=(31.0, 30.0), floor=floor)
@@ -141,7 +179,7 @@ def test_an_ordering_is_right_exactly_when_sorted(values: list[float]) -> None:
 
 
 def test_a_table_in_its_formats() -> None:
-    found = table(row(2.0, 3.0, label=NASTY, note="why"), row(100.0, None, how="not built"), row(2.0, 2.1))
+    found = table(row(2.0, 3.0, label=NASTY, note="why"), row(100.0, None, how="needs data"), row(2.0, 2.1))
     frame = pd.read_csv(io.StringIO(table_csv(found)))
     assert list(frame["published"]) == [2.0, 100.0, 2.0]
     assert frame["error"][0] == pytest.approx(0.5) and math.isnan(frame["error"][1])
@@ -220,7 +258,7 @@ def test_differences_need_an_interval(published: float, ours: float, interval: f
         (row(2.0, 2.2), "reproduced"),
         (row(2.0, 2.4), "contradicted"),
         (row(2.0, None), "cannot be judged"),
-        (row(2.0, 2.0, how="not built"), "cannot be judged"),
+        (row(2.0, 2.0, how="needs data"), "cannot be judged"),
         (row(2.0, 2.0, conflict="SY5"), "cannot be judged"),
         (row(2.0, 2.0, how="fitted"), None),
         (row(2.0, 2.0, how="quoted"), None),

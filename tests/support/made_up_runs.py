@@ -11,6 +11,7 @@ import pytest
 
 from reports.core.context import Context
 from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.table import ENOUGH
 from reports.core.train import Trained
 
 SENT = {
@@ -28,10 +29,12 @@ def sent(method: str) -> float:
 
 
 def seconds(method: str, fit: Fit | None = None, *, total: float = TOTAL, reduce: float = 0.02) -> Seconds:
-    """Communication in proportion to the share that is sent, little compute, a fixed all-reduce."""
+    """Communication in proportion to the share that is sent, and a fixed time for messages; little compute, a fixed
+    all-reduce."""
     fit = fit or Fit()
     hidden = 0.5 if method.startswith("sylvie-a") else 1.0
-    comm, compute = hidden * total * sent(method) / fit.bandwidth, 0.05 * fit.compute
+    software = 0.001 * fit.messages if sent(method) else 0.0
+    comm, compute = hidden * total * sent(method) / fit.bandwidth + software, 0.05 * fit.compute
     codec = 0.001 if "bits" in method else 0.0
     return Seconds(comm + compute + codec + reduce, comm, compute + codec, codec, 0.0, reduce)
 
@@ -49,7 +52,8 @@ def trained(
             {"epoch": e, "test": last / 100 * (e + 1) / 4, "observed": {"kept nodes": sent(text)}} for e in range(4)
         ]
         summary = {"test_at_best_val": last / 100}
-        records[label] = [{"run_id": f"{graph} {text} {options}", "epochs": epochs, "summary": summary}]
+        one = {"run_id": f"{graph} {text} {options}", "epochs": epochs, "summary": summary}
+        records[label] = [one] * ENOUGH
     return Trained(
         scores=scores, records=records, data=f"a toy stands in for {graph}", summary="toy", commands=(),
         where=f"a toy stands in for {graph}, {parts} parts", majority=30.0,

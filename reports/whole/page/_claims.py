@@ -16,9 +16,9 @@ from reports.whole.produce import Entry
 MEANINGS: dict[Outcome, str] = {
     "reproduced": "it came out as printed, and could have come out otherwise",
     "contradicted": "it came out otherwise",
-    "undecided": "the difference is smaller than what our runs can tell apart, or nothing was learnt",
+    "undecided": "our runs cannot tell: an interval that holds both, fewer than 5 seeds, or nothing was learnt",
     "theory": "it follows from inputs, a fit or a formula, or holds whatever the uncertain inputs are: no evidence",
-    "cannot be judged": "not built, without data, without a result, or the paper contradicts itself",
+    "cannot be judged": "without data, without a result, or the paper contradicts itself",
 }
 
 

@@ -218,6 +218,29 @@ def test_the_budget_leaves_cells_for_later(
     assert len(results(out)) == 12
 
 
+def test_predictions_have_intervals_and_get_them_later(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Low and high around every epoch and speed-up; finished cells get theirs without being trained again."""
+    out = tmp_path / "out"
+    assert main(sweep, "--out", out, "--jobs", 1, "--replays", 0) == 0
+    assert "90 %" not in capsys.readouterr().out
+    before = pd.read_csv(out / "sweep.csv")
+    assert before["epoch_low_seconds"].isna().all()
+    assert main(sweep, "--out", out, "--jobs", 1, "--replays", 8) == 0
+    assert "90 %" in capsys.readouterr().out
+    after = pd.read_csv(out / "sweep.csv")
+    assert list(after["epoch_seconds"]) == list(before["epoch_seconds"])
+    assert (
+        (after["epoch_low_seconds"] < after["epoch_seconds"]) & (after["epoch_seconds"] < after["epoch_high_seconds"])
+    ).all()
+    compared = after[after["method"] != "vanilla"]
+    assert ((compared["speedup_low"] <= compared["speedup"]) & (compared["speedup"] <= compared["speedup_high"])).all()
+    assert (after[after["method"] == "vanilla"]["speedup_low"] == 1).all()
+    kept = results(out)
+    assert main(sweep, "--out", out, "--quiet", "--replays", 8) == 0 and results(out) == kept
+
+
 def _launched(sweep: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "harness", "sweep", str(sweep), "--out", str(out), "--quiet", *more]
     marked = {**ENVIRONMENT, "MARK": str(out)}
@@ -247,7 +270,7 @@ def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_
     out = tmp_path / "out"
     kept: dict[str, float] = {}
     for jobs, more in (("2", 1), ("1", 4)):
-        process = _launched(sweep, out, "--jobs", jobs)
+        process = _launched(sweep, out, "--jobs", jobs, "--replays", "0")  # a file is written once
         wanted = len(kept) + more
         assert _until(lambda n=wanted, p=process: len(results(out)) >= n or p.poll() is not None, 120)  # type: ignore[misc]
         process.kill()
@@ -258,11 +281,12 @@ def test_killed_at_random_instants_it_loses_and_reruns_nothing(sweep: Path, tmp_
         assert all(json.loads(path.read_text())["state"] == "done" for path in out.glob("*.json"))
         kept = found
     assert len(kept) > 4
-    process = _launched(sweep, out, "--jobs", "1")
+    process = _launched(sweep, out, "--jobs", "1", "--replays", "0")
     assert process.wait(timeout=120) == 0
     found = results(out)
     assert len(found) == 12 and {name: found[name] for name in kept} == kept
-    assert not [path for path in out.iterdir() if path.name.startswith(".")], "half-written files were left"
+    hidden = [path.name for path in out.iterdir() if path.name.startswith(".")]
+    assert not hidden, f"half-written files were left: {hidden}"
 
 
 def test_a_worker_that_dies_or_hangs_costs_its_own_call_only(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from harness.errors import InputError
 from harness.running import plan_of, run
 from reports.advice import Advice, Question, make_advice
 from reports.advice import _training as training
+from reports.advice._intervals import EpochDraws
+from sims.cluster import load_cluster, varied
 
 GRAPH = "synthetic:nodes=600,degree=10,classes=4,features=16,homophily=0.8"
 BASE = RunConfig.of(dataset=GRAPH, hidden=8, epochs=8, lr=0.05, partitioner="hash", cluster="ethernet-1g", threads=1)
@@ -142,8 +144,9 @@ def test_the_command_prints_and_writes_it(folder: Path, capsys: pytest.CaptureFi
     output = capsys.readouterr()
     content = json.loads(output.out)
     assert content["candidates"] == json.loads(json.dumps(advice.content()["candidates"]))
+    said = " ".join(output.err.split())  # lines are wrapped between words
     for sentence in advice.sentences:
-        assert sentence in output.err
+        assert sentence in said
     assert "predict:  haloscope run" in output.err and "about" in output.err
     assert (folder / "advice.png").stat().st_size > 10_000 and (folder / "advice.csv").exists()
 
@@ -195,3 +198,37 @@ def test_bad_flags_end_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture
     for flags in (["--parts", "two"], ["--budget", "soon"], ["--jobs", "-1"], ["--epochs", "0"]):
         assert cli.main(["advise", "--dataset", GRAPH, "--out", str(tmp_path), *flags]) == 2
         assert capsys.readouterr().err.count("\n") <= 2
+
+
+def test_intervals_are_around_what_is_said(advice: Advice) -> None:
+    """Of the advice and what it is compared with; the sentences and the table have them."""
+    found = advice.verdict
+    assert found is not None and (found.chosen.method, found.chosen.parts) in advice.intervals
+    assert len(advice.intervals) > 1
+    rows = advice.frame().set_index(["method", "devices"])
+    for key, (low, high) in advice.intervals.items():
+        assert low < rows.epoch_seconds[key] < high < 4 * low
+        assert (rows.epoch_low_seconds[key], rows.epoch_high_seconds[key]) == (low, high)
+    assert "(90 %: " in advice.sentences[0] and "; 90 %: " in advice.sentences[1]
+
+
+def test_a_notebook_shows_it(advice: Advice, tmp_path: Path) -> None:
+    html = advice._repr_html_()
+    assert "Run single" in html and "<table" in html and "haloscope run" in html and "90 %" in html
+    assert len(advice.plot(tmp_path / "drawn.png").subfigs) == 2 and (tmp_path / "drawn.png").exists()
+
+
+def test_a_border_has_an_interval(advice: Advice) -> None:
+    """Two candidates of the same draws: level at a bandwidth between two ends, which more draws do not leave."""
+    by = {(each.method, each.parts): each.priced for each in advice.choices}
+    one, many = by["single", 1], by["vanilla", 2]
+    cluster = load_cluster("ethernet-1g")
+    fast = min(one.epoch, many.epoch_on(varied(cluster, "nic", "bandwidth", 1e12)))
+    epochs = 0.5 * (fast + many.epoch) / one.epoch  # one device is level with two at some bandwidth between
+    drawn = EpochDraws(cluster, 16)
+    span = drawn.border("nic", 125e6, (one, epochs), (many, 1.0))
+    assert span is not None and span[0] < span[1]
+    assert EpochDraws(cluster, 0).border("nic", 125e6, (one, 1.0), (many, 1.0)) is None
+    assert drawn.border("nic", 125e6, (one, 1.0), (one, 1.0)) is None, "their ratio does not change"
+    low, high = drawn.share((one, 1.0), (many, 1.0)) or (0.0, 0.0)
+    assert low < one.epoch / many.epoch < high

@@ -19,6 +19,7 @@ from reports.advice._bandwidth import stretches
 from reports.advice._cells import Training, TrainingJob
 from reports.advice._certainty import ModelError, error_of
 from reports.advice._choices import choices, recommendation
+from reports.advice._intervals import EpochDraws
 from reports.advice._pricing import Priced
 from reports.advice._progress import AdviceProgress
 from reports.advice._sample import sampled_nodes
@@ -210,12 +211,12 @@ def test_the_bandwidth_at_which_the_advice_changes() -> None:
     """1 s and 1 s of halo against 1.5 s and 0.1 s: equal where 0.9 s of halo at 1 Gb/s takes 0.5 s, at 1.8 Gb/s."""
     cluster = load_cluster("ethernet-1g")
     other = priced("ec-graph", compute=1.5, halo=0.1)
-    found = stretches(cluster, "nic", [(VANILLA, 10.0), (other, 10.0)])
+    found = stretches(cluster, "nic", [(VANILLA, 10.0), (other, 10.0)], EpochDraws(cluster, 0))
     assert [each.priced.candidate.method for each in found] == ["ec-graph", "vanilla"]
     assert found[0].high == found[1].low == pytest.approx(1.8 * 125e6, rel=0.02)
     faster = varied(cluster, "nic", "bandwidth", 1e9)
     assert VANILLA.epoch_on(faster) < other.epoch_on(faster)
-    assert len(stretches(cluster, "nic", [(VANILLA, 10.0)])) == 1
+    assert len(stretches(cluster, "nic", [(VANILLA, 10.0)], EpochDraws(cluster, 0))) == 1
 
 
 def test_errors_are_those_of_the_validation_page() -> None:

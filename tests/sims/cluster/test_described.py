@@ -16,7 +16,8 @@ def test_a_line_is_a_cluster() -> None:
     assert cluster.links["nic"].bandwidth.value == 12.5e9 and cluster.links["nic"].latency.value == 2e-6
     assert cluster.links["peer"].bandwidth.value == 240e9
     assert cluster.transport.kind == "nccl" and cluster.device == "a100-80gb" and cluster.name == line
-    assert all(quantity.source == "assumed" for name, quantity in cluster.quantities() if name.startswith("links"))
+    said = {name for name, quantity in cluster.quantities() if quantity.source == "datasheet"}
+    assert said == {"links.nic.bandwidth", "links.nic.latency", "links.bus.bandwidth", "links.peer.bandwidth"}
     assert quantities(cluster)
     assert list(place(cluster, 10).ranks_on_host) == [8, 2]
 
