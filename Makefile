@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all set-up from a bare clone. `make test` is what .ci/run runs.
+# `make demo`, `make test` and `make docs` do all set-up from a bare clone. `make test` is what .ci/run runs.
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +6,7 @@ STAMP := .venv/installed
 COMPILED := .venv/compiled
 SOURCES := $(shell find harness sims real reports -name '*.py')
 
-.PHONY: demo test lint reference clean
+.PHONY: demo test lint reference docs clean
 
 demo: $(STAMP) $(COMPILED)
 	$(BIN)/haloscope demo --out demo
@@ -26,6 +26,10 @@ reference: $(STAMP)
 	$(BIN)/python -m docs.generate.methods
 	$(BIN)/python -m docs.generate.accuracy
 	$(BIN)/python -m docs.generate.architecture
+
+# the site, into build/site/html; needs no network once the packages are installed
+docs: $(STAMP) $(COMPILED)
+	$(BIN)/python -m docs.generate.site
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("haloscope needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'

@@ -161,7 +161,7 @@ def main() -> int:
     args = options.parse_args()
     keep = args.keep.absolute() if args.keep else None
     end, tried, found = time.monotonic() + 60 * args.minutes, 0, dict[str, int]()
-    for name in ("run", "sweep", "trace", "flows", "collect", "clusters", "partition"):
+    for name in ("run", "sweep", "trace", "flows", "collect", "export", "clusters", "partition"):
         import_module(f"harness.commands.{name}")
     import_module("sims.study")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its folder is removed

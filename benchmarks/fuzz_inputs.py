@@ -61,7 +61,11 @@ GOOD: dict[str, list[list[str]]] = {
         ["trace", "result.json", "--quiet", "--epochs", "1"],
         [*SMALL, "--mode", "sim", "--shapes-only", "--cluster", "ethernet-1g", "--rates", "result.json"],
     ],
-    "results/one.json": [["collect", "results", "--to", "all.csv"]],
+    "results/one.json": [
+        ["collect", "results", "--to", "all.csv"],
+        ["export", "results/one.json", "--to", "mlflow", "--quiet"],
+        ["export", "results", "--to", "wandb", "--quiet"],
+    ],
     "graph.npz": [[*RUN, "--dataset", "graph.npz", "--split", "public"], [*RUN, "--dataset", "graph.npz"]],
     "export/partition.json": [
         [*RUN, "--dataset", "./exported.toml", "--mode", "sim", "--shapes-only", "--cluster", "ethernet-1g"]

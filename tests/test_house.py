@@ -39,7 +39,7 @@ FLOORS = {
         ("workloads", "sampling"),
         ("methods",),
         ("running",),
-        ("conformance",),
+        ("conformance", "trackers"),
         ("console",),
         ("commands", "cli", "__main__"),
     ),

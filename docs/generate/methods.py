@@ -83,7 +83,7 @@ def page() -> str:
     known = METHODS.own()
     lines = [*_introduction(), *_row(HEAD), *_row(("---",) * len(HEAD))]
     for name, kind in known.items():
-        lines += _row(_cells(name, kind))
+        lines += _row(cells(name, kind))
     for name, kind in known.items():
         lines += _section(name, kind)
     return "\n".join(lines).rstrip() + "\n"
@@ -108,8 +108,8 @@ def _row(cells: tuple[str, ...]) -> list[str]:
     return [f"| {' | '.join(escaped)} |"]
 
 
-def _cells(name: str, kind: type[Method]) -> tuple[str, ...]:
-    """One row of the table."""
+def cells(name: str, kind: type[Method]) -> tuple[str, ...]:
+    """One row of the table, as `HEAD` names it."""
     brief, facts = section(kind, "In brief"), kind.facts
     age = brief.get("staleness", str(facts.staleness))
     options = ", ".join(f"`{option}`" for option in option_fields(kind))
@@ -151,9 +151,15 @@ def _section(name: str, kind: type[Method]) -> Iterator[str]:
     yield from prose(kind)
     yield ""
     yield f"`--method {syntax(name, kind)}`"
-    described = meanings(kind)
+    described = list(options_lines(kind))
     if described:
         yield ""
+    yield from described
+
+
+def options_lines(kind: type[Method]) -> Iterator[str]:
+    """A line for every meaning, with the options that share it."""
+    described = meanings(kind)
     for text in dict.fromkeys(described.values()):
         sharing = (f"`{option}`" for option, its in described.items() if its == text)
         yield f"- {', '.join(sharing)}: {text}"

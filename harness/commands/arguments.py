@@ -17,6 +17,7 @@ from harness.commands.advise_arguments import ADVISED, add_advise
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
+from harness.commands.export_arguments import add_export, add_tensorboard
 from harness.commands.flag_numbers import number, whole
 from harness.commands.study_arguments import add_standin, add_study
 from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
@@ -48,6 +49,7 @@ COMMANDS = {
     "launch": "write the job script that runs a config on a Slurm cluster",
     "flows": "simulate the transfers of a file; show when each ends",
     "collect": "gather result files into one Parquet or CSV table",
+    "export": "write results for MLflow, Weights & Biases or TensorBoard",
     "report": "reproduce the papers' tables and figures, and compare them with the published numbers",
     "study": "judge claims on accuracy with paired seeds, intervals and power; resumable",
     "standin": "fit generated graphs so that printed scores come out; show what moves their scores",
@@ -256,6 +258,7 @@ def _add_run(parser: Parser) -> None:
     _add_config(parser)
     add_checkpoints(parser)
     add_replays(parser)
+    add_tensorboard(parser)
     _add_outputs(parser, "runs")
 
 
@@ -427,6 +430,7 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "lab": add_lab,
     "launch": add_launch,
     "collect": _add_collect,
+    "export": add_export,
     "doctor": _add_doctor,
     "report": _add_report,
     "study": add_study,

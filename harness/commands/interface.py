@@ -90,7 +90,7 @@ def compare(
     runs = cells_of(made, _listed(methods), list(modes) or [made.run.mode], set(settings))
     count = replays_for(made.cut.parts, replays)
     cells = run_all(runs, Path(out), force=force, reuse=reuse, quiet=quiet, replays=count)
-    return Comparison([cell.record for cell in cells])
+    return Comparison([cell.record for cell in cells], [cell.path for cell in cells])
 
 
 def what_if(
@@ -203,15 +203,16 @@ def load_results(folder: str | Path = "runs") -> Comparison:
     place = Path(folder)
     if not place.is_dir():
         raise InputError(f"{place}: no such folder of results")
-    records, left_out = [], []
+    records, paths, left_out = [], [], []
     for path in sorted(place.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name)):
         try:
             records.append(results.load_result(path))
+            paths.append(path)
         except InputError as error:
             left_out.append(str(error))
     if not records:
         raise InputError(f"{place}: no result files in it ({len(left_out)} files that are not results)")
-    return Comparison(records, left_out)
+    return Comparison(records, paths, left_out)
 
 
 def _config(config: RunConfig | None, settings: dict[str, Any]) -> RunConfig:

@@ -20,6 +20,7 @@ from harness.commands.what_if import Explored
 from harness.running import Prepared
 from harness.running.intervals import order_lines
 from harness.running.summary import UNLIKE, comparison, row_of, standing_apart
+from harness.trackers import TrackedRun, export_records, log_to_wandb, tracked_run
 from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE, breakdown_figure
 from reports.draw.what_if import what_if_figure
 
@@ -50,6 +51,10 @@ class RunOutcome:
         """The epoch by component, and accuracy against training time."""
         return breakdown_figure([self.record])
 
+    def export(self, tracker: str, folder: str | Path, title: str = "haloscope") -> list[Path]:
+        """Write it for mlflow, wandb or tensorboard, as `haloscope export` does; returns what was written."""
+        return export_records([tracked_run(self.record, self.path)], tracker, Path(folder), title)
+
     def _repr_html_(self) -> str:
         rows = comparison([self.record])
         return _html([said_once(rows), *note_lines(self.record)], _times(rows))
@@ -61,10 +66,12 @@ class Comparison:
 
     Attributes:
         records: the contents of their result files.
+        paths: those files.
         left_out: why files of a loaded folder are not among them.
     """
 
     records: list[dict[str, Any]]
+    paths: list[Path]
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -79,6 +86,24 @@ class Comparison:
     def plot(self) -> Figure:
         """Epochs by component, and accuracy against training time."""
         return breakdown_figure(self.records)
+
+    def export(self, tracker: str, folder: str | Path, title: str = "haloscope") -> list[Path]:
+        """Write all runs for mlflow, wandb or tensorboard, as `haloscope export` does; returns a folder per run."""
+        return export_records(self._tracked(), tracker, Path(folder), title)
+
+    def log_to_wandb(self, project: str, **settings: Any) -> None:
+        """Log all runs to Weights & Biases, whose package has to be installed.
+
+        Args:
+            settings: more arguments of `wandb.init`, such as mode="offline".
+
+        Raises:
+            InputError: the package is not there.
+        """
+        log_to_wandb(self._tracked(), project, **settings)
+
+    def _tracked(self) -> list[TrackedRun]:
+        return [tracked_run(record, path) for record, path in zip(self.records, self.paths, strict=True)]
 
     def _repr_html_(self) -> str:
         rows = comparison(self.records)

@@ -15,6 +15,7 @@ from harness.commands.tables import run_report
 from harness.console import byte_text, duration
 from harness.errors import InputError
 from harness.running import Checkpoints, open_run, stopping
+from harness.trackers import checked_tracker, export_records, tracked_run
 from sims.uncertainty import replays_for
 
 
@@ -23,6 +24,9 @@ def main(args: argparse.Namespace) -> int:
     config = config_of(args)
     writable(args.out, folder=True)
     json_target(args.json)
+    if args.tensorboard is not None:
+        checked_tracker("tensorboard")
+        writable(args.tensorboard, folder=True)
     checkpoints = checkpoints_of(args)
     if args.restarts and config.run.mode != "real":
         raise InputError("--restarts is for --mode real: elsewhere all ranks are in one process")
@@ -31,7 +35,11 @@ def main(args: argparse.Namespace) -> int:
             open_run(config), args.out, force=args.force, reuse=args.reuse, quiet=args.quiet, checkpoints=options,
             replays=replays_for(config.cut.parts, args.replays),
         )  # fmt: skip
-    deliver(cell.record, report(cell.record, cell.location()), args.json, args.quiet)
+    lines = []
+    if args.tensorboard is not None:
+        written = export_records([tracked_run(cell.record, cell.path)], "tensorboard", args.tensorboard)
+        lines = [f"for TensorBoard: {place}" for place in written]
+    deliver(cell.record, [*report(cell.record, cell.location()), *lines], args.json, args.quiet)
     return exit_code(cell.record)
 
 

@@ -40,7 +40,7 @@ FIRST_FLAGS = ("dataset", "method", "parts", "mode", "cluster")
 
 FAMILIES = {
     "see": ("demo", "methods", "partitioners", "datasets", "clusters", "doctor"),
-    "train and compare": ("run", "compare", "sweep", "collect", "trace", "launch"),
+    "train and compare": ("run", "compare", "sweep", "collect", "export", "trace", "launch"),
     "decide": ("advise", "what-if", "serve", "explain"),
     "model a cluster": ("calibrate", "validate", "flows", "lab"),
     "cut": ("partition",),
@@ -77,6 +77,10 @@ EXAMPLES = {
         "haloscope calibrate                      kept for this machine, as --cluster here",
     ),
     "collect": ("haloscope collect runs/ --to runs.parquet",),
+    "export": (
+        "haloscope export runs/ --to mlflow       then: mlflow migrate-filestore --source mlruns ...",
+        "haloscope export runs/ sweeps/widths --to tensorboard --out tb",
+    ),
     "demo": ("haloscope demo --out demo",),
     "clusters": (
         "haloscope clusters --ask mine.toml",

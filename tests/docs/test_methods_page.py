@@ -61,7 +61,7 @@ def test_what_a_method_does_not_state_is_named() -> None:
         "silent: `often` in the section `Options:`",
         "silent: the source, `paper` of its facts",
     ]
-    cells = methods._cells("silent", Silent)
+    cells = methods.cells("silent", Silent)
     assert cells[1:6] == ("edges", "no", "2", "rows | codes and more", "not stated")
     assert methods.prose(Silent) == ["Rows."]
 
