@@ -20,7 +20,7 @@ from harness.graphs import LocalGraph
 from harness.methods.edge_cut import EdgeCutState
 from harness.methods.registry import parse_method
 from harness.methods.sylvie import SylvieA, SylvieS
-from harness.nn import GNN
+from harness.nn import GNN, Drop
 from harness.rank import Rank
 from harness.running import run
 from harness.tape import Exchange, Tape
@@ -207,10 +207,12 @@ def sent_and_received(method: SylvieS, keep: float) -> tuple[list[Tensor], list[
             def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
                 return Spy(super().exchange(l, model, state, plan), sent if l == 1 else {})
 
-        def update(l: int, graph: LocalGraph, rows: Tensor, own: Tensor, halo: Tensor) -> Tensor:
+        def update(
+            l: int, graph: LocalGraph, rows: Tensor, own: Tensor, halo: Tensor, drop: Drop | None = None
+        ) -> Tensor:
             if l == 1:
                 seen[rank.index] = own, halo
-            return GNN.update(mine, l, graph, rows, own, halo)
+            return GNN.update(mine, l, graph, rows, own, halo, drop)
 
         mine.update = update  # type: ignore[method-assign]
         await Watching(**vars(method)).forward(rank, part, mine, state, {}, Tape(rank))

@@ -13,6 +13,7 @@ import pytest
 
 from harness.config import RunConfig
 from harness.datasets import load
+from harness.graphs import from_edges
 from reports.advice import Candidate, CandidateOutcome, Question
 from reports.advice import _training as training
 from reports.advice._bandwidth import stretches
@@ -239,6 +240,22 @@ def test_a_sample_keeps_neighbourhoods() -> None:
     random = np.sort(np.random.default_rng(0).permutation(graph.num_nodes)[:1000])
     assert graph.subgraph(nodes).num_edges > 1.5 * graph.subgraph(random).num_edges
     assert len(sampled_nodes(graph, 4000, seed=0)) == 4000
+
+
+def test_a_sample_has_the_classes_of_the_graph() -> None:
+    """Also where the nodes of one class have most of the edges, into which a single large ball would grow."""
+    classes = np.arange(4000) % 4
+    rng = np.random.default_rng(0)
+    sparse, dense = (np.flatnonzero((classes == 0) == of_dense) for of_dense in (False, True))
+    ends = [np.stack([rng.choice(nodes, count), rng.choice(nodes, count)])
+            for nodes, count in ((dense, 30_000), (sparse, 12_000), (np.arange(4000), 1_000))]  # fmt: skip
+    edges = np.concatenate(ends, axis=1)
+    both = np.concatenate([edges, edges[::-1]], axis=1)
+    graph = from_edges(
+        "dense class", both, 4000, x=np.zeros((4000, 1), np.float32), y=classes, train=np.arange(0, 4000, 3)
+    )
+    mix = np.bincount(classes[sampled_nodes(graph, 1000, seed=0)], minlength=4) / 1000
+    assert abs(mix - 0.25).max() < 0.1
 
 
 def test_a_choice_can_be_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
