@@ -64,14 +64,14 @@ def advice_figure(
         if priced:
             _scatter(panels[1], placed, looks, "cost")
         _curves(panels[-1], curves, looks, target)
-        panels[0].set_ylabel("test score (%)")
+        panels[0].set_ylabel("test score (%); bars: 95 %, beside exact")
         panels[0].set_title("Accuracy against time to the target", loc="left")
         named = {look["label"]: panels[0].plot([], [], linestyle="none", **_marker(look))[0] for look in looks.values()}
         front = panels[0].plot([], [], color="#404040", linewidth=0.8, linestyle="--")[0]
         star = panels[0].plot([], [], linestyle="none", marker="o", markersize=9, mfc="none", mec="#D00000")[0]
         handles, labels = (
             [*named.values(), front, star],
-            [*named, "Pareto front", "recommended (bars: 95 % interval of the difference to exact training)"],
+            [*named, "Pareto front", "recommended"],
         )
         upper.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
         under.text(0.01, 1.0, "\n".join(lines), va="top", fontsize=6.5, color="#404040", linespacing=1.35)
