@@ -90,11 +90,10 @@ class DeviceProfile:
     )
     fresh: Quantity | None = key(
         "bytes/s at which the system hands out new memory; without it an allocator recycles memory of any size",
-        dimensioned("bandwidth"), default=None, at="fresh.bandwidth", together=True,
+        dimensioned("bandwidth"), default=None, at="fresh.bandwidth",
     )  # fmt: skip
     fresh_above: Quantity = key(
         "only tensors of more bytes pay for new memory", dimensioned("size", zero=True), default=NONE, at="fresh.above",
-        together=True,
     )  # fmt: skip
     release: Quantity | None = key(
         "bytes/s at which memory of new tensors of any size goes back to the system and comes again",
