@@ -5,6 +5,7 @@ Only the key is kept for the backward pass, which computes the mask again. The c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,18 @@ def dropout_factor(p: float) -> float:
 )
 def dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     """x [n, d] times its mask over 1 - p; element (r, c) is dropped when its 24 uniform bits are below p * 2**24."""
+    return masked_rows(_dropout_range, x, nodes, p, key)
+
+
+def masked_rows(kernel: Callable[..., None], x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
+    """A pass of a compiled kernel over ranges of rows x [n, d], with the dropout of their nodes int64 [n]."""
     x = x.contiguous()
     out = torch.empty_like(x)
     source, ids, target = x.numpy(), nodes.contiguous().numpy(), out.numpy()
     stream, threshold, factor = stream_of(key), np.uint32(dropout_threshold(p)), source.dtype.type(dropout_factor(p))
 
     def piece(start: int, stop: int) -> None:
-        _dropout_range(source, ids, stream, threshold, factor, target, start, stop)
+        kernel(source, ids, stream, threshold, factor, target, start, stop)
 
     over_rows(piece, x.shape[0], 2 * x.nbytes)
     return out

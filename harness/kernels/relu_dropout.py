@@ -13,8 +13,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from harness.kernels.dropout import dropout_factor, dropout_threshold, keyed_dropout
-from harness.kernels.random import element_bits, row_words, signed64, stream_of
+from harness.kernels.dropout import dropout_factor, keyed_dropout, masked_rows
+from harness.kernels.random import element_bits, row_words, signed64
 from harness.kernels.threads import over_rows
 from harness.kernels.work import Streamed, declare_work
 
@@ -57,16 +57,7 @@ def _backward_range(
 )
 def relu_dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     """`dropout_rows` of max(x, 0), x [n, d]."""
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    source, ids, target = x.numpy(), nodes.contiguous().numpy(), out.numpy()
-    stream, threshold, factor = stream_of(key), np.uint32(dropout_threshold(p)), source.dtype.type(dropout_factor(p))
-
-    def piece(start: int, stop: int) -> None:
-        _forward_range(source, ids, stream, threshold, factor, target, start, stop)
-
-    over_rows(piece, x.shape[0], 2 * x.nbytes)
-    return out
+    return masked_rows(_forward_range, x, nodes, p, key)
 
 
 @relu_dropout_rows.register_kernel("cuda")

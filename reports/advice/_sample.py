@@ -30,16 +30,17 @@ def sampled_nodes(graph: Graph, count: int, seed: int) -> np.ndarray:
     chosen = np.zeros(graph.num_nodes, dtype=bool)
     took = 0
     for centre in np.concatenate([rng.permutation(graph.train), rng.permutation(others)]):
-        wanted = min(took + BALL, count)
-        frontier = np.flatnonzero(~chosen[centre : centre + 1]) + centre
+        if took == count:
+            break
+        if chosen[centre]:
+            continue
+        wanted, frontier = min(took + BALL, count), np.asarray([centre])
         while len(frontier) and took < wanted:
             frontier = rng.permutation(frontier)[: wanted - took]
             chosen[frontier] = True
             took += len(frontier)
             near = _neighbours(graph, frontier)
             frontier = near[~chosen[near]]
-        if took == count:
-            break
     return np.flatnonzero(chosen)
 
 
