@@ -268,12 +268,12 @@ def read_toml(path: Path, kind: str) -> Table:
 
 
 def find(name_or_path: str | Path, kind: str, folder: Path) -> Path:
-    """The file for a name in `folder`, or the path itself when it ends in .toml or has a directory.
+    """The file for a name in `folder`, or the path itself when it ends in .toml or is there in another folder.
 
     Raises InputError for an unknown name; the nearest one is named.
     """
     path = Path(name_or_path)
-    if path.suffix == ".toml" or len(path.parts) > 1:
+    if path.suffix == ".toml" or (len(path.parts) > 1 and path.exists()):
         return path
     inside = folder / f"{name_or_path}.toml"
     if not inside.exists():

@@ -81,6 +81,11 @@ def _here() -> Path:
 def _read(name: str) -> tuple[Path, Table]:
     """The file of a cluster and its tables; of one that is described on a line, where device files are looked up."""
     if not is_described(name):
+        if Path(name).suffix != ".toml" and (" " in name or "," in name):
+            raise InputError(
+                f"unknown cluster {name!r}; on a line it reads hosts=4,devices=8,device=h100-80gb,nic=100Gb/s, a file "
+                "ends in .toml; names: haloscope clusters, questions: haloscope clusters --ask"
+            )
         path = _here() if name == HERE else units.find(name, "cluster", CLUSTERS)
         return path, units.read_toml(path, "cluster")
     return Path.cwd() / "the command line", Table(tables_of(name, _lent()), f"cluster {name!r}")

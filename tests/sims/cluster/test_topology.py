@@ -317,6 +317,8 @@ def test_unknown_and_unreadable_clusters(tmp_path: Path) -> None:
         load_cluster("sylvie-2x9")
     with pytest.raises(InputError, match="cannot read cluster file .*nowhere.toml"):
         load_cluster(tmp_path / "nowhere.toml")
+    with pytest.raises(InputError, match="unknown cluster '2 hosts x 8 h100, 10 Gb/s'; on a line it reads hosts=4"):
+        load_cluster("2 hosts x 8 h100, 10 Gb/s")
 
 
 def test_a_cluster_may_bring_its_own_device(tmp_path: Path) -> None:
