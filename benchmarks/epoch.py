@@ -261,8 +261,9 @@ def main(arguments: list[str] | None = None) -> None:
     wanted = [text.strip() for text in (options.only or "").split(",")]
     names = [name for name in CONTENDERS if any(text in name for text in wanted)]
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for _ in range(options.rounds):
+    for number in range(options.rounds):
         for name in list(rounds):
+            print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr, flush=True)
             try:
                 rounds[name].append(_in_a_process(name, options))
             except InputError as error:
