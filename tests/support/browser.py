@@ -116,11 +116,15 @@ class Tab:
         """Go to an address and wait until the page is loaded (its own script has then run)."""
         self._call("Page.navigate", {"url": "about:blank"})
         self._call("Page.navigate", {"url": address})
+        self.wait("location.href !== 'about:blank' && document.readyState === 'complete'")
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression holds; at most half a minute."""
         for _ in range(600):
-            if self.run("location.href !== 'about:blank' && document.readyState === 'complete'"):
+            if self.run(condition):
                 return
             time.sleep(0.05)
-        raise AssertionError(f"{address} does not load")
+        raise AssertionError(f"never: {condition}")
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
