@@ -9,7 +9,7 @@ from reports.core.claims import verdict_line
 from reports.core.rendering import paper_layout
 from reports.core.table import Item, Plot
 from reports.whole.page._markup import Markup, bullets, collapsed, heading, item_link, mark, paragraph, title_of
-from reports.whole.page._pictures import picture
+from reports.whole.page._pictures import Picture, picture
 from reports.whole.page._places import Places, item_anchor, slug
 from reports.whole.page._rows import as_printed, rows_table
 from reports.whole.produce import Entry
@@ -17,7 +17,7 @@ from reports.whole.produce import Entry
 MOST_NAMED = 12  # damaged tables and figures that are named in the line itself; of more, a click shows the names
 
 
-def item_section(entry: Entry, places: Places, pictures: Mapping[str, tuple[str, str]]) -> str:
+def item_section(entry: Entry, places: Places, pictures: Mapping[str, Picture]) -> str:
     """The section of an item, or why there is none."""
     item, anchor = entry.item, item_anchor(entry.key)
     parts = [heading(3, title_of(entry), anchor)]
@@ -28,7 +28,7 @@ def item_section(entry: Entry, places: Places, pictures: Mapping[str, tuple[str,
         if entry.message:
             parts.append(paragraph(f"{entry.key}: {entry.message}", "absent"))
         if isinstance(item, Plot):
-            parts.append(_figure(item, *pictures[entry.key]))
+            parts.append(_figure(item, pictures[entry.key]))
         layout = paper_layout(item)
         if layout is not None:
             parts.append(as_printed(layout, places))
@@ -41,12 +41,13 @@ def item_section(entry: Entry, places: Places, pictures: Mapping[str, tuple[str,
     return f'<section class="item" data-key="{escape(entry.key)}">{"".join(parts)}</section>'
 
 
-def _figure(plot: Plot, source: str, wrong: str) -> str:
-    parts = [paragraph(f"{plot.key}: {wrong}", "absent")] if wrong else []
-    if source:
+def _figure(plot: Plot, drawn: Picture) -> str:
+    parts = [paragraph(f"{plot.key}: {drawn.wrong}", "absent")] if drawn.wrong else []
+    if drawn.source:
+        size = ' width="{}" height="{}"'.format(*drawn.size) if all(drawn.size) else ""
         parts.append(
             f'<button type="button" class="enlarge" aria-label="Enlarge: {escape(plot.title)}" aria-haspopup="dialog">'
-            f'<img alt="{escape(plot.title)}" src="{source}"></button>'
+            f'<img alt="{escape(plot.title)}" src="{drawn.source}"{size}></button>'
         )
     return f"<figure>{''.join(parts)}<figcaption>{escape(plot.caption)}</figcaption></figure>"
 
@@ -84,17 +85,17 @@ def _basis(item: Item) -> str:
     return collapsed(title, made + "".join(parts), css="basis")
 
 
-def pictures_of(entries: Sequence[Entry]) -> dict[str, tuple[str, str]]:
+def pictures_of(entries: Sequence[Entry]) -> dict[str, Picture]:
     """Of every figure its data URL, and what is wrong with its files."""
     return {entry.key: picture(entry.item) for entry in entries if isinstance(entry.item, Plot)}
 
 
-def damage_line(entries: Sequence[Entry], pictures: Mapping[str, tuple[str, str]]) -> str:
+def damage_line(entries: Sequence[Entry], pictures: Mapping[str, Picture]) -> str:
     """One line that names everything that is missing or damaged; "" for a whole report."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         said = entry.message or ("it was not made" if entry.item is None else "")
-        said = said or pictures.get(entry.key, ("", ""))[1]
+        said = said or (pictures[entry.key].wrong if entry.key in pictures else "")
         if said:
             found.setdefault(said, []).append(item_link(entry.key))
     if not found:

@@ -48,7 +48,8 @@ RULES = (
 ENLARGED = (
     '<dialog id="enlarged" aria-labelledby="enlarged-title"><header><h2 id="enlarged-title"></h2>'
     '<button type="button" class="size" aria-pressed="false">Full size</button>'
-    '<button type="button" class="close">Close</button></header><div class="canvas" tabindex="0"></div></dialog>'
+    '<button type="button" class="close" autofocus>Close</button></header>'
+    '<div class="canvas" tabindex="0"></div></dialog>'
 )
 
 

@@ -191,7 +191,7 @@ def tab(opened: Tab, place: Path) -> Iterator[Tab]:
     assert opened.errors == []
 
 
-VISIBLE = """[...document.querySelectorAll("[data-verdict]")].filter((claim) => claim.getClientRects().length)"""
+VISIBLE = """[...document.querySelectorAll("[data-verdict]")].filter((claim) => claim.checkVisibility())"""
 
 
 @pytest.fixture(scope="module")
