@@ -232,6 +232,60 @@ async def freed(rank: Rank) -> list[int]:
     return alive
 
 
+async def crossed(rank: Rank) -> list[dict[str, Any]]:
+    """What methods exchange, as messages between all pairs, begun on every rank in an order of its own.
+
+    A drawn sample's indices (as BNS-GCN), rows at one bit with their scales (Sylvie), and the bits wanted of each owner
+    (EC-Graph). All ranks begin to receive before they send, and start collectives between.
+    """
+    others, epochs = [r for r in range(rank.size) if r != rank.index], []
+    for rank.epoch in range(4):
+        rank.clock.begin_epoch()
+        found: dict[str, Any] = {}
+        kinds = ("indices", "packed", "scales", "bits")
+        likes = (
+            torch.arange(40 + rank.epoch),
+            torch.zeros(300, 2, dtype=torch.uint8),
+            torch.zeros(9, 2),
+            torch.zeros(()),
+        )
+        like = dict(zip(kinds, [t.to(rank.device) for t in likes], strict=True))
+        order = [(kind, peer) for kind in kinds for peer in others]
+        turn = rank.generator("order").permutation(len(order)).tolist()
+        order = sorted(order, key=lambda way: (way[1] * 7 + rank.index * rank.epoch) % rank.size)  # kinds stay in order
+        into = {way: await rank.start(rank.recv(like[way[0]], source=way[1], label=way[0])) for way in order}
+        total = await rank.start(rank.all_reduce(rows(rank, 6), label="between"))
+        out = []
+        for kind, peer in reversed(order) if rank.epoch == 3 else order:
+            if rank.epoch == 3:
+                kind = kinds[len(kinds) - 1 - kinds.index(kind)]
+            mine = (like[kind] + rank.index + 10 * peer).to(like[kind].dtype)
+            out.append(await rank.start(rank.send(mine, to=peer, label=kind)))
+        for at in turn:
+            found[f"{order[at]}"] = show(await rank.wait(into[order[at]]))
+        found["between"] = show(await rank.wait(total))
+        for handle in out:
+            await rank.wait(handle)
+        epochs.append(found)
+        rank.clock.end_epoch()
+    return epochs
+
+
+async def killed_between(rank: Rank) -> None:
+    """Rank 1 is killed where the others wait for its message."""
+    for rank.epoch in range(3):
+        rank.clock.begin_epoch()
+        if rank.epoch == 2 and rank.index == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        others = [r for r in range(rank.size) if r != rank.index]
+        into = [await rank.start(rank.recv(torch.ones(3), source=r, label="rows")) for r in others]
+        for r in others:
+            await rank.send(torch.ones(3), to=r, label="rows")
+        for handle in into:
+            await rank.wait(handle)
+        rank.clock.end_epoch()
+
+
 # -- slips of one rank -------------------------------------------------------------------------------------------------
 
 
@@ -374,6 +428,7 @@ PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
         killed,
         killed_first,
         killed_beside,
+        killed_between,
         killed_in_group,
         other_members,
         other_shape_in_group,
@@ -395,11 +450,13 @@ def share_gpus(backend: str) -> None:
 
 
 def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend: str = "auto") -> int:
-    """Run one program on this process's rank, or all programs that succeed ("tour")."""
+    """Run one program on this process's rank, all programs that succeed ("tour"), or those of messages in batches."""
     try:
         share_gpus(backend)
         startup_s = max(timeout_s, 30.0)
-        with connect(device=device, backend=backend, timeout_s=timeout_s, startup_s=startup_s) as connection:
+        limits: dict[str, float] = {"timeout_s": timeout_s, "startup_s": startup_s}
+        batched = name in ("batches", "killed_between") or None
+        with connect(device=device, backend=backend, batched=batched, **limits) as connection:
             (folder / f"{connection.rank}.joined").touch()
             if name == "tour":
                 answers: Any = {
@@ -407,6 +464,13 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
                     "debug": run_program(everything, connection, seed=7, debug=True),
                     "sums": run_program(sums, connection, deterministic=False),
                     "freed": run_program(freed, connection),
+                    "threads": [thread.name for thread in threading.enumerate()],
+                }
+            elif name == "batches":
+                answers = {
+                    "everything": run_program(everything, connection, seed=7),
+                    "crossed": run_program(crossed, connection, seed=3),
+                    "debug": run_program(crossed, connection, seed=3, debug=True),
                     "threads": [thread.name for thread in threading.enumerate()],
                 }
             elif name == "slips":
