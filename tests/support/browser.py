@@ -58,6 +58,7 @@ class Tab:
             pass_fds=(theirs, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(profile)},  # its own files come and go while tests look for leaks
         )
         os.close(theirs)
         os.close(answers)
