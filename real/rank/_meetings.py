@@ -53,7 +53,7 @@ class Count(NamedTuple):
         return Count(self.receives, self.sends)
 
 
-class Ledger:
+class Dealer:
     """What the two ranks of a pair have begun, as the lower one knows; deals it out in batches."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class _Pair:
         self.endpoint, self.peer, self.number = endpoint, peer, number
         self.leads = endpoint.rank < peer
         self.events: SimpleQueue[_Message | Tensor | BaseException | None] = SimpleQueue()
-        self._ledger, self._begun = Ledger(), Count(0, 0)
+        self._dealer, self._begun = Dealer(), Count(0, 0)
         self._out, self._into = deque[_Message](), deque[_Message]()
         self._channel: Channel | None = None
         self._stream = torch.cuda.Stream(endpoint.device) if not endpoint.on_host else None
@@ -211,7 +211,7 @@ class _Pair:
             if not self.leads:
                 self._tell(self._begun)
                 return
-            self._ledger.mine = self._begun
+            self._dealer.mine = self._begun
         if isinstance(event, Tensor):
             sends, receives, returned = event.tolist()
             if returned:
@@ -219,8 +219,8 @@ class _Pair:
             if not self.leads:
                 self._issue(Count(sends, receives).turned)
                 return
-            self._ledger.theirs = Count(sends, receives)
-        batch = self._ledger.batch()
+            self._dealer.theirs = Count(sends, receives)
+        batch = self._dealer.batch()
         if any(batch):
             self._tell(batch)
             self._issue(batch)

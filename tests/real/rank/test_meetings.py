@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore, PrefixStore, ProcessGroupGloo  # type: ignore[attr-defined]
 
 from real.rank._channel import Channel
-from real.rank._meetings import Count, Ledger, Meetings
+from real.rank._meetings import Count, Dealer, Meetings
 from real.rank._transport import Endpoint, Pending, Silence
 from real.rank.connection import Connection
 from real.rank.health import LastWords
@@ -177,14 +177,14 @@ def test_a_message_that_nobody_sends_has_a_deadline(ranks: _Ranks) -> None:
 def test_a_ledger_deals_every_message_once_and_only_what_both_have_begun(
     events: list[tuple[bool, int, int]],
 ) -> None:
-    ledger, dealt = Ledger(), Count(0, 0)
+    dealer, dealt = Dealer(), Count(0, 0)
     for mine, sends, receives in events:
-        side = ledger.mine if mine else ledger.theirs
+        side = dealer.mine if mine else dealer.theirs
         more = Count(side.sends + sends, side.receives + receives)
-        ledger.mine, ledger.theirs = (more, ledger.theirs) if mine else (ledger.mine, more)
-        batch = ledger.batch()
+        dealer.mine, dealer.theirs = (more, dealer.theirs) if mine else (dealer.mine, more)
+        batch = dealer.batch()
         assert min(batch) >= 0
         dealt = Count(dealt.sends + batch.sends, dealt.receives + batch.receives)
-        assert dealt.sends == min(ledger.mine.sends, ledger.theirs.receives)
-        assert dealt.receives == min(ledger.mine.receives, ledger.theirs.sends)
-        assert ledger.batch() == Count(0, 0)
+        assert dealt.sends == min(dealer.mine.sends, dealer.theirs.receives)
+        assert dealt.receives == min(dealer.mine.receives, dealer.theirs.sends)
+        assert dealer.batch() == Count(0, 0)
