@@ -9,8 +9,8 @@ from harness.console import DASH
 from reports.core.claims import ClaimPlace, distinct_claims
 from reports.core.rendering import both_numbers
 from reports.core.table import OUTCOMES, Outcome, Row
+from reports.whole.page._anchors import Anchors, list_anchor, slug, state_of
 from reports.whole.page._markup import Markup, bullets, collapsed, link, wide
-from reports.whole.page._places import Places, list_anchor, slug, state_of
 from reports.whole.papers import Paper
 from reports.whole.produce import Entry
 from reports.whole.verdicts import claim_counts
@@ -25,7 +25,7 @@ MEANINGS: dict[Outcome, str] = {
 Mine = Sequence[tuple[Paper, Sequence[Entry]]]
 
 
-def short(paper: Paper) -> str:
+def short_title(paper: Paper) -> str:
     """The name of a paper without what it is about."""
     return paper.title.partition(":")[0].partition(",")[0]
 
@@ -53,12 +53,12 @@ def claims_table(papers: Mine, entries: Sequence[Entry]) -> str:
     head = "".join(f'<th class="number v-{slug(outcome)}">{outcome}</th>' for outcome in OUTCOMES)
     lines = []
     for paper, mine in papers:
-        counts = {outcome: len(places) for outcome, places in _by_outcome(mine).items()}
+        counts = {outcome: len(found) for outcome, found in _by_outcome(mine).items()}
         cells = [
             link(list_anchor(paper, o), f"{n:,}", state_of(paper.key, slug(o), list_anchor(paper, o))) if n else DASH
             for o, n in counts.items()
         ]
-        lines.append(_line(link(paper.key, short(paper), state_of(paper.key, at=paper.key)), counts, cells))
+        lines.append(_line(link(paper.key, short_title(paper), state_of(paper.key, at=paper.key)), counts, cells))
     if len(papers) > 1:
         counts = claim_counts(entries)
         cells = [
@@ -94,25 +94,25 @@ def meanings() -> str:
     return f'<dl class="meanings">{"".join(parts)}</dl>'
 
 
-def claims_of(paper: Paper, entries: Sequence[Entry], places: Places) -> str:
+def claims_of(paper: Paper, entries: Sequence[Entry], anchors: Anchors) -> str:
     """The claims of a paper by outcome, each with a link to its row or ordering."""
     parts = []
     for outcome, found in _by_outcome(entries).items():
         if found:
-            lines = [_claim(place, places) for place in found]
+            lines = [_claim(place, anchors) for place in found]
             title = Markup(f'<span class="v-{slug(outcome)}">{outcome}</span>: {len(found):,}')
             more = f' data-list="{slug(outcome)}"'
             parts.append(collapsed(title, bullets(lines), anchor=list_anchor(paper, outcome), more=more))
     return f'<div class="claims">{"".join(parts)}</div>'
 
 
-def _claim(place: ClaimPlace, places: Places) -> Markup:
+def _claim(place: ClaimPlace, anchors: Anchors) -> Markup:
     key, claim = place
     if isinstance(claim, Row):
         text = f"{claim.label}, {claim.quantity}: {both_numbers(claim)} {claim.unit}; {claim.verdict}"
     else:
         text = f"{claim.text}: {claim.verdict}"
-    return link(places.of(claim), f"{key.partition('/')[2]}: {text}")
+    return link(anchors.of(claim), f"{key.partition('/')[2]}: {text}")
 
 
 def _by_outcome(entries: Sequence[Entry]) -> dict[Outcome, list[ClaimPlace]]:

@@ -8,16 +8,16 @@ from html import escape
 from reports.core.claims import verdict_line
 from reports.core.rendering import paper_layout
 from reports.core.table import Item, Plot
+from reports.whole.page._anchors import Anchors, item_anchor, slug
 from reports.whole.page._markup import Markup, bullets, collapsed, heading, item_link, mark, paragraph, title_of
 from reports.whole.page._pictures import Picture, picture
-from reports.whole.page._places import Places, item_anchor, slug
 from reports.whole.page._rows import as_printed, rows_table
 from reports.whole.produce import Entry
 
 MOST_NAMED = 12  # damaged tables and figures that are named in the line itself; of more, a click shows the names
 
 
-def item_section(entry: Entry, places: Places, pictures: Mapping[str, Picture]) -> str:
+def item_section(entry: Entry, anchors: Anchors, pictures: Mapping[str, Picture]) -> str:
     """The section of an item, or why there is none."""
     item, anchor = entry.item, item_anchor(entry.key)
     parts = [heading(3, title_of(entry), anchor)]
@@ -31,13 +31,13 @@ def item_section(entry: Entry, places: Places, pictures: Mapping[str, Picture]) 
             parts.append(_figure(item, pictures[entry.key]))
         layout = paper_layout(item)
         if layout is not None:
-            parts.append(as_printed(layout, places))
+            parts.append(as_printed(layout, anchors))
         if item.rows:
-            rows = rows_table(entry.key, item, places)
+            rows = rows_table(entry.key, item, anchors)
             parts.append(
                 rows if layout is None else collapsed(f"All rows ({len(item.rows)})", rows, css="all-rows")
             )  # fmt: skip
-        parts += [_orderings(entry.key, item, places), _basis(item)]
+        parts += [_orderings(entry.key, item, anchors), _basis(item)]
     return f'<section class="item" data-key="{escape(entry.key)}">{"".join(parts)}</section>'
 
 
@@ -52,13 +52,13 @@ def _figure(plot: Plot, drawn: Picture) -> str:
     return f"<figure>{''.join(parts)}<figcaption>{escape(plot.caption)}</figcaption></figure>"
 
 
-def _orderings(key: str, item: Item, places: Places) -> str:
+def _orderings(key: str, item: Item, anchors: Anchors) -> str:
     if not item.orderings:
         return ""
     lines = [
-        f"<li{places.attributes(ordering, anchor)}>{mark(anchor, 'this ordering')}"
+        f"<li{anchors.attributes(ordering, anchor)}>{mark(anchor, 'this ordering')}"
         f'<span class="v-{slug(ordering.outcome)}">{escape(ordering.outcome)}</span> {escape(ordering.line())}</li>'
-        for ordering, anchor in zip(item.orderings, places.orderings(key), strict=True)
+        for ordering, anchor in zip(item.orderings, anchors.orderings(key), strict=True)
     ]
     return f'<h4>Orderings</h4><ul class="orderings">{"".join(lines)}</ul>'
 

@@ -6,35 +6,35 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from reports.whole.page._places import item_anchor
+from reports.whole.page._anchors import item_anchor
 from reports.whole.produce import Entry
 
-NUMBERS = ("published", "ours", "error")
+NUMBER_COLUMNS = ("published", "ours", "error")
 
 
 class Markup(str):
     """Text that is escaped already."""
 
 
-def text_of(value: object) -> str:
+def html_text(value: object) -> str:
     """A value as markup."""
     return value if isinstance(value, Markup) else escape(str(value))
 
 
 def paragraph(text: object, css: str) -> str:
     """A paragraph."""
-    return f'<p class="{css}">{text_of(text)}</p>'
+    return f'<p class="{css}">{html_text(text)}</p>'
 
 
 def bullets(lines: Iterable[object]) -> str:
     """A list."""
-    return "<ul>" + "".join(f"<li>{text_of(line)}</li>" for line in lines) + "</ul>"
+    return "<ul>" + "".join(f"<li>{html_text(line)}</li>" for line in lines) + "</ul>"
 
 
 def link(anchor: str, text: str, state: str = "") -> Markup:
     """A link to a place on the page. `state`: where it leads once the page's script runs (a filter)."""
     more = f' data-state="{escape(state)}"' if state else ""
-    return Markup(f'<a href="#{escape(anchor)}"{more}>{text_of(text)}</a>')
+    return Markup(f'<a href="#{escape(anchor)}"{more}>{html_text(text)}</a>')
 
 
 def mark(anchor: str, of: str) -> str:
@@ -51,17 +51,17 @@ def heading(level: int, text: str, anchor: str) -> str:
 def collapsed(title: object, content: str, *, anchor: str = "", css: str = "", more: str = "") -> str:
     """A collapsed element that a click opens. `more`: further attributes."""
     named = (f' id="{escape(anchor)}"' if anchor else "") + (f' class="{css}"' if css else "") + more
-    return f"<details{named}><summary>{text_of(title)}</summary>{content}</details>"
+    return f"<details{named}><summary>{html_text(title)}</summary>{content}</details>"
 
 
 def html_table(lines: Sequence[dict[Any, Any]], css: str = "") -> str:
     """A table of text, a dictionary for every line; columns of numbers to the right."""
     columns = list(lines[0]) if lines else []
-    right = {c for c in columns if c in NUMBERS or all(isinstance(line[c], int) for line in lines)}
+    right = {c for c in columns if c in NUMBER_COLUMNS or all(isinstance(line[c], int) for line in lines)}
     number = {column: ' class="number"' if column in right else "" for column in columns}
     head = "".join(f"<th{number[c]}>{escape(str(c))}</th>" for c in columns)
     rows = "".join(
-        "<tr>" + "".join(f"<td{number[c]}>{text_of(line[c])}</td>" for c in columns) + "</tr>" for line in lines
+        "<tr>" + "".join(f"<td{number[c]}>{html_text(line[c])}</td>" for c in columns) + "</tr>" for line in lines
     )
     named = f' class="{css}"' if css else ""
     return wide(f"<table{named}><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")

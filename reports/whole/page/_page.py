@@ -12,7 +12,8 @@ from typing import Any
 from harness.console import DASH
 from reports.core.rendering import shown_number
 from reports.core.table import CLOSE, OUTCOMES
-from reports.whole.page._claims import Mine, claims_of, claims_table, glance, meanings, short
+from reports.whole.page._anchors import NO_CLAIM, Anchors, item_anchor, slug
+from reports.whole.page._claims import Mine, claims_of, claims_table, glance, meanings, short_title
 from reports.whole.page._item import damage_line, item_section, pictures_of
 from reports.whole.page._markup import (
     Markup,
@@ -25,7 +26,6 @@ from reports.whole.page._markup import (
     paragraph,
     title_of,
 )
-from reports.whole.page._places import NO_CLAIM, Places, item_anchor, slug
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 from reports.whole.verdicts import (
@@ -57,7 +57,7 @@ def page(entries: Sequence[Entry], made: str) -> str:
     """The whole page. `made` is the command and the settings that it was made with."""
     done = {entry.key: entry for entry in entries}
     papers = [(paper, [done[key] for key in mine]) for paper, mine in by_paper(list(done))]
-    places, pictures = Places(entries), pictures_of(entries)
+    anchors, pictures = Anchors(entries), pictures_of(entries)
     parts = [
         "<header><h1>haloscope: published results, reproduced and judged</h1>",
         damage_line(entries, pictures),
@@ -67,14 +67,14 @@ def page(entries: Sequence[Entry], made: str) -> str:
         claims_table(papers, entries),
         meanings(),
         collapsed("How claims are judged, and how this page was made", paragraph(f"{RULES} Made by {made}.", "soft")),
-        _errors(entries, places),
+        _errors(entries, anchors),
         _contents(papers),
         _filters(papers),
         '<main id="papers">',
     ]
     for paper, mine in papers:
-        body = [heading(2, paper.title, paper.key), claims_of(paper, mine, places)]
-        body += [item_section(entry, places, pictures) for entry in mine]
+        body = [heading(2, paper.title, paper.key), claims_of(paper, mine, anchors)]
+        body += [item_section(entry, anchors, pictures) for entry in mine]
         parts.append(f'<section class="of-paper" data-paper="{escape(paper.key)}">{"".join(body)}</section>')
     return _document("\n".join([*parts, "</main>", ENLARGED]))
 
@@ -101,7 +101,7 @@ def _digest(text: str) -> str:
 def _filters(papers: Mine) -> str:
     """Check boxes by paper and by verdict; they appear where the script runs."""
     boxes = {
-        "paper": [(paper.key, short(paper), "") for paper, _ in papers],
+        "paper": [(paper.key, short_title(paper), "") for paper, _ in papers],
         "verdict": [(slug(name), name, f"v-{slug(name)}") for name in (*OUTCOMES, NO_CLAIM)],
     }
     sets = "".join(
@@ -129,7 +129,7 @@ def _contents(papers: Mine) -> str:
     return f'<nav aria-label="Contents">{collapsed(f"Contents: {total} tables and figures", "".join(parts))}</nav>'
 
 
-def _errors(entries: Sequence[Entry], places: Places) -> str:
+def _errors(entries: Sequence[Entry], anchors: Anchors) -> str:
     """Errors per paper, skill per table, the ledger of fitted constants, the worst rows, and what was not judged."""
     parts = [heading(2, "Errors", "errors"), html_table(_error_lines(entries))]
     skills = [{**line, "table": item_link(line["table"])} for line in skill_rows(entries)]
@@ -137,7 +137,7 @@ def _errors(entries: Sequence[Entry], places: Places) -> str:
         title = f"Skill: errors of times beside those of null models ({len(skills)})"
         parts.append(collapsed(title, html_table(skills), anchor="skill"))
     parts.append(_ledger(entries))
-    if worst := _worst_lines(entries, places):
+    if worst := _worst_lines(entries, anchors):
         parts += [heading(3, "The rows that are furthest off", "worst"), html_table(worst)]
     wrong = [Markup(f"{item_link(key)}: {escape(line)}") for key, line in wrong_orderings(entries)]
     if wrong:
@@ -162,9 +162,9 @@ def _ledger(entries: Sequence[Entry]) -> str:
     return heading(3, "Ledger of fitted constants", "constants") + paragraph(text, "soft") + html_table(lines)
 
 
-def _worst_lines(entries: Sequence[Entry], places: Places) -> list[dict[str, Any]]:
-    anchors = {
-        (entry.key, row.label, row.quantity): places.of(row)
+def _worst_lines(entries: Sequence[Entry], anchors: Anchors) -> list[dict[str, Any]]:
+    rows = {
+        (entry.key, row.label, row.quantity): anchors.of(row)
         for entry in entries
         if entry.item is not None
         for row in entry.item.rows
@@ -172,7 +172,7 @@ def _worst_lines(entries: Sequence[Entry], places: Places) -> list[dict[str, Any
     return [
         {
             "table": item_link(line["key"]),
-            "row": link(anchors[line["key"], line["row"], line["quantity"]], line["row"]),
+            "row": link(rows[line["key"], line["row"], line["quantity"]], line["row"]),
             "quantity": f"{line['quantity']} ({line['unit']})",
             "published": shown_number(line["published"]),
             "ours": shown_number(line["ours"]),

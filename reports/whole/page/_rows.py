@@ -6,8 +6,8 @@ from html import escape
 
 from reports.core.rendering import PaperLayout, both_numbers, shown_frame, shown_number
 from reports.core.table import CLOSE, ENOUGH, NULLS, POINTS, Item, Row
-from reports.whole.page._markup import NUMBERS, mark, wide
-from reports.whole.page._places import Places, slug, verdict_of
+from reports.whole.page._anchors import Anchors, slug, verdict_of
+from reports.whole.page._markup import NUMBER_COLUMNS, mark, wide
 
 RULES = {
     "error": f"Judged by its error: reproduced within {100 * CLOSE:.0f} % of the printed number.",
@@ -21,15 +21,15 @@ ASIDE = {"error": "number less", "how": "less", "data": "aside", "note": "aside"
 CELL_ORDER = ("contradicted", "undecided", "reproduced", "theory", "cannot be judged")
 
 
-def rows_table(key: str, item: Item, places: Places) -> str:
+def rows_table(key: str, item: Item, anchors: Anchors) -> str:
     """All rows, a line each: a button that opens what is behind it, its numbers, its verdict."""
     frame = shown_frame(item)
     columns = [name for name in frame.columns if name != "conflict"]  # the verdict says it
-    named = {name: ASIDE.get(name, "number" if name in NUMBERS else "") for name in columns}
+    named = {name: ASIDE.get(name, "number" if name in NUMBER_COLUMNS else "") for name in columns}
     css = {name: f' class="{value}"' if value else "" for name, value in named.items()}
     head = "".join(f"<th{css[c]}>{escape(str(c))}</th>" for c in columns)
     lines = []
-    for row, anchor, line in zip(item.rows, places.rows(key), frame.to_dict("records"), strict=True):
+    for row, anchor, line in zip(item.rows, anchors.rows(key), frame.to_dict("records"), strict=True):
         cells = []
         for column in columns:
             text = escape(str(line[column]))
@@ -38,8 +38,8 @@ def rows_table(key: str, item: Item, places: Places) -> str:
                 text += "</button>"
             here = f' class="v-{slug(verdict_of(row))}"' if column == "verdict" else css[column]
             cells.append(f"<td{here}>{text}</td>")
-        why = escape(why_of(row, places.repeats(row)))
-        lines.append(f'<tr{places.attributes(row, anchor)} data-why="{why}">{"".join(cells)}</tr>')
+        why = escape(why_of(row, anchors.repeats(row)))
+        lines.append(f'<tr{anchors.attributes(row, anchor)} data-why="{why}">{"".join(cells)}</tr>')
     return wide(f'<table class="rows"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>')
 
 
@@ -75,7 +75,7 @@ def why_of(row: Row, repeats: bool) -> str:
     return " ".join(said)
 
 
-def as_printed(layout: PaperLayout, places: Places) -> str:
+def as_printed(layout: PaperLayout, anchors: Anchors) -> str:
     """The paper's rows and columns; a cell holds printed / ours, coloured by its outcome, and leads to its row."""
     head = "".join(f"<th>{escape(name)}</th>" for name in ("printed / ours", *layout.columns))
     lines = []
@@ -84,15 +84,15 @@ def as_printed(layout: PaperLayout, places: Places) -> str:
         for column in layout.columns:
             rows = layout.cells.get((name, column), ())
             held = " ".join(dict.fromkeys(slug(verdict_of(row)) for row in rows))
-            content = "".join(_cell(row, places) for row in rows)
+            content = "".join(_cell(row, anchors) for row in rows)
             cells.append(f'<td class="{_cell_class(rows)}" data-holds="{held}">{content}</td>' if rows else "<td></td>")
         lines.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
     return wide(f'<table class="paper"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>')
 
 
-def _cell(row: Row, places: Places) -> str:
+def _cell(row: Row, anchors: Anchors) -> str:
     said = f"{row.quantity} ({row.unit}), {row.how}: {row.verdict}" + (f"; {row.note}" if row.note else "")
-    return f'<a href="#{places.of(row)}" title="{escape(said)}">{escape(both_numbers(row))}</a>'
+    return f'<a href="#{anchors.of(row)}" title="{escape(said)}">{escape(both_numbers(row))}</a>'
 
 
 def _cell_class(rows: tuple[Row, ...]) -> str:

@@ -47,7 +47,7 @@ def verdict_of(claim: Row | Ordering) -> str:
     return claim.outcome or NO_CLAIM
 
 
-class Places:
+class Anchors:
     """The anchor of every row and ordering of a report, and whether a claim counts there or in another place.
 
     An anchor is made of what names the row, not of its position: a link stays right when the table grows.
