@@ -157,7 +157,9 @@ def drift(samples: Sequence[Sample]) -> tuple[float, float]:
     ranges = [float(np.subtract(*np.quantile(part, (0.75, 0.25)))) for part in parts]
     spread = 3 * min(ranges) / lows[0] / np.sqrt(quarter)
     steps = lows[1] / lows[0], lows[2] / lows[1]
-    steady = min(steps) ** 4  # of what grows from quarter to quarter, each step is half; of what came and went, none
+    # What goes on growing shows in both steps, though not in equal parts: hence the power of four instead of two. Of
+    # what has come and gone one of them shows nothing.
+    steady = min(steps) ** 4
     return min(lows[2] / lows[0], max(steady, 1.0)), 1 + min(max(DRIFT_LEAST, float(spread)), DRIFT_MOST)
 
 
