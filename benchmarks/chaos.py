@@ -207,6 +207,8 @@ class Trial:
         """What holds for the run that was struck, however it ended. Raises Broken."""
         if struck.code in (-signal.SIGKILL, -signal.SIGTERM, 143):
             return
+        if self.plan.fault.name == "memory" and struck.code == -signal.SIGABRT and _names_memory(struck):
+            return  # a C++ library ended the process: what it throws outside of calls from Python, nothing can catch
         if struck.code not in (0, 1, 2, 3, 130):
             raise Broken(f"exit code {struck.code}: {struck.said[-3:]}")
         if struck.code in (1, 2):
@@ -264,6 +266,11 @@ class Trial:
         files = [path.name for path in self.folders["temporary"].iterdir() if not path.name.startswith("torch")]
         if left or files:
             raise Broken(f"left behind: {left + files}")
+
+
+def _names_memory(ended: Ended) -> bool:
+    """Whether a run that was ended by a library says that there was no memory."""
+    return any("bad_alloc" in line or "emory" in line for line in ended.said)
 
 
 def _stopped(pid: int) -> bool:

@@ -28,6 +28,9 @@ REFUSALS = frozenset(
 NO_MEMORY = ("failed to map segment", "allocate memory", "out of memory", "Unable to allocate")
 """Parts of messages by which libraries say that there is no more memory."""
 
+LITTLE = 64 << 20
+"""Bytes with which libraries fail without a reason: some raise SystemError where an allocation has failed."""
+
 LONGEST = 4000
 """Characters of an error message: a text that somebody gave may be in it."""
 
@@ -63,6 +66,12 @@ def _lacking(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
         return f"not enough memory: {error}" if str(error) else "not enough memory"
+    if isinstance(error, SystemError):
+        from harness.machine import memory_left  # here, since hardly a command needs it
+
+        left = memory_left()
+        if left is not None and left < LITTLE:
+            return f"not enough memory: {left / 1e6:.1f} MB were left where a library failed ({error})"
     return ""
 
 

@@ -1,6 +1,6 @@
 """Resources of the machine: cores, heap, files and locks, the cache folder, worker processes, the source's version."""
 
-from harness.machine._allocator import keep_heap, large_tensors
+from harness.machine._allocator import keep_heap, large_tensors, memory_left
 from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
 from harness.machine._calibration import HERE, calibration_folder
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
@@ -33,6 +33,7 @@ __all__ = [
     "keep_heap",
     "large_blocks",
     "large_tensors",
+    "memory_left",
     "has_entry",
     "load_arrays",
     "processor",

@@ -1,4 +1,4 @@
-"""Memory allocation of ranks on CPUs: settings of the C library and of torch.
+"""Memory allocation of ranks on CPUs: settings of the C library and of torch, and what is left.
 
 An epoch allocates and frees the same tensors repeatedly. By default the C library returns the top of the heap to the
 system whenever it is free, so that every epoch has a page fault for each 4 KiB of it.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
+from pathlib import Path
 
 from harness.machine._large_blocks import large_blocks
 
@@ -44,3 +46,20 @@ def large_tensors(largest: int) -> dict[str, str]:
         return {"THP_MEM_ALLOC_ENABLE": "1"}
     others = os.environ.get("LD_PRELOAD")
     return {"LD_PRELOAD": f"{library}:{others}" if others else str(library), "THP_MEM_ALLOC_ENABLE": "0"}
+
+
+def memory_left() -> int | None:
+    """Bytes that this process may still have: of its own limit or of the machine, whichever is less.
+
+    None where neither is known.
+    """
+    left = []
+    try:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            left.append(limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize())
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        left += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        pass
+    return min(left, default=None)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import Broken, Ended, Trial, plan_of
+from benchmarks.chaos import Broken, Ended, Plan, Trial, plan_of
 from benchmarks.chaos_faults import FAULTS, Fault, damage
 from tests.conftest import REPOSITORY
 
@@ -53,6 +53,22 @@ def test_ends_that_are_not_explained_are_broken(ended: Ended, tmp_path: Path) ->
         trial.check(ended)
     trial.check(Ended(2, 1.0, ["haloscope: error: no space left on device"]))
     trial.check(Ended(-9, 1.0))
+
+
+def test_a_library_may_end_a_run_without_memory_if_it_says_so(tmp_path: Path) -> None:
+    plans = {name: next(p for p in map(_here, range(300)) if p.fault.name == name) for name in ("memory", "clock")}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    short, plenty = Trial(plans["memory"], tmp_path / "a"), Trial(plans["clock"], tmp_path / "b")
+    aborted = Ended(-6, 1.0, ["terminate called after throwing an instance of 'std::bad_alloc'"])
+    short.check(aborted)
+    for trial, ended in ((plenty, aborted), (short, Ended(-6, 1.0, ["double free"])), (short, Ended(-11, 1.0))):
+        with pytest.raises(Broken):
+            trial.check(ended)
+
+
+def _here(seed: int) -> Plan:
+    return plan_of(seed, ("loopback", "sim"))
 
 
 def test_what_is_left_is_broken(tmp_path: Path) -> None:

@@ -309,3 +309,14 @@ def test_listings(argv: list[str], says: list[str], haloscope: Haloscope) -> Non
     code, out, err = haloscope(*argv)
     assert code == 0 and err == ""
     assert not [text for text in says if text not in out]
+
+
+def test_a_library_that_fails_without_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SystemError is a defect of a library, unless an allocation has failed in it."""
+    error = SystemError("<built-in function empty> returned NULL without setting an exception")
+    monkeypatch.setattr("harness.machine.memory_left", lambda: 4_800_000)
+    assert cli._lacking(error).startswith("not enough memory: 4.8 MB were left where a library failed (<built-in")
+    assert cli._lacking(ValueError("x")) == ""
+    for left in (cli.LITTLE, None):
+        monkeypatch.setattr("harness.machine.memory_left", lambda left=left: left)
+        assert cli._lacking(error) == ""

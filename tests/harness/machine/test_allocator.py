@@ -156,3 +156,14 @@ def test_huge_pages_where_it_cannot_be_built(compiler: str, tmp_path: Path, monk
     monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path))
     assert large_tensors(MAPPED_ABOVE + 1) == {"THP_MEM_ALLOC_ENABLE": "1"}
     assert not list(tmp_path.rglob("*.so"))
+
+
+def test_memory_that_is_left_is_that_below_a_limit() -> None:
+    code = (
+        "import resource\nfrom pathlib import Path\nfrom harness.machine import memory_left\n"
+        "used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
+        "whole = memory_left()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), used + (64 << 20)))\n"
+        "assert 1 << 20 < memory_left() <= 64 << 20 < whole, (memory_left(), whole)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

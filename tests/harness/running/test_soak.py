@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
-from benchmarks.soak import LEAST, Sample, drift, growth, sample
+from benchmarks.soak import LEAST, Sample, Soaked, bytes_of, drift, growth, kept, line_of, sample
+from harness.running.results import RankEpoch
+
+EVERY = 20
+"""Epochs from one sample to the next, as in 2,000 epochs."""
 
 
-def samples(slope: float, noise: float, threads: int = 0, files: int = 0) -> list[Sample]:
-    """100 of them; a rank fills its heap in the first half."""
+def samples(slope: float, noise: float, threads: int = 0, files: int = 0, step: float = 0.0) -> list[Sample]:
+    """100 of them; a rank fills its heap in the first half. `slope`: bytes per epoch; `step`: bytes at once."""
     dice = random.Random(1)
-    return [
-        Sample(at, int(1e8 + min(at, 50) * 1e6 + slope * at + dice.gauss(0, noise)), 9 + threads * at, 20 + files * at)
-        for at in range(100)
+    memory = [
+        1e8 + min(at, 50) * 1e6 + slope * EVERY * at + step * (at > 80) + dice.gauss(0, noise) for at in range(100)
     ]
+    return [Sample(EVERY * at, int(has), 9 + threads * at, 20 + files * at) for at, has in enumerate(memory)]
 
 
 @pytest.mark.parametrize(
@@ -24,32 +32,83 @@ def samples(slope: float, noise: float, threads: int = 0, files: int = 0) -> lis
     [
         (samples(0, 0), True),
         (samples(0, 3e6), True),
-        (samples(LEAST / 60, 0), True),
-        (samples(LEAST / 20, 1e4), False),
+        (samples(LEAST / 1200, 0), True),
+        (samples(1024, 1e5), False),
+        (samples(0, 1e4, step=4e6), True),
         (samples(0, 0, threads=1), False),
         (samples(0, 0, files=1), False),
-        (samples(-1e5, 0), True),
+        (samples(-1e3, 0), True),
     ],
 )
 def test_growth_is_told_from_noise(found: list[Sample], flat: bool) -> None:
+    """A leak of 1 kB an epoch is; a step, such as that of a heap that is laid out anew, is none."""
     assert growth(found).flat == flat, growth(found)
 
 
-def computing(slower: float, machine: float = 0.0) -> list[Sample]:
-    """400 samples whose epochs take `slower` more at the end; of a machine that is `machine` slower by then."""
-    cpu, found = 0.0, []
-    for at in range(400):
-        pace = 1 + machine * at / 400
-        cpu += (1.0 + 0.01 * (at % 5)) * (1 + slower * at / 400) * pace
-        found.append(Sample(at, 1, 1, 1, cpu, pace))
+def test_the_records_of_epochs_may_be_kept_and_nothing_else() -> None:
+    assert growth(samples(2000, 1e4), 2000).flat
+    assert not growth(samples(2000 + 1024, 1e4), 2000).flat
+
+
+def test_a_record_has_the_bytes_of_what_it_holds() -> None:
+    record = RankEpoch(3, 0.5, {"compute": 0.1}, {"forward": {1: 4096}}, [0, 99999], None, 1 << 40)
+    assert bytes_of([record, record]) > 2 * bytes_of(record) > 2 * bytes_of(record.layers) > 0
+    assert bytes_of("text") == bytes_of(None) == bytes_of(7) == 0 < bytes_of(1 << 40)
+
+
+def epochs(cost: Callable[[int], float], load: Callable[[int], float] = lambda at: 1.0) -> list[Sample]:
+    """Samples of a rank whose epoch takes `cost` ms, on a machine that makes all work `load` times as long."""
+    dice, cpu, found = random.Random(2), 0.0, []
+    for at in range(100):
+        found.append(Sample(EVERY * at, 10**8, 9, 20, cpu, 1e-4 * load(at) * dice.uniform(1, 1.1)))
+        cpu += EVERY * cost(at) * 1e-3 * load(at) * dice.uniform(1, 1.15)
     return found
 
 
-@pytest.mark.parametrize(("slower", "machine", "told"), [(0.0, 0.0, False), (1.0, 0.0, True), (0.0, 1.0, False)])
-def test_epochs_that_get_slower_are_told(slower: float, machine: float, told: bool) -> None:
-    ratio, allowed = drift(computing(slower, machine))
-    assert (ratio > allowed) == told
-    assert told or ratio == pytest.approx(1.0, abs=0.02)
+@pytest.mark.parametrize(
+    ("found", "longer"),
+    [
+        (epochs(lambda _: 20), False),
+        (epochs(lambda _: 20, lambda at: 1 + 0.5 * (at > 70)), False),
+        (epochs(lambda at: 20 * (1 + 0.3 * (40 < at < 60))), False),
+        (epochs(lambda at: 20 * (1 + at / 250)), True),
+        (epochs(lambda at: 20 * (1 + at / 250), lambda at: 1 + 0.5 * (at < 30)), True),
+    ],
+    ids=["steady", "other work later", "other work for a while", "a list that is scanned", "beside work that ends"],
+)
+def test_epochs_that_get_longer_are_told_from_a_loaded_machine(found: list[Sample], longer: bool) -> None:
+    ratio, allowed = drift(found)
+    assert (ratio > allowed) == longer, (ratio, allowed)
+
+
+def test_a_list_that_is_scanned_every_epoch_is_found() -> None:
+    """Real work of this process: its epochs take longer, and those without the scan do not."""
+
+    def soaked(scan: bool) -> list[Sample]:
+        found, grown = [], list[int]()
+        for at in range(120):
+            found.append(sample(os.getpid(), at))
+            for _ in range(4):
+                sum(range(12_000))
+            grown += range(150)
+            if scan:
+                for _ in range(4):
+                    sum(grown)
+        return found
+
+    ratio, allowed = drift(soaked(scan=True))
+    assert ratio > allowed
+    ratio, allowed = drift(soaked(scan=False))
+    assert ratio <= allowed
+
+
+def test_what_was_sampled_is_kept_and_judged_anew(tmp_path: Path) -> None:
+    state, done = tmp_path / "state.jsonl", Soaked([samples(4096, 1e4), samples(0, 1e4)], 100.0)
+    state.write_text(json.dumps({"method": "vanilla", "epochs": 2000, "parts": 2, **asdict(done)}) + "\n")
+    assert kept(state, 2000, 2) == {"vanilla": done}
+    assert kept(state, 1000, 2) == kept(None, 2000, 2) == kept(tmp_path / "none", 2000, 2) == {}
+    assert "GROWS" in line_of("vanilla", kept(state, 2000, 2)["vanilla"].growth())
+    assert "GROWS" not in line_of("vanilla", Soaked([samples(0, 1e4)], 0.0).growth())
 
 
 def test_a_process_is_sampled() -> None:
@@ -58,3 +117,4 @@ def test_a_process_is_sampled() -> None:
         now = sample(os.getpid(), 4)
     assert now.files == before.files + 1 and now.epoch == 4
     assert before.memory > 1 << 20 and before.threads >= 1
+    assert now.cpu_s > before.cpu_s > 0 and before.reference_s > 0
