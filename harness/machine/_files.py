@@ -50,13 +50,17 @@ class Reserved:
 
     Close it in any case; unless it was written nothing is left of it.
 
+    Attributes:
+        path: the file.
+        scratch: the file that holds the space until then.
+
     Raises:
         OSError: the folder cannot be written to, or has less space than `num_bytes`.
     """
 
     def __init__(self, path: Path, num_bytes: int) -> None:
-        self.path, self._scratch = path, _scratch_of(path)
-        self._stream = self._scratch.open("xb")
+        self.path, self.scratch = path, _scratch_of(path)
+        self._stream = self.scratch.open("xb")
         try:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,13 +75,13 @@ class Reserved:
         self._stream.truncate()
         self._stream.flush()
         os.fsync(self._stream.fileno())
-        self._scratch.replace(self.path)
+        self.scratch.replace(self.path)
         synchronise(self.path.parent)
 
     def close(self) -> None:
         """Give back the space, if the file was not written."""
         self._stream.close()
-        self._scratch.unlink(missing_ok=True)
+        self.scratch.unlink(missing_ok=True)
 
 
 def _scratch_of(path: Path) -> Path:
