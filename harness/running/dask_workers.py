@@ -146,7 +146,8 @@ class DaskWorkers:
         futures = list(running)
         if futures:
             try:
-                self._dask.wait(futures, timeout=_POLL_S, return_when="FIRST_COMPLETED")
+                with self._client.as_current():
+                    self._dask.wait(futures, timeout=_POLL_S, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 pass
             except self._dask.CancelledError:
