@@ -48,8 +48,8 @@ def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine:
     if args.dry_run:
         todo = made.first_cells()
         lines = [*study.cost_lines(todo, runs.forecast, jobs), *_notes(made.notes)]
-        content = {"runs": len(todo), "seconds": runs.forecast.left(todo, jobs), "jobs": jobs}
-        deliver(content, [f"5 seeds of {len(made.ready)} of {len(claims)} claims", *lines], args.json, args.quiet)
+        foretold = {"runs": len(todo), "seconds": runs.forecast.left(todo, jobs), "jobs": jobs}
+        deliver(foretold, [f"5 seeds of {len(made.ready)} of {len(claims)} claims", *lines], args.json, args.quiet)
         return 0
     if not args.report:
         warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
