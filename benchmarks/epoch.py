@@ -141,28 +141,32 @@ def pyg(config: RunConfig, form: str) -> list[float]:
 
 def haloscope(config: RunConfig) -> dict[str, object]:
     """Epoch seconds, components, memory, and page faults of a real run."""
-    stamps: list[tuple[int, int]] = []
-    result = run(config, lambda record: stamps.append((len(stamps), _children_faults())))
+    stamps: list[dict[int, int]] = []
+    result = run(config, lambda record: stamps.append(_children_faults()))
     summary = result.summary()
-    (first, before), (last, after) = stamps[1 % len(stamps)], stamps[-1]
+    first = min(1, len(stamps) - 1)
+    # ranks may have ended when the last epoch is reported
+    last = max(at for at, stamp in enumerate(stamps) if stamp.keys() >= stamps[first].keys())
+    grown = sum(stamps[last][process] - faults for process, faults in stamps[first].items())
     return {
         "seconds": [e["seconds"]["epoch"] for e in result.epochs],
         "parts": {k: round(v, 4) for k, v in summary["seconds"].items()},
         "peak": summary["peak_memory"],
-        "faults": (after - before) / max(last - first, 1) / config.cut.parts,
+        "faults": grown / max(last - first, 1) / config.cut.parts,
     }
 
 
-def _children_faults() -> int:
-    """Page faults so far of the processes that this one started, and that still run."""
-    total = 0
+def _children_faults() -> dict[int, int]:
+    """Process id -> page faults so far of each process that this one started, and that still runs."""
+    found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
-        total += int(fields[7]) if int(fields[1]) == os.getpid() else 0
-    return total
+        if int(fields[1]) == os.getpid():
+            found[int(stat.parent.name)] = int(fields[7])
+    return found
 
 
 def floor(config: RunConfig) -> list[float]:
@@ -261,8 +265,9 @@ def main(arguments: list[str] | None = None) -> None:
     wanted = [text.strip() for text in (options.only or "").split(",")]
     names = [name for name in CONTENDERS if any(text in name for text in wanted)]
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for _ in range(options.rounds):
+    for number in range(options.rounds):
         for name in list(rounds):
+            print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr, flush=True)
             try:
                 rounds[name].append(_in_a_process(name, options))
             except InputError as error:

@@ -1,42 +1,59 @@
-"""Long real runs: `python -m benchmarks.soak [--epochs 2000] [--methods vanilla,...] [--parts 2]`.
+"""Long real runs: `python -m benchmarks.soak [--epochs 2000] [--methods vanilla,...] [--state FILE] [--minutes N]`.
 
-Every method trains in real mode on a small graph. Memory, threads and open files of each rank are sampled, and a line
-is fitted to those of the second half, when everything that a rank keeps is there. What a rank gains over that half must
-be within three standard errors of the line, or below a MiB; threads and open files must not grow at all; the epochs'
-times of the last quarter must be those of the quarter before, by their medians and within their spread.
+Every method trains in real mode on a small graph. Memory, threads, open files and processor time of each rank are
+sampled, and judged over the second half, when everything that a rank keeps is there. A rank gains memory when it does
+so in the third quarter and in the last one, so that a step counts for nothing; threads and open files must not grow at
+all. A rank keeps the record of every epoch until the end, because it is the result: so much more is allowed.
+
+Epochs are compared by the processor time of their rank, not by the clock: other work on the machine makes an epoch
+wait, and does not make it compute more. What it does to caches and clock rates is divided out: this process times the
+same piece of work of its own beside every sample. Lower quartiles are compared, of the last quarter with the second.
+
+`--state` keeps what is done, so that the same command goes on where another one ended, after `--minutes` or a signal.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from harness.config import RunConfig
 from harness.errors import HaloscopeError
-from harness.methods.registry import METHODS
+from harness.methods.registry import typical_methods
 from harness.running import run
 from harness.running.results import RankEpoch
 
 DATASET = "synthetic:nodes=400,degree=8,classes=4,features=16"
 SAMPLES = 100
-LEAST = 1 << 20
-"""Bytes of growth that are not worth a word."""
+SLACK = 1.15
+"""Memory that a record takes, in the sum of its objects: pools are not full."""
+
+LEAST = 1 << 18
+"""Bytes of growth beside that are not worth a word."""
+
+DRIFT_LEAST, DRIFT_MOST = 0.05, 0.2
+"""By how much epochs may get longer at least, and at most, however much their times vary."""
 
 
 class Sample(NamedTuple):
     """What one process has after an epoch."""
 
     epoch: int
-    memory: int
+    memory: int  # bytes of its own, in memory or swapped out
     threads: int
     files: int
+    cpu_s: float = 0.0  # so far
+    reference_s: float = 1.0  # what a fixed piece of work takes now
 
 
 @dataclass(frozen=True)
@@ -44,45 +61,99 @@ class Growth:
     """What a rank gained over the second half of a run.
 
     Attributes:
-        memory, error: bytes, by a fitted line, and its standard error.
+        memory, error: bytes beside its records, by fitted lines, and their standard error.
         threads, files: more at the end than in the middle.
+        drift, allowed: processor time of an epoch in the last quarter, in that of the second; and what their spread
+            allows.
     """
 
     memory: float
     error: float
     threads: int
     files: int
+    drift: float = 1.0
+    allowed: float = 1.0 + DRIFT_LEAST
 
     @property
     def flat(self) -> bool:
         """Whether that is nothing."""
-        return self.memory <= max(LEAST, 3 * self.error) and self.threads <= 0 and self.files <= 0
+        kept = self.memory > max(LEAST, 3 * self.error) or self.threads > 0 or self.files > 0
+        return not kept and self.drift <= self.allowed
 
 
 def sample(pid: int, epoch: int) -> Sample:
     """What a process has now."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return Sample(epoch, 1024 * int(lines["VmRSS"].split()[0]), int(lines["Threads"]), files)
+    own = sum(1024 * int(lines[name].split()[0]) for name in ("RssAnon", "VmSwap"))
+    clock = (~pid << 3) | 2  # <linux/posix-timers.h>: the processor time of another process
+    return Sample(epoch, own, int(lines["Threads"]), files, time.clock_gettime(clock), reference())
 
 
-def growth(samples: Sequence[Sample]) -> Growth:
-    """The growth over the second half of the samples, of which there are at least eight."""
-    late = samples[len(samples) // 2 :]
-    epochs, memory = (np.asarray([s[at] for s in late], float) for at in (0, 1))
-    line, fitted = np.polyfit(epochs, memory, 1, cov=True)
-    span = epochs[-1] - epochs[0]
+def reference() -> float:
+    """Processor seconds of a fixed piece of work, the better of two."""
+    seconds = []
+    for _ in range(2):
+        begun = time.thread_time()
+        values = np.arange(4096, dtype=np.float32)
+        sum(float(np.sqrt(values).sum()) + len(str(n)) for n in range(40))
+        seconds.append(time.thread_time() - begun)
+    return min(seconds)
+
+
+def bytes_of(value: object) -> int:
+    """Memory of a record: of an object and all that it holds."""
+    inside: Iterable[object] = ()
+    if isinstance(value, dict):
+        inside = chain(value.keys(), value.values())
+    elif isinstance(value, list):
+        inside = value
+    elif isinstance(value, msgspec.Struct):
+        inside = (getattr(value, name) for name in value.__struct_fields__)
+    shared = isinstance(value, str) or (isinstance(value, int) and -5 <= value <= 256)  # exist once
+    return (0 if shared or value is None else sys.getsizeof(value)) + sum(map(bytes_of, inside))
+
+
+def growth(samples: Sequence[Sample], record: float = 0.0) -> Growth:
+    """The growth over the second half of the samples, of which there are at least eight.
+
+    Args:
+        record: bytes per epoch that a rank may keep.
+    """
+    middle, quarter = len(samples) // 2, len(samples) // 4
+    late = samples[middle:]
+    halves = [_gain(part) for part in (samples[middle : middle + quarter], samples[middle + quarter :])]
+    span = late[-1].epoch - late[0].epoch
+    gain, error = 2 * min(gain for gain, _ in halves), 2 * max(error for _, error in halves)
     more = [late[-1][at] - max(s[at] for s in late[: len(late) // 2]) for at in (2, 3)]
-    return Growth(float(line[0] * span), float(np.sqrt(fitted[0, 0]) * span), more[0], more[1])
+    return Growth(gain - record * span, error, more[0], more[1], *drift(samples))
 
 
-def drift(seconds: Sequence[float]) -> tuple[float, float]:
-    """Ratio of the median epoch of the last quarter to that of the quarter before, and what their spread allows."""
-    quarter = len(seconds) // 4
-    late, before = seconds[-quarter:], seconds[-2 * quarter : -quarter]
-    middle = statistics.median(before)
-    spread = statistics.quantiles(before, n=4)
-    return statistics.median(late) / middle, 1 + max(0.1, (spread[2] - spread[0]) / middle)
+def _gain(samples: Sequence[Sample]) -> tuple[float, float]:
+    """Bytes gained from the first to the last of some samples, by a fitted line, and its standard error."""
+    epochs, memory = (np.asarray([s[at] for s in samples], float) for at in (0, 1))
+    span = epochs[-1] - epochs[0]
+    if len(samples) < 4:
+        return float(memory[-1] - memory[0]), 0.0
+    line, fitted = np.polyfit(epochs, memory, 1, cov=True)
+    return float(line[0] * span), float(np.sqrt(fitted[0, 0]) * span)
+
+
+def drift(samples: Sequence[Sample]) -> tuple[float, float]:
+    """How much longer epochs compute in the last quarter than in the second, and what their spread allows.
+
+    Both are ratios. The spread allows three standard errors of a quartile, by the ranges between quartiles.
+    """
+    epochs, cpu, fixed = (np.asarray([s[at] for s in samples], float) for at in (0, 4, 5))
+    each = np.diff(cpu) / np.diff(epochs) / np.median(np.stack([fixed[1:], fixed[:-1]]), axis=0)
+    quarter = len(each) // 4
+    before, late = each[quarter : 2 * quarter], each[-quarter:]
+    low = float(np.quantile(before, 0.25))
+    if not low:
+        return 1.0, 1.0 + DRIFT_LEAST
+    ranges = [float(np.subtract(*np.quantile(part, (0.75, 0.25)))) for part in (before, late)]
+    spread = 3 * min(ranges) / low / np.sqrt(quarter)
+    return float(np.quantile(late, 0.25)) / low, 1 + min(max(DRIFT_LEAST, float(spread)), DRIFT_MOST)
 
 
 def ranks() -> list[int]:
@@ -95,12 +166,12 @@ def ranks() -> list[int]:
     return sorted(found)
 
 
-def soak(method: str, epochs: int, parts: int) -> tuple[list[Growth], float, float]:
-    """One long run: the growth of every rank, and the drift of its epochs with what is allowed."""
-    every, seen, seconds = max(1, epochs // SAMPLES), dict[int, list[Sample]](), list[float]()
+def soak(method: str, epochs: int, parts: int) -> list[Growth]:
+    """One long run: the growth of every rank."""
+    every, seen, sizes = max(1, epochs // SAMPLES), dict[int, list[Sample]](), list[int]()
 
     def look(record: RankEpoch) -> None:
-        seconds.append(record.seconds["epoch"])
+        sizes.append(bytes_of(record))
         if record.epoch % every == 0 and record.epoch < epochs - 1:
             for pid in ranks():
                 seen.setdefault(pid, []).append(sample(pid, record.epoch))
@@ -110,33 +181,68 @@ def soak(method: str, epochs: int, parts: int) -> tuple[list[Growth], float, flo
         eval_every=max(1, epochs // 10),
     )  # fmt: skip
     run(config, look)
-    return [growth(found) for found in seen.values() if len(found) >= 8], *drift(seconds)
+    record = SLACK * sum(sizes) / max(len(sizes), 1)
+    return [growth(found, record) for found in seen.values() if len(found) >= 8]
+
+
+def line_of(method: str, found: Sequence[Growth]) -> str:
+    """A line of the table, of the rank that grew most."""
+    worst = max(found, key=lambda g: (not g.flat, g.memory), default=Growth(0, 0, 0, 0))
+    slowest = max(found, key=lambda g: g.drift - g.allowed, default=worst)
+    flat = bool(found) and all(each.flat for each in found)
+    return (
+        f"{method:24} {worst.memory / 1024:10.0f} {worst.error / 1024:8.0f} {worst.threads:7} {worst.files:5}  "
+        f"{slowest.drift:.3f} ({slowest.allowed:.3f}){'' if flat else '  GROWS'}"
+    )
+
+
+def kept(state: Path | None, epochs: int, parts: int) -> dict[str, list[Growth]]:
+    """What earlier commands with the same arguments have found, by method."""
+    if state is None or not state.exists():
+        return {}
+    lines = [json.loads(line) for line in state.read_text().splitlines()]
+    return {
+        line["method"]: [Growth(**each) for each in line["ranks"]]
+        for line in lines
+        if (line["epochs"], line["parts"]) == (epochs, parts)
+    }
 
 
 def main() -> int:
     """A line for every method; returns 1 if one grows."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--epochs", type=int, default=2000)
-    options.add_argument("--methods", default=",".join(sorted(METHODS.builtin)))
+    options.add_argument("--methods", default=",".join(["single", *typical_methods(2)]))
     options.add_argument("--parts", type=int, default=2)
+    options.add_argument("--state", type=Path, help="keep what is done in this file, and go on from there")
+    options.add_argument("--minutes", type=float, default=float("inf"), help="begin no method after so many")
     args, bad = options.parse_args(), 0
-    print(f"{'method':24} {'KiB more':>10} {'+-':>8} threads files  last quarter / before (allowed)")
-    for method in args.methods.split(","):
-        try:
-            found, ratio, allowed = soak(method, args.epochs, args.parts)
-        except HaloscopeError as error:
-            print(f"{method:24} failed: {error}", flush=True)
-            bad += 1
-            continue
-        flat = bool(found) and all(g.flat for g in found) and ratio <= allowed
-        bad += not flat
-        worst = max(found, key=lambda g: g.memory, default=Growth(0, 0, 0, 0))
-        print(
-            f"{method:24} {worst.memory / 1024:10.0f} {worst.error / 1024:8.0f} {worst.threads:7} {worst.files:5}  "
-            f"{ratio:.3f} ({allowed:.3f}){'' if flat else '  GROWS'}",
-            flush=True,
-        )
-    print(f"{args.epochs} epochs of {len(args.methods.split(','))} methods, {bad} not flat")
+    methods, done = args.methods.split(","), kept(args.state, args.epochs, args.parts)
+    begun, fresh, left = time.monotonic(), 0, [name for name in methods if name not in done]
+    print(f"{'method':24} {'KiB more':>10} {'+-':>8} threads files  last quarter / second (allowed)")
+    for method in methods:
+        if method not in done:
+            if time.monotonic() - begun > 60 * args.minutes:
+                print(f"stopped before {method}; {len(left) - fresh} of {len(methods)} methods are left")
+                return 3
+            try:
+                done[method] = soak(method, args.epochs, args.parts)
+            except HaloscopeError as error:
+                print(f"{method:24} failed: {error}", flush=True)
+                bad += 1
+                continue
+            fresh += 1
+            if args.state is not None:
+                ranks_of = [asdict(each) for each in done[method]]
+                record = {"method": method, "epochs": args.epochs, "parts": args.parts, "ranks": ranks_of}
+                with args.state.open("a") as stream:
+                    stream.write(json.dumps(record) + "\n")
+            each_s = (time.monotonic() - begun) / fresh
+            eta = f"{fresh} of {len(left)}, {each_s:.0f} s each, {each_s * (len(left) - fresh) / 60:.0f} min to go"
+            print(eta, file=sys.stderr, flush=True)
+        print(line_of(method, done[method]), flush=True)
+        bad += not (done[method] and all(each.flat for each in done[method]))
+    print(f"{args.epochs} epochs of {len(methods)} methods, {bad} not flat")
     return 1 if bad else 0
 
 

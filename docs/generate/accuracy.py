@@ -82,6 +82,9 @@ def _section(name: str, found: list[study.ClaimFinding]) -> Iterator[str]:
             [_row(one) for one in known],
         )
         yield ""
+        if file.remarks:
+            yield from file.remarks.strip().splitlines()
+            yield ""
     yield from _undecided(name, found)
 
 

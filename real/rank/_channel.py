@@ -57,6 +57,18 @@ class Channel:
         """A message from one rank; over gloo only."""
         return self.group.recv([buffer], source, tag)
 
+    def batch(self, into: Sequence[Tensor], out: Sequence[Tensor], peer: int) -> list[Any]:
+        """Messages from and to one rank, all begun at once; over NCCL they are one grouped operation.
+
+        `torch.distributed.batch_isend_irecv` does the same in groups that all ranks have made.
+        """
+        grouped = self.group.supports_coalescing
+        if grouped:
+            self.group._start_coalescing()
+        works = [self.group.recv([buffer], peer, 0) for buffer in into]
+        works += [self.group.send([data], peer, 0) for data in out]
+        return [self.group._end_coalescing()] if grouped else works
+
 
 def join_members(backend: str, store: Store, group: Group, rank: int, limit: timedelta) -> Channel:
     """The channel of a group of ranks for `rank`, one of them. Blocks until all of them call it.

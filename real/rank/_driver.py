@@ -36,6 +36,7 @@ from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock, Mark
 from real.rank._device_waits import DeviceWaits
 from real.rank._exchanges import start_exchange
+from real.rank._meetings import Meetings
 from real.rank._transport import Endpoint, Pending, Silence
 from real.rank.connection import Connection
 from real.rank.health import raised_at, refuse_sigterm
@@ -152,6 +153,8 @@ class _Network:
         self.doing: Effect | None = None
         waits = DeviceWaits(connection.words, lambda: _in_words(self.doing))
         self.endpoint = Endpoint(connection, clock, Channel(connection.group), device_waits=waits)
+        self.meetings = Meetings(self.endpoint) if connection.batched else None
+        self.endpoint.batches = self.meetings
         self.second = SecondThread(connection, clock, self.endpoint, rank.debug)
         self.agreement = Agreement(self.endpoint, rank)
         self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
@@ -186,6 +189,8 @@ class _Network:
         self.unfinished.advance()
         self.words.leave("returned", "")
         self.agreement.returned()
+        if self.meetings is not None:
+            self.meetings.leave()
 
     def close(self) -> None:
         """End what the rank has beside its program."""

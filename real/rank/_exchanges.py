@@ -146,12 +146,13 @@ def _broadcast(endpoint: Endpoint, effect: Broadcast) -> Pending:
 
 
 def _pair(endpoint: Endpoint, effect: Send | Recv) -> Pending:
+    way = endpoint if endpoint.batches is None else endpoint.batches
     if isinstance(effect, Send):
-        return endpoint.send(flat_bytes(effect.tensor), effect.to) if effect.tensor.numel() else Pending(lambda: None)
+        return way.send(flat_bytes(effect.tensor), effect.to) if effect.tensor.numel() else Pending(lambda: None)
     like = effect.like
     if like.numel() == 0:
         return Pending(lambda: torch.empty_like(like))
-    pending = endpoint.recv(like.numel() * like.element_size(), effect.source)
+    pending = way.recv(like.numel() * like.element_size(), effect.source)
     return pending.then(lambda data: from_bytes(data.to(endpoint.device), like.dtype, tuple(like.shape)))
 
 

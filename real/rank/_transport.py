@@ -2,8 +2,8 @@
 
 Buffers are flat uint8 tensors: one uneven all-to-all of bytes carries rows of any type on every backend. With gloo,
 buffers on a GPU are staged through pinned host memory; with NCCL they are used where they are. Messages between two
-ranks go over gloo on every backend: NCCL has no tags, and two ranks that both receive before they send would wait for
-each other. Every wait has a deadline. What the bytes mean, and whether the ranks agree about it, is not decided here.
+ranks are sent one by one over gloo, and over NCCL in batches (`_meetings`); their notes always over gloo. Every wait
+has a deadline. What the bytes mean, and whether the ranks agree about it, is not decided here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -85,6 +85,18 @@ def flat_bytes(tensor: Tensor) -> Tensor:
 def from_bytes(buffer: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     """An aligned uint8 [n] buffer as a tensor of `dtype` and `shape`, without a copy."""
     return buffer.view(dtype).view(shape)
+
+
+class Batches(Protocol):
+    """Messages between two ranks in batches (`_meetings`)."""
+
+    def send(self, data: Tensor, to: int) -> Pending:
+        """Send bytes to one rank."""
+        ...
+
+    def recv(self, num_bytes: int, source: int) -> Pending:
+        """Receive bytes from one rank."""
+        ...
 
 
 class _Together:
@@ -164,7 +176,7 @@ class Endpoint:
             ranks still load and compile, may take as long as the start.
         clock: this rank's clock, for the moment at which a started exchange completes.
         channel, tag: the process group of its collectives, and the tag of its all-to-alls over gloo.
-        host: the group of checks, counts and messages, always over gloo.
+        host: the group of checks, counts and notes, always over gloo.
         members: the group of ranks; None for all.
         waiters: threads to wait in, over gloo; those of another end.
         device_waits: keeps the deadlines of exchanges on the device; that of another end.
@@ -173,6 +185,7 @@ class Endpoint:
         rank, size: this rank's number among the ranks of the group, and how many they are.
         members: the numbers of the group's ranks in the run.
         stuck: called about every second of a wait that takes longer than one.
+        batches: carries messages between two ranks; None where they are sent one by one, over gloo.
     """
 
     def __init__(
@@ -195,6 +208,7 @@ class Endpoint:
         self.startup_s = max(connection.startup_s, connection.timeout_s)
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
+        self.batches: Batches | None = None
         self.device_waits = device_waits or DeviceWaits(self.words, lambda: "an exchange")
         if waiters is None and self.on_host:
             waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange")
@@ -227,8 +241,8 @@ class Endpoint:
 
         `sent`, `received`: int64 [size], bytes for and from every rank.
         """
-        source = self._staged(send)
-        target = self._buffer(int(received.sum()))
+        source = self.staged(send)
+        target = self.buffer(int(received.sum()))
         if self.on_host:
             return self._dealt(source, target, sent, received)
         work = self._call(lambda: self.channel.all_to_all(target, source, received.tolist(), sent.tolist()))
@@ -260,26 +274,26 @@ class Endpoint:
     def all_reduce(self, tensor: Tensor) -> Pending:
         """The library's own sum over ranks, in its own order, in a new tensor."""
         total = tensor.detach().clone(memory_format=torch.contiguous_format)
-        total = self._staged(total)
+        total = self.staged(total)
         work = self._call(lambda: self.channel.all_reduce(total))
         return self._collective(work, lambda: total.to(self.device), keep=total)
 
     def broadcast(self, data: Tensor, root: int) -> Pending:
         """The root's bytes on every rank, in a new uint8 buffer as long as `data`."""
-        buffer = self._buffer(data.numel())
+        buffer = self.buffer(data.numel())
         if self.rank == root:
             buffer.copy_(data)
         work = self._call(lambda: self.channel.broadcast(buffer, root))
         return self._collective(work, lambda: buffer.to(self.device), keep=buffer)
 
     def send(self, data: Tensor, to: int, tag: int = 0) -> Pending:
-        """Send bytes to one rank; the result is None. Messages of different `tag` are matched separately."""
+        """Send bytes to one rank over gloo; the result is None. Those of different `tag` are matched separately."""
         source = self._to_host(data)
         work = self._call(lambda: self.host.send(source, to, tag))
         return Pending(lambda: None, lambda: self._wait_pair(work, source))
 
     def recv(self, num_bytes: int, source: int, tag: int = 0) -> Pending:
-        """Receive bytes from one rank: uint8 [num_bytes] in host memory."""
+        """Receive bytes from one rank over gloo: uint8 [num_bytes] in host memory."""
         buffer = self._host_buffer(num_bytes)
         work = self._call(lambda: self.host.recv(buffer, source, tag))
         return Pending(lambda: buffer, lambda: self._wait_pair(work, buffer))
@@ -310,7 +324,7 @@ class Endpoint:
         try:
             return begin()
         except RuntimeError as error:
-            raise Silence(_first_line(error)) from error
+            raise Silence(first_line(error)) from error
 
     def _collective(self, work: Any, finish: Callable[[], Any], keep: Tensor) -> Pending:
         """`keep`: a buffer that the backend still reads."""
@@ -338,7 +352,7 @@ class Endpoint:
     def _wait(self, work: Any, on_host: bool) -> None:
         """Block until `work` is done, its deadline passes, or another rank is known to have failed."""
         if not on_host:
-            work.wait()  # queues a wait on the stream
+            self._call(work.wait)  # queues a wait on the stream; raises if NCCL has given up the communicator
             self.device_waits.add(work, self.patience)
             return
         patience = self.patience
@@ -366,7 +380,7 @@ class Endpoint:
             work.wait(timedelta(seconds=patience))
         except RuntimeError as error:
             late = time.monotonic() - begun >= patience
-            raise Silence(f"had no answer within {patience:g} s" if late else _first_line(error)) from error
+            raise Silence(f"had no answer within {patience:g} s" if late else first_line(error)) from error
         del keep
 
     # -- staging -------------------------------------------------------------------------------------------------------
@@ -374,7 +388,8 @@ class Endpoint:
     def _host_buffer(self, num_bytes: int) -> Tensor:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
 
-    def _buffer(self, num_bytes: int) -> Tensor:
+    def buffer(self, num_bytes: int) -> Tensor:
+        """Uint8 [num_bytes] where the backend can write."""
         if self.on_host:
             return self._host_buffer(num_bytes)
         return torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
@@ -388,12 +403,12 @@ class Endpoint:
         torch.cuda.current_stream(self.device).synchronize()
         return host
 
-    def _staged(self, tensor: Tensor) -> Tensor:
+    def staged(self, tensor: Tensor) -> Tensor:
         """The tensor where the backend of collectives can read it, complete."""
         return self._to_host(tensor) if self.on_host else tensor
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """A library's error without its address in the source and its advice."""
     text = (str(error).splitlines() or [type(error).__name__])[0]
     text = text.split("] ", 1)[1] if text.startswith("[/") and "] " in text else text

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 
 import torch
 import torch.distributed as dist
@@ -59,7 +60,10 @@ class Connection:
         group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
         beside: that of exchanges which a second thread starts; None as well is the default one.
         host: index of this process's machine in the run.
+        batched: messages between two ranks go in batches (`_meetings`), as they have to over NCCL.
         joined: group of ranks -> its channels for checks and for payloads, once this rank has used it.
+        pairs: the channels of batches.
+        programs: numbers the programs of this process, as on all ranks.
     """
 
     rank: int
@@ -75,7 +79,10 @@ class Connection:
     group: dist.ProcessGroup | None
     beside: dist.ProcessGroup | None
     host: int
+    batched: bool = False
     joined: dict[Group, tuple[Channel, Channel]] = field(default_factory=dict)
+    pairs: list[Channel] = field(default_factory=list)
+    programs: Iterator[int] = field(default_factory=count)
 
     @contextmanager
     def host_by_host(self) -> Iterator[None]:
@@ -108,6 +115,22 @@ class Connection:
             self.joined[group] = host, payload
         return self.joined[group]
 
+    def join_pair(self, peer: int, number: int) -> Channel:
+        """The channel of the batches of this rank and another, which must be about to call this.
+
+        Args:
+            number: of the program. A program has channels of its own: what one that failed has begun stays on its own.
+        """
+        assert self.store is not None
+        low, high = sorted((self.rank, peer))
+        store = PrefixStore(f"messages/{number}/{low}-{high}", self.store.clone())  # type: ignore[attr-defined]
+        limit = timedelta(
+            seconds=max(self.timeout_s, self.startup_s) if self.backend == "gloo" else self.timeout_s + LATER_S
+        )
+        channel = join_members(self.backend, store, (low, high), self.rank, limit)
+        self.pairs.append(channel)
+        return channel
+
 
 def members_key(group: Group) -> str:
     """Where a group of ranks meets in the key-value store."""
@@ -122,8 +145,12 @@ def connect(
     timeout_s: float = 60.0,
     startup_s: float = STARTUP_S,
     prepare_s: float = PREPARE_S,
+    batched: bool | None = None,
 ) -> Iterator[Connection]:
     """Join the run that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; leave it at the end.
+
+    Args:
+        batched: see `Connection`; None: over NCCL, where it cannot be False.
 
     After an error the group is not destroyed: that would wait for exchanges in flight, which never complete with a dead
     or frozen rank. End the process with `real.rank.health.end_process`, which closes its connections.
@@ -145,7 +172,8 @@ def connect(
     words.beat(store.clone())  # type: ignore[attr-defined]  # which torch's stubs lack
     groups = _join_groups(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
-        connection = Connection(rank, size, place, backend, *limits, words, activity, store, *groups, host)
+        in_batches = backend == "nccl" or bool(batched)
+        connection = Connection(rank, size, place, backend, *limits, words, activity, store, *groups, host, in_batches)
         yield connection
     except BaseException as error:
         if not isinstance(error, RankLost):
@@ -162,6 +190,8 @@ def _leave(connection: Connection) -> None:
         for channels in connection.joined.values():
             for channel in dict.fromkeys(channels):
                 channel.group.shutdown()
+        for channel in connection.pairs:
+            channel.group.shutdown()
         dist.destroy_process_group()
 
     thread = threading.Thread(target=leave, daemon=True, name="shutdown")

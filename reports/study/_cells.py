@@ -21,6 +21,7 @@ from typing import Any
 from harness.config import RunConfig, from_mapping
 from harness.datasets import data_folder, size_of, source_state
 from harness.errors import HaloscopeError, InputError
+from harness.machine import keep_heap
 from harness.running import run
 from reports.core.context import Context
 from reports.study._code import code_of
@@ -73,6 +74,7 @@ RunLine = dict[str, Any]
 def train_cell(cell: StudyCell) -> RunLine:
     """Run a cell in this process; returns its line, or {"failure": the reason}."""
     begin = time.monotonic()
+    keep_heap()  # as ranks of a real run do: a run of one part otherwise has a page fault for every 4 KiB of each epoch
     try:
         record = run(cell.config).to_dict()
     except HaloscopeError as error:

@@ -93,6 +93,7 @@ class ClaimFile:
     models: dict[str, dict[str, Any]] = keys.key("published name of a model -> settings", default={})
     title: str = keys.key("what the study is about, in a few words", default="")
     matters: str = keys.key("for whom its answers matter", default="")
+    remarks: str = keys.key("what readers of its verdicts have to know", default="")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,10 @@ VERDICT_COLOURS = {
     "undecided": COLOURS[6],
     "not enough runs": "#B0B0B0",
 }
-UNITS = {"points": "first minus second (points)", "%": "bytes or epochs, difference (%)"}
+UNITS = {"points": "first minus second (points)", "%": "bytes or epochs (%)"}
 LINEAR = {"points": 1.0, "%": 10.0}
 """Up to here the axis is linear, beyond it logarithmic."""
+MOST_TICKS = 3  # on one side of 0
 ROW, FRAME = 0.17, 1.1  # inches of a claim, and of axis and legend
 
 
@@ -57,14 +58,20 @@ def _panel(panel: Axes, found: list[ClaimFinding], unit: str, rows: int) -> None
     panel.axvline(0, color="#404040", linewidth=0.6)
     panel.set_xscale("symlog", linthresh=LINEAR[unit])
     panel.set_xlim(-limit, limit)
-    steps = [LINEAR[unit] * step * 10**power for power in range(4) for step in (1, 3)]
-    ticks = [tick for tick in steps if tick < limit]
+    ticks = axis_ticks(LINEAR[unit], limit)
     panel.set_xticks([*(-tick for tick in reversed(ticks)), 0, *ticks])
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.minorticks_off()
     panel.set_yticks(places, [_label(one) for one in found], fontsize=6)
     panel.set_ylim(-0.7, max(rows, 1) - 0.3)
     panel.set_xlabel(UNITS[unit])
+
+
+def axis_ticks(linear: float, limit: float) -> list[float]:
+    """Ticks above 0 of an axis up to `limit`; of powers of ten only, where the labels of more would overlap."""
+    steps = [linear * step * 10**power for power in range(4) for step in (1, 3)]
+    ticks = [tick for tick in steps if tick < limit]
+    return ticks if len(ticks) <= MOST_TICKS else ticks[::2]
 
 
 def _limit(found: list[ClaimFinding], linear: float) -> float:

@@ -16,3 +16,8 @@ def test_every_study_has_a_section_and_a_figure_where_it_has_runs() -> None:
         assert f"\n## {name}\n" in text
         figure = f"accuracy-{name}.png"
         assert (figure in text) == (PAGE.parent / figure).is_file()
+
+
+def test_remarks_of_a_study_are_on_the_page() -> None:
+    remarks = [study.read_file(study.file_of(name)).remarks.strip() for name in study.names()]
+    assert any(remarks) and all(each in PAGE.read_text() for each in remarks)

@@ -33,28 +33,16 @@ from real.rank.connection import SHARING, connect
 from real.rank.health import end_process
 from tests.support.background import halved
 from tests.support.group_slips import killed_in_group, one_call_less, other_members, other_shape_in_group
+from tests.support.messages import crossed, killed_between, rows, show
 from tests.support.slips import slips
 
 HALF = torch.float16
-
-
-def show(tensor: Tensor) -> list[Any]:
-    """Type, shape and exact bits of a tensor, ready for JSON."""
-    bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex()
-    return [str(tensor.dtype), list(tensor.shape), bits]
 
 
 def counts(rank: Rank, offset: int) -> tuple[np.ndarray, np.ndarray]:
     """Uneven row counts with zeros among them: to every rank, from every rank."""
     table = np.asarray([[(3 * i + 2 * j + offset) % 4 for j in range(rank.size)] for i in range(rank.size)], np.int64)
     return table[rank.index], table[:, rank.index].copy()
-
-
-def rows(rank: Rank, count: int, *tail: int, dtype: torch.dtype = torch.float32, purpose: str = "rows") -> Tensor:
-    """Rows that differ on every rank."""
-    values = torch.from_numpy(rank.generator(purpose).normal(size=(count, *tail)) * 100)
-    values = (values > 0) if dtype == torch.bool else values.abs().to(dtype)
-    return values.to(rank.device)
 
 
 def keep(found: dict[str, Any], name: str, received: Received) -> None:
@@ -374,6 +362,7 @@ PROGRAMS: dict[str, Callable[[Rank], Awaitable[Any]]] = {
         killed,
         killed_first,
         killed_beside,
+        killed_between,
         killed_in_group,
         other_members,
         other_shape_in_group,
@@ -395,11 +384,13 @@ def share_gpus(backend: str) -> None:
 
 
 def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend: str = "auto") -> int:
-    """Run one program on this process's rank, or all programs that succeed ("tour")."""
+    """Run one program on this process's rank, all programs that succeed ("tour"), or those of messages in batches."""
     try:
         share_gpus(backend)
         startup_s = max(timeout_s, 30.0)
-        with connect(device=device, backend=backend, timeout_s=timeout_s, startup_s=startup_s) as connection:
+        limits: dict[str, float] = {"timeout_s": timeout_s, "startup_s": startup_s}
+        batched = name in ("batches", "killed_between") or None
+        with connect(device=device, backend=backend, batched=batched, **limits) as connection:
             (folder / f"{connection.rank}.joined").touch()
             if name == "tour":
                 answers: Any = {
@@ -407,6 +398,13 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
                     "debug": run_program(everything, connection, seed=7, debug=True),
                     "sums": run_program(sums, connection, deterministic=False),
                     "freed": run_program(freed, connection),
+                    "threads": [thread.name for thread in threading.enumerate()],
+                }
+            elif name == "batches":
+                answers = {
+                    "everything": run_program(everything, connection, seed=7),
+                    "crossed": run_program(crossed, connection, seed=3),
+                    "debug": run_program(crossed, connection, seed=3, debug=True),
                     "threads": [thread.name for thread in threading.enumerate()],
                 }
             elif name == "slips":

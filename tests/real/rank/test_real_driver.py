@@ -88,6 +88,31 @@ class TestThreeRanks:
             assert answers["everything"]["peak_memory"] > 0
 
 
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Results of three gloo ranks whose messages go in batches, as over NCCL."""
+    return start("batches", tmp_path_factory.mktemp("batches"), 3)
+
+
+@pytest.mark.processes
+class TestMessagesInBatches:
+    def test_equal_loopback_bit_for_bit(self, batches: list[Any]) -> None:
+        everything = loopback.run_ranks(programs.everything, 3, seed=7)
+        crossed = loopback.run_ranks(programs.crossed, 3, seed=3)
+        for rank in range(3):
+            for mine, theirs in zip(batches[rank]["everything"]["epochs"], everything[rank]["epochs"], strict=True):
+                assert (mine["found"], mine["to"]) == (theirs["found"], theirs["to"])
+            assert batches[rank]["crossed"] == batches[rank]["debug"] == crossed[rank]
+
+    def test_leave_no_threads(self, batches: list[Any]) -> None:
+        for answers in batches:
+            assert not [name for name in answers["threads"] if name.startswith(("meets", "listens"))]
+
+    def test_name_the_rank_that_was_killed(self, tmp_path: Path) -> None:
+        with pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL in epoch 2"):
+            start("killed_between", tmp_path, 3)
+
+
 @pytest.mark.processes
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("parts", [2, 3])

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from reports.study import Store, draw_effects, findings, read_claims
-from reports.study._effects import _panel, shown_findings
+from reports.study._effects import _panel, axis_ticks, shown_findings
 from reports.study._study import ClaimFinding
 from tests.support.studies import CLAIMS, line_of
 
@@ -43,3 +43,9 @@ def test_a_row_shows_effect_verdict_and_where_the_claim_holds(tmp_path: Path) ->
     assert bar.get_y() + bar.get_height() / 2 == panel.get_yticks()[0] == 2, "at the top"
     assert [text.get_text() for text in panel.get_yticklabels()] == ["sampling, small"]
     assert one.judgement.verdict in panel.get_legend_handles_labels()[1]
+
+
+def test_a_long_axis_has_ticks_at_powers_of_ten_only() -> None:
+    assert axis_ticks(1.0, 15.0) == [1.0, 3.0, 10.0]
+    assert axis_ticks(1.0, 45.0) == [1.0, 10.0]
+    assert axis_ticks(10.0, 400.0) == [10.0, 100.0]
