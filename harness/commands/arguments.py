@@ -381,8 +381,8 @@ def _add_collect(parser: Parser) -> None:
 
 
 def _add_report(parser: Parser) -> None:
-    what = "make the report (default), or list its items"
-    parser.add_argument("what", nargs="?", choices=("all", "list"), default="all", help=what)
+    what = "make the report (default), list its items, or write the page of what --out holds and make nothing"
+    parser.add_argument("what", nargs="?", choices=("all", "list", "page"), default="all", help=what)
     only = "tables, figures or papers: sylvie/table3,bns-gcn (default: all)"
     parser.add_argument("--only", metavar="KEY,...", default="", help=only)
     parser.add_argument("--html", action="store_true", help="also write index.html: one page that needs no network")

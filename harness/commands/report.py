@@ -24,7 +24,7 @@ SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there 
 
 
 def main(args: argparse.Namespace) -> int:
-    """Make the requested items; returns 1 if one of them could not be made."""
+    """Make the requested items, or a page of those that are there; returns 1 if one of them is missing."""
     from harness.commands.cells import deliver, json_target
     from harness.running.sweep import seconds_of
 
@@ -34,11 +34,16 @@ def main(args: argparse.Namespace) -> int:
     if args.what == "list":
         deliver(keys, [_listing(keys, context)], args.json, args.quiet)
         return 0
+    begin = time.monotonic()
+    kept = [produce.kept_entry(key, context) for key in keys] if args.what == "page" else []
+    if kept and all(entry.item is None for entry in kept):
+        raise InputError(f"{args.out} holds no table or figure of a report; haloscope report all makes them")
     produce.check_places(args.out)
     json_target(args.json)
-    begin = time.monotonic()
-    with opened_engine(args.on, args.jobs, args.out, telling(args.quiet)) as engine:
-        entries = _made(keys, context, engine, args)
+    entries = kept
+    if not kept:
+        with opened_engine(args.on, args.jobs, args.out, telling(args.quiet)) as engine:
+            entries = _made(keys, context, engine, args)
     summary, written = _write(entries, args)
     lines = [*_tables(summary), f"{duration(time.monotonic() - begin)}; written: {', '.join(map(str, written))}"]
     deliver(summary, lines, args.json, args.quiet)
@@ -78,8 +83,8 @@ def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any]
 
     summary = verdicts.summary(entries)
     files = {args.out / "summary.json": as_json(summary)}
-    if args.html:
-        made = "haloscope report all" + (f" --only {args.only}" if args.only else "")
+    if args.html or args.what == "page":
+        made = f"haloscope report {args.what}" + (f" --only {args.only}" if args.only else "")
         made += " --full" if args.full else f" --budget {args.budget}"
         files[args.out / "index.html"] = page.page(entries, made).encode()
     for path, content in files.items():

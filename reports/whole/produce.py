@@ -37,11 +37,15 @@ FORMAT = 2
 TABLE_FILES: dict[str, Callable[[Item], str]] = {".md": table_markdown, ".csv": table_csv, ".tex": table_latex}
 DRAWING = ("matplotlib", "pandas")
 EXPECTED_S = 15.0  # of an item that was never made
+DAMAGED = "its file is damaged"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One table or figure of a report, or why there is none. `seconds` is the time it took to make."""
+    """One table or figure of a report, or why there is none. `seconds` is the time it took to make.
+
+    `message` is why there is no item, or what is wrong with one that is there.
+    """
 
     key: str
     item: Item | None
@@ -110,11 +114,28 @@ def finished_item(key: str, context: Context) -> Entry | None:
     kept = _kept(_place(key, context))
     if kept is None or kept.kind == "failed" or kept.made_of != made_of(key, context):
         return None
-    item = _decoded(kept, context.out)
+    item = _decoded(kept, key, context.out)
+    if item is None:
+        return None
     paths = item.paths if isinstance(item, Plot) else tuple(_beside(key, context, suffix) for suffix in TABLE_FILES)
     if not all(path.is_file() for path in paths):
         return None
     return Entry(key, item, seconds=kept.seconds, reused=True)
+
+
+def kept_entry(key: str, context: Context) -> Entry:
+    """What the folder holds of a key, whatever it was made of; the message says what is wrong. Makes nothing."""
+    place = _place(key, context)
+    kept = _kept(place)
+    if kept is None:
+        return Entry(key, None, DAMAGED if place.exists() else "it was not made")
+    if kept.kind == "failed":
+        return Entry(key, None, kept.message or "it could not be made", kept.seconds)
+    item = _decoded(kept, key, context.out)
+    if item is None:
+        return Entry(key, None, DAMAGED, kept.seconds)
+    older = "" if kept.made_of == made_of(key, context) else "it was made of other code, data or --budget"
+    return Entry(key, item, older, kept.seconds, reused=True)
 
 
 def expected_seconds(key: str, context: Context) -> float:
@@ -201,7 +222,7 @@ def _beside(key: str, context: Context, suffix: str) -> Path:
 def _kept(path: Path) -> Kept | None:
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=Kept)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
     return kept if kept.format == FORMAT else None
 
@@ -225,18 +246,23 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} in a table")
 
 
-def _decoded(kept: Kept, out: Path) -> Item:
-    if kept.kind == "table":
-        return msgspec.json.decode(kept.item, type=PaperTable)
-    plot = msgspec.json.decode(kept.item, type=Plot, dec_hook=lambda kind, value: kind(value))
-    return replace(plot, paths=tuple(out / path for path in plot.paths))
+def _decoded(kept: Kept, key: str, out: Path) -> Item | None:
+    """The item; None where it is damaged, or another one."""
+    try:
+        if kept.kind == "table":
+            table = msgspec.json.decode(kept.item, type=PaperTable)
+            return table if table.key == key else None
+        plot = msgspec.json.decode(kept.item, type=Plot, dec_hook=lambda kind, value: kind(value))
+    except (msgspec.DecodeError, RecursionError, TypeError, ValueError):
+        return None
+    return replace(plot, paths=tuple(out / path for path in plot.paths)) if plot.key == key else None
 
 
 def _read(key: str, message: str, context: Context) -> Entry:
     kept = _kept(_place(key, context))
-    if message or kept is None:
-        return Entry(key, None, message or "its file cannot be read", 0.0 if kept is None else kept.seconds)
-    return Entry(key, _decoded(kept, context.out), seconds=kept.seconds)
+    item = None if message or kept is None else _decoded(kept, key, context.out)
+    seconds = 0.0 if kept is None else kept.seconds
+    return Entry(key, item, "" if item is not None else message or DAMAGED, seconds)
 
 
 def check_places(out: Path) -> None:

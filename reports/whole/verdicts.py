@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reports.core.claims import distinct_claims, judged_errors, orderings_right
-from reports.core.table import CLOSE, DECIDED, ENOUGH, FEW, OUTCOMES, POINTS, Item, PaperTable, finite
+from reports.core.table import CLOSE, DECIDED, ENOUGH, FEW, OUTCOMES, POINTS, Item, Outcome, PaperTable, finite
 from reports.whole.papers import by_paper
 from reports.whole.produce import Entry
 
@@ -54,7 +54,7 @@ def _line(title: str, entries: Sequence[Entry]) -> dict[str, Any]:
     }
 
 
-def claim_counts(entries: Sequence[Entry]) -> dict[str, int]:
+def claim_counts(entries: Sequence[Entry]) -> dict[Outcome, int]:
     """Outcome -> number of claims, each counted once."""
     found = Counter(outcome for outcome, _ in distinct_claims(_items(entries)))
     return {outcome: found[outcome] for outcome in OUTCOMES}

@@ -1,18 +1,15 @@
-"""`haloscope report`: made, cached and remade items; failures; the page, in a browser if there is one."""
+"""`haloscope report`: made, cached and remade items; failures; pages of what is kept."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 
 from harness.cli import main
 from harness.errors import InputError
@@ -20,9 +17,6 @@ from reports.core.context import Context
 from reports.core.load import PUBLISHED
 from reports.core.table import Ordering, PaperTable, Plot, Row
 from reports.whole import papers, produce
-from reports.whole.page import page
-from reports.whole.produce import Entry
-from tests.support.browser import browser
 
 NASTY = '<script>document.title="hacked"</script><img src=x onerror=alert(1)> & "quotes"'
 
@@ -121,8 +115,19 @@ def test_what_is_kept_comes_back_whole(small: Counted, context: Context) -> None
         assert entry.item == again
     assert produce.make("cdfgnn/table3", context, stamps).startswith("no such thing")
     assert produce.finished_item("cdfgnn/table3", context) is None
-    (context.out / "cdfgnn" / "table1.json").write_text("{")
-    assert produce.finished_item("cdfgnn/table1", context) is None
+    place = context.out / "cdfgnn" / "table1.json"
+    whole = place.read_text()
+    for damaged in (
+        "{",
+        whole[:-40],
+        "",
+        whole.replace('"rows":[', '"rows":{"a":['),
+        whole.replace("/table1", "/table2"),
+    ):
+        place.write_text(damaged)
+        assert produce.finished_item("cdfgnn/table1", context) is None
+        lost = produce.kept_entry("cdfgnn/table1", context)
+        assert lost.item is None and lost.message == "its file is damaged"
 
 
 def test_what_changes_while_an_item_is_made_has_it_made_again(
@@ -176,72 +181,3 @@ def test_two_processes_make_cheap_tables(tmp_path: Path) -> None:
     done = subprocess.run([*argv, "--json", "-"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert [line["tables"] for line in json.loads(done.stdout)["papers"]] == [1, 1, 2]
-
-
-class Tags(HTMLParser):
-    """Collects tags, links to elsewhere and ids."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.outside: list[str] = []
-        self.ids: set[str] = set()
-        self.targets: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        for name, value in attrs:
-            assert not name.startswith("on"), name
-            if name in ("src", "href") and not (value or "").startswith(("data:", "#")):
-                self.outside.append(value or "")
-            if name == "id":
-                self.ids.add(value or "")
-            if name == "href" and (value or "").startswith("#"):
-                self.targets.add((value or "")[1:])
-
-
-def whole_page(context: Context) -> str:
-    entries = [
-        Entry("cdfgnn/table1", made_up(context), seconds=1.0),
-        Entry("cdfgnn/figure5", drawn(context)),
-        Entry("cdfgnn/table3", None, f"reason {NASTY}"),
-    ]
-    return page(entries, f"haloscope report all --only {NASTY}")
-
-
-def test_the_page_is_self_contained_and_escaped(context: Context) -> None:
-    text, tags = whole_page(context), Tags()
-    tags.feed(text)
-    assert "script" not in tags.tags and not tags.outside
-    assert tags.tags.count("img") == 1 and tags.targets == tags.ids
-    assert tags.tags.count("thead") == 5  # claims, errors, worst rows, the table, the figure
-    assert '<td class="mark">off by +50 %' in text
-    assert "&lt;script&gt;" in text and "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
-
-
-def shown(text: str, folder: Path, *flags: str) -> tuple[str, Path]:
-    """The messages of a browser on a page, and its screenshot."""
-    chromium, file, picture = browser(), folder / "index.html", folder / "page.png"
-    file.write_text(text)
-    fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
-    fixed += [f"--user-data-dir={folder / 'profile'}", "--window-size=1200,1600", f"--screenshot={picture}"]
-    done = subprocess.run([chromium, *fixed, *flags, file.as_uri()], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stderr, picture
-
-
-def test_a_browser_tells_of_errors(tmp_path: Path) -> None:
-    """The next test relies on the browser reporting errors."""
-    said, _ = shown("<!doctype html><script>console.error('tripped')</script>", tmp_path)
-    assert "CONSOLE" in said and "tripped" in said
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_page_in_a_browser(context: Context, tmp_path: Path, dark: bool) -> None:
-    said, picture = shown(
-        whole_page(context), tmp_path, *(["--blink-settings=preferredColorScheme=0"] if dark else [])
-    )  # fmt: skip
-    assert "CONSOLE" not in said, said
-    pixels = imread(picture)[..., :3]
-    corner, spread = pixels[5, 5].mean(), pixels.std()
-    assert (corner < 0.3) == dark and spread > 0.03

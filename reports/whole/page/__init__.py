@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs no network and no script: claims by outcome, the papers' tables, figures."""
+"""A report as one HTML file that needs no network: claims by outcome, the papers' tables, figures."""
 
 from reports.whole.page._page import page
 

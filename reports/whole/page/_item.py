@@ -1,103 +1,109 @@
-"""One table or figure on the page: the paper's own layout, then our long list of rows, orderings, assumptions."""
+"""One table or figure on the page: the paper's own layout, then our list of rows, orderings, and what it rests on."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from reports.core.claims import verdict_line
-from reports.core.rendering import PaperLayout, both_numbers, paper_layout, shown_frame
-from reports.core.table import Item, PaperTable, Row
-from reports.whole.page._markup import anchor_of, bullets, collapsed, embedded, html_table, paragraph, title_of, wide
+from reports.core.rendering import paper_layout
+from reports.core.table import Item, Plot
+from reports.whole.page._anchors import Anchors, item_anchor, slug
+from reports.whole.page._markup import Markup, bullets, collapsed, heading, item_link, mark, paragraph, title_of
+from reports.whole.page._pictures import Picture, picture
+from reports.whole.page._rows import as_printed, rows_table
 from reports.whole.produce import Entry
 
+MOST_NAMED = 12  # damaged tables and figures that are named in the line itself; of more, a click shows the names
 
-def item_section(entry: Entry) -> str:
+
+def item_section(entry: Entry, anchors: Anchors, pictures: Mapping[str, Picture]) -> str:
     """The section of an item, or why there is none."""
-    head = f'<h3 id="{escape(anchor_of(entry.key))}">{escape(title_of(entry))}</h3>'
-    item = entry.item
+    item, anchor = entry.item, item_anchor(entry.key)
+    parts = [heading(3, title_of(entry), anchor)]
     if item is None:
-        return head + paragraph(f"{entry.key} could not be made: {entry.message}", "off")
-    parts = [head, paragraph(f"{entry.key}: {verdict_line(item)}", "verdict")]
-    if not isinstance(item, PaperTable):
-        picture = next((path for path in item.paths if path.suffix == ".svg"), item.paths[0])
+        parts.append(paragraph(f"{entry.key} is not here: {entry.message}", "absent"))
+    else:
+        parts.append(paragraph(f"{entry.key}: {verdict_line(item)}", "soft"))
+        if entry.message:
+            parts.append(paragraph(f"{entry.key}: {entry.message}", "absent"))
+        if isinstance(item, Plot):
+            parts.append(_figure(item, pictures[entry.key]))
+        layout = paper_layout(item)
+        if layout is not None:
+            parts.append(as_printed(layout, anchors))
+        if item.rows:
+            rows = rows_table(entry.key, item, anchors)
+            parts.append(
+                rows if layout is None else collapsed(f"All rows ({len(item.rows)})", rows, css="all-rows")
+            )  # fmt: skip
+        parts += [_orderings(entry.key, item, anchors), _basis(item)]
+    return f'<section class="item" data-key="{escape(entry.key)}">{"".join(parts)}</section>'
+
+
+def _figure(plot: Plot, drawn: Picture) -> str:
+    parts = [paragraph(f"{plot.key}: {drawn.wrong}", "absent")] if drawn.wrong else []
+    if drawn.source:
+        size = ' width="{}" height="{}"'.format(*drawn.size) if all(drawn.size) else ""
         parts.append(
-            f'<figure><img alt="{escape(item.title)}" src="{embedded(picture)}">'
-            f"<figcaption>{escape(item.caption)}</figcaption></figure>"
+            f'<button type="button" class="enlarge" aria-label="Enlarge: {escape(plot.title)}" aria-haspopup="dialog">'
+            f'<img alt="{escape(plot.title)}" src="{drawn.source}"{size}></button>'
         )
-    layout = paper_layout(item)
-    if layout is not None:
-        parts.append(_as_printed(layout, entry))
-    if item.rows:
-        rows = html_table(
-            shown_frame(item).to_dict("records"), _verdict_class, [anchor_of(entry.key, r, entry) for r in item.rows]
-        )
-        parts.append(rows if layout is None else collapsed(f"All rows ({len(item.rows)})", rows))
-    return "\n".join([*parts, _orderings(item, entry), _basis(item)])
+    return f"<figure>{''.join(parts)}<figcaption>{escape(plot.caption)}</figcaption></figure>"
 
 
-def _as_printed(layout: PaperLayout, entry: Entry) -> str:
-    """The paper's rows and columns; a cell holds printed / ours, coloured by its outcome, and links to its row."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("printed / ours", *layout.columns))
-    lines = []
-    for name in layout.rows:
-        cells = []
-        for column in layout.columns:
-            rows = layout.cells.get((name, column), ())
-            cells.append(f'<td class="{_cell_class(rows)}">{"".join(_cell(row, entry) for row in rows)}</td>')
-        lines.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
-    return wide(f'<table class="paper"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>')
-
-
-def _cell(row: Row, entry: Entry) -> str:
-    said = f"{row.quantity} ({row.unit}), {row.how}: {row.verdict}" + (f"; {row.note}" if row.note else "")
-    anchor = escape(anchor_of(entry.key, row, entry))
-    return f'<a href="#{anchor}" title="{escape(said)}">{escape(both_numbers(row))}</a>'
-
-
-def _cell_class(rows: tuple[Row, ...]) -> str:
-    if not rows:
-        return "none"
-    outcomes = {row.outcome for row in rows}
-    for outcome in ("contradicted", "undecided", "reproduced"):
-        if outcome in outcomes:
-            return outcome
-    return "input" if any(row.how in ("fitted", "quoted") for row in rows) else "none"
-
-
-def _orderings(item: Item, entry: Entry) -> str:
+def _orderings(key: str, item: Item, anchors: Anchors) -> str:
     if not item.orderings:
         return ""
-    classes = {"reproduced": "right", "contradicted": "off", "undecided": "mark"}
     lines = [
-        f'<li id="{escape(anchor_of(entry.key, o, entry))}"><span class="{classes.get(o.outcome, "soft")}">'
-        f"{escape(o.outcome)}</span> {escape(o.line())}</li>"
-        for o in item.orderings
+        f"<li{anchors.attributes(ordering, anchor)}>{mark(anchor, 'this ordering')}"
+        f'<span class="v-{slug(ordering.outcome)}">{escape(ordering.outcome)}</span> {escape(ordering.line())}</li>'
+        for ordering, anchor in zip(item.orderings, anchors.orderings(key), strict=True)
     ]
-    return f"<p><strong>Orderings</strong></p><ul>{''.join(lines)}</ul>"
+    return f'<h4>Orderings</h4><ul class="orderings">{"".join(lines)}</ul>'
 
 
 def _basis(item: Item) -> str:
-    """Null models, fitted constants, assumptions, and the commands in a collapsed element."""
-    parts = []
+    """How to make it, fitted constants, null models, assumptions, and the commands of its runs."""
+    parts, named = [], []
     lists = (
-        ("Null models", [skill.text() for skill in item.skills()]),
         ("Fitted constants", [fitted.text() for fitted in item.fits]),
         ("Assumptions", item.assumptions),
+        ("Null models", [skill.text() for skill in item.skills()]),
     )
     for name, lines in lists:
         if lines:
-            parts.append(f"<p><strong>{name}</strong></p>" + bullets(lines))
+            parts.append(f"<h4>{name}</h4>{bullets(lines)}")
+            named.append(f"{name.lower()} ({len(lines)})")
+    made = f"<h4>Made by</h4><pre>haloscope report all --only {escape(item.key)} --html</pre>"
     if item.commands:
-        text = escape("\n".join(item.commands))
-        parts.append(collapsed(f"Commands ({len(item.commands)})", f"<pre>{text}</pre>"))
-    return "\n".join(parts)
+        named.append(f"commands ({len(item.commands)})")
+        made += (
+            f"<h4>Its runs</h4><pre>{''.join(f'<code>{escape(line)}{chr(10)}</code>' for line in item.commands)}</pre>"
+        )
+    title = "What it rests on: " + ", ".join(named) if named else "What it rests on"
+    return collapsed(title, made + "".join(parts), css="basis")
 
 
-def _verdict_class(column: str, text: str) -> str:
-    if column != "verdict":
+def pictures_of(entries: Sequence[Entry]) -> dict[str, Picture]:
+    """Of every figure its data URL, and what is wrong with its files."""
+    return {entry.key: picture(entry.item) for entry in entries if isinstance(entry.item, Plot)}
+
+
+def damage_line(entries: Sequence[Entry], pictures: Mapping[str, Picture]) -> str:
+    """One line that names everything that is missing or damaged; "" for a whole report."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        said = entry.message or ("it was not made" if entry.item is None else "")
+        said = said or (pictures[entry.key].wrong if entry.key in pictures else "")
+        if said:
+            found.setdefault(said, []).append(item_link(entry.key))
+    if not found:
         return ""
-    if "contradicts itself" in text or text == "undecided":
-        return "mark"
-    if text.startswith(("within", "reproduced")):
-        return "right"
-    return "off" if text.startswith(("off", "no result", "contradicted")) else "soft"
+    count = sum(map(len, found.values()))
+    which = "; ".join(f"{', '.join(links)} ({escape(said)})" for said, links in found.items())
+    lead = f"<strong>This page is not whole.</strong> {count} of {len(entries)} tables and figures are missing, "
+    lead += "damaged or out of date"
+    if count > MOST_NAMED:
+        return f'<div class="damage" role="alert">{collapsed(Markup(lead), which)}</div>'
+    return f'<p class="damage" role="alert">{lead}: {which}.</p>'
