@@ -212,6 +212,7 @@ class DaskWorkers:
         self._opened.enter_context(
             config.set(
                 {
+                    "temporary-directory": str(scratch),
                     "distributed.nanny.pre-spawn-environ": {},  # it would be set in this process too
                     "distributed.scheduler.worker-ttl": None,  # a call may hold the interpreter for minutes
                     "distributed.admin.tick.limit": "1h",

@@ -71,7 +71,8 @@ def test_scratch_of_a_process_that_was_killed_is_removed_at_once(tmp_path: Path)
     """And of no other: neither of one that lives and has not locked it yet, nor of another machine's."""
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom harness.machine import replacing\n"
-        "with replacing(Path(sys.argv[1])) as stream:\n    stream.write(b'half')\n    stream.flush()\n    os.kill(os.getpid(), 9)"
+        "with replacing(Path(sys.argv[1])) as stream:\n    stream.write(b'half')\n    stream.flush()\n"
+        "    os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], timeout=60, check=False)
     (left,) = tmp_path.iterdir()
