@@ -18,12 +18,13 @@ from rich.text import Text
 
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
+from harness.commands.engine_arguments import telling
 from harness.commands.flag_numbers import whole_numbers
 from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
 from harness.console import DASH, duration, megabytes, show, significant, stderr, time_unit
 from harness.errors import InputError
-from harness.machine import core_count
+from harness.running.engines import CellEngine, LocalProcesses, opened_engine
 from harness.running.sweep import seconds_of
 from reports.advice import Advice, CandidateOutcome, Question, Tell, make_advice
 from sims.cluster import load_cluster
@@ -35,11 +36,12 @@ def main(args: argparse.Namespace) -> int:
     json_target(args.json)
     if "cluster" not in settings_given(args):
         args.cluster = _own_cluster(args.out)
-    question = question_of(args)
     begin = time.monotonic()
     warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
-    with _telling(args.quiet) as tell:
-        advice = make_advice(question, tell)
+    with opened_engine(args.on, args.jobs, args.out, telling(args.quiet)) as engine:
+        question = question_of(args, engine)
+        with _telling(args.quiet) as tell:
+            advice = make_advice(question, tell)
     written = advice.save()
     lines = [*_report(advice), f"{duration(time.monotonic() - begin)}; written: {', '.join(map(str, written))}"]
     deliver(advice.content(), lines, args.json, args.quiet)
@@ -64,11 +66,9 @@ def _own_cluster(out: Path) -> str:
     return str(path)
 
 
-def question_of(args: argparse.Namespace) -> Question:
-    """The question that the flags ask. Raises InputError for bad ones."""
+def question_of(args: argparse.Namespace, engine: CellEngine | None = None) -> Question:
+    """The question that the flags ask; trainings run on an engine. Raises InputError for bad flags."""
     parts, args.parts = tuple(whole_numbers(args.devices, "--parts", "devices")), 2
-    if args.jobs < 0:
-        raise InputError("jobs must be at least 1")
     return Question(
         base=config_of(args),
         parts=parts,
@@ -78,7 +78,8 @@ def question_of(args: argparse.Namespace) -> Question:
         budget=seconds_of(args.budget),
         price=args.price,
         out=args.out,
-        jobs=args.jobs or core_count(),
+        jobs=LocalProcesses(args.jobs).places() if engine is None else engine.places(),
+        engine=engine,
         sample=args.sample,
     )
 

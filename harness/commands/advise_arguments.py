@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from harness.commands.engine_arguments import add_engine
+
 ADVISED = (
     "method", "parts", "mode", "eval_every", "evaluate", "device", "backend", "timeout", "startup_timeout",
     "prepare_timeout", "shapes_only", "rates", "deterministic",
@@ -29,7 +31,7 @@ def add_advise(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--price", type=float, default=0.0, metavar="X", help=text)
     text = "train on a part of the graph with so many nodes (default: the whole, or as many as the budget allows)"
     group.add_argument("--sample", type=int, default=0, metavar="N", help=text)
-    group.add_argument("--jobs", type=int, default=0, metavar="N", help="trainings at a time (default: one per core)")
+    add_engine(group, "trainings")
     text = "folder of recordings and trainings, which are used again, of table and figure (default: advice/)"
     group.add_argument("--out", type=Path, default=Path("advice"), metavar="DIR", help=text)
     text = "also write the advice here; - for stdout, with the tables on stderr"

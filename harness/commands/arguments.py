@@ -17,6 +17,7 @@ from harness.commands.advise_arguments import ADVISED, add_advise
 from harness.commands.calibrate_arguments import add_calibrate, add_validate
 from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
+from harness.commands.engine_arguments import add_engine
 from harness.commands.export_arguments import add_export, add_tensorboard
 from harness.commands.flag_numbers import number, whole
 from harness.commands.study_arguments import add_standin, add_study
@@ -267,6 +268,7 @@ def _add_compare(parser: Parser) -> None:
         "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
     )
     parser.add_argument("--modes", default=None, metavar="sim,real", help="modes (default: the one of --mode)")
+    add_engine(parser, "runs")
     add_replays(parser)
     _add_config(parser, leave_out=("method",))
     _add_outputs(parser, "runs")
@@ -275,11 +277,7 @@ def _add_compare(parser: Parser) -> None:
 def _add_sweep(parser: Parser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of results (default: sweeps/NAME of the file)")
-    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="cells at a time (default: one per core)")
-    where = "run every cell as a job of a scheduler (needs the extra `slurm`); local: as processes, to try that out"
-    parser.add_argument("--submit", choices=("slurm", "local"), help=where)
-    what = "of each job, as submitit names them, e.g. timeout_min=60,cpus_per_task=8,slurm_partition=gpu"
-    parser.add_argument("--submit-with", default="", metavar="KEY=VALUE,...", help=what)
+    add_engine(parser)
     _add_reuse(parser)
     add_replays(parser)
     parser.add_argument("--budget", metavar="TIME", help="do not begin cells that would end later, e.g. 30m or 1h30m")
@@ -391,7 +389,7 @@ def _add_report(parser: Parser) -> None:
     budget = "time for all training on two cores: 90s, 1h (default: 10m)"
     parser.add_argument("--budget", default="10m", metavar="TIME", help=budget)
     parser.add_argument("--full", action="store_true", help="the papers' epochs, seeds and graphs; hours to days")
-    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="processes (default: one per core)")
+    add_engine(parser, "tables and figures")
     _add_outputs(parser, "report")
 
 

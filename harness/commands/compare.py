@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -11,12 +14,15 @@ import pandas as pd
 
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import FinishedRun, Reuse, as_json, deliver, json_target, run_or_reuse, writable
+from harness.commands.engine_arguments import real_jobs, telling
 from harness.commands.like import unified
 from harness.commands.tables import comparison_report, note_lines
 from harness.config import Mode, RunConfig, check
-from harness.errors import InputError, unknown
-from harness.machine import write_atomically
+from harness.console import duration
+from harness.errors import HaloscopeError, InputError, unknown
+from harness.machine import Died, write_atomically
 from harness.running import OpenedRun, open_run
+from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import order_lines
 from harness.running.summary import comparison
 from reports.draw.figures import breakdown_and_accuracy
@@ -32,8 +38,14 @@ def main(args: argparse.Namespace) -> int:
     runs = cells_of(base, args.methods, modes or [base.run.mode], settings_given(args))
     writable(args.out, folder=True)
     json_target(args.json)
-    replays = replays_for(base.cut.parts, args.replays)
-    cells = run_all(runs, args.out, force=args.force, reuse=args.reuse, quiet=args.quiet, replays=replays)
+    how = {"force": args.force, "reuse": args.reuse, "replays": replays_for(base.cut.parts, args.replays)}
+    real = any(opened.config.run.mode == "real" for opened in runs)
+    jobs = real_jobs(args.on, args.jobs) if real else args.jobs or int(args.on == "local")
+    with opened_engine(args.on, jobs, args.out, telling(args.quiet)) as engine:
+        if engine.here and engine.places() == 1:  # with a bar of each run's epochs
+            cells = run_all(runs, args.out, quiet=args.quiet, **how)
+        else:
+            cells = run_elsewhere(runs, args.out, engine, telling(args.quiet), **how)
     tables, content = publish(cells, args.out / "comparison")
     deliver(content, tables, args.json, args.quiet)
     return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
@@ -78,6 +90,32 @@ def run_all(
         title = f"[{number}/{len(runs)}] {config.training.method}, {config.run.mode}"
         cells.append(run_or_reuse(opened, out, force=force, reuse=reuse, quiet=quiet, title=title, replays=replays))
     return cells
+
+
+def run_elsewhere(
+    runs: Sequence[OpenedRun], out: Path, engine: CellEngine, say: Callable[[str], None], **how: Any
+) -> list[FinishedRun]:
+    """As `run_all`, on an engine. Raises the HaloscopeError of the first run that fails; others are kept."""
+    found: dict[RunConfig, FinishedRun] = {}
+    begin = time.monotonic()
+    call = partial(_run_there, out=out.absolute(), **how)
+    for config, answer in engine.map(call, [opened.config for opened in runs], lambda _: True):
+        title = f"{config.training.method}, {config.run.mode}"
+        if isinstance(answer, Died | str):
+            raise HaloscopeError(f"{title}: {answer.why if isinstance(answer, Died) else answer}")
+        found[config] = replace(answer, path=out / answer.path.name)
+        left = (time.monotonic() - begin) / len(found) * (len(runs) - len(found))
+        ending = f"; about {duration(left)} left" if left else ""
+        say(f"[{len(found)}/{len(runs)}] {title}: {answer.record['state']}{ending}")
+    return [found[opened.config] for opened in runs]
+
+
+def _run_there(config: RunConfig, out: Path, **how: Any) -> FinishedRun | str:
+    """A run in this process, or why it failed."""
+    try:
+        return run_or_reuse(open_run(config), out, quiet=True, **how)
+    except HaloscopeError as error:
+        return " ".join(str(error).split())
 
 
 def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict[str, Any]]:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.commands.engine_arguments import telling
 from harness.console import DASH, duration, percent, show, significant, stderr
 from harness.errors import InputError
-from harness.machine import core_count
+from harness.running.engines import CellEngine, opened_engine
 from reports.core.claims import verdict_line
 from reports.core.context import Context
 from reports.core.table import OUTCOMES
@@ -29,8 +30,6 @@ def main(args: argparse.Namespace) -> int:
     from harness.running.sweep import seconds_of
 
     keys = papers.chosen([name.strip() for name in args.only.split(",") if name.strip()])
-    if args.jobs < 0:
-        raise InputError("jobs must be at least 1")
     seconds = seconds_of(args.budget) * SHARE
     context = Context(args.out, seconds, args.full, args.quiet)
     if args.what == "list":
@@ -42,27 +41,30 @@ def main(args: argparse.Namespace) -> int:
         raise InputError(f"{args.out} holds no table or figure of a report; haloscope report all makes them")
     produce.check_places(args.out)
     json_target(args.json)
-    entries = kept or _made(keys, context, min(args.jobs or core_count(), len(keys)), args)
+    entries = kept
+    if not kept:
+        with opened_engine(args.on, args.jobs, args.out, telling(args.quiet)) as engine:
+            entries = _made(keys, context, engine, args)
     summary, written = _write(entries, args)
     lines = [*_tables(summary), f"{duration(time.monotonic() - begin)}; written: {', '.join(map(str, written))}"]
     deliver(summary, lines, args.json, args.quiet)
     return 1 if summary["failed"] else 0
 
 
-def _made(keys: Sequence[str], context: Any, jobs: int, args: argparse.Namespace) -> list[Any]:
+def _made(keys: Sequence[str], context: Any, engine: CellEngine, args: argparse.Namespace) -> list[Any]:
     """Every entry in the order of `keys`; prints a line for each as it is done, with the time left."""
     expected = {key: produce.expected_seconds(key, context) for key in keys}
     found: dict[str, Any] = {}
-    total = 0
+    total, jobs = 0, 1
 
     def begin(todo: int) -> None:
-        nonlocal total
-        total = todo
+        nonlocal total, jobs
+        total, jobs = todo, engine.places(todo) if todo else 1
         if not args.quiet:
             show([f"{len(keys)} tables and figures: {len(keys) - todo} finished, {todo} to make"], stderr())
 
     warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
-    for entry in produce.produce(keys, context, jobs, args.force, begin):
+    for entry in produce.produce(keys, context, engine, args.force, begin):
         found[entry.key] = entry
         if entry.reused or args.quiet:
             continue

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands.cells import deliver, json_target, writable
+from harness.commands.engine_arguments import telling
 from harness.commands.tables import table
-from harness.console import DASH, duration, show, stderr
+from harness.console import DASH, duration
 from harness.errors import InputError
-from harness.machine import core_count
+from harness.running.engines import CellEngine, opened_engine
 from harness.running.sweep import seconds_of
 from reports import study
 
@@ -33,17 +34,22 @@ def main(args: argparse.Namespace) -> int:
     claims = _chosen(args)
     path: Path = args.file or study.results_of(args.name, args.scale)
     writable(path, folder=False)
-    begin = time.monotonic()
-    jobs = args.jobs or core_count()
-    say = (lambda _: None) if args.quiet else (lambda line: show([line], stderr()))
+    with opened_engine(args.on, args.jobs, path.parent, telling(args.quiet), one_here=False) as engine:
+        return _judged(args, claims, path, engine)
+
+
+def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine: CellEngine) -> int:
+    """Run what is missing on an engine, and judge."""
+    begin, say = time.monotonic(), telling(args.quiet)
+    jobs = 1 if args.report else engine.places()
     store = study.store_of(args.name, args.scale) if args.file is None else study.Store.open(path)
-    runs = study.Runs(store, jobs, begin + seconds_of(args.budget), say)
+    runs = study.Runs(store, jobs, begin + seconds_of(args.budget), say, engine=engine)
     made = study.Study(claims, runs, args.scale, args.most)
     if args.dry_run:
         todo = made.first_cells()
         lines = [*study.cost_lines(todo, runs.forecast, jobs), *_notes(made.notes)]
-        content = {"runs": len(todo), "seconds": runs.forecast.left(todo, jobs), "jobs": jobs}
-        deliver(content, [f"5 seeds of {len(made.ready)} of {len(claims)} claims", *lines], args.json, args.quiet)
+        foretold = {"runs": len(todo), "seconds": runs.forecast.left(todo, jobs), "jobs": jobs}
+        deliver(foretold, [f"5 seeds of {len(made.ready)} of {len(claims)} claims", *lines], args.json, args.quiet)
         return 0
     if not args.report:
         warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
@@ -63,8 +69,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.jobs < 0:
-        raise InputError("jobs must be at least 1")
     if not 0 < args.scale <= 100:
         raise InputError("scale must be above 0 and at most 100")
     if args.most < study.FEWEST_SEEDS:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from harness.commands.engine_arguments import add_engine
 from harness.commands.flag_numbers import number, whole
 
 
 def _add_shared(parser: argparse.ArgumentParser, budget: str) -> None:
     text = f"begin no run that is expected to end later: 90s, 1h30m (default: {budget})"
     parser.add_argument("--budget", default=budget, metavar="TIME", help=text)
-    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="processes (default: one per core)")
     text = "of the stand-ins' numbers of nodes; smaller ones are quicker and have a file of their own (default: 1)"
     parser.add_argument("--scale", type=number, default=1.0, metavar="X", help=text)
     parser.add_argument("--json", metavar="FILE", help="also write the result here; - for stdout")
@@ -36,6 +36,7 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", action="store_true", help="run nothing, judge the runs that are finished")
     text = "file of the runs (default: in the project, or beside your own file of claims)"
     parser.add_argument("--file", type=Path, metavar="FILE.csv", help=text)
+    add_engine(parser, "runs")
     _add_shared(parser, "1h")
 
 
@@ -55,4 +56,5 @@ def add_standin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     text = "file of finished runs, with which a search goes on (default: standins/NAME.csv)"
     parser.add_argument("--file", type=Path, metavar="FILE.csv", help=text)
+    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="processes (default: one per core)")
     _add_shared(parser, "2h")

@@ -17,13 +17,14 @@ import pandas as pd
 
 from harness import running
 from harness.commands.cells import deliver, finished, json_target, record_with_interval, run_or_reuse, writable
+from harness.commands.engine_arguments import real_jobs, telling
 from harness.commands.tables import gain_text, span_text, table
 from harness.config import RUN_SETTINGS
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError
-from harness.machine import Died, core_count, map_on_processes, remove_scratch, write_atomically
+from harness.machine import Died, remove_scratch, write_atomically
 from harness.methods.registry import parse_method
-from harness.running import submitted
+from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import speedup_interval
 from harness.running.summary import row_of
 from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
@@ -43,7 +44,6 @@ class CellOutcome(NamedTuple):
 
 
 RunCell = Callable[[Cell], CellOutcome]
-Workers = Callable[[RunCell, Sequence[Cell], Callable[[Cell], bool]], Iterator[tuple[Cell, CellOutcome]]]
 
 
 def main(args: argparse.Namespace) -> int:
@@ -58,19 +58,20 @@ def main(args: argparse.Namespace) -> int:
     }
     asked = {cell: replays_for(cell.config.cut.parts, args.replays) for cell in cells}
     todo = [cell for cell in cells if _unfinished(found[cell], asked[cell])]
-    jobs = _jobs(todo, args)
     watch = Stopwatch(out)
-    if args.dry_run:
-        return _foretell(cells, todo, jobs, watch, args)
-    out.mkdir(parents=True, exist_ok=True)
-    remove_scratch(out)
     outcomes = {cell: CellOutcome(record, "", 0.0) for cell in cells if cell not in todo and (record := found[cell])}
-    begin = time.monotonic()
-    if budget is not None and todo and watch.expect(todo[0].config) is None:
-        _probe(todo[0], watch)  # an estimate is needed, because no cell may begin that cannot end in time
-    call, workers = partial(run_cell, out=out, replays=args.replays), _workers(out, jobs, args)
-    for cell, outcome in _run(todo, partial(workers, call), jobs, watch, budget, begin, args.quiet):
-        outcomes[cell] = outcome
+    with opened_engine(args.on, _jobs(todo, args), out, telling(args.quiet)) as engine:
+        jobs = engine.places(len(todo)) if todo else 1
+        if args.dry_run:
+            return _foretell(cells, todo, jobs, watch, args)
+        out.mkdir(parents=True, exist_ok=True)
+        remove_scratch(out)
+        begin = time.monotonic()
+        if budget is not None and todo and watch.expect(todo[0].config) is None:
+            _probe(todo[0], watch)  # an estimate is needed, because no cell may begin that cannot end in time
+        call = partial(run_cell, out=out.absolute(), replays=args.replays)
+        for cell, outcome in _run(todo, partial(_outcomes, engine, call), jobs, watch, budget, begin, args.quiet):
+            outcomes[cell] = outcome
     if budget is not None and todo and not any(cell in outcomes for cell in todo):
         shortest = min(watch.expect(cell.config) or 0.0 for cell in todo)
         show([f"--budget {args.budget} begins no cell: the shortest may take {duration(shortest)}"], stderr())
@@ -93,31 +94,17 @@ def _path(out: Path, cell: Cell) -> Path:
 
 
 def _jobs(todo: Sequence[Cell], args: argparse.Namespace) -> int:
-    """Number of workers: one per core, one if cells measure real time, with a scheduler one per cell."""
-    if args.submit:
-        return max(1, args.jobs or len(todo))
+    """Cells at a time that are asked for: one where cells measure real time here, beside which nothing may run."""
     if any(cell.config.run.mode == "real" for cell in todo):
-        return 1
-    return max(1, min(args.jobs or core_count(), len(todo)))
-
-
-def _workers(out: Path, jobs: int, args: argparse.Namespace) -> Workers:
-    """The function that runs cells: as jobs of a scheduler, in this process, or in worker processes."""
-    if args.submit:
-        options = submitted.options_of(args.submit_with)
-        submitter = submitted.executor(args.submit, out / "jobs", options)
-        poll = submitted.LOOK_S[args.submit]
-        return partial(_outcomes, submitted.map_on_jobs, jobs=jobs, submitter=submitter, poll_s=poll)
-    if jobs == 1:  # in this process: a real run starts its own processes, and a simulation needs no second interpreter
-        return lambda call, cells, go_on: ((cell, call(cell)) for cell in cells if go_on(cell))
-    return partial(_outcomes, map_on_processes, jobs=jobs)
+        return real_jobs(args.on, args.jobs)
+    return int(args.jobs)
 
 
 def _outcomes(
-    workers: Any, call: RunCell, cells: Sequence[Cell], go_on: Callable[[Cell], bool], **how: Any
+    engine: CellEngine, call: RunCell, cells: Sequence[Cell], go_on: Callable[[Cell], bool]
 ) -> Iterator[tuple[Cell, CellOutcome]]:
     """The outcome of every cell, also if the process that ran it left no result."""
-    for cell, outcome in workers(call, cells, go_on=go_on, **how):
+    for cell, outcome in engine.map(call, cells, go_on):
         yield cell, CellOutcome(None, outcome.why, 0.0) if isinstance(outcome, Died) else outcome
 
 

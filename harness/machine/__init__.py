@@ -8,7 +8,7 @@ from harness.machine._files import Lock, Reserved, remove_scratch, replacing, sy
 from harness.machine._large_blocks import large_blocks
 from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
-from harness.machine._workers import Died, end_with, map_on_processes
+from harness.machine._workers import CALL_S, LOST_AGAIN, Died, end_with, map_on_processes
 
 __all__ = [
     "Died",
@@ -18,7 +18,9 @@ __all__ = [
     "remove_leftover",
     "run_folder",
     "started",
+    "CALL_S",
     "CORES_VARIABLE",
+    "LOST_AGAIN",
     "RUN_FOLDER_VARIABLE",
     "Claim",
     "HERE",

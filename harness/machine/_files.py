@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 import secrets
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from harness.errors import InputError
 
 YOUNG_S = 60.0
-_SCRATCH = re.compile(r"\..+\.[0-9a-f]{16}")
+_SCRATCH = re.compile(r"\..+\.([0-9a-f]{5})([0-9a-f]{6})([0-9a-f]{5})")  # machine, process, chance
 
 
 @contextlib.contextmanager
@@ -50,13 +52,17 @@ class Reserved:
 
     Close it in any case; unless it was written nothing is left of it.
 
+    Attributes:
+        path: the file.
+        scratch: the file that holds the space until then.
+
     Raises:
         OSError: the folder cannot be written to, or has less space than `num_bytes`.
     """
 
     def __init__(self, path: Path, num_bytes: int) -> None:
-        self.path, self._scratch = path, _scratch_of(path)
-        self._stream = self._scratch.open("xb")
+        self.path, self.scratch = path, _scratch_of(path)
+        self._stream = self.scratch.open("xb")
         try:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,17 +77,40 @@ class Reserved:
         self._stream.truncate()
         self._stream.flush()
         os.fsync(self._stream.fileno())
-        self._scratch.replace(self.path)
+        self.scratch.replace(self.path)
         synchronise(self.path.parent)
 
     def close(self) -> None:
         """Give back the space, if the file was not written."""
         self._stream.close()
-        self._scratch.unlink(missing_ok=True)
+        self.scratch.unlink(missing_ok=True)
 
 
 def _scratch_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    return path.with_name(f".{path.name}.{_machine()}{os.getpid():06x}{secrets.token_hex(3)[:5]}")
+
+
+@cache
+def _machine() -> str:
+    """5 hex digits of where a process number means a process: host, its start, and namespace of processes."""
+    words = [os.uname().nodename]
+    with contextlib.suppress(OSError):
+        words.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        words.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:5]
+
+
+def _is_dead(machine: str, process: str) -> bool:
+    """Whether a process is known to have ended; False for those of other machines."""
+    if machine != _machine():
+        return False
+    try:
+        os.kill(int(process, 16), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -106,15 +135,17 @@ def remove_scratch(folder: Path) -> None:
 def abandoned_scratch(folder: Path) -> list[Path]:
     """Files that killed processes were writing into a folder.
 
-    A file is not among them while its writer has it locked, and in its first minute, when it may not be locked yet.
+    A file is not among them while its writer has it locked. In its first minute, when it may not be locked yet, it is
+    only if its writer was a process of this machine that has ended.
     """
     found = []
     for path in sorted(folder.glob(".*")):
-        if not _SCRATCH.fullmatch(path.name):
+        name = _SCRATCH.fullmatch(path.name)
+        if name is None:
             continue
         with contextlib.suppress(OSError), path.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if time.time() - path.stat().st_mtime > YOUNG_S:
+            if _is_dead(name[1], name[2]) or time.time() - path.stat().st_mtime > YOUNG_S:
                 found.append(path)
     return found
 

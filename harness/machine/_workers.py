@@ -22,6 +22,9 @@ WATCH_S = 0.2  # how often a worker checks whether its parent is alive
 CALL_S = 24 * 3600.0
 """How long a call may take, by default."""
 
+LOST_AGAIN = 3
+"""How often a call whose worker or job elsewhere was lost is run again."""
+
 
 class Died(NamedTuple):
     """The result of a call whose process died, or was ended because it took too long."""

@@ -10,6 +10,7 @@ from harness import datasets
 from harness.config import RunConfig, check
 from harness.errors import InputError
 from harness.graphs import Graph
+from harness.running.engines import CellEngine
 from harness.workloads import is_workload
 from sims.cluster import Cluster, load_cluster
 from sims.study import check_links
@@ -35,6 +36,7 @@ class Question:
         price: of one device for one hour, in any currency; 0 for none.
         out: folder of recordings, finished trainings, tables and figure.
         jobs: trainings at a time.
+        engine: where they run; by default in `jobs` processes of this machine.
         sample: nodes of the part of the graph that trainings use; 0 for as many as the budget asks for.
     """
 
@@ -47,6 +49,7 @@ class Question:
     price: float = 0.0
     out: Path = field(default_factory=lambda: Path("advice"))
     jobs: int = 1
+    engine: CellEngine | None = field(default=None, compare=False)
     sample: int = 0
 
 

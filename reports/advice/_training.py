@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.machine import Died, map_on_processes
+from harness.machine import Died
+from harness.running.engines import LocalProcesses
 from reports.advice._candidates import EXACT
 from reports.advice._cells import Training, TrainingJob, carry_out, kept_training
 from reports.advice._pricing import Priced
@@ -230,12 +231,8 @@ class Race:
         return done == total
 
     def _results(self, waiting: Sequence[TrainingJob], must: bool) -> Iterator[tuple[TrainingJob, Training | Died]]:
-        if self.question.jobs == 1 or len(waiting) < 2:
-            yield from ((job, carry_out(job)) for job in waiting if must or self._affordable(job))
-        else:
-            yield from map_on_processes(
-                carry_out, waiting, self.question.jobs, lambda job: must or self._affordable(job)
-            )
+        engine = self.question.engine or LocalProcesses(self.question.jobs)
+        yield from engine.map(carry_out, waiting, lambda job: must or self._affordable(job))
 
     def _affordable(self, job: TrainingJob) -> bool:
         seconds = job.config.training.epochs * self._pace()
@@ -255,7 +252,7 @@ class Race:
         )
         if question.jobs > 1:
             config = config.changed(threads=1)
-        return TrainingJob(config, question.out, whole=epochs == self.whole(owner))
+        return TrainingJob(config, question.out.absolute(), whole=epochs == self.whole(owner))
 
     def _work(self, owner: Contender | None) -> float:
         """Seconds of an epoch here, by formula."""

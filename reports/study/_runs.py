@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.console import duration
-from harness.machine import Died, cache_root, map_on_processes, run_folder
+from harness.machine import Died, cache_root, run_folder
+from harness.running.engines import CellEngine, LocalProcesses
 from reports.study._cells import RunLine, Store, StudyCell, train_cell
 from reports.study._forecast import Forecast, free_memory
 
@@ -23,8 +24,10 @@ class Runs:
     """What runs cells.
 
     Attributes:
+        jobs: runs at a time.
         deadline: of `time.monotonic`; no cell is begun that is expected to end later.
         failures: title of a cell -> why it has no line.
+        engine: where runs are made; by default in `jobs` processes of this machine.
     """
 
     store: Store
@@ -33,6 +36,7 @@ class Runs:
     say: Say = lambda _: None
     forecast: Forecast = field(default_factory=Forecast)
     failures: dict[str, str] = field(default_factory=dict)
+    engine: CellEngine | None = None
 
     def __post_init__(self) -> None:
         self.known: dict[str, StudyCell] = {}
@@ -65,11 +69,9 @@ class Runs:
         return all(self.store.finished(cell) is not None for cell in distinct)
 
     def _lines(self, todo: Sequence[StudyCell]) -> Iterator[tuple[StudyCell, RunLine]]:
-        """The line of every cell that may begin, as they end; with one job they run in this process."""
-        if self.jobs == 1:
-            yield from ((cell, train_cell(cell)) for cell in todo if self._go_on(cell))
-            return
-        for cell, answer in map_on_processes(train_cell, todo, self.jobs, self._go_on):
+        """The line of every cell that may begin, as they end; with one job here they run in this process."""
+        engine = self.engine or LocalProcesses(self.jobs, one_here=False)
+        for cell, answer in engine.map(train_cell, todo, self._go_on):
             yield cell, {"failure": answer.why} if isinstance(answer, Died) else answer
 
     def _go_on(self, cell: StudyCell) -> bool:
@@ -78,7 +80,7 @@ class Runs:
             self.failures.setdefault(cell.title, BUDGET_SPENT)
             return False
         need, have = self.forecast.memory(cell), free_memory()
-        if need > have:
+        if need > have and (self.engine is None or self.engine.here):
             self.failures[cell.title] = f"needs about {need:.0f} MB, {have:.0f} are free"
             return False
         return True

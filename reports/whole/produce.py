@@ -23,7 +23,8 @@ import torch
 
 from harness.datasets import data_folder
 from harness.errors import HaloscopeError, InputError
-from harness.machine import Died, cache_root, code_version, map_on_processes, write_atomically
+from harness.machine import Died, cache_root, code_version, write_atomically
+from harness.running.engines import CellEngine
 from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
 from reports.core.rendering import table_csv, table_latex, table_markdown
@@ -144,9 +145,9 @@ def expected_seconds(key: str, context: Context) -> float:
 
 
 def produce(
-    keys: Sequence[str], context: Context, jobs: int, force: bool, begin: Callable[[int], None]
+    keys: Sequence[str], context: Context, engine: CellEngine, force: bool, begin: Callable[[int], None]
 ) -> Iterator[Entry]:
-    """Yield every item: first the finished ones, then the others as workers complete them.
+    """Yield every item: first the finished ones, then the others as an engine completes them.
 
     `begin` is called with the number of items that have to be made, before any is.
     """
@@ -156,11 +157,9 @@ def produce(
     yield from finished.values()
     if not todo:
         return
-    call = partial(make, context=context, stamps={key: made_of(key, context) for key in todo})
-    if jobs == 1 or len(todo) == 1:
-        yield from (_read(key, call(key), context) for key in todo)
-        return
-    for key, message in map_on_processes(call, todo, min(jobs, len(todo)), lambda _: True):
+    there = replace(context, out=context.out.absolute())
+    call = partial(make, context=there, stamps={key: made_of(key, context) for key in todo})
+    for key, message in engine.map(call, todo, lambda _: True):
         yield _read(key, message.why if isinstance(message, Died) else message, context)
 
 

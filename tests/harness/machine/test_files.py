@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,6 +65,25 @@ def test_only_scratch_that_nobody_writes_is_removed(tmp_path: Path) -> None:
         remove_scratch(tmp_path)
         assert written.exists() and young.exists() and not old.exists()
     assert (tmp_path / "file").read_bytes() == b"x" and (tmp_path / ".hidden").exists()
+
+
+def test_scratch_of_a_process_that_was_killed_is_removed_at_once(tmp_path: Path) -> None:
+    """And of no other: neither of one that lives and has not locked it yet, nor of another machine's."""
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom harness.machine import replacing\n"
+        "with replacing(Path(sys.argv[1])) as stream:\n    stream.write(b'half')\n    stream.flush()\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], timeout=60, check=False)
+    (left,) = tmp_path.iterdir()
+    assert killed.returncode == -9
+    digits = left.name.rpartition(".")[2]
+    elsewhere = tmp_path / f".file.{int(digits[:5], 16) ^ 1:05x}{digits[5:]}"
+    living = tmp_path / f".file.{digits[:5]}{os.getpid():06x}{digits[11:]}"
+    for path in (elsewhere, living):
+        path.write_text("")
+    remove_scratch(tmp_path)
+    assert not left.exists() and elsewhere.exists() and living.exists()
 
 
 def test_a_lock_names_its_owner_until_it_ends(tmp_path: Path) -> None:

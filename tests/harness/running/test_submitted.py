@@ -128,7 +128,7 @@ def test_a_sweep_as_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     """Results, rows and exit code as without a scheduler; a second sweep finds them done."""
     file, out = tmp_path / "grid.toml", tmp_path / "out"
     file.write_text(TINY.replace("vanilla:bogus=1", "bns-gcn:p=0.5"))
-    words = ["sweep", str(file), "--out", str(out), "--submit", "local", "--json", "-"]
+    words = ["sweep", str(file), "--out", str(out), "--on", "slurm:cluster=local", "--json", "-"]
     assert cli.main(words) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["method"], row["state"]) for row in rows] == [("single", "done"), ("bns-gcn:p=0.5", "done")]
@@ -150,7 +150,7 @@ def test_bad_parameters_are_refused_in_one_line(text: str, said: str) -> None:
 def test_parameters_and_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = submitted.options_of("timeout_min=60, mem_gb=1.5,slurm_partition=gpu")
     assert options == {"timeout_min": 60, "mem_gb": 1.5, "slurm_partition": "gpu"}
-    with pytest.raises(InputError, match="--submit local: .*bogus"):
+    with pytest.raises(InputError, match="--on slurm: .*bogus"):
         submitted.executor("local", tmp_path, {"bogus": "1"})
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(InputError, match=r"pip install 'haloscope\[slurm\]'"):

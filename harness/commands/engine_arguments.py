@@ -1,0 +1,38 @@
+"""Arguments of the commands that run many cells: where, and how many at a time. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from harness.commands.flag_numbers import whole
+from harness.console import show, stderr
+from harness.errors import InputError
+
+
+def add_engine(parser: argparse.ArgumentParser | argparse._ArgumentGroup, what: str = "cells") -> None:
+    """`--on` and `--jobs`."""
+    text = (
+        f"where {what} run: local, processes of this machine (default); slurm, a job each, with submitit's parameters "
+        "as in slurm:timeout_min=60,slurm_partition=gpu (extra slurm); dask:HOST:PORT, workers of a Dask cluster, or "
+        "dask, workers on this machine (extra dask)"
+    )
+    parser.add_argument("--on", default="local", metavar="WHERE", help=text)
+    text = f"{what} at a time (default: one per core; slurm: all; dask:HOST:PORT: one per worker)"
+    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help=text)
+
+
+def telling(quiet: bool) -> Callable[[str], None]:
+    """What takes lines of progress, for stderr."""
+    return (lambda _: None) if quiet else (lambda line: show([line], stderr()))
+
+
+def real_jobs(on: str, jobs: int) -> int:
+    """Cells at a time where some measure real time: one here, as many as asked for as jobs of a scheduler.
+
+    Raises:
+        InputError: on workers that share their machines with each other.
+    """
+    if on.partition(":")[0] == "dask":
+        raise InputError("--on dask: cells in mode real measure the machine that they have to themselves; --on local")
+    return 1 if on == "local" else jobs
