@@ -161,7 +161,7 @@ def verdicts(frame: pd.DataFrame) -> str:
         margins = each.margins.values()
         mean = span = "-"
         if each.found is not None:
-            half = f" ± {each.found.half_width():.2f}" if each.found.count > 1 else ""
+            half = f" ± {each.found.half_width(each.judgement.confidence):.2f}" if each.found.count > 1 else ""
             mean, span = f"{each.found.mean:+.2f}{half}", f"{min(margins):+.2f}, {max(margins):+.2f}"
         lines.append(f"| {each.claim.text} | {len(margins)} | {mean} | {span} | {each.judgement.verdict} |")
     sent = frame[frame.row.isin(["cdfgnn cache", "cdfgnn"])].groupby("row").sent.mean()

@@ -1,7 +1,10 @@
 """Random faults in random runs: `python -m benchmarks.chaos --minutes N --seed S [--trials N] [--modes loopback,...]`.
 
+Modes: loopback, sim, real, and lab, which is real on hosts of this machine with links of their own (needs root).
+
 Every trial is a run with checkpoints into which something breaks: a signal at the n-th file that it touches or after
-some seconds, a full or read-only disk, too few open files, too little memory, a clock that jumps, damaged files.
+some seconds, a full or read-only disk, too few open files, too little memory, a clock that jumps, a link of a lab that
+goes down, damaged files.
 Whatever it is, the run has to end within its deadline and to say in one line why; the same command then goes on from
 the newest checkpoint and ends bit-equal to a run that nothing happened to, or refuses with a reason; the files of
 another run stay as they are; and after `doctor --clean` nothing is left. A trial follows from its seed: `--seed S
@@ -28,12 +31,16 @@ from typing import Any
 
 import torch._dynamo  # noqa: F401  (torch imports it at the first operator, seconds in every fork)
 
-from benchmarks.chaos_faults import FAULTS, SIGNALS, Fault, arm, damage, disk
+from benchmarks.chaos_faults import FAULTS, HARMLESS, SIGNALS, Fault, arm, clock_rank, damage, disk
+from benchmarks.chaos_links import Outages, remove_dead
 from harness import cli
 from harness.machine import leftovers, remove_leftover
 from harness.methods.registry import METHODS
+from real.lab import made_by
 
-DEADLINE_S = {"loopback": 120.0, "sim": 120.0, "real": 240.0}
+DEADLINE_S = {"loopback": 180.0, "sim": 180.0, "real": 300.0, "lab": 300.0}
+"""A machine that other work keeps busy takes so long for a run that takes seconds alone."""
+
 GONE_S = 15.0
 """How long processes of a killed run may take to notice."""
 
@@ -59,6 +66,11 @@ class Plan:
     flags: tuple[str, ...]
     fault: Fault
 
+    @property
+    def parts(self) -> int:
+        """How many ranks it has."""
+        return int(self.flags[self.flags.index("--parts") + 1])
+
     def __str__(self) -> str:
         return f"{self.mode} {' '.join(self.flags[1::2])}: {self.fault}"
 
@@ -80,11 +92,17 @@ def plan_of(seed: int, modes: Sequence[str]) -> Plan:
     parts = 1 if method == "single" else max(2, parts)
     dataset = f"synthetic:nodes={dice.randint(60, 300)},degree={dice.randint(3, 8)},classes=3,features=6"
     epochs = dice.randint(5, 14)
+    lab = {}
+    if mode == "lab":
+        method, parts = "vanilla" if method == "single" else method, max(2, parts)
+        lab = {"cluster": f"lab:{parts}x{dice.choice(('unshaped', '1gbit', '20mbit'))}"}
+        epochs = dice.randint(15, 40)
     flags = {
-        "mode": mode, "method": method, "parts": parts, "dataset": dataset, "epochs": epochs,
+        "mode": "real" if lab else mode, **lab, "method": method, "parts": parts, "dataset": dataset, "epochs": epochs,
         "seed": dice.randint(0, 99),
         "model": dice.choice(("gcn", "sage")), "layers": 2, "hidden": 8, "eval-every": dice.choice((-1, 1, 3)),
-        "threads": 1, "timeout": 10, "checkpoint-every": dice.randint(1, 4),
+        "threads": 1, "timeout": 20, "startup-timeout": 90, "prepare-timeout": 90,
+        "checkpoint-every": dice.randint(1, 4),
     }  # fmt: skip
     names = [name for name, found in FAULTS.items() if mode in found]
     fault = Fault.of(dice.choice(names), dice)
@@ -96,6 +114,8 @@ class Trial:
 
     def __init__(self, plan: Plan, root: Path) -> None:
         self.plan, self.root = plan, root
+        self.pids, self.victim = list[int](), ""  # of its runs; the rank that was struck
+        self.outages: Outages | None = None
         self.folders = {name: root / name for name in ("clean", "work", "other", "temporary")}
         for folder in self.folders.values():
             folder.mkdir()
@@ -128,7 +148,8 @@ class Trial:
         if self.state() != before:
             raise Broken("changed files of another run")
         self.nothing_left()
-        return f"exit {struck.code} in {struck.seconds:.1f} s{', damage refused or mended' if hurt else ''}"
+        what = [f"exit {struck.code} in {struck.seconds:.1f} s", *[str(self.outages)] * bool(self.outages)]
+        return ", ".join([*what, *["damage refused or mended"] * hurt])
 
     def command(self, place: Path, fault: Fault | None = None, flags: Sequence[str] = ()) -> Ended:
         """`haloscope run` in a fork, with its cache, checkpoints and results in `place`; ends it at its deadline."""
@@ -138,7 +159,16 @@ class Trial:
         pid = os.fork()
         if not pid:
             self._child([*self.plan.flags, *kept, *flags], place, fault, log)
-        code = self._wait(pid, fault, begun)
+        self.pids.append(pid)
+        try:
+            code = self._wait(pid, fault, begun, place)
+        except SystemExit:  # whoever ends this process ends the run, which has a session of its own
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            remove_dead([pid])
+            raise
+        if code != -signal.SIGKILL and made_by(pid):
+            raise Broken(f"exit code {code}, and namespaces {made_by(pid)} were left")
         said = log.read_text(errors="replace").splitlines() if log.exists() else []
         return Ended(code, time.monotonic() - begun, said)
 
@@ -154,14 +184,14 @@ class Trial:
             os.environ |= {"HALOSCOPE_CACHE": str(place / "cache"), "TMPDIR": temporary, MARK: str(self.plan.seed)}
             tempfile.tempdir = None
             if fault is not None:
-                arm(fault, self.root)
+                arm(fault, self.root, self.plan.parts)
             code = cli.main(["run", *flags])
         except BaseException as error:  # reported as what it is: a defect
             print(f"Traceback of {error!r}", file=sys.stderr)
         finally:
             os._exit(code)
 
-    def _wait(self, pid: int, fault: Fault | None, begun: float) -> int:
+    def _wait(self, pid: int, fault: Fault | None, begun: float, place: Path) -> int:
         limit, struck, released = DEADLINE_S[self.plan.mode], False, False
         while True:
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -172,25 +202,37 @@ class Trial:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 raise Broken(f"did not end within {limit:g} s")
-            if (
-                fault is not None
-                and fault.name in SIGNALS
-                and fault.at_s is not None
-                and now > fault.at_s
-                and not struck
-            ):
-                struck = True
-                os.kill(self._victim(pid, fault), fault.signal)
+            if fault is not None and self._due(fault, now, place):
+                if fault.link:
+                    self.outages = self.outages or Outages(fault, pid, self.plan.parts)
+                    self.outages.poll()
+                elif fault.name in SIGNALS and not struck:
+                    struck = self._kill(pid, fault)
             if fault is not None and fault.pauses and not released and _stopped(pid):
                 time.sleep(fault.pause_s)
                 released = True
                 os.kill(pid, signal.SIGCONT)
             time.sleep(0.02)
 
-    def _victim(self, pid: int, fault: Fault) -> int:
-        """The run's first process, or one of its ranks."""
-        ranks = [p for p in self.processes() if p != pid]
-        return random.Random(self.plan.seed).choice(ranks) if fault.rank and ranks else pid
+    def _due(self, fault: Fault, now: float, place: Path) -> bool:
+        """Whether a fault that comes from outside of the run is due, or has been."""
+        if self.outages is not None:
+            return True
+        if fault.epoch:
+            return self.newest(place) >= fault.epoch
+        return fault.at_s is not None and now > fault.at_s
+
+    def _kill(self, pid: int, fault: Fault) -> bool:
+        """Signal the run's first process, or one of its ranks; returns False where that is not there yet."""
+        if not fault.rank:
+            os.kill(pid, fault.signal)
+            return True
+        spared = str(clock_rank(fault, self.plan.parts)) if "clock" in fault.name else ""
+        ranks = {rank: p for p in reversed(self.processes()) if p != pid and (rank := _rank(p)) not in ("", spared)}
+        if ranks:
+            self.victim = random.Random(fault.seed).choice(sorted(ranks))
+            os.kill(ranks[self.victim], fault.signal)
+        return bool(ranks)
 
     def processes(self) -> list[int]:
         """Process ids of the trial's runs."""
@@ -213,6 +255,12 @@ class Trial:
             raise Broken(f"exit code {struck.code}: {struck.said[-3:]}")
         if struck.code in (1, 2):
             self.one_line(struck)
+        if struck.code and self.plan.fault.name in HARMLESS:
+            raise Broken(f"exit code {struck.code}, though nothing was lost: {struck.said[-3:]}")
+        if struck.code == 1 and (self.victim or self.outages):
+            wanted = f"rank {self.victim} " if self.victim else "rank "
+            if not any(wanted in line for line in struck.said if line.startswith("haloscope: error: ")):
+                raise Broken(f"names no {wanted}: {struck.said[-3:]}")
 
     def one_line(self, ended: Ended) -> None:
         """The reason is one line, and no traceback. Raises Broken."""
@@ -264,13 +312,23 @@ class Trial:
             if before[0] is not None:
                 os.environ["HALOSCOPE_CACHE"] = before[0]
         files = [path.name for path in self.folders["temporary"].iterdir() if not path.name.startswith("torch")]
-        if left or files:
-            raise Broken(f"left behind: {left + files}")
+        labs = remove_dead(self.pids)
+        if left or files or labs:
+            raise Broken(f"left behind: {[*left, *files, *labs]}")
 
 
 def _names_memory(ended: Ended) -> bool:
     """Whether a run that was ended by a library says that there was no memory."""
     return any("bad_alloc" in line or "emory" in line for line in ended.said)
+
+
+def _rank(pid: int) -> str:
+    """The rank that a process is; empty where it is none."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((word[5:].decode() for word in words if word.startswith(b"RANK=")), "")
 
 
 def _stopped(pid: int) -> bool:
@@ -298,7 +356,7 @@ def main() -> int:
     options.add_argument("--minutes", type=float, default=10.0)
     options.add_argument("--trials", type=int, default=1_000_000, help="at most so many")
     options.add_argument("--seed", type=int, default=1, help="of the first trial; the next ones follow")
-    options.add_argument("--modes", default="loopback,sim,real")
+    options.add_argument("--modes", default="loopback,sim,real,lab")
     args = options.parse_args()
     for name in ("harness.commands.run", "harness.running", "sims.study", "numba", *IMPORTED):
         import_module(name)

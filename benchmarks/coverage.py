@@ -1,11 +1,15 @@
 """How many of the kept measurements (docs/validation.md) lie in 90 % intervals of their predictions.
 
     python -m benchmarks.coverage [--replays 40]
+    python -m benchmarks.coverage --ablation [--calibration DIR]
 
 The kept predictions are taken as they are. The width of each interval is that of the same cell recorded today (shapes
 only where these decide its traffic), on the model of the same lab without a calibration: every measured number has the
 range of its source. Ranges that a calibration states (residuals of its fits) are not in, for that of the study was not
 kept.
+
+With `--ablation`, what each mechanism of the model is worth in these cells: errors of the kept predictions times the
+ratio by which leaving it out changes a prediction on a calibration of today.
 """
 
 from __future__ import annotations
@@ -13,18 +17,21 @@ from __future__ import annotations
 import argparse
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from harness.config import RunConfig
+from harness.config import RunConfig, parse_lab
 from harness.errors import InputError
 from harness.methods.registry import parse_method
-from harness.running.validation import WORKLOADS
+from harness.running.validation import MATTERS, WORKLOADS
 from sims.cluster import load_cluster, place
+from sims.explain import MECHANISMS, without
 from sims.replay import Replay
-from sims.uncertainty import interval_of, predicted, prediction_of
+from sims.uncertainty import RecordedPrediction, interval_of, predicted, prediction_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "validation.md"
 LABS = {
@@ -39,7 +46,6 @@ NOW = {
 """What the methods of the kept rows are called now."""
 
 COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
-MATTERS = 0.05  # share of the epoch below which a component is not judged
 
 
 class Cell(NamedTuple):
@@ -79,17 +85,12 @@ def config_of(cell: Cell) -> RunConfig:
     )  # fmt: skip
 
 
-def main() -> None:
-    """Print a line per cell and the coverage."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replays", type=int, default=40)
-    replays = parser.parse_args().replays
-    cells = [cell for cell in kept_cells(PAGE.read_text()) if not cell.left_out]
+def predictions(cells: Sequence[Cell], calibration: str) -> Iterator[tuple[Cell, RecordedPrediction]]:
+    """The cells with their predictions today; a method is recorded once per graph."""
     recordings: dict[tuple[str, str], Replay] = {}
-    held: dict[str, list[bool]] = defaultdict(list)
-    widths = []
     for cell in cells:
-        config, placement = config_of(cell), place(load_cluster(cell.lab), 2)
+        lab = replace(parse_lab(cell.lab), calibration=calibration).name
+        config, placement = config_of(cell).changed(cluster=lab), place(load_cluster(lab), 2)
         key = cell.method, cell.graph
         if key not in recordings:
             try:
@@ -97,7 +98,41 @@ def main() -> None:
             except InputError:  # its traffic depends on the data
                 recordings[key] = predicted(config.changed(shapes_only=False), placement).replay
         short = config.changed(epochs=int(recordings[key].recording.config["epochs"]))
-        made = prediction_of(short, recordings[key], placement)
+        yield cell, prediction_of(short, recordings[key], placement)
+
+
+def ablate(cells: Sequence[Cell], calibration: str) -> None:
+    """Print the errors of the kept predictions without every mechanism, by component where it matters."""
+    errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for cell, made in predictions(cells, calibration):
+        whole = without(made, "")
+        for mechanism in ("", *MECHANISMS):
+            less = without(made, mechanism)
+            for name in COMPONENTS:
+                kept, measured = cell.times[name]
+                if whole[name] and measured > MATTERS * cell.times["epoch"][1]:
+                    errors[mechanism][name].append(abs(kept * less[name] / whole[name] / measured - 1))
+    print(f"{'without':<42}" + "".join(f"{name:>16}" for name in COMPONENTS))
+    for mechanism, found in errors.items():
+        middle = {name: (np.median(found[name]), np.quantile(found[name], 0.9)) for name in COMPONENTS}
+        shown = "".join(f"{f'{median:.1%}, {most:.0%}':>16}" for median, most in middle.values())
+        print(f"{mechanism or 'nothing':<42}{shown}", flush=True)
+
+
+def main() -> None:
+    """Print a line per cell and the coverage, or the ablations."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replays", type=int, default=40)
+    parser.add_argument("--ablation", action="store_true")
+    parser.add_argument("--calibration", default="", metavar="DIR", help="of this machine; default: the model `local`")
+    options = parser.parse_args()
+    replays = options.replays
+    cells = [cell for cell in kept_cells(PAGE.read_text()) if not cell.left_out]
+    if options.ablation:
+        return ablate(cells, options.calibration)
+    held: dict[str, list[bool]] = defaultdict(list)
+    widths = []
+    for cell, made in predictions(cells, options.calibration):
         seconds = {name: value for name, value in made.seconds({}).items() if name in COMPONENTS}
         ends = interval_of(made, seconds, replays)["seconds"]
         for name in COMPONENTS:

@@ -1,6 +1,7 @@
 """Seconds per training epoch beside hand-written PyTorch and PyG, as ratios in one run.
 
     python -m benchmarks.epoch [--nodes 100000] [--epochs 12] [--rounds 3] [--only vanilla,floor] [--save epochs.csv]
+                               [--beside OLDER_CHECKOUT] [--against epochs.csv]
 
 Setting: synthetic graph with communities, 50 neighbours, 128 features, 16 classes; GraphSAGE 3 x 256 with LayerNorm and
 dropout 0.5, Adam, layer 0 precomputed, fp32. One process x 2 threads, and two gloo ranks x 1 thread, with every
@@ -9,6 +10,9 @@ round. Printed are the median over rounds of a round's median epoch (of the seco
 flight over the end of an epoch has touched all of its memory only after some epochs), the smallest and the largest of
 them, page faults of a rank in an epoch, and peak memory of a rank above interpreter and libraries. The floor is what
 products and neighbour sums take alone, on both parts at once with a thread each, in memory that is there already.
+
+`--beside` runs the contenders of another checkout too, each right after this one's in every round; `--against`
+prints ratios to the medians of a file that `--save` wrote, which mean something on the same idle machine only.
 """
 
 from __future__ import annotations
@@ -214,11 +218,14 @@ def _two_ranks(method: str, config: RunConfig) -> dict[str, object]:
     return haloscope(config.changed(parts=2, threads=1, method=method, layer0="auto"))
 
 
-HUGE_PAGES, FLOOR = "huge pages", "floor: products and sums, 2 x 1 thread"
+HUGE_PAGES, FLOOR, OLDER = "huge pages", "floor: products and sums, 2 x 1 thread", " (other checkout)"
 OTHER_METHODS = [text for text in typical_methods(3) if cut_of(text) == "edge" and text != "vanilla"]
 CONTENDERS: dict[str, Callable[[RunConfig], dict[str, object]]] = {
     "haloscope, 1 rank x 2 threads": lambda c: haloscope(c),
     "haloscope, 2 ranks x 1 thread": lambda c: haloscope(c.changed(parts=2, threads=1)),
+    "haloscope, 2 ranks, order auto": lambda c: haloscope(c.changed(parts=2, threads=1, order="auto")),
+    "haloscope, 2 ranks, bf16": lambda c: haloscope(c.changed(parts=2, threads=1, precision="bf16")),
+    "2 ranks, vanilla:overlap=true": partial(_two_ranks, "vanilla:overlap=true"),
     **{f"2 ranks, {method}": partial(_two_ranks, method) for method in OTHER_METHODS},
     FLOOR: lambda c: {"seconds": floor(c)},
     "hand-written loop, same kernels": lambda c: {"seconds": handwritten(c)},
@@ -248,8 +255,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", help="contenders whose name has one of these texts, separated by commas")
+    parser.add_argument(
+        "--only", help="contenders whose name has one of these texts, separated by semicolons or commas"
+    )
     parser.add_argument("--save", type=Path, metavar="FILE", help="every epoch as a row of a CSV file")
+    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout, whose contenders run too")
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="a saved file, to whose medians ratios are printed"
+    )
     parser.add_argument("--contender", choices=list(CONTENDERS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     config = setting(options.nodes, options.epochs)
@@ -263,9 +276,7 @@ def main(arguments: list[str] | None = None) -> None:
     graph = datasets.load(config.data.dataset)
     print(f"{graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges, {os.cpu_count()} cores; GraphSAGE 3 x 256")
     prepare(config), prepare(config.changed(parts=2)), prepare(config.changed(renumber="0"))
-    wanted = [text.strip() for text in (options.only or "").split(",")]
-    names = [name for name in CONTENDERS if any(text in name for text in wanted)]
-    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    rounds = _wanted(options.only or "", options.beside)
     for number in range(options.rounds):
         for name in list(rounds):
             print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr, flush=True)
@@ -274,24 +285,53 @@ def main(arguments: list[str] | None = None) -> None:
             except InputError as error:
                 print(f"{name:38} not run: {error}")
                 del rounds[name]
-    _print(rounds)
+    _print(rounds, _medians(options.against) if options.against else {})
     if options.save:
         _save(rounds, options.save)
     print(f"tensors that must be kept, 1 rank: {kept_bytes(config) / 2**30:.2f} GiB")
 
 
-def _print(rounds: dict[str, list[dict[str, Any]]]) -> None:
-    """A line for every contender, beside the first."""
+def _wanted(only: str, beside: Path | None) -> dict[str, list[dict[str, Any]]]:
+    """The rows of every contender that is wanted, none yet; those of the other checkout follow this one's."""
+    texts = [text.strip() for text in only.split(";" if ";" in only else ",")]
+    rounds: dict[str, list[dict[str, Any]]] = {}
+    for name in CONTENDERS:
+        if any(text in name for text in texts):
+            rounds[name] = []
+            if beside is not None and ("haloscope" in name or "2 ranks" in name):
+                rounds[name + OLDER] = []
+    return rounds
+
+
+def _middle(seconds: list[float]) -> float:
+    """The median of the second half of a run's epochs."""
+    return statistics.median(seconds[len(seconds) // 2 :])
+
+
+def _medians(path: Path) -> dict[str, float]:
+    """Contender -> median over rounds of a round's median epoch, of a file that `_save` wrote."""
+    found: dict[str, dict[str, list[float]]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(row["contender"], {}).setdefault(row["round"], []).append(float(row["seconds"]))
+    return {name: statistics.median(map(_middle, rounds.values())) for name, rounds in found.items()}
+
+
+def _print(rounds: dict[str, list[dict[str, Any]]], saved: dict[str, float]) -> None:
+    """A line for every contender, beside the first, and beside itself in a saved file."""
     base = 0.0
     for name, runs in rounds.items():
-        each = sorted(statistics.median(run["seconds"][len(run["seconds"]) // 2 :]) for run in runs)
+        if not runs:
+            continue
+        each = sorted(_middle(run["seconds"]) for run in runs)
         median = statistics.median(each)
         base = base or median
         faults = [run["faults"] for run in runs if "faults" in run]
         print(
             f"{name:38} {median:7.3f} s/epoch ({each[0]:.3f} to {each[-1]:.3f})  {median / base:5.2f} x  "
             f"peak {max(run['peak'] for run in runs) / 2**30:.2f} GiB"
-            + (f"  {statistics.median(faults):9,.0f} faults/epoch" if faults else ""),
+            + (f"  {statistics.median(faults):9,.0f} faults/epoch" if faults else "")
+            + (f"  {median / saved[name]:5.2f} x saved" if name in saved else ""),
             runs[-1].get("parts", ""),
         )
 
@@ -308,16 +348,18 @@ def _save(rounds: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 
 def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.epoch", "--contender", name]
+    command = [sys.executable, "-m", "benchmarks.epoch", "--contender", name.removesuffix(OLDER)]
     command += ["--nodes", str(options.nodes), "--epochs", str(options.epochs)]
     # The memory setting that the launcher gives to ranks with tensors of this size. PyG is run without one, as its
     # users do, and once more with huge pages, to show the effect of the setting alone.
-    environment = dict(os.environ)
+    environment, folder = dict(os.environ), options.beside if name.endswith(OLDER) else None
+    if folder is not None:
+        environment["PYTHONPATH"] = str(folder.resolve())
     if HUGE_PAGES in name:
         environment["THP_MEM_ALLOC_ENABLE"] = "1"
     if name == FLOOR or "hand-written" in name:
         environment |= large_tensors(4 * options.nodes * 256)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
     if done.returncode:
         raise InputError(done.stderr.strip().splitlines()[-1])
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))

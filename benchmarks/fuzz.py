@@ -28,13 +28,23 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  (torch imports it at the first operator, seconds in every fork)
 
-from benchmarks.fuzz_inputs import FLAGS, GOOD, NASTY, good_files, mutated
+from benchmarks.fuzz_inputs import COMMANDS, FLAGS, GOOD, NASTY, good_files, mutated
 from harness import cli
 
 CPU_S, LIMIT_S = 20, 180
 """Seconds that a command may compute, and may take."""
 
 LIMIT_BYTES = 2 << 30
+GONE_S = 15.0
+"""How long processes of a command that has ended may take to notice."""
+
+COMMANDS_USED = (
+    "run", "sweep", "trace", "flows", "collect", "export", "clusters", "partition", "launch", "what_if", "explain",
+    "study", "report", "compare", "methods", "partitioners", "standin", "completion",
+)  # fmt: skip
+IMPORTED = (*(f"harness.commands.{name}" for name in COMMANDS_USED), "sims.study")
+"""Before the forks, each of which would take seconds for it."""
+
 TINY = ["--dataset", "synthetic:nodes=60,degree=4,classes=3,features=5", "--epochs", "1", "--eval-every", "-1"]
 
 
@@ -97,12 +107,13 @@ def judge(case: Case) -> Verdict:
 
 
 def judged_apart(case: Case) -> Verdict:
-    """The same in a fork, within limits of time and memory."""
+    """The same in a fork, within limits of time and memory; what it started ends with it."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
         code = 99
         try:
+            os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + LIMIT_BYTES,) * 2)
@@ -116,9 +127,36 @@ def judged_apart(case: Case) -> Verdict:
         finally:
             os._exit(code)
     os.close(writing)
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # what it says fits into the pipe
+    by_itself, end = ended is not None and ended.si_code == os.CLD_EXITED, time.monotonic() + GONE_S
+    while (left := processes_of(pid)) and by_itself and time.monotonic() < end:
+        time.sleep(0.05)  # such as the one of a pool that removes its semaphores once its parent is gone
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # before it is reaped: the number is its own until then
+    status = os.waitpid(pid, 0)[1]
     with open(reading, "rb") as stream:
-        said = stream.read().decode()
-    return Verdict(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said)
+        said = stream.read().decode(errors="replace")
+    return Verdict(os.waitstatus_to_exitcode(status), f"{said}\nTraceback: left processes {left}" if left else said)
+
+
+def processes_of(session: int) -> list[int]:
+    """The living processes of a session but its leader."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, theirs = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(theirs) == session and state != "Z" and int(stat.parent.name) != session:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def refusals() -> Iterator[tuple[str, str]]:
+    """Files of `GOOD` that their commands refuse: nothing behind that refusal would be tried. Where the files are."""
+    for name, commands in GOOD.items():
+        for argv in commands:
+            verdict = judged_apart(Case(tuple(argv)))
+            if verdict.code:
+                yield name, verdict.said.strip()[-300:] or f"exit code {verdict.code}"
 
 
 def bad_flags(dice: random.Random) -> Iterator[Case]:
@@ -132,6 +170,17 @@ def bad_flags(dice: random.Random) -> Iterator[Case]:
         yield Case(("run", *given, *(modes if flag != "mode" else []), f"--{flag}={text}", "--quiet"))
 
 
+def bad_commands(dice: random.Random) -> Iterator[Case]:
+    """Another command than run, of which a flag has a text that hardly anybody means."""
+    while True:
+        begin = dice.choice(sorted(COMMANDS))
+        flag = dice.choice(sorted(COMMANDS[begin]))
+        good = dice.choice(COMMANDS[begin][flag])
+        value = dice.choice(NASTY) if dice.random() < 0.4 else mutated(good.encode(), dice)
+        text = value if isinstance(value, str) else value.decode(errors="replace").replace("\0", "")
+        yield Case((*begin, f"--{flag}={text}" if flag else text))
+
+
 def bad_files(dice: random.Random) -> Iterator[Case]:
     """A command that reads a good file, which is mutated."""
     while True:
@@ -140,7 +189,9 @@ def bad_files(dice: random.Random) -> Iterator[Case]:
         yield Case(tuple(dice.choice(GOOD[name])), {name: content})
 
 
-KINDS: dict[str, Callable[[random.Random], Iterator[Case]]] = {"flags": bad_flags, "files": bad_files}
+KINDS: dict[str, Callable[[random.Random], Iterator[Case]]] = {
+    "flags": bad_flags, "files": bad_files, "commands": bad_commands,
+}  # fmt: skip
 
 
 def cases(seed: int) -> Iterator[Case]:
@@ -161,9 +212,8 @@ def main() -> int:
     args = options.parse_args()
     keep = args.keep.absolute() if args.keep else None
     end, tried, found = time.monotonic() + 60 * args.minutes, 0, dict[str, int]()
-    for name in ("run", "sweep", "trace", "flows", "collect", "export", "clusters", "partition"):
-        import_module(f"harness.commands.{name}")
-    import_module("sims.study")
+    for name in IMPORTED:
+        import_module(name)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its folder is removed
     root = Path(tempfile.mkdtemp(prefix="fuzz-"))
     os.environ |= {"HALOSCOPE_CACHE": str(root / "cache"), "HALOSCOPE_DATA": str(root), "TMPDIR": str(root)}
@@ -177,6 +227,8 @@ def main() -> int:
             finally:
                 os._exit(0)
         os.waitpid(pid, 0)
+        for name, refused in refusals():
+            print(f"not a good one: {name}: {refused}", flush=True)
         for case in cases(args.seed):
             if time.monotonic() > end:
                 break

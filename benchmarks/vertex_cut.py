@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import resource
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TypeVar
 
 import numpy as np
@@ -29,11 +29,12 @@ VERTEX_CUTS = [name for name, kind in PARTITIONERS.own().items() if kind.cuts ==
 
 
 def timed(what: str, work: Callable[[], T]) -> T:
-    """The result of `work`, with one line of seconds and the peak memory of the process so far."""
-    begin = perf_counter()
+    """The result of `work`, with one line of seconds, processor seconds and the peak memory of the process so far."""
+    begin, computed = perf_counter(), process_time()
     result = work()
+    seconds, computed = perf_counter() - begin, process_time() - computed
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{what:<44} {perf_counter() - begin:>8.2f} s   peak {peak:5.2f} GiB", flush=True)
+    print(f"{what:<44} {seconds:>8.2f} s, processor {computed:>7.2f} s   peak {peak:5.2f} GiB", flush=True)
     return result
 
 

@@ -31,6 +31,9 @@ NO_MEMORY = ("failed to map segment", "allocate memory", "out of memory", "Unabl
 LITTLE = 64 << 20
 """Bytes with which libraries fail without a reason: some raise SystemError where an allocation has failed."""
 
+FEW = 16
+"""Open files with which libraries fail without a reason: an event loop alone takes several."""
+
 LONGEST = 4000
 """Characters of an error message: a text that somebody gave may be in it."""
 
@@ -66,12 +69,18 @@ def _lacking(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
         return f"not enough memory: {error}" if str(error) else "not enough memory"
+    first = str(error).partition("\n")[0]  # of torch's the rest is a stack of C++
     if isinstance(error, SystemError):
         from harness.machine import memory_left  # here, since hardly a command needs it
 
         left = memory_left()
         if left is not None and left < LITTLE:
-            return f"not enough memory: {left / 1e6:.1f} MB were left where a library failed ({error})"
+            return f"not enough memory: {left / 1e6:.1f} MB were left where a library failed ({first})"
+    if isinstance(error, RuntimeError):
+        from harness.machine import files_left  # as above
+
+        if files_left(FEW) < FEW:
+            return f"too many open files: {files_left(FEW)} more could be opened where a library failed ({first})"
     return ""
 
 

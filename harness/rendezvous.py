@@ -239,22 +239,23 @@ def deal(effects: list[AllToAll]) -> list[Received]:
 
 def _deal_part(effects: list[AllToAll], part: int) -> list[tuple[Tensor, np.ndarray]]:
     rows = [effect.parts[part] for effect in effects]
-    sends = np.stack([r.send for r in rows])  # [from, to]
+    # [to, from]: a receiver's counts lie side by side, which matters with thousands of ranks.
+    counts = np.ascontiguousarray(np.stack([r.send for r in rows]).T)
     for rank, row in enumerate(rows):
-        if row.recv is not None and not np.array_equal(row.recv, sends[:, rank]):
-            peer = int(np.flatnonzero(row.recv != sends[:, rank])[0])
+        if row.recv is not None and not np.array_equal(row.recv, counts[rank]):
+            peer = int(np.flatnonzero(row.recv != counts[rank])[0])
             raise ProgramError(
                 f"rank {rank} expects {int(row.recv[peer])} rows from rank {peer}, which sends "
-                f"{int(sends[peer, rank])}, in {effects[rank]}"
+                f"{int(counts[rank, peer])}, in {effects[rank]}"
             )
     like = rows[0].tensor
     if like.is_meta:
         tail = like.shape[1:]
         return [
-            (torch.empty((int(sends[:, rank].sum()), *tail), dtype=like.dtype, device="meta"), sends[:, rank])
+            (torch.empty((int(counts[rank].sum()), *tail), dtype=like.dtype, device="meta"), counts[rank])
             for rank in range(len(rows))
         ]
     pieces = [torch.split(row.tensor, row.send.tolist()) for row in rows]
     return [
-        (torch.cat([pieces[source][rank] for source in range(len(rows))]), sends[:, rank]) for rank in range(len(rows))
+        (torch.cat([pieces[source][rank] for source in range(len(rows))]), counts[rank]) for rank in range(len(rows))
     ]

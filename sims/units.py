@@ -85,6 +85,12 @@ class Quantity:
         return self.range[0] / self.value, self.range[1] / self.value
 
 
+def fitted(value: float, note: str = "") -> Quantity:
+    """A number that a fit found, as files have it: four digits, and 0 below the smallest number that files may hold,
+    which is what rounding leaves of a term that the fit does not use."""
+    return Quantity(float(f"{value:.4g}") if abs(value) >= SMALLEST else 0.0, "measured", note)
+
+
 def parse(text: str, dimension: str, where: str, zero: bool = False) -> float:
     """`text` such as "25 GB/s" in the base unit of `dimension` (a key of UNITS); a time, or with `zero`, may be zero.
 

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from docs.generate.pages import write_or_check
-from harness.config import RunConfig
+from harness.config import COMMAND_DEFAULTS, RunConfig
 from harness.keys import default_of, records_in
 from harness.workloads import Description
 from sims.cluster import ClusterFile
@@ -72,7 +72,7 @@ def _introduction() -> Iterator[str]:
 
 def _run() -> Iterator[str]:
     yield from _file("run", "The keys are the flags of `haloscope run`, with underscores for dashes; a flag wins.")
-    yield from _table(Section("", rows=list(_plain_rows(RunConfig))))
+    yield from _table(Section("", rows=list(_plain_rows(RunConfig, COMMAND_DEFAULTS.flat()))))
 
 
 def _workload() -> Iterator[str]:
@@ -143,15 +143,15 @@ def _table(section: Section) -> Iterator[str]:
 # -- records that msgspec fills: run, workload -------------------------------------------------------------------------
 
 
-def _plain_rows(record: type) -> Iterator[tuple[str, str, str, str, str]]:
+def _plain_rows(record: type, defaults: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
     """A row per key; a group of keys that is a record of its own in the code, but no table in the file, is opened."""
     types = get_type_hints(record)
     for member in fields(record):
         if is_dataclass(types[member.name]):
-            yield from _plain_rows(types[member.name])
+            yield from _plain_rows(types[member.name], defaults)
         else:
             name, unit = member.metadata.get("key", member.name), member.metadata.get("unit", "")
-            yield f"`{name}`", _spelled(types[member.name]), unit, _default(member), member.metadata["help"]
+            yield f"`{name}`", _spelled(types[member.name]), unit, _default(member, defaults), member.metadata["help"]
 
 
 def _plain_sections(record: type, title: str = "", remark: str = "") -> Iterator[Section]:

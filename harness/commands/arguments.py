@@ -23,7 +23,7 @@ from harness.commands.flag_numbers import number, whole
 from harness.commands.study_arguments import add_standin, add_study
 from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.commands.what_if_arguments import add_replays, add_serve, add_what_if
-from harness.config import RUN_SETTINGS, RunConfig, from_mapping, from_toml
+from harness.config import COMMAND_DEFAULTS, RUN_SETTINGS, RunConfig, from_mapping, from_toml
 from harness.errors import InputError, unknown
 from harness.keys import read_table
 from harness.methods.registry import METHODS
@@ -47,7 +47,7 @@ COMMANDS = {
     "datasets": "list the graphs, and where to put those that are missing",
     "clusters": "list the cluster models, or show one",
     "lab": "build hosts on this machine with shaped links (Linux, root); measure them, or run a command there",
-    "launch": "write the job script that runs a config on a Slurm cluster",
+    "launch": "write the job file that runs a config on a Slurm or Kubernetes cluster",
     "flows": "simulate the transfers of a file; show when each ends",
     "collect": "gather result files into one Parquet or CSV table",
     "export": "write results for MLflow, Weights & Biases or TensorBoard",
@@ -132,7 +132,7 @@ def config_of(args: argparse.Namespace) -> RunConfig:
     Raises:
         InputError: as `from_toml` and `from_mapping`.
     """
-    base = from_toml(args.config) if args.config is not None else RunConfig()
+    base = COMMAND_DEFAULTS if args.config is None else from_toml(args.config, COMMAND_DEFAULTS)
     given = {key: getattr(args, key) for key in RUN_SETTINGS if hasattr(args, key)}
     return from_mapping(given, base, source="command line")
 
@@ -209,7 +209,7 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
 
 def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
     """A flag for every setting of a run. Flags not given are not in the namespace, since a file may set them."""
-    groups: dict[str, Any] = {}
+    groups, defaults = dict[str, Any](), COMMAND_DEFAULTS.flat()
     first = [key for key in FIRST_FLAGS if key in RUN_SETTINGS]
     for key in [*first, *(key for key in RUN_SETTINGS if key not in first)]:
         setting = RUN_SETTINGS[key]
@@ -218,7 +218,7 @@ def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[st
         title = NEEDED_FIRST if key in first else GROUPS[setting.record]
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        group, kind, default = groups[title], setting.type, setting.field.default
+        group, kind, default = groups[title], setting.type, defaults[key]
         flag = f"--{key.replace('_', '-')}"
         text = f"{setting.field.metadata['help']} (default: {default})".replace("%", "%%")
         common: dict[str, Any] = {"dest": key, "default": argparse.SUPPRESS, "help": text}
@@ -335,6 +335,11 @@ def _add_partition(parser: Parser) -> None:
     _add_config(parser, only=DATA_FLAGS)
     parser.add_argument("--export", type=Path, metavar="DIR", help="write the owners and partition.json here")
     parser.add_argument(
+        "--compare", nargs="?", const="", metavar="NAMES",
+        help="put partitioners side by side, with time, volume and balance, instead of showing one cut: all that cut "
+        "what the method does, or those named, as in metis-cut,kaminpar:preset=eco",
+    )  # fmt: skip
+    parser.add_argument(
         "--json", metavar="FILE", help="also write the counts here; - for stdout, with the tables on stderr"
     )
 
@@ -384,7 +389,7 @@ def _add_report(parser: Parser) -> None:
     what = "make the report (default), list its items, or write the page of what --out holds and make nothing"
     parser.add_argument("what", nargs="?", choices=("all", "list", "page"), default="all", help=what)
     only = "tables, figures or papers: sylvie/table3,bns-gcn (default: all)"
-    parser.add_argument("--only", metavar="KEY,...", default="", help=only)
+    parser.add_argument("--only", metavar="KEY,...", help=only)
     parser.add_argument("--html", action="store_true", help="also write index.html: one page that needs no network")
     budget = "time for all training on two cores: 90s, 1h (default: 10m)"
     parser.add_argument("--budget", default="10m", metavar="TIME", help=budget)

@@ -19,7 +19,8 @@ from harness.commands.cells import writable
 from harness.config import LabSpec, parse_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
-from harness.machine import HERE, calibration_folder, core_count, write_atomically
+from harness.machine import HERE, calibration_folder, core_count, kept_json, write_atomically
+from harness.running.drift import reference_seconds
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
 from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_contention, add_host, add_operators
@@ -27,6 +28,9 @@ from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_contention, a
 Depth = Literal["brief", "quick", "full"]
 TAKES = {"brief": "half a minute", "quick": "one to four minutes", "full": "some minutes"}
 """How long each depth of a calibration takes."""
+
+REFERENCE = "reference.json"
+"""How fast the machine was when its operators were timed: `seconds` of `harness.running.drift`."""
 
 
 class KeptCalibration(msgspec.Struct, frozen=True):
@@ -68,11 +72,8 @@ def main(args: argparse.Namespace) -> int:
 def kept_calibration() -> KeptCalibration | None:
     """About this machine's calibration, or None where none is kept."""
     folder = calibration_folder()
-    try:
-        found = msgspec.json.decode((folder / "about.json").read_bytes(), type=KeptCalibration)
-    except (OSError, msgspec.MsgspecError):
-        return None
-    return found if (folder / "cluster.toml").exists() else None
+    found = kept_json(folder / "about.json", KeptCalibration)
+    return found if found is not None and (folder / "cluster.toml").exists() else None
 
 
 def keep(depth: Depth, *, quiet: bool = False) -> Path:
@@ -107,6 +108,8 @@ def measure(
 ) -> Path:
     """Measure this machine's CPU and write its device and cluster file into `out`; returns the path of the latter.
 
+    `REFERENCE`, a file beside them, has the seconds of the reference work while operators were timed.
+
     See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4,
     of a brief one 2; with `hosts` between the hosts of a lab), and `sims.study.calibrated` for operators. GPUs are
     measured by `calibrate_gpu_to` and `add_host`.
@@ -117,7 +120,10 @@ def measure(
     path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS, brief=brief)
     threads = threads or max(1, core_count() // RANKS)
     few: dict[str, Any] = {"only": BRIEF_METHODS, "sizes": BRIEF_GRAPHS} if brief else {}
+    before = reference_seconds()
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, **few)
+    reference = (before + reference_seconds()) / 2
     if not brief:
-        add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)
+        add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, reference=reference)
+    write_atomically(out / REFERENCE, msgspec.json.encode({"seconds": reference}))
     return path

@@ -31,7 +31,7 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     """`haloscope validate`."""
     where = "local, or a lab such as lab:3x1gbit (root); several with spaces between (default: local)"
     parser.add_argument("--cluster", nargs="+", default=["local"], metavar="NAME", help=where)
-    labs = "labs of 3 hosts (2 where there are two cores) at 100 Mb/s, 1 Gb/s and unshaped"
+    labs = "labs of 2, 3 and 4 hosts on links of many rates, four workloads, every method in turn (root)"
     parser.add_argument("--study", action="store_true", help=labs)
     parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: all of several ranks)")
     graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy balanced)"
@@ -52,6 +52,10 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     budget = "do not begin cells that would end later: 90m, 4h (default: 4h); a later call goes on"
     parser.add_argument("--budget", default="4h", metavar="TIME", help=budget)
     parser.add_argument("--force", action="store_true", help="measure and predict again")
+    code = "measurements in --out that count: those of the same code (default), or of any"
+    parser.add_argument("--reuse", choices=("same", "any"), default="same", help=code)
+    text = "also predict every cell without every mechanism of the model, and show what each is worth"
+    parser.add_argument("--ablation", action="store_true", help=text)
     parser.add_argument(
         "--out", type=Path, default=Path("validation"), metavar="DIR", help="folder (default: validation/)"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.commands.flag_numbers import whole
 
@@ -31,27 +32,51 @@ def add_lab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clean", action="store_true", help="remove namespaces left by labs of dead processes")
 
 
-def add_launch(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `haloscope launch`."""
-    parser.add_argument("scheduler", choices=("slurm",), help="whose job script to write")
-    parser.set_defaults(words=[])
-    parser.epilog = "haloscope launch slurm [OPTIONS] -- FLAGS...: the flags are those of haloscope run."
-    counts = {
-        "nodes": (1, "nodes"),
-        "gpus-per-node": (0, "GPUs of each node, one rank on each"),
-        "ranks-per-node": (1, "ranks of each node without GPUs"),
-        "cpus-per-node": (0, "CPU cores of each node; 0 leaves it to Slurm"),
-    }
-    for flag, (default, text) in counts.items():
-        parser.add_argument(f"--{flag}", type=whole, default=default, metavar="N", help=f"{text} (default: {default})")
-    words = {
+OF_SCHEDULER: dict[str, dict[str, str]] = {
+    "slurm": {
         "time": "time limit, e.g. 02:00:00; the job leaves a checkpoint and is queued again when it is reached",
         "partition": "Slurm partition",
         "account": "Slurm account",
         "venv": "folder of the Python environment to activate",
-        "interface": "network interface that gloo and NCCL use, e.g. ib0",
+    },
+    "kubernetes": {
+        "image": "container image with haloscope and torchrun (needed)",
+        "claim": "volume claim, ReadWriteMany, that all pods mount as their working folder (needed): graphs in data/, "
+        "results and checkpoints",
+        "memory": "memory of each pod, e.g. 64Gi",
+        "namespace": "namespace (default: that of kubectl's context)",
+        "queue": "local queue of Kueue, which starts all pods at once or none",
+        "retries": "how often all pods may be made anew after failures (default: 3)",
+        "port": "port of the first pod at which ranks meet (default: 29400)",
+    },
+}
+"""Flags that one scheduler takes alone, with their help."""
+
+NUMBERS = ("retries", "port")
+"""Those of them that are numbers."""
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `haloscope launch`."""
+    parser.add_argument("scheduler", choices=tuple(OF_SCHEDULER), help="whose job file to write")
+    parser.set_defaults(words=[])
+    parser.epilog = "haloscope launch slurm|kubernetes [OPTIONS] -- FLAGS...: the flags are those of haloscope run."
+    counts = {
+        "nodes": (1, "nodes"),
+        "gpus-per-node": (0, "GPUs of each node, one rank on each"),
+        "ranks-per-node": (1, "ranks of each node without GPUs"),
+        "cpus-per-node": (0, "CPU cores of each node; 0 leaves it to the scheduler"),
     }
-    for flag, text in words.items():
-        parser.add_argument(f"--{flag}", default="", metavar="TEXT", help=text)
+    for flag, (default, text) in counts.items():
+        parser.add_argument(f"--{flag}", type=whole, default=default, metavar="N", help=f"{text} (default: {default})")
+    interface = "network interface that gloo and NCCL use, e.g. ib0"
+    parser.add_argument("--interface", default="", metavar="TEXT", help=interface)
     parser.add_argument("--name", default="haloscope", metavar="TEXT", help="name of the job (default: haloscope)")
-    parser.add_argument("--out", type=Path, metavar="FILE.sh", help="write the script here (default: to stdout)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the job file here (default: to stdout)")
+    for scheduler, flags in OF_SCHEDULER.items():
+        group = parser.add_argument_group(f"{scheduler} only")
+        for flag, text in flags.items():
+            kind: dict[str, Any] = (
+                {"type": whole, "metavar": "N"} if flag in ("retries", "port") else {"metavar": "TEXT"}
+            )
+            group.add_argument(f"--{flag}", help=text, **kind)

@@ -28,8 +28,8 @@ from real.lab import remove as remove_namespaces
 from real.lab import stale as stale_namespaces
 
 NEEDED = (
-    "torch", "torch_geometric", "numpy", "scipy", "numba", "pymetis", "simpy", "pandas", "pyarrow", "matplotlib",
-    "msgspec", "rich",
+    "torch", "torch_geometric", "numpy", "scipy", "numba", "pymetis", "kaminpar", "simpy", "pandas", "pyarrow",
+    "matplotlib", "msgspec", "rich",
 )  # fmt: skip
 OPTIONAL = {"triton": "compiled kernels on CUDA; compiles with a C compiler"}
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # bits of CapEff, capabilities(7)
@@ -68,6 +68,9 @@ def _machine() -> Iterator[Finding]:
     threads = f"torch uses {torch.get_num_threads()} threads"
     yield Finding("cores", f"{core_count()} usable, {threads}; {platform.machine()}", True)
     yield Finding("memory", byte_text(memory), True)
+    units = [name for name in ("amx_bf16", "avx512_bf16") if name in _cpu_flags()]
+    without = "no instructions of this CPU: --precision bf16 is computed all the same, slower than fp32"
+    yield Finding("bfloat16", f"{units[0]}, for --precision bf16" if units else without, bool(units) or None)
     gloo = distributed.is_available() and distributed.is_gloo_available()
     yield Finding("gloo", "real mode on CPU" if gloo else "this torch has no gloo: --mode real cannot run", gloo)
     nccl = distributed.is_available() and distributed.is_nccl_available()
@@ -122,6 +125,15 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _cpu_flags() -> set[str]:
+    """Instruction sets of the first core as Linux names them; none where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
 def _capable(bit: int) -> bool:

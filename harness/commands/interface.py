@@ -1,7 +1,8 @@
 """The functions behind `import harness`: what the commands do, with settings as keywords and results as objects.
 
 Every setting of a run is a keyword, named as its flag with underscores (`eval_every=5`), or comes in a `harness.Config`
-that keywords override. Bad input raises `harness.InputError` with the line that the command would print.
+that keywords override. A `harness.Config()` has `order="method"`, that of each method's own system; without one it is
+`order="auto"` as in the commands. Bad input raises `harness.InputError` with the line that the command would print.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from harness.commands.cells import Reuse, run_or_reuse
 from harness.commands.compare import cells_of, run_all
 from harness.commands.outcomes import Comparison, CutResult, RunOutcome, WhatIf
 from harness.commands.what_if import Variation, explore
-from harness.config import Mode, RunConfig, check, laid_over
+from harness.config import COMMAND_DEFAULTS, Mode, RunConfig, check, laid_over
 from harness.errors import InputError
 from harness.machine import core_count
 from harness.running import open_run, prepare, results
@@ -217,7 +218,7 @@ def load_results(folder: str | Path = "runs") -> Comparison:
 
 def _config(config: RunConfig | None, settings: dict[str, Any]) -> RunConfig:
     """The settings over a config; ranges are checked once the mode is known."""
-    return laid_over(settings, config, source="setting")
+    return laid_over(settings, COMMAND_DEFAULTS if config is None else config, source="setting")
 
 
 def _listed(methods: str | Sequence[str]) -> str:

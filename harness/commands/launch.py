@@ -1,14 +1,15 @@
-"""`haloscope launch slurm`: writes the job script of a run on a Slurm cluster, after checking its flags."""
+"""`haloscope launch`: writes the job file of a run on a Slurm or Kubernetes cluster, after checking its flags."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from harness.commands.arguments import config_of, parse_arguments
 from harness.commands.cells import writable
+from harness.commands.cluster_arguments import OF_SCHEDULER
 from harness.config import is_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
@@ -18,32 +19,51 @@ from real import launch
 
 CHECKPOINTS = "checkpoints"  # default folder
 
-FIELDS = (
-    "nodes", "gpus_per_node", "ranks_per_node", "time", "partition", "account", "cpus_per_node", "venv", "interface",
-    "name",
-)  # fmt: skip
+COMMON = ("nodes", "gpus_per_node", "ranks_per_node", "cpus_per_node", "interface", "name")
+"""Flags that every scheduler takes."""
+
+SUBMITTED_BY = {"slurm": "sbatch", "kubernetes": "kubectl apply -f"}
 
 
 def main(args: argparse.Namespace) -> int:
-    """Write the script, by default to stdout."""
+    """Write the job file, by default to stdout."""
     writable(args.out, folder=False)
     flags = parse_arguments(["run", *args.words])
-    job = launch.SlurmJob(
-        arguments=_without(args.words, "--restarts"),
-        restarts=flags.restarts,
-        **{name: getattr(args, name) for name in FIELDS},
-    )
+    common: dict[str, Any] = {name: getattr(args, name) for name in COMMON}
+    common |= {"arguments": _without(args.words, "--restarts"), "restarts": flags.restarts, **_own(args)}
+    job: Any
+    if args.scheduler == "slurm":
+        job = launch.SlurmJob(**common)
+    else:
+        job = launch.KubernetesJob(**{"image": "", "claim": "", **common})
     job = replace(job, arguments=[*job.arguments, *_checked(flags, job)])
-    text = launch.script(job)
+    text = launch.script(job) if args.scheduler == "slurm" else launch.manifest(job)
     if args.out is None:
         stdout().file.write(text)
     else:
         write_atomically(args.out, text.encode())
-        show([f"written: {args.out}, {job.ranks} ranks on {job.nodes} nodes; submit it: sbatch {args.out}"], stderr())
+        submit = f"{SUBMITTED_BY[args.scheduler]} {args.out}"
+        show([f"written: {args.out}, {job.ranks} ranks on {job.nodes} nodes; submit it: {submit}"], stderr())
     return 0
 
 
-def _checked(flags: argparse.Namespace, job: Any) -> list[str]:
+def _own(args: argparse.Namespace) -> Mapping[str, Any]:
+    """The given flags of this scheduler alone.
+
+    Raises:
+        InputError: one is another scheduler's.
+    """
+    own: dict[str, Any] = {}
+    for scheduler, names in OF_SCHEDULER.items():
+        given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+        if scheduler == args.scheduler:
+            own = given
+        elif given:
+            raise InputError(f"--{next(iter(given))} is for launch {scheduler}, not for launch {args.scheduler}")
+    return own
+
+
+def _checked(flags: argparse.Namespace, job: launch.ClusterJob) -> list[str]:
     """Check the flags; returns those that a job needs in addition.
 
     Data, devices and folders are not checked, because they are on the cluster.

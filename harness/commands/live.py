@@ -83,7 +83,8 @@ def opened(args: argparse.Namespace, known: Mapping[str, Replay] = MappingProxyT
     notes = [*graph["notes"], *assumed_notes(chosen)]
     title = "What if the cluster were another one?"
     first = base.cut.parts if base.cut.parts in explorer.ranks else explorer.ranks[0]
-    scores = _scores(args.results, explorer.methods)
+    scores, damaged = _scores(args.results, explorer.methods)
+    notes += damaged
     draws = Draws(band_replays(max(explorer.ranks), args.replays))
     if draws.count:
         notes.append(f"90 %: of {draws.count} replays with uncertain inputs drawn anew, the same for all methods")
@@ -101,19 +102,28 @@ def _families(methods: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _scores(folder: Path | None, methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Test scores by epoch of the results in a folder, the first result of every method."""
+def _scores(folder: Path | None, methods: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Test scores by epoch of the results in a folder, the first result of every method; and a note per damaged file.
+
+    Raises:
+        InputError: no sound result of these methods has scores.
+    """
     found: dict[str, dict[str, Any]] = {}
+    damaged = list[str]()
     for path in sorted(folder.glob("*.json")) if folder else []:
-        record = load_result(path)
+        try:
+            record = load_result(path)
+        except InputError as error:
+            damaged.append(f"left out: {error}")
+            continue
         method = record["config"]["method"]
         judged = [(epoch["epoch"] + 1, epoch["test"]) for epoch in record["epochs"] if epoch["test"] is not None]
         if method in methods and judged:
             epochs, scores = zip(*judged, strict=True)
             found.setdefault(method, {"method": method, "epochs": epochs, "scores": scores})
     if folder and not found:
-        raise InputError(f"--results {folder}: no result of these methods with test scores")
-    return list(found.values())
+        raise InputError("; ".join([f"--results {folder}: no result of these methods with test scores", *damaged]))
+    return list(found.values()), damaged
 
 
 def page_content(made: Opened) -> dict[str, Any]:

@@ -1,13 +1,19 @@
-"""`haloscope partition`: cuts a graph as `run` would, and shows the quality of the cut."""
+"""`haloscope partition`: cuts a graph as `run` would and shows the quality of the cut, or puts partitioners side by
+side."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
-from harness.commands.tables import quality_table
-from harness.running import prepare
+from harness.commands.tables import cuts_table, quality_table
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.partition import parse_partitioner
+from harness.registry import short_text
+from harness.running import cuts_by, prepare
 
 
 def main(args: argparse.Namespace) -> int:
@@ -15,6 +21,10 @@ def main(args: argparse.Namespace) -> int:
     config = config_of(args)
     writable(args.export, folder=True)
     json_target(args.json)
+    if args.compare is not None:
+        if args.export is not None:
+            raise InputError("--compare shows several cuts, --export writes one: give one of them")
+        return _compare(config, [name for name in args.compare.split(",") if name], args.json)
     prepared = prepare(config)
     folder = prepared.train
     summary, rows = folder.quality.summary(), folder.quality.rows()
@@ -28,4 +38,19 @@ def main(args: argparse.Namespace) -> int:
         lines.append(f"exported: {args.export}")
     content = {"graph": graph, "settings": folder.settings, "quality": summary, "parts": rows}
     deliver(content, [head, *quality_table(summary, rows), *lines], args.json)
+    return 0
+
+
+def _short(partitioner: str) -> str:
+    return short_text(parse_partitioner(partitioner))
+
+
+def _compare(config: RunConfig, names: list[str], target: str | None) -> int:
+    """Cut the graph by every partitioner, and show time, volume and balance of each."""
+    rows: list[dict[str, Any]] = [
+        {"partitioner": _short(folder.settings["partitioner"]), "seconds": folder.seconds, **folder.quality.summary()}
+        for folder in cuts_by(config, names)
+    ]
+    head = f"{config.data.dataset} in {config.cut.parts} parts; seconds are those that each took when it was made"
+    deliver({"partitioners": rows}, [head, cuts_table(rows)], target)
     return 0

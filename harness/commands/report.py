@@ -24,12 +24,20 @@ from reports.whole import page, papers, produce, verdicts
 SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
 
 
+def _named(only: str | None) -> list[str]:
+    """The names that --only lists. Raises InputError where it is given and lists none: that means all to nobody."""
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    if only is not None and not names:
+        raise InputError("only names no table, figure or paper; without it all are made")
+    return names
+
+
 def main(args: argparse.Namespace) -> int:
     """Make the requested items, or a page of those that are there; returns 1 if one of them is missing."""
     from harness.commands.cells import deliver, json_target
     from harness.running.sweep import seconds_of
 
-    keys = papers.chosen([name.strip() for name in args.only.split(",") if name.strip()])
+    keys = papers.chosen(_named(args.only))
     seconds = seconds_of(args.budget) * SHARE
     context = Context(args.out, seconds, args.full, args.quiet)
     if args.what == "list":

@@ -18,6 +18,8 @@ from harness.running.sweep import seconds_of
 from reports import study
 
 FOLDER = Path("standins")
+KNOBS = "signal,label_noise,homophily,agreement,degree,train"
+"""Parameters that a figure shows by default."""
 
 
 def main(args: argparse.Namespace) -> int:
@@ -30,6 +32,8 @@ def main(args: argparse.Namespace) -> int:
     if args.jobs < 0 or args.seeds < 1 or args.evaluations < 1 or not 0 < args.scale <= 100:
         raise InputError("jobs, seeds and evaluations must be at least 1, scale above 0 and at most 100")
     study.design_of(args.name)
+    if args.what == "fit" and args.knobs is not None:
+        raise InputError("knobs belongs to haloscope standin figure: what a fit moves is in the design")
     path: Path = args.file or FOLDER / f"{args.name}.csv"
     writable(path, folder=False)
     say = (lambda _: None) if args.quiet else (lambda line: show([line], stderr()))
@@ -64,7 +68,9 @@ def _fit(args: argparse.Namespace, runs: Any) -> int:
 def _figure(args: argparse.Namespace, runs: Any) -> int:
     out: Path = args.out or FOLDER
     writable(out, folder=True)
-    knobs = [knob.strip() for knob in args.knobs.split(",") if knob.strip()]
+    knobs = [knob.strip() for knob in (KNOBS if args.knobs is None else args.knobs).split(",") if knob.strip()]
+    if not knobs:
+        raise InputError("knobs names no parameter of a stand-in")
     sweeps = study.sweep(args.name, knobs, runs, args.seeds, args.scale)
     if not sweeps:
         raise InputError(f"--budget {args.budget} ended before the first parameter; the same command goes on from here")

@@ -78,8 +78,8 @@ def _check(args: argparse.Namespace) -> None:
 def _chosen(args: argparse.Namespace) -> list[Any]:
     """The claims that --only names. Raises InputError where there is none."""
     claims = study.read_claims(study.file_of(args.name))
-    wanted = [text.strip() for text in args.only.split(";") if text.strip()]
-    found = [claim for claim in claims if not wanted or any(text in claim.key for text in wanted)]
+    wanted = [text.strip() for text in (args.only or "").split(";") if text.strip()]
+    found = [claim for claim in claims if args.only is None or any(text in claim.key for text in wanted)]
     if not found:
         raise InputError(f"no claim of {args.name} contains {args.only!r}; the first is {claims[0].key!r}")
     return found
@@ -87,12 +87,13 @@ def _chosen(args: argparse.Namespace) -> list[Any]:
 
 def _tables(found: Sequence[Any]) -> list[Any]:
     """Verdicts as a table, stale runs by name, and the count."""
-    columns = ["claim", "printed", "ours", "+-", "seeds", "power", "alone", "verdict"]
+    columns = ["claim", "printed", "ours", "+-", "holds", "seeds", "power", "alone", "verdict"]
     rows = [
         [
             finding.claim.key.partition("/")[2],
             *(_signed(value) for value in (finding.claim.difference, finding.found.mean if finding.found else None)),
-            f"{finding.found.half_width():.2f}" if finding.found and finding.found.count > 1 else DASH,
+            DASH if finding.half_width is None else f"{finding.half_width:.2f}",
+            study.band_text(finding.claim.band),
             str(finding.found.count if finding.found else 0),
             DASH if finding.power is None else f"{100 * finding.power:.0f} %",
             finding.judgement.alone,
@@ -106,9 +107,15 @@ def _tables(found: Sequence[Any]) -> list[Any]:
     notes = _notes({finding.claim.key: finding.note for finding in found if finding.note})
     return [
         table("differences in points, of bytes in per cent", columns, rows),
-        "printed, ours: first minus second; +-: half the 95 % interval; alone: the verdict without Holm's correction",
+        f"printed, ours: first minus second; +-: half the {_confidence(found)} interval, which decides, so that of the "
+        "decided claims at most 5 % are wrong; holds: where the claim holds; alone: the verdict of the 95 % interval",
         *notes, *lines, *more, study.verdict_counts(found),
     ]  # fmt: skip
+
+
+def _confidence(found: Sequence[Any]) -> str:
+    """The one confidence of all intervals, in per cent."""
+    return f"{100 * found[0].judgement.confidence:.4g} %"
 
 
 def _signed(value: float | None) -> str:

@@ -23,7 +23,7 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     text = "a paper's claims (`haloscope study list`), or a .toml file of your own"
     parser.add_argument("name", metavar="NAME", help=text)
     text = "claims whose key contains one of these texts, with semicolons between (default: all)"
-    parser.add_argument("--only", default="", metavar="TEXT;...", help=text)
+    parser.add_argument("--only", metavar="TEXT;...", help=text)
     parser.add_argument("--most", type=whole, default=40, metavar="N", help="seeds of a claim at most (default: 40)")
     parser.add_argument("--refresh", action="store_true", help="run cells again whose code or graph has changed")
     text = (
@@ -50,8 +50,7 @@ def add_standin(parser: argparse.ArgumentParser) -> None:
     text = "points of the search at most (default: 12)"
     parser.add_argument("--evaluations", type=whole, default=12, metavar="N", help=text)
     text = "parameters that a figure shows (default: signal,label_noise,homophily,agreement,degree,train)"
-    default = "signal,label_noise,homophily,agreement,degree,train"
-    parser.add_argument("--knobs", default=default, metavar="A,B", help=text)
+    parser.add_argument("--knobs", metavar="A,B", help=text)
     text = "folder of fitted stand-ins, or of the figure (default: in the project; standins/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     text = "file of finished runs, with which a search goes on (default: standins/NAME.csv)"

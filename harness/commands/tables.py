@@ -111,11 +111,14 @@ def entry_lines(head: str, doc: str, flag: str, syntax: str) -> list[str]:
 
 def run_report(record: dict[str, Any]) -> list[Table | str]:
     """All tables of one run."""
+    from harness.running.summary import layer_orders
+
     config, graph = record["config"], record["graph"]
     named = config["mode"] == "sim" or is_lab(config["cluster"])
     where = f"{config['mode']}, cluster {config['cluster']}" if named else config["mode"]
     head = f"{config['method']} on {graph.get('name', config['dataset'])}, {config['parts']} parts, {where}"
-    order = "the method's order" if config["order"] == "method" else config["order"]
+    order = layer_orders(record["facts"].get("orders", ())) or config["order"]
+    order += {"auto": " (auto)", "method": " (the method's own)"}.get(config["order"], "")
     shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {order}"
     parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
     if record["summary"]["seconds"]:
@@ -198,6 +201,31 @@ def quality_table(summary: dict[str, Any], rows: Sequence[dict[str, int]]) -> li
         for name, value in summary.items()
     ]
     return [counts, table("", ["all parts", "value"], totals)]
+
+
+def cuts_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Partitioners side by side: their time and the totals of their cuts, and both against the first one's."""
+    volume = "volume" if "volume" in rows[0] else "num_mirrors"
+    first = rows[0]
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        return f"{row[name]:,}" if isinstance(row[name], int) else significant(row[name], 4)
+
+    left_out = ("partitioner", "seconds", "num_parts", volume)
+    totals = [name for name in first if name not in left_out and not name.startswith(("max_", "mean_"))]
+    columns = ["partitioner", "s", f"x {first['partitioner']}", volume, f"x {first['partitioner']}", *totals]
+    cells = [
+        [
+            row["partitioner"], significant(row["seconds"], 3), _times_first(row, first, "seconds"), cell(row, volume),
+            _times_first(row, first, volume), *(cell(row, name) for name in totals),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return table("", [column.replace("_", " ").removeprefix("num ") for column in columns], cells)
+
+
+def _times_first(row: dict[str, Any], first: dict[str, Any], name: str) -> str:
+    return f"{row[name] / first[name]:.2f}" if first[name] else DASH
 
 
 def _time_table(record: dict[str, Any]) -> Table:

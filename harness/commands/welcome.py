@@ -70,7 +70,10 @@ EXAMPLES = {
     ),
     "serve": ("haloscope serve --methods vanilla,sylvie-s --bits 1,4 --ranks 2,4 --parts 4 --cluster ethernet-10g",),
     "explain": ("haloscope explain --method sylvie-s --parts 4 --cluster ethernet-10g --out path.png",),
-    "partition": ("haloscope partition --dataset graph.npz --parts 8 --partitioner metis-cut --export parts/",),
+    "partition": (
+        "haloscope partition --dataset graph.npz --parts 8 --partitioner metis-cut --export parts/",
+        "haloscope partition --dataset graph.npz --parts 8 --compare metis-cut,label-propagation,kaminpar",
+    ),
     "sweep": ("haloscope sweep grid.toml --dry-run", "haloscope sweep grid.toml --jobs 4 --budget 2h"),
     "calibrate": (
         "haloscope calibrate --brief              half a minute, for a first look",

@@ -14,8 +14,10 @@ from harness.config._records import (
     TrainingConfig,
 )
 from harness.config._spec import RUN_SETTINGS, RunConfig, check, from_mapping, from_toml, laid_over
+from harness.config._typed import COMMAND_DEFAULTS
 
 __all__ = [
+    "COMMAND_DEFAULTS",
     "ClusterConfig",
     "CutConfig",
     "DataConfig",

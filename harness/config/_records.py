@@ -28,6 +28,10 @@ LONGEST_S = 1e8
 UP_TO = f" (seconds), and at most {LONGEST_S:g}"
 
 
+MOST_THREADS = 4096
+"""CPU threads of a rank; the libraries below count them in 32 bits."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """The graph: where it comes from, and what is made of its nodes."""
@@ -73,8 +77,13 @@ class ModelConfig:
     )
     order: Literal["method", "aggregate-first", "linear-first", "auto"] = option(
         "method",
-        "order of linear map and aggregation; method: as the method's system does, aggregation first where it has no "
-        "order of its own; auto: linear first where the output is narrower",
+        "order of linear map and aggregation; auto: linear first where the output is narrower and the method can; "
+        "method: as the method's system does, aggregation first where it has no order of its own",
+    )
+    precision: Literal["fp32", "bf16"] = option(
+        "fp32",
+        "bf16 computes and sends rows and gradients in bfloat16, accumulated in fp32, with parameters in fp32; exact "
+        "methods are exact up to that rounding",
     )
 
     def rules(self) -> Iterator[Rule]:
@@ -114,9 +123,10 @@ class CutConfig:
     parts: int = option(2, "number of partitions = ranks")
     partitioner: str = option(
         "auto",
-        "metis-cut | metis (volume objective, slower) | hash | contiguous; vertex cuts: ebv | hep | dne | libra | "
-        "hdrf, with options (ebv:gamma=0.1, see `haloscope partitioners`); auto: metis-cut, or ebv where the method "
-        "cuts vertices, or what the method names (distgnn: libra)",
+        "metis-cut | metis (volume objective, slower) | label-propagation | kaminpar | fennel | hash | contiguous; "
+        "vertex cuts: ebv | hep | dne | libra | hdrf, with options (ebv:gamma=0.1, see `haloscope partitioners`); "
+        "auto: metis-cut (label-propagation from 20 M directed edges on), or ebv where the method cuts vertices, or "
+        "what the method names (distgnn: libra)",
     )
     hosts: int = option(1, "hosts the parts are spread over in equal blocks, for hierarchical partitioners (ebv)")
     renumber: str = option("auto", "clusters for renumbering nodes inside a part: auto, or a number (0 = off)")
@@ -158,7 +168,7 @@ class ExecutionConfig:
 
     def rules(self) -> Iterator[Rule]:
         """Ranges, and what only one mode can do."""
-        yield self.threads >= 0, "threads must not be negative"
+        yield 0 <= self.threads <= MOST_THREADS, f"threads must be from 0 to {MOST_THREADS}"
         yield 0 < self.timeout <= LONGEST_S, f"timeout must be positive{UP_TO}"
         yield (
             0 < self.startup_timeout <= LONGEST_S,

@@ -82,8 +82,13 @@ RUN_SETTINGS: dict[str, Setting] = dict(_settings())
 """Every setting of a run by its key, record by record."""
 
 
+ADDED = {"precision": "fp32"}
+"""Settings that earlier versions did not have, and the value that does what those did: it is not part of identities."""
+
+
 def _hash(values: dict[str, Any]) -> str:
-    return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
+    known = {key: value for key, value in values.items() if key not in ADDED or value != ADDED[key]}
+    return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
 
 
 def from_mapping(values: Mapping[str, Any], base: RunConfig | None = None, source: str = "config") -> RunConfig:
@@ -113,9 +118,9 @@ def _converted(value: Any, key: str, source: str) -> Any:
         raise InputError(f"{source}: {error} - at `$.{key}`") from None
 
 
-def from_toml(path: Path) -> RunConfig:
-    """What a TOML file with the keys of a run says, as `laid_over`: flags may follow."""
-    return laid_over(read_table(path, "config file"), source=path.name)
+def from_toml(path: Path, base: RunConfig | None = None) -> RunConfig:
+    """What a TOML file with the keys of a run says, laid over `base`, as `laid_over`: flags may follow."""
+    return laid_over(read_table(path, "config file"), base, source=path.name)
 
 
 def check(config: RunConfig) -> None:

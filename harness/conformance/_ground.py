@@ -107,10 +107,12 @@ class Ground:
     Attributes:
         quick: fewer draws, graphs and epochs.
         options: fields of `RunConfig` that the method's settings need, such as `model`, `order` or `layers`.
+        courses: training runs by method, which checks on this ground share.
     """
 
     quick: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    courses: dict[Method, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def kinds(self) -> tuple[str, ...]:

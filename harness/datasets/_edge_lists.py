@@ -120,21 +120,11 @@ def _column(path: Path, columns: Mapping[str, np.ndarray], name: str) -> np.ndar
     return columns[name]
 
 
-def _array(path: Path) -> np.ndarray:
-    try:
-        found: np.ndarray = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: not a plain .npy file: {str(error).splitlines()[0]:.120}") from None
-    return found
-
-
 def _features(path: Path) -> Any:
     if path.suffix == ".npz":
         found = npz.read_features(path)
     elif path.suffix == ".npy":
-        found = _array(path)
+        found = npz.read_plain(path)
     else:
         raise InputError(f"{path}: features are a .npy file [N, F], or .npz with the keys of a graph file")
     if found is None or found.ndim != 2:
@@ -145,7 +135,7 @@ def _features(path: Path) -> Any:
 def _labels(path: Path) -> dict[str, Any]:
     """`y`, and the split where the table has one."""
     if path.suffix == ".npy":
-        return {"y": _array(path)}
+        return {"y": npz.read_plain(path)}
     columns = _table(path)
     labels, order = _integers(path, columns, "label"), None
     if "node" in columns:

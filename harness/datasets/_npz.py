@@ -80,6 +80,30 @@ def _read_array(path: Path, key: str, archive: zipfile.ZipFile, member: str) -> 
         raise InputError(f"{path}: array {key!r} cannot be read ({type(error).__name__}): damaged file") from error
 
 
+def read_plain(path: Path) -> np.ndarray:
+    """The array in a `.npy` file. Raises InputError if it cannot be read, is damaged or pickled."""
+    try:
+        with path.open("rb") as file:
+            content = _plain(file, path.stat().st_size)
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not a plain .npy file: {str(error).splitlines()[0]:.120}") from None
+    return content
+
+
+def _plain(file: IO[bytes], size: int) -> np.ndarray:
+    try:
+        shape, dtype = _header(file)
+    except Exception as error:  # as in _read_array
+        raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from error
+    if math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"it is shorter than its shape {list(shape)}")
+    file.seek(0)
+    found: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    return found
+
+
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -52,7 +52,7 @@ def saint(name: str, folder: Path) -> Graph:
     keys = frozenset(("indptr", "indices"))
     adjacency = npz.read_arrays(folder / "adj_full.npz", keys, needed=keys)
     indptr, indices = adjacency["indptr"], adjacency["indices"]
-    x = _file(folder / "feats.npy", lambda path: np.load(path, allow_pickle=False))
+    x = npz.read_plain(folder / "feats.npy")
     if x.ndim != 2 or indptr.shape != (len(x) + 1,) or (np.diff(indptr) < 0).any() or indptr[-1] != len(indices):
         raise InputError(f"{folder / 'adj_full.npz'}: its row pointers do not fit the rows of feats.npy")
     edges = np.stack([np.repeat(np.arange(len(x), dtype=indices.dtype), np.diff(indptr)), indices])

@@ -14,6 +14,7 @@ from harness.exchanges._gather_scatter import Leg, PlainSync, Replicas, ReplicaS
 from harness.exchanges._layer_pull import HaloFetch, LayerPull
 from harness.exchanges._memory import Memory
 from harness.exchanges._mixed_pull import CODE_SHARE, CentralSplit, MixedPull
+from harness.exchanges._overlap import OverlappedPull, OverlappedPush
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, Quantiser, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
@@ -58,6 +59,8 @@ __all__ = [
     "ReplicaSync",
     "Memory",
     "MixedPull",
+    "OverlappedPull",
+    "OverlappedPush",
     "ParameterServers",
     "Pieces",
     "PlainSync",

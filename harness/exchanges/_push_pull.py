@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.codecs import Codec
-from harness.effects import Counts, Direction, Rows
+from harness.effects import Counts, Direction, Received, Rows
 from harness.errors import HaloscopeError
 from harness.graphs import HaloPlan, LocalGraph
 from harness.nn import Aggregation
@@ -26,16 +26,27 @@ class Diverged(HaloscopeError):
 
 
 async def ship(
-    rank: Rank, rows: Tensor, send: Counts, recv: Counts, codec: Codec, *, label: str, direction: Direction, layer: int
-) -> Tensor:
+    rank: Rank, rows: Tensor, send: Counts, recv: Counts, codec: Codec, *, label: str, direction: Direction, layer: int,
+    beside: Callable[[], None] | None = None,
+) -> Tensor:  # fmt: skip
     """Encode `rows` [sum(send), d], exchange them, decode: [sum(recv), d].
+
+    Args:
+        beside: computes something while the rows travel.
 
     Raises:
         Diverged: the codec met nan or inf; the message names rank, layer and epoch.
     """
     payload = encode_rows(rank, rows, codec, label=label, direction=direction, layer=layer)
-    parts = [Rows(part, send, recv) for part in payload]
-    received = await rank.all_to_all(parts, label=label, direction=direction, layer=layer)
+    exchange = rank.all_to_all(
+        [Rows(part, send, recv) for part in payload], label=label, direction=direction, layer=layer
+    )
+    if beside is None:
+        received: Received = await exchange
+    else:
+        handle = await rank.start(exchange)
+        beside()
+        received = await rank.wait(handle)
     with rank.span("codec"):
         return codec.decode(received.tensors, rows.shape[1], rows.dtype)
 
@@ -115,23 +126,37 @@ class HaloPush:
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [n_own, d] -> (x, halo [n_halo, d])."""
-        plan = self.route.plan
-        rows = self._scaled(x.index_select(0, plan.send_rows))
-        halo = await self.ship(
-            rank, rows, plan.send_counts, plan.recv_counts, self.codec,
-            label=f"h{self.layer}", direction="forward", layer=self.layer,
-        )  # fmt: skip
-        return x, halo
+        return x, await self.fetched(rank, x)
 
     async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
         """(g_own [n_own, d], g_halo [n_halo, d]) -> g_x [n_own, d]."""
         g_own, g_halo = gradients
+        return self.route.add_back(g_own, await self.returned(rank, g_halo))
+
+    async def fetched(self, rank: Rank, x: Tensor) -> Tensor:
+        """The halo rows [n_halo, d], of own rows x [n_own, d]."""
         plan = self.route.plan
-        returned = await self.ship(
-            rank, g_halo, plan.recv_counts, plan.send_counts, self.backward_codec,
-            label=f"g{self.layer}", direction="backward", layer=self.layer,
+        rows = self._scaled(x.index_select(0, plan.send_rows))
+        return await self.ship(
+            rank, rows, plan.send_counts, plan.recv_counts, self.codec,
+            label=f"h{self.layer}", direction="forward", layer=self.layer,
         )  # fmt: skip
-        return self.route.add_back(g_own, self._scaled(returned))
+
+    async def returned(self, rank: Rank, g_halo: Tensor) -> Tensor:
+        """The gradients that readers have of the rows sent, in the order of sending, from those of the halo rows."""
+        plan = self.route.plan
+        return self._scaled(
+            await self.ship(
+                rank,
+                g_halo,
+                plan.recv_counts,
+                plan.send_counts,
+                self.backward_codec,
+                label=f"g{self.layer}",
+                direction="backward",
+                layer=self.layer,
+            )  # fmt: skip
+        )
 
     def _scaled(self, rows: Tensor) -> Tensor:
         if self.scale is None:
@@ -163,10 +188,13 @@ class HaloPull:
         halo = await self._halo(rank, g_z, self.backward_codec, "backward", "g")
         return self.aggregation.adjoint(self.graph, g_z, halo)
 
-    async def _halo(self, rank: Rank, x: Tensor, codec: Codec, direction: Direction, name: str) -> Tensor:
+    async def _halo(
+        self, rank: Rank, x: Tensor, codec: Codec, direction: Direction, name: str,
+        beside: Callable[[], None] | None = None,
+    ) -> Tensor:  # fmt: skip
         plan = self.route.plan
         rows = x.index_select(0, plan.send_rows)
-        label = f"{name}{self.layer}"
         return await ship(
-            rank, rows, plan.send_counts, plan.recv_counts, codec, label=label, direction=direction, layer=self.layer
-        )
+            rank, rows, plan.send_counts, plan.recv_counts, codec,
+            label=f"{name}{self.layer}", direction=direction, layer=self.layer, beside=beside,
+        )  # fmt: skip

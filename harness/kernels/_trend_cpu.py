@@ -21,6 +21,8 @@ ByteArray = NDArray[np.uint8]
 
 _ZERO, _HALF, _INFINITY = np.float32(0), np.float32(0.5), np.float32(np.inf)
 _MAX = np.finfo(np.float32).max
+_REORDERED = {"reassoc", "nsz"}
+"""What may be done to sums; nan and infinity stay what they are."""
 
 
 @njit(cache=True)
@@ -35,9 +37,9 @@ def _mean(a: FloatArray, b: FloatArray, out: FloatArray) -> None:
         out[c] = (a[c] + b[c]) * _HALF
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz"})
+@njit(cache=True, fastmath=_REORDERED, inline="always")
 def _distance(a: FloatArray, b: FloatArray) -> np.float32:
-    """L1 distance; the sum may be reordered, always in the same way."""
+    """L1 distance; the sum may be reordered, always in the same way: it is compiled as a part of its caller."""
     total = _ZERO
     for c in range(a.shape[0]):
         total += abs(a[c] - b[c])
@@ -50,7 +52,7 @@ def _or_infinite(score: np.float32) -> np.float32:
     return score if score <= _MAX else _INFINITY
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=_REORDERED)
 def score_range(
     x: FloatArray,
     base: FloatArray,

@@ -70,6 +70,8 @@ def dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 
 def masked_rows(kernel: Callable[..., None], x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     """A pass of a compiled kernel over ranges of rows x [n, d], with the dropout of their nodes int64 [n]."""
+    if x.dtype == torch.bfloat16:
+        return masked_rows(kernel, x.float(), nodes, p, key).to(x.dtype)
     x = x.contiguous()
     out = torch.empty_like(x)
     source, ids, target = x.numpy(), nodes.contiguous().numpy(), out.numpy()
@@ -121,7 +123,7 @@ class _Dropout(torch.autograd.Function):
 
 
 def keyed_dropout(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
-    """Dropout of rows [n, d] (float32 or float64) of the nodes with global ids `nodes` (int64 [n]).
+    """Dropout of rows [n, d] (float32, float64 or bfloat16) of the nodes with global ids `nodes` (int64 [n]).
 
     Element (v, c) is a function of (key, nodes[v], c): 0 with probability p, else x / (1 - p). p = 0 returns x
     itself, p = 1 zeros. Raises InputError if p is outside [0, 1]. `key` counts modulo 2**64.

@@ -78,6 +78,9 @@ def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 )
 def relu_dropout_gradient(g: Tensor, out: Tensor, p: float) -> Tensor:
     """The gradient of x from that of the result `out`, [n, d]: g / (1 - p) where the result is above zero, else 0."""
+    if g.dtype == torch.bfloat16:
+        exact: Tensor = relu_dropout_gradient(g.float(), out.float(), p)
+        return exact.to(g.dtype)
     g, out = g.contiguous(), out.contiguous()
     found = torch.empty_like(g)
     source, result, target = (tensor.view(-1).numpy() for tensor in (g, out, found))
@@ -119,9 +122,9 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def relu_dropout(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
-    """`keyed_dropout(x.relu(), nodes, p, key)` in one pass: rows x [n, d], float32 or float64, of nodes int64 [n].
+    """`keyed_dropout(x.relu(), nodes, p, key)` in one pass: rows x [n, d] of nodes int64 [n].
 
-    Raises InputError if p is outside [0, 1].
+    The type is float32 or float64, or bfloat16, which is computed in float32. Raises InputError if p is outside [0, 1].
     """
     if not 0.0 < p <= 1.0:
         return keyed_dropout(x.relu(), nodes, p, key)

@@ -4,7 +4,16 @@ from harness.machine._allocator import keep_heap, large_tensors, memory_left
 from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
 from harness.machine._calibration import HERE, calibration_folder
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
-from harness.machine._files import Lock, Reserved, remove_scratch, replacing, synchronise, write_atomically
+from harness.machine._files import (
+    Lock,
+    Reserved,
+    files_left,
+    kept_json,
+    remove_scratch,
+    replacing,
+    synchronise,
+    write_atomically,
+)
 from harness.machine._large_blocks import large_blocks
 from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
@@ -30,9 +39,11 @@ __all__ = [
     "cache_root",
     "calibration_folder",
     "code_version",
+    "files_left",
     "core_count",
     "map_on_processes",
     "keep_heap",
+    "kept_json",
     "large_blocks",
     "large_tensors",
     "memory_left",

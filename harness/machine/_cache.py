@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tokenize import TokenError
 from typing import Literal, TextIO
 
 import numpy as np
@@ -111,7 +112,7 @@ def load_arrays(folder: Path, mmap: bool = True) -> tuple[dict[str, np.ndarray],
     except OSError as error:
         if error.errno is not None and error.errno not in _DAMAGE:
             raise _unreadable(folder, error) from error
-    except (ValueError, EOFError, KeyError, TypeError, AttributeError):
+    except (ValueError, EOFError, KeyError, TypeError, AttributeError, RecursionError, TokenError):
         pass
     _discard(folder)
     return None
@@ -135,7 +136,7 @@ def has_entry(folder: Path) -> bool:
         if error.errno not in _DAMAGE:
             raise _unreadable(folder, error) from error
         whole = False
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole = False
     if not whole:
         _discard(folder)

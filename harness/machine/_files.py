@@ -12,9 +12,13 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, TextIO, TypeVar
+
+import msgspec
 
 from harness.errors import InputError
+
+T = TypeVar("T")
 
 YOUNG_S = 60.0
 _SCRATCH = re.compile(r"\..+\.([0-9a-f]{5})([0-9a-f]{6})([0-9a-f]{5})")  # machine, process, chance
@@ -157,6 +161,27 @@ def synchronise(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def kept_json(path: Path, kind: type[T]) -> T | None:
+    """The content of a JSON file that this program keeps for later; None where there is none, or it is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def files_left(most: int) -> int:
+    """How many more files this process may open, counted up to `most`."""
+    opened = list[int]()
+    try:
+        while len(opened) < most:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    for descriptor in opened:
+        os.close(descriptor)
+    return len(opened)
 
 
 def take_lock(path: Path) -> TextIO:

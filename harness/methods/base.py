@@ -18,7 +18,7 @@ from torch import Tensor
 from harness.errors import InputError, ProgramError
 from harness.exchanges import Memory
 from harness.graphs import Part, RankGrid, Totals
-from harness.nn import GNN, adam, training_loss
+from harness.nn import GNN, Dense, GCNConv, SAGEConv, adam, training_loss
 from harness.rank import Rank
 from harness.registry import Optioned
 from harness.tape import Tape
@@ -107,6 +107,8 @@ class Method(Optioned, ABC):
     """Base of all methods. Fields of a subclass are its options on the command line and in config files."""
 
     facts: ClassVar[Facts]
+    bf16: ClassVar[bool] = False
+    """Whether it can train models that compute in bfloat16."""
     default_partitioner: ClassVar[str] = "auto"
     """What partitioner auto means for this method; auto is the default of its kind of cut."""
 
@@ -143,6 +145,14 @@ class Method(Optioned, ABC):
         """Raise InputError if the method cannot run this model on this graph in `num_parts` parts."""
         if not totals.num_features or not totals.num_classes:
             raise InputError("this graph has no features or no labels; training needs both")
+        if model.precision == "bf16":
+            self._check_bf16(model)
+
+    def _check_bf16(self, model: GNN) -> None:
+        if not self.bf16:
+            raise InputError(f"{self.name} computes in fp32 only; use --precision fp32")
+        if not all(isinstance(layer, GCNConv | SAGEConv | Dense) for layer in model.layers):
+            raise InputError("only layers of gcn, gcn-no-loop and sage compute in bf16; use --precision fp32")
 
     def treats_input(self, model: GNN) -> str | None:
         """What is done every epoch about input features of other ranks' nodes, as `layer0` names it; None: nothing."""

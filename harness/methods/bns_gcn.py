@@ -16,7 +16,7 @@ from harness.errors import InputError
 from harness.exchanges import HaloPush, Memory, Route
 from harness.graphs import Block, HaloPlan, HostBlock, LocalGraph, Part
 from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler
@@ -43,7 +43,7 @@ class SampledState(EdgeCutState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BNSGCN(EdgeCut):
+class BNSGCN(OverlappingEdgeCut):
     """Boundary node sampling (Alg. 1): the sample of an epoch serves all layers that exchange, in both directions.
 
     A precomputed input layer uses all boundary nodes, as the authors' does. Every other one uses the epoch's sample H_i
@@ -79,6 +79,7 @@ class BNSGCN(EdgeCut):
     rebuild: Literal["device", "host"] = "device"
 
     name = "bns-gcn"
+    bf16 = True
     facts = Facts(
         cut="edge", exact=False, repeats=True, lossy=True, unbiased=True, exact_when={"p": 1.0},
         paper="BNS-GCN, Alg. 1",

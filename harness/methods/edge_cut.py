@@ -21,9 +21,12 @@ from harness.exchanges import (
     BlockPull,
     HaloFetch,
     HaloPull,
+    HaloPush,
     LayerPull,
     Memory,
     MixedPull,
+    OverlappedPull,
+    OverlappedPush,
     Route,
     SequentialAttention,
     SequentialSum,
@@ -98,6 +101,8 @@ class EdgeCut(Method):
         """Fetch the halo features once if the input layer needs them."""
         self.validate()
         self.check(model, part.totals, part.num_parts)
+        if self.drops_late():
+            model.aggregate_first(range(model.depth))
         graph = part.graph
         if model.self_loops:
             looped = graph.with_self_loops()
@@ -110,8 +115,8 @@ class EdgeCut(Method):
         if layer0 == "precompute":
             aggregation = model.aggregation(0)
             assert aggregation is not None and halo_x is not None and part.x is not None
-            z0, halo_x = aggregation.forward(graph, part.x, halo_x), None
-        return EdgeCutState(graph, route, layer0, halo_x, z0)
+            z0, halo_x = model.rounded(aggregation.forward(graph, part.x, halo_x)), None
+        return EdgeCutState(graph, route, layer0, halo_x if halo_x is None else model.rounded(halo_x), z0)
 
     async def fetch_features(self, rank: Rank, part: Part, x: Tensor) -> Tensor:
         """The input features of the halo nodes, as this rank keeps them for the whole run."""
@@ -180,7 +185,7 @@ class EdgeCut(Method):
     ) -> Tensor:
         plan = await self.begin(rank, part, state, memory)
         assert part.x is not None
-        h = part.x
+        h = model.rounded(part.x)
         for l in range(model.depth):
             key, above = rank.key("dropout", l, per_rank=False), self._drop_above(rank, l, part, model, state)
             if l == 0 and state.z0 is not None:
@@ -211,6 +216,20 @@ class EdgeCut(Method):
         if l + 1 == model.depth or self._late(l + 1, model, state):
             return None
         return Drop(part.nodes, rank.key("dropout", l + 1, per_rank=False))
+
+    def overlaps(self) -> bool:
+        """Whether own neighbours are summed while halo rows travel."""
+        return False
+
+    def _overlapped(self, exchange: Exchange | None, model: GNN, l: int, graph: LocalGraph) -> Exchange | None:
+        """The exchange with sums beside it, where the method overlaps them and the aggregation is linear in rows."""
+        aggregation = model.aggregation(l)
+        if not self.overlaps() or aggregation is None:
+            return exchange
+        if isinstance(exchange, HaloPush):
+            own = model.reads_own(l) and not model.linear_first(l)
+            return OverlappedPush(exchange, graph, aggregation, own)
+        return OverlappedPull(**vars(exchange)) if isinstance(exchange, HaloPull) else exchange
 
     def drops_late(self) -> bool:
         """Whether dropout comes after the exchange, with masks of their own for halo rows, instead of before it."""
@@ -245,14 +264,35 @@ class EdgeCut(Method):
         if isinstance(exchange, HaloFetch):
             own, halo = await tape.apply(exchange, h)
             return model.update(l, self.view(state, plan), own, model.message(l, own), model.message(l, halo), above)
+        exchange = self._overlapped(exchange, model, l, self.view(state, plan))
         message = model.message(l, h)
         if exchange is None:
             return model.update(l, self.view(state, plan), h, message, message[:0], above)
         if isinstance(exchange, HaloPull | MixedPull | SequentialSum):
             z, h = await tape.apply(exchange, message, h)
             return model.combine(l, h, z, transformed=model.linear_first(l), drop=above)
+        if isinstance(exchange, OverlappedPush):
+            again = [h] if model.reads_own(l) and not exchange.own else []
+            z, *rows = await tape.apply(exchange, message, *again)
+            return model.combine(l, rows[0] if rows else z, z, transformed=model.linear_first(l), drop=above)
         if message is h:
             own, halo = await tape.apply(exchange, h)
             return model.update(l, self.view(state, plan), own, own, halo, above)
         own, halo, h = await tape.apply(exchange, message, h)
         return model.update(l, self.view(state, plan), h, own, halo, above)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlappingEdgeCut(EdgeCut):
+    """Base of synchronous methods that push or pull halo rows at once.
+
+    Options:
+        overlap: sum own neighbours while halo rows travel, and backwards while gradients do; losses and bytes are the
+            same, and no halo row is kept until the backward pass. Layers whose aggregation is not linear in rows
+            (attention) exchange first.
+    """
+
+    overlap: bool = False
+
+    def overlaps(self) -> bool:
+        return self.overlap

@@ -51,6 +51,7 @@ class PipeGCN(EdgeCut):
     dropout: Literal["before", "after"] = "before"
 
     name: ClassVar[str] = "pipegcn"
+    bf16 = True
     facts = Facts(cut="edge", exact=False, staleness=1, paper="PipeGCN; the comparison of Sylvie and BNS-GCN")
 
     def validate(self) -> None:
@@ -61,7 +62,7 @@ class PipeGCN(EdgeCut):
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
-        if self.dropout == "after" and any(model.linear_first(l) for l in range(model.depth)):
+        if self.dropout == "after" and model.order != "auto" and any(map(model.linear_first, range(model.depth))):
             raise InputError("pipegcn: dropout=after drops what aggregation reads; use order=aggregate-first")
 
     def lossless(self) -> PipeGCN:

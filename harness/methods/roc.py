@@ -76,6 +76,9 @@ class ROC(BlockRows):
         if self.memory < 0:
             raise InputError(f"roc: memory is in GB of a device and must be at least 0, not {self.memory}")
 
+    def maps_first(self, model: GNN, l: int) -> bool:
+        return model.linear_first(l)
+
     async def setup(self, rank: Rank, part: Part, model: GNN) -> BlockState:
         model.prefer(["linear-first"] * model.depth)
         return await super().setup(rank, part, model)

@@ -51,12 +51,15 @@ class Single(EdgeCut):
     style: Literal["fused", "gather"] = "fused"
 
     name = "single"
+    bf16 = True
     facts = Facts(cut="none", exact=True, repeats=True, paper="DGL and PyG on one device")
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
         if num_parts != 1:
             raise InputError(f"method single runs on one rank, not {num_parts}; use --parts 1 or vanilla")
+        if self.style == "gather" and model.precision != "fp32":
+            raise InputError("style=gather computes in fp32 only; use style=fused")
         if self.style == "gather" and len({_kind(model, l) for l in _reading(model)} | {None}) != 2:
             raise InputError("style=gather needs layers of haloscope (gcn, sage, gat), all alike; use style=fused")
 

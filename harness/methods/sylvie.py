@@ -13,7 +13,7 @@ from harness.errors import InputError
 from harness.exchanges import HaloPush, Late, Memory, Quantiser, Route, drain_pipeline, encode_rows, ship
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.edge_cut import EdgeCut, EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
@@ -33,7 +33,7 @@ class Sylvie(EdgeCut):
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
-        if self.dropout == "after" and any(model.linear_first(l) for l in range(model.depth)):
+        if self.dropout == "after" and model.order != "auto" and any(map(model.linear_first, range(model.depth))):
             raise InputError(f"{self.name}: dropout=after drops what aggregation reads; use order=aggregate-first")
 
     def drops_late(self) -> bool:
@@ -52,7 +52,7 @@ class Sylvie(EdgeCut):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SylvieS(Sylvie):
+class SylvieS(Sylvie, OverlappingEdgeCut):
     """Synchronous Sylvie (Alg. 1 and 2, Eq. 3-5): quantise, exchange, dequantise, in both directions.
 
     Bytes per row of width d: ceil(d * bits / 8) of codes and 8 of side information (scale and minimum in fp32), or 4
@@ -76,7 +76,13 @@ class SylvieS(Sylvie):
     scope: Literal["boundary", "all"] = "boundary"
 
     name = "sylvie-s"
+    bf16 = True
     facts = Facts(cut="edge", exact=False, repeats=True, lossy=True, unbiased=True, paper="Sylvie, Alg. 1-2")
+
+    def idle(self) -> dict[str, str]:
+        if self.scope == "all":
+            return {"overlap": "scope=all"}
+        return {"overlap": "dropout=after"} if self.dropout == "after" else {}
 
     def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
         if self.scope == "all":
@@ -117,6 +123,7 @@ class SylvieA(Sylvie):
     quantiser: Quantiser = "background"
 
     name = "sylvie-a"
+    bf16 = True
     facts = Facts(
         cut="edge", exact=False, staleness=1, lossy=True, unbiased=True, paper="Sylvie, Sec. 3.3, Alg. 1-2"
     )  # fmt: skip

@@ -13,7 +13,7 @@ from harness.errors import InputError
 from harness.exchanges import AttentionPull, HaloPull, HaloPush
 from harness.graphs import Totals
 from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN, Conv, GATConv
 from harness.tape import Exchange
 
@@ -21,7 +21,7 @@ DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vanilla(EdgeCut):
+class Vanilla(OverlappingEdgeCut):
     """Exact full-graph training (the DGL rows of Sylvie, the p = 1 rows of BNS-GCN).
 
     Bytes per epoch: forward, layer l >= 1 (and 0 where layer0 = exchange): halo rows x width x bytes of the type;
@@ -42,6 +42,7 @@ class Vanilla(EdgeCut):
     dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
 
     name = "vanilla"
+    bf16 = True
     facts = Facts(
         cut="edge",
         exact=True,

@@ -55,7 +55,7 @@ class VertexCut(Method):
             )
 
     def _precomputes(self, model: GNN) -> bool:
-        return model.aggregation(0) is not None and not model.linear_first(0)
+        return model.aggregation(0) is not None and (model.order == "auto" or not model.linear_first(0))
 
     def treats_input(self, model: GNN) -> str:
         """The resolved `layer0`."""
@@ -66,6 +66,8 @@ class VertexCut(Method):
         self.validate()
         self.check(model, part.totals, part.num_parts)
         assert isinstance(part, VertexPart) and part.x is not None
+        if self.layer0 == "precompute":
+            model.aggregate_first([0])
         attends = any(isinstance(layer, GATConv) for layer in model.layers)
         block = part.block.with_edge_map() if attends else part.block
         replicas, z0 = Replicas.of(part), None
@@ -103,7 +105,7 @@ class VertexCut(Method):
                 h = await self.layer(rank, l, part, model, state, plan, tape, h)
             else:
                 assert isinstance(layer, Dense)
-                h = model.combine(l, h, layer.linear(h), transformed=True)
+                h = model.combine(l, h, layer.transform(h), transformed=True)
         return h
 
 

@@ -151,6 +151,9 @@ class VRGCN(MiniBatch):
         if any(model.exchanges(l) and model.aggregation(l) is None for l in range(model.depth)):
             raise InputError("vr-gcn: histories need layers whose aggregation is linear (gcn, sage)")
 
+    def maps_first(self, model: GNN, l: int) -> bool:
+        return False
+
     def treats_input(self, model: GNN) -> str:
         """The input is aggregated once, unless the first layer reads no neighbours."""
         return "precompute" if model.exchanges(0) else "exchange"

@@ -33,24 +33,47 @@ class Aggregation:
 
     def scale(self, degree: Tensor, like: Tensor) -> Tensor:
         """r of rows with these degrees, [n, 1] in the type of `like`."""
-        degree = degree.to(like.dtype)[:, None]
+        exact = torch.promote_types(like.dtype, torch.float32)  # degrees above 256 are none of bfloat16
+        degree = degree.to(exact)[:, None]
         if self.kind == "gcn":
-            return (degree + 1).rsqrt()
+            return (degree + 1).rsqrt().to(like.dtype)
         least = degree.clamp(min=1)
-        return least.rsqrt() if self.kind == "symmetric" else least.reciprocal()
+        return (least.rsqrt() if self.kind == "symmetric" else least.reciprocal()).to(like.dtype)
 
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         """z [n_own, d] from own [n_own, d] and halo [n_halo, d]."""
         if isinstance(graph, EdgeGraph):
             z = message_sum(graph, own, graph.weight)
             return z.mul_(self.scale(graph.degree, own)) if graph.weight is None else z
-        if self.kind == "mean":
-            return _sum(graph, own, halo).mul_(self.scale(graph.degree, own))
-        scaled = own * self.scale(graph.degree, own)
-        z = _sum(graph, scaled, halo * self.scale(graph.halo_degree, halo))
+        return self.finish(graph, self.begin(graph, own), halo)
+
+    def begin(self, graph: LocalGraph, own: Tensor, *, adjoint: bool = False) -> tuple[Tensor, Tensor]:
+        """The part of `forward`, or of `adjoint`, that needs no halo: own rows times their factors, and their sums."""
+        scaled = own * self.scale(graph.degree, own) if adjoint or self.kind != "mean" else own
+        return scaled, aggregate(graph.own, scaled)
+
+    def finish(self, graph: LocalGraph, begun: tuple[Tensor, Tensor], halo: Tensor, *, adjoint: bool = False) -> Tensor:
+        """z from what `begin` returned, which is written to, and the halo rows."""
+        scaled, z = begun
+        if graph.halo.nnz:
+            plain = self.kind == "mean" and not adjoint
+            z = z.add_(aggregate(graph.halo, halo if plain else halo * self.scale(graph.halo_degree, halo)))
         if self.kind == "gcn":
             z = z.add_(scaled)
-        return z.mul_(self.scale(graph.degree, own))
+        return z if self.kind == "mean" and adjoint else z.mul_(self.scale(graph.degree, z))
+
+    def halo_gradient(self, graph: LocalGraph, g: Tensor) -> tuple[Tensor, Tensor]:
+        """From the gradient g of z, [n_own, d]: g times its factors, and the gradient of the halo rows [n_halo, d]."""
+        scaled = g * self.scale(graph.degree, g)
+        found: Tensor = torch.ops.haloscope.gather_sum(graph.halo.t_indptr, graph.halo.t_indices, scaled)
+        return scaled, found if self.kind == "mean" else found.mul_(self.scale(graph.halo_degree, g))
+
+    def own_gradient(self, graph: LocalGraph, scaled: Tensor) -> Tensor:
+        """The gradient of the own rows, [n_own, d], from the first result of `halo_gradient`."""
+        found: Tensor = torch.ops.haloscope.gather_sum(graph.own.t_indptr, graph.own.t_indices, scaled)
+        if self.kind == "gcn":
+            found = found.add_(scaled)
+        return found if self.kind == "mean" else found.mul_(self.scale(graph.degree, scaled))
 
     def edges(self, graph: LocalGraph, like: Tensor) -> EdgeGraph:
         """The graph with the edges that messages travel on, loops among them, and weights in the type of `like`."""
@@ -69,19 +92,13 @@ class Aggregation:
         """A^T applied to complete gradients of own and halo rows; correct on symmetric graphs only."""
         if self.kind != "mean":
             return self.forward(graph, g_own, g_halo)
-        own = g_own * self.scale(graph.degree, g_own)
-        return _sum(graph, own, g_halo * self.scale(graph.halo_degree, g_halo))
+        return self.finish(graph, self.begin(graph, g_own, adjoint=True), g_halo, adjoint=True)
 
 
 def edge_list(graph: LocalGraph) -> EdgeGraph:
     """The graph with the ends of the edges of its own block."""
     blocks = (graph.own, graph.halo, graph.degree, graph.halo_degree)
     return EdgeGraph(*blocks, graph.own.indices.long(), edge_rows(graph.own), None)
-
-
-def _sum(graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
-    z = aggregate(graph.own, own)
-    return z.add_(aggregate(graph.halo, halo)) if graph.halo.nnz else z
 
 
 LEAKY_SLOPE = 0.2  # of the attention scores
@@ -109,19 +126,24 @@ class Conv(nn.Module):
             raise TypeError(f"{type(self).__name__} has no aggregation")
         return self.aggregation.forward(graph, own, halo)
 
-    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
+    def added(self) -> Tensor | None:
+        """The bias of the output rows, which whoever leaves it out (`bias=False`) must add; None without one."""
+        return None
+
+    def combine(self, rows: Tensor, z: Tensor, *, bias: bool = True) -> Tensor:
         """Output rows from the layer's own input rows and the aggregated, transformed rows."""
-        return z
+        shift = self.added()
+        return z + shift.to(z.dtype) if bias and shift is not None else z
 
-    def mix(self, rows: Tensor, z: Tensor) -> Tensor:
+    def mix(self, rows: Tensor, z: Tensor, *, bias: bool = True) -> Tensor:
         """Output rows from the layer's own input rows and aggregated rows that are not transformed yet."""
-        return self.combine(rows, self.transform(z))
+        return self.combine(rows, self.transform(z), bias=bias)
 
-    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
+    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor, *, bias: bool = True) -> Tensor:
         """The layer with aggregation first where that is possible, [n_own, in] -> [n_own, out]."""
         if self.aggregation is None:
-            return self.combine(own, self.aggregate(graph, self.transform(own), self.transform(halo)))
-        return self.mix(own, self.aggregate(graph, own, halo))
+            return self.combine(own, self.aggregate(graph, self.transform(own), self.transform(halo)), bias=bias)
+        return self.mix(own, self.aggregate(graph, own, halo), bias=bias)
 
     def edge_graph(self, graph: LocalGraph, like: Tensor) -> EdgeGraph:
         """The graph without halo as a list of edges, on which the layer makes a message of every edge."""
@@ -141,13 +163,13 @@ class GCNConv(Conv):
         nn.init.xavier_uniform_(self.weight)
 
     def transform(self, rows: Tensor) -> Tensor:
-        return rows @ self.weight
+        return rows @ self.weight.to(rows.dtype)
 
     def transform_adjoint(self, gradient: Tensor) -> Tensor:
         return gradient @ self.weight.t()
 
-    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
-        return z + self.bias
+    def added(self) -> Tensor:
+        return self.bias
 
 
 class SAGEConv(Conv):
@@ -164,17 +186,22 @@ class SAGEConv(Conv):
         nn.init.zeros_(self.own.bias)
 
     def transform(self, rows: Tensor) -> Tensor:
-        return self.neighbour(rows)  # type: ignore[no-any-return]
+        return functional.linear(rows, self.neighbour.weight.to(rows.dtype))
 
     def transform_adjoint(self, gradient: Tensor) -> Tensor:
         return gradient @ self.neighbour.weight
 
-    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
-        return self.own(rows) + z  # type: ignore[no-any-return]
+    def added(self) -> Tensor:
+        return self.own.bias
 
-    def mix(self, rows: Tensor, z: Tensor) -> Tensor:
-        out: Tensor = self.own(rows)
-        return out.addmm_(z, self.neighbour.weight.t())  # two passes and two tensors less
+    def combine(self, rows: Tensor, z: Tensor, *, bias: bool = True) -> Tensor:
+        return self._own(rows, bias) + z
+
+    def mix(self, rows: Tensor, z: Tensor, *, bias: bool = True) -> Tensor:
+        return self._own(rows, bias).addmm_(z, self.neighbour.weight.t().to(z.dtype))  # two passes and two tensors less
+
+    def _own(self, rows: Tensor, bias: bool) -> Tensor:
+        return _linear(rows, self.own, bias)
 
 
 class GATConv(Conv):
@@ -235,8 +262,8 @@ class GATConv(Conv):
         """One row per node from its heads."""
         return z.mean(1) if self.mean_heads else z.reshape(-1, self.heads * self.width)
 
-    def combine(self, rows: Tensor, z: Tensor) -> Tensor:
-        return z + self.bias
+    def added(self) -> Tensor:
+        return self.bias
 
     def pull_input(self, rows: Tensor) -> Tensor:
         """[z | source score | target score] of rows, [n, H D + 2 H]: the input of a pull-style exchange."""
@@ -258,5 +285,17 @@ class Dense(Conv):
         super().__init__()
         self.linear = nn.Linear(inputs, outputs)
 
-    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
-        return self.linear(own)  # type: ignore[no-any-return]
+    def transform(self, rows: Tensor) -> Tensor:
+        """The linear map of own rows, without the bias."""
+        return _linear(rows, self.linear, bias=False)
+
+    def added(self) -> Tensor:
+        return self.linear.bias
+
+    def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor, *, bias: bool = True) -> Tensor:
+        return _linear(own, self.linear, bias)
+
+
+def _linear(rows: Tensor, map: nn.Linear, bias: bool) -> Tensor:
+    """A linear map in the precision of its rows, with its bias or without."""
+    return functional.linear(rows, map.weight.to(rows.dtype), map.bias.to(rows.dtype) if bias else None)

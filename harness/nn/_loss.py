@@ -21,7 +21,8 @@ def training_loss(logits: Tensor, part: Part) -> Tensor:
 
 
 def summed_loss(rows: Tensor, target: Tensor, multilabel: bool, weight: Tensor | None = None) -> Tensor:
-    """Sum over rows [n, C] of the same losses, each times its `weight` [n] if there are any. Scalar."""
+    """Sum over rows [n, C] of the same losses, each times its `weight` [n] if there are any. Scalar, never bfloat16."""
+    rows = rows.float() if rows.dtype == torch.bfloat16 else rows
     reduction = "sum" if weight is None else "none"
     if multilabel:
         loss = functional.binary_cross_entropy_with_logits(rows, target, reduction=reduction)

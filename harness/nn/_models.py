@@ -6,7 +6,7 @@ The stack never communicates; methods call it layer by layer and put their excha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -20,6 +20,7 @@ from harness.config import ModelConfig
 from harness.errors import InputError
 from harness.graphs import LocalGraph
 from harness.kernels.dropout import keyed_dropout
+from harness.kernels.norm_relu_dropout import norm_relu_dropout
 from harness.kernels.relu_dropout import relu_dropout
 from harness.nn._layers import Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.registry import Registry
@@ -45,6 +46,9 @@ class GNN(nn.Module):
         norm: after all but the last layer, before its ReLU: LayerNorm, or every row divided by its L2 norm.
         order: which of linear map and aggregation is first, if a layer allows both; "method" leaves it to `prefer`,
             and without that aggregation is first.
+        precision: bf16 computes rows, messages and their gradients in bfloat16, products and sums accumulated in
+            float32, with parameters and their gradients in float32. Without CPU instructions for it (avx512_bf16, AMX)
+            torch computes the same, slower than fp32.
     """
 
     def __init__(
@@ -55,11 +59,14 @@ class GNN(nn.Module):
         dropout: float = 0.0,
         norm: Literal["none", "layer", "l2"] = "none",
         order: Order = "method",
+        precision: Literal["fp32", "bf16"] = "fp32",
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.widths, self.dropout, self.norm, self.order = tuple(widths), dropout, norm, order
+        self.precision = precision
         self._preferred: Sequence[Order] = ["aggregate-first"] * len(layers)
+        self._aggregated = frozenset[int]()
         normed = widths[1:-1] if norm == "layer" else []
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in normed)
 
@@ -89,13 +96,21 @@ class GNN(nn.Module):
         """Set the order of every layer that holds where the run sets none (`order` is "method")."""
         self._preferred = orders
 
+    def aggregate_first(self, layers: Iterable[int]) -> None:
+        """Let these layers aggregate first where `order` is "auto", for a method that cannot map rows before."""
+        self._aggregated |= frozenset(layers)
+
     def linear_first(self, l: int) -> bool:
         """Whether layer l maps rows before they are exchanged and aggregated."""
         if not isinstance(self.layers[l], Conv) or not self.exchanges(l):
             return False
         order = self._preferred[l] if self.order == "method" else self.order
         narrower = self._message_width(l) < self.widths[l]
-        return order == "linear-first" or (order == "auto" and narrower)
+        return order == "linear-first" or (order == "auto" and narrower and l not in self._aggregated)
+
+    def rounded(self, rows: Tensor) -> Tensor:
+        """Input rows in the precision in which the model computes."""
+        return rows.bfloat16() if self.precision == "bf16" else rows
 
     def drop(self, rows: Tensor, nodes: Tensor, key: int) -> Tensor:
         """Dropout in training, keyed by (key, global node id, column)."""
@@ -113,32 +128,39 @@ class GNN(nn.Module):
 
         Where `drop` is given, the result has the dropout before layer l + 1 already, in the same pass as the ReLU.
         """
-        layer = self.layers[l]
+        layer, bias = self.layers[l], not self._adds_late(l)
         if self.linear_first(l):
             assert isinstance(layer, Conv)
-            return self._finish(l, layer.combine(rows, layer.aggregate(graph, own, halo)), drop)
-        return self._finish(l, layer(graph, own, halo), drop)
+            return self._finish(l, layer.combine(rows, layer.aggregate(graph, own, halo), bias=bias), drop)
+        return self._finish(l, layer(graph, own, halo) if bias else layer(graph, own, halo, bias=False), drop)
 
     def combine(self, l: int, rows: Tensor, z: Tensor, *, transformed: bool, drop: Drop | None = None) -> Tensor:
         """The same from rows that are aggregated already (precomputed or pulled)."""
-        layer = self.layers[l]
+        layer, bias = self.layers[l], not self._adds_late(l)
         assert isinstance(layer, Conv)
-        return self._finish(l, layer.combine(rows, z) if transformed else layer.mix(rows, z), drop)
+        return self._finish(l, (layer.combine if transformed else layer.mix)(rows, z, bias=bias), drop)
 
     def _message_width(self, l: int) -> int:
         layer = self.layers[l]
         return layer.heads * layer.width if isinstance(layer, GATConv) else self.widths[l + 1]
 
+    def _adds_late(self, l: int) -> bool:
+        """Whether the bias of layer l is added in the pass of its norm."""
+        return len(self.norms) > 0 and l < self.depth - 1 and isinstance(self.layers[l], Conv)
+
     def _finish(self, l: int, out: Tensor, drop: Drop | None) -> Tensor:
-        """Norm, ReLU, and the dropout of the layer above; the last layer has none of them."""
+        """Bias where it is left, norm, ReLU, and the dropout of the layer above; the last layer has none of them."""
         if l == self.depth - 1:
             return out
-        if self.norm == "l2":
-            normed = functional.normalize(out, dim=1)
-        else:
-            normed = self.norms[l](out) if len(self.norms) else out
-        if drop is not None and self.training and self.dropout:
-            return relu_dropout(normed, drop.nodes, self.dropout, drop.key)
+        drops = drop is not None and self.training and self.dropout > 0
+        nodes, p, key = (drop.nodes, self.dropout, drop.key) if drop is not None and drops else (None, 0.0, 0)
+        if len(self.norms):
+            layer, norm = self.layers[l], self.norms[l]
+            assert isinstance(norm, nn.LayerNorm)
+            return norm_relu_dropout(out, layer.added() if isinstance(layer, Conv) else None, norm, nodes, p, key)
+        normed = functional.normalize(out, dim=1) if self.norm == "l2" else out
+        if nodes is not None:
+            return relu_dropout(normed, nodes, p, key)
         return normed.relu() if normed is out else normed.relu_()
 
 
@@ -162,7 +184,7 @@ def _stack(convolution: Convolution, config: ModelConfig, inputs: int, classes: 
             layer, outputs = convolution(config, widths[-1], outputs, last)
         layers.append(layer)
         widths.append(outputs)
-    return GNN(layers, widths, dropout=config.dropout, norm=config.norm, order=config.order)
+    return GNN(layers, widths, dropout=config.dropout, norm=config.norm, order=config.order, precision=config.precision)
 
 
 def _gcn(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:

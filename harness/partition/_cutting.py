@@ -10,15 +10,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from harness.errors import InputError
-from harness.graphs import Graph
-from harness.partition.edge import Renumber, open_partition, partitioned
+from harness.graphs import Graph, from_edges
+from harness.partition.edge import Renumber, assign, assigned, open_partition, partitioned
 from harness.partition.overlap import overlapped
 from harness.partition.partitioners import PARTITIONERS, parse_partitioner
-from harness.partition.vertex import open_vertex_partition, vertex_partitioned
+from harness.partition.vertex import assign_edges, open_vertex_partition, vertex_assigned, vertex_partitioned
 
 Kind = Literal["edge", "overlap", "vertex"]
-DEFAULTS: dict[Kind, str] = {"edge": "metis-cut", "overlap": "metis-cut", "vertex": "ebv"}
+
+AUTO = "auto"
+"""The partitioner that is chosen by `default_partitioner`."""
+
+LARGE_EDGES = 20_000_000
+"""Directed edges from which on METIS takes too long to be the default (`python -m benchmarks.partition`)."""
+
+
+def default_partitioner(kind: Kind, num_edges: int) -> str:
+    """What `auto` means: ebv for a vertex cut; for the others metis-cut, which papers use, and label-propagation, whose
+    boundary is as small, for a graph of LARGE_EDGES directed edges and more."""
+    if kind == "vertex":
+        return "ebv"
+    return "label-propagation" if num_edges >= LARGE_EDGES else "metis-cut"
 
 
 class CutQuality(Protocol):
@@ -67,6 +82,7 @@ class Cutting:
     """A kind of parts, the partitioner's text, and the method's settings that affect parts.
 
     Attributes:
+        partitioner: AUTO leaves the choice to the size of the graph.
         replicas: ranks that hold the same part.
     """
 
@@ -84,12 +100,31 @@ class Cutting:
 
     def parts(self, graph: Graph, ranks: int, seed: int, renumber: Renumber, hosts: int) -> Folder:
         """The parts of `graph`, from the cache or made now. Raises InputError as the builders do."""
-        num_parts = self.num_parts(ranks)
+        num_parts, name = self.num_parts(ranks), self.partitioner
+        if name == AUTO:
+            name = default_partitioner(self.kind, graph.num_edges)
         if self.kind == "vertex":
-            return vertex_partitioned(graph, self.partitioner, num_parts, seed, hosts)
+            return vertex_partitioned(graph, name, num_parts, seed, hosts)
         if self.kind == "overlap":
-            return overlapped(graph, self.partitioner, num_parts, seed, renumber, **self.settings)
-        return partitioned(graph, self.partitioner, num_parts, seed, renumber)
+            return overlapped(graph, name, num_parts, seed, renumber, **self.settings)
+        return partitioned(graph, name, num_parts, seed, renumber)
+
+    def assigned(self, graph: Graph, name: str, ranks: int, seed: int, renumber: Renumber, hosts: int) -> Folder:
+        """The assignment by partitioner `name` and its quality, from the cache or made now, possibly without parts.
+
+        Of overlapping parts, the edge cut below them. Raises InputError as the builders do.
+        """
+        if self.kind == "vertex":
+            return vertex_assigned(graph, name, self.num_parts(ranks), seed, hosts)
+        return assigned(graph, name, self.num_parts(ranks), seed, renumber)
+
+    def compile(self, name: str) -> None:
+        """Compile the kernels of partitioner `name`, so that the time of an assignment after it is its own."""
+        ring = from_edges("ring", np.stack([np.arange(8), (np.arange(8) + 1) % 8]), 8, undirected=True)
+        if self.kind == "vertex":
+            assign_edges(ring, name, 2)
+        else:
+            assign(ring, name, 2)
 
     def open(self, path: Path) -> Folder | None:
         """The parts cached in `path`, or None if anything is missing."""
@@ -110,8 +145,8 @@ def cutting(partitioner: str, cut: str, settings: dict[str, Any]) -> Cutting:
     """
     kinds: dict[str, Kind] = {"none": "edge", "edge": "edge", "overlap": "overlap", "vertex": "vertex"}
     kind = kinds[cut]
-    if partitioner == "auto":
-        return Cutting(kind, DEFAULTS[kind], settings)
+    if partitioner == AUTO:
+        return Cutting(kind, AUTO, settings)
     if parse_partitioner(partitioner).cuts == "vertex":
         return Cutting("vertex", partitioner)
     if kind == "vertex":

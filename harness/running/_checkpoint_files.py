@@ -173,7 +173,7 @@ def read_marker(home: Path, epochs: int, identity: Identity) -> Marker:
         marker = msgspec.json.decode(raw, type=Marker)
     except OSError as error:
         raise checkpoint_error(folder, f"{MARKER} cannot be read here: {_reason(error)}") from None
-    except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, AttributeError, UnicodeDecodeError, RecursionError):
         raise checkpoint_error(folder, f"{MARKER} is damaged") from None
     if why := identity.refuse(marker.identity):
         raise checkpoint_error(folder, why)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from harness import datasets
 from harness.config import CutConfig, RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph, RankGrid, Totals, replicated
-from harness.machine import cache_root, write_atomically
+from harness.machine import cache_root, kept_json, write_atomically
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
-from harness.partition import Cutting, Folder, cutting
+from harness.partition import PARTITIONERS, Cutting, Folder, cutting, parse_partitioner
 from harness.partition.edge import Renumber, partition_version
 from harness.workloads import is_workload, load_workload
 
@@ -88,8 +89,7 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     )
     datasets.require_trainable(graph)
     trained = datasets.training_graph(graph)[0] if config.data.protocol == "inductive" else graph
-    renumber: Renumber = "auto" if config.cut.renumber == "auto" else int(config.cut.renumber)
-    settings = (config.cut.parts, config.training.seed, renumber, config.cut.hosts)
+    settings = (config.cut.parts, config.training.seed, _renumber(config), config.cut.hosts)
     train = cut.parts(trained, *settings)
     evaluate = train if trained is graph and cut.exact() == cut else cut.exact().parts(graph, *settings)
     described = _describe(graph)
@@ -98,6 +98,35 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     index.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(index, msgspec.json.format(msgspec.json.encode(record), indent=1), durable=False)
     return Prepared(train, evaluate, described, totals, cut.replicas)
+
+
+def cuts_by(config: RunConfig, partitioners: Sequence[str]) -> Iterator[Folder]:
+    """The config's graph as each of several partitioners cuts it, from the cache or made now; possibly without parts.
+
+    An empty sequence means all that cut what the config's method does, edges or vertices. For an inductive protocol it
+    is the graph that is trained on; of overlapping parts the edge cut below them.
+
+    Raises:
+        InputError: as `prepare`, a workload, which has no edges, or a partitioner that cuts the other.
+    """
+    training, data = config.training, config.data
+    cut = cutting_of(config.cut, parse_method(training.method, layer0=training.layer0))
+    if is_workload(data.dataset):
+        raise InputError(f"{data.dataset} is counts without edges; name a graph to compare partitioners on")
+    cuts = "vertex" if cut.kind == "vertex" else "edge"
+    for name in partitioners:
+        if parse_partitioner(name).cuts != cuts:
+            raise InputError(f"partitioner {name} does not cut what {training.method} does ({cuts} cut); leave it out")
+    names = partitioners or [name for name, kind in PARTITIONERS.known().items() if kind.cuts == cuts]
+    graph = datasets.load(data.dataset, split=data.split, seed=training.seed, features=data.features)
+    trained = datasets.training_graph(graph)[0] if data.protocol == "inductive" else graph
+    for name in names:
+        cut.compile(name)
+        yield cut.assigned(trained, name, config.cut.parts, training.seed, _renumber(config), config.cut.hosts)
+
+
+def _renumber(config: RunConfig) -> Renumber:
+    return "auto" if config.cut.renumber == "auto" else int(config.cut.renumber)
 
 
 class _Record(msgspec.Struct):
@@ -118,9 +147,8 @@ def cutting_of(config: CutConfig, method: Method) -> Cutting:
 
 
 def _from_index(index: Path, cut: Cutting) -> Prepared | None:
-    try:
-        record = msgspec.json.decode(index.read_bytes(), type=_Record)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    record = kept_json(index, _Record)
+    if record is None:
         return None
     train, evaluate = cut.open(Path(record.train)), cut.exact().open(Path(record.evaluate))
     if train is None or evaluate is None:

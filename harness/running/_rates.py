@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from harness.errors import InputError
 from harness.running.results import load_result
+
+
+class _Epoch(msgspec.Struct):
+    """Of an epoch's record, what is used here."""
+
+    observed: dict[str, Annotated[float, msgspec.Meta(ge=0)]] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,10 @@ def load_rates(path: Path, method: str) -> Rates:
     ran, wanted = (text.partition(":")[0] for text in (config["method"], method))
     if ran != wanted:
         raise InputError(f"{path} is a run of {ran}, whose rates say nothing of {wanted}")
-    epochs = [epoch.get("observed") or {} for epoch in record["epochs"]]
+    try:
+        epochs = [found.observed or {} for found in msgspec.convert(record["epochs"], list[_Epoch])]
+    except msgspec.ValidationError as error:
+        raise InputError(f"result {path} is damaged: {error}") from None
     steady = epochs[1:] or epochs
     names = sorted({name for observed in steady for name in observed})
     if not names:

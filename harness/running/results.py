@@ -264,7 +264,7 @@ def load_result(path: Path) -> dict[str, Any]:
     """A result file as a dict. Raises InputError if it is not one."""
     try:
         record = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"cannot read result {path}: {reason}") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
@@ -276,11 +276,24 @@ def load_result(path: Path) -> dict[str, Any]:
     return {**msgspec.structs.asdict(whole), **record}
 
 
+class _Config(msgspec.Struct):
+    """What commands read of the config of a result, whatever its version."""
+
+    method: str
+    mode: str
+    cluster: str
+    dataset: str
+    model: str
+    layers: int
+    hidden: int
+    parts: int
+
+
 class _Whole(msgspec.Struct):
     """What every result has; a record that was written by hand for its rates may lack what has a default."""
 
     run_id: str
-    config: dict[str, Any]
+    config: _Config
     epochs: list[dict[str, Any]]
     state: str = ""
     message: str = ""

@@ -53,12 +53,12 @@ def settings_of_run(record: dict[str, Any]) -> dict[str, Any]:
         "hidden": config["hidden"],
         "parts": config["parts"],
         "layer0": record["facts"].get("layer0"),
-        "order": _order_text(record["facts"].get("orders", ())),
+        "order": layer_orders(record["facts"].get("orders", ())),
         "norm": config["norm"],
     }
 
 
-def _order_text(orders: Sequence[str]) -> str | None:
+def layer_orders(orders: Sequence[str]) -> str | None:
     """The order of all layers that read neighbours, or which of them differ; None where it is not known."""
     if len(set(orders)) < 2:
         return orders[0] if orders else None

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from harness.config import RUN_SETTINGS, RunConfig, from_mapping, laid_over
+from harness.config import COMMAND_DEFAULTS, RUN_SETTINGS, RunConfig, from_mapping, laid_over
 from harness.errors import InputError, unknown
 from harness.keys import read_table
 from harness.methods.registry import parse_method
@@ -53,7 +53,7 @@ def read_sweep(path: Path) -> list[Cell]:
     for key in tables:
         if key not in TABLES:
             raise unknown(f"table in sweep file {path.name}", key, TABLES)
-    base = laid_over(_table(tables, "run", path), source=f"{path.name}: run")
+    base = laid_over(_table(tables, "run", path), COMMAND_DEFAULTS, source=f"{path.name}: run")
     grids = tables.get("grid", {})
     found: dict[RunConfig, Cell] = {}
     for grid in grids if isinstance(grids, list) else [_table(tables, "grid", path)]:
@@ -145,7 +145,7 @@ class Spent(msgspec.Struct):
 
     run_id: str
     key: list[Any]
-    epochs: int
+    epochs: Annotated[int, msgspec.Meta(ge=1)]
     seconds: float
 
 
@@ -165,7 +165,7 @@ class Stopwatch:
         for line in lines:
             try:
                 self.known.append(msgspec.json.decode(line, type=Spent))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue  # the line was being written when the sweep was killed
 
     def add(self, config: RunConfig, seconds: float, *, keep: bool = True) -> None:

@@ -33,6 +33,9 @@ WARM_UP = 5
 FOREIGN = 0.15
 """Share of the machine's cores used by other programs above which a cell is excluded from the verdict."""
 
+MATTERS = 0.05
+"""Share of the epoch below which a component is not judged."""
+
 CELL_S = 49.0
 """Seconds of a cell of 25 epochs before any has been run here: 48 of them took 39 minutes (docs/validation.md)."""
 
@@ -45,8 +48,17 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         "dataset": "synthetic:nodes=50000,degree=30,classes=16,features=128,signal=0.7,homophily=0.9",
         "model": "sage", "layers": 3, "hidden": 128, "partitioner": "metis-cut",
     },
+    "attention": {
+        "dataset": "synthetic:nodes=12000,degree=12,classes=16,features=32,signal=0.7,homophily=0.8",
+        "model": "gat", "layers": 2, "hidden": 32, "partitioner": "metis-cut",
+    },
+    "narrow": {
+        "dataset": "synthetic:nodes=30000,degree=10,classes=8,features=32,signal=0.7",
+        "model": "sage", "layers": 2, "hidden": 32, "partitioner": "hash",
+    },
 }  # fmt: skip
-"""Graphs to validate on: one with a large cut, so that communication shows, one with a small cut and dense rows."""
+"""Graphs to validate on: a large cut, so that communication shows; a small cut and dense rows; attention; and small
+messages between many boundary nodes."""
 
 
 def cells(
@@ -73,11 +85,16 @@ def cells(
         threads = base.run.threads or max(1, core_count() // ranks)
         for values in workloads.values():
             for name in named or typical_methods(values.get("layers", base.model.layers)):
-                config = base.changed(**values, cluster=cluster, method=name, parts=ranks, mode="real", threads=threads)
-                if parse_method(name, layer0=base.training.layer0).facts.cut == "vertex":
-                    config = config.changed(partitioner="auto")
-                found.append(config)
+                config = base.changed(**values, cluster=cluster, parts=ranks, mode="real", threads=threads)
+                found.append(with_method(config, name))
     return found
+
+
+def with_method(config: RunConfig, method: str) -> RunConfig:
+    """The config with another method; one that cuts vertices chooses its own partitioner."""
+    if parse_method(method, layer0=config.training.layer0).facts.cut == "vertex":
+        return config.changed(method=method, partitioner="auto")
+    return config.changed(method=method)
 
 
 def seconds_left(done: Sequence[tuple[RunConfig, float]], rest: Sequence[RunConfig]) -> float:

@@ -129,9 +129,14 @@ class Workload(_Described):
         columns = self.inner, self.received.sum(1), self.received.sum(0), edges, self.halo_edges
         return Quality(*(tuple(column.tolist()) for column in columns))
 
+    @cached_property
+    def _sent(self) -> np.ndarray:
+        """int [P, P], rows that rank i sends to rank j: each rank's counts side by side."""
+        return np.ascontiguousarray(self.received.T)
+
     def part(self, rank: int) -> Part:
         """The part of `rank`, shapes only."""
-        received, sent = self.received[rank], self.received[:, rank]
+        received, sent = self.received[rank], self._sent[rank]
         edges = int(self.own_edges[rank]), int(self.halo_edges[rank])
         return Part.describe(rank, self.num_parts, int(self.inner[rank]), received, sent, *edges, self.totals)
 

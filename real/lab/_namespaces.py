@@ -95,6 +95,11 @@ def _enter(descriptor: int) -> None:
         raise InputError(f"cannot enter a network namespace: {os.strerror(ctypes.get_errno())}")
 
 
+def made_by(pid: int) -> list[str]:
+    """Names of the existing namespaces that a process made, dead or alive."""
+    return sorted(entry.name for entry in FOLDER.glob(f"hs{pid}-*")) if FOLDER.is_dir() else []
+
+
 def stale() -> list[str]:
     """Names of namespaces whose maker is dead."""
     if not FOLDER.is_dir():

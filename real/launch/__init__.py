@@ -1,6 +1,8 @@
-"""Starts ranks on this machine, in a lab, or by Slurm; watches them, restarts them after failures, ends all of them."""
+"""Starts ranks here, in a lab, by Slurm or by Kubernetes; watches them, restarts them, ends all of them."""
 
 from real.launch._execute import CheckpointSettings, open_driver, run_rank, torchrun_config
+from real.launch._job import ClusterJob
+from real.launch._kubernetes import KubernetesJob, manifest
 from real.launch._launcher import launch
 from real.launch._slurm import SlurmJob, script
 from real.launch._timeline import measured_timeline
@@ -9,8 +11,11 @@ from real.rank.health import ERROR_PREFIX
 __all__ = [
     "CheckpointSettings",
     "ERROR_PREFIX",
+    "ClusterJob",
+    "KubernetesJob",
     "SlurmJob",
     "launch",
+    "manifest",
     "open_driver",
     "run_rank",
     "script",

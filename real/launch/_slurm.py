@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.errors import InputError
+from real.launch._job import ClusterJob
 
 NOTICE_S = 120
 """Seconds before the time limit at which the ranks are asked to stop."""
@@ -21,67 +21,31 @@ NOTICE_S = 120
 MOST_REQUEUES = 50
 """How often a job may be requeued: a job that makes no progress must not run for ever."""
 
-_WORD = re.compile(r"[A-Za-z0-9_.,:+@/%-]+")
 _TIME = re.compile(r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlurmJob:
+class SlurmJob(ClusterJob):
     """The resources requested from Slurm, and what each rank runs.
 
     Attributes:
-        arguments: flags of `haloscope run`, one word each.
-        nodes: number of nodes.
-        gpus_per_node: GPUs and ranks of each node; 0 for ranks on CPUs.
-        ranks_per_node: ranks of each node where it has no GPUs.
-        restarts: how often torchrun restarts all ranks in place after a failure.
         time: Slurm's time limit, e.g. 02:00:00 or 1-12; empty for the partition's.
         partition, account: empty for the user's default.
-        cpus_per_node: CPU cores of each node; 0 leaves it to Slurm.
         venv: folder of a Python environment to activate; empty for none.
-        interface: network interface that gloo and NCCL begin from, e.g. ib0; empty for their own choice.
-        name: name of the job.
     """
 
-    arguments: Sequence[str]
-    nodes: int
-    gpus_per_node: int = 0
-    ranks_per_node: int = 1
-    restarts: int = 0
     time: str = ""
     partition: str = ""
     account: str = ""
-    cpus_per_node: int = 0
     venv: str = ""
-    interface: str = ""
-    name: str = "haloscope"
 
     def __post_init__(self) -> None:
-        counts = {"nodes": self.nodes, "ranks-per-node": self.ranks_per_node}
-        for flag, count in counts.items():
-            if count < 1:
-                raise InputError(f"--{flag} must be at least 1")
-        for flag, count in {"gpus-per-node": self.gpus_per_node, "cpus-per-node": self.cpus_per_node}.items():
-            if count < 0:
-                raise InputError(f"--{flag} must not be negative")
-        words = {"partition": self.partition, "account": self.account, "interface": self.interface, "name": self.name}
-        for flag, word in words.items():
-            if word and not _WORD.fullmatch(word):
-                raise InputError(f"--{flag} {word!r} is no name that Slurm takes")
+        super().__post_init__()
+        self.check_words(partition=self.partition, account=self.account, name=self.name)
         if self.time and not _TIME.fullmatch(self.time):
             raise InputError(f"--time {self.time!r} is no time limit; write minutes, HH:MM:SS or DAYS-HH:MM:SS")
-        if any(not word.isprintable() for word in (*self.arguments, self.venv)):
-            raise InputError("a job script takes no control characters in its words")
-
-    @property
-    def per_node(self) -> int:
-        """Ranks of each node."""
-        return self.gpus_per_node or self.ranks_per_node
-
-    @property
-    def ranks(self) -> int:
-        """Ranks of the whole job."""
-        return self.nodes * self.per_node
+        if not self.venv.isprintable():
+            raise InputError("a job file takes no control characters in its words")
 
 
 def script(job: SlurmJob) -> str:

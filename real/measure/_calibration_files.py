@@ -57,7 +57,8 @@ def cluster_toml(measured: dict[str, Any]) -> str:
     about, links = measured["provenance"], measured["links"]
     one, together = copying_rate(links)
     where = "over loopback" if about["hosts"] == 1 else f"between {about['hosts']} hosts of a lab"
-    count = ", ".join(map(str, links))
+    count, apart = ", ".join(map(str, links)), links[min(links)]["all_to_all"].beta_error
+    rate = _with_unit(together, 1e9, "GB/s", note=f"of {count} ranks the most, all together", error=apart)
     text = [
         *_provenance(about),
         f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
@@ -75,12 +76,12 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         "",
         "[links.loopback]",
         'tier = "loopback"',
-        f"bandwidth = {_with_unit(together, 1e9, 'GB/s', note=f'of {count} ranks the most, all together')}",
+        f"bandwidth = {rate}",
         f"latency = {_with_unit(0.0, 1e-6, 'us', note='in the collectives below')}",
         "",
         "[transport]",
         'kind = "gloo"',
-        f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks')}",
+        f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks', error=apart)}",
     ]
     for kind in next(iter(links.values())):
         text += ["", f"[transport.measured.{kind}]"]
@@ -156,7 +157,7 @@ def _quantity(key: str, value: float) -> str:
 def _with_unit(
     value: float, scale: float, unit: str, source: str = "measured", note: str = "", error: float = 0.0
 ) -> str:
-    """A number with its source; `error`: the largest relative error of what it was fitted to, which is its range."""
+    """A number with its source; `error`: its relative error either way, which is its range."""
     extra = f", note = {_quoted(note)}" if note else ""
     if error:
         written, either_way = float(f"{value / scale:.4g}"), 1 + max(error, 1e-3)

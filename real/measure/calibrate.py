@@ -78,14 +78,19 @@ def calibrate(
         "device": numbers,
         "jitter": spread,
         "links": links,
-        "provenance": {
-            "machine": _machine(),
-            "cores": core_count(),
-            "ranks": RANKS,
-            "threads": threads,
-            "hosts": 1 if hosts is None else hosts.hosts,
-            **_versions(begin),
-        },
+        "provenance": _provenance(begin, RANKS, threads, hosts),
+    }
+
+
+def _provenance(begin: float, ranks: int, threads: int, hosts: LabSpec | None) -> dict[str, Any]:
+    """Where and how a CPU's numbers were measured, from `begin` on."""
+    return {
+        "machine": _machine(),
+        "cores": core_count(),
+        "ranks": ranks,
+        "threads": threads,
+        "hosts": 1 if hosts is None else hosts.hosts,
+        **_versions(begin),
     }
 
 
@@ -174,6 +179,37 @@ def calibrate_to(
     _make(folder)
     measured = calibrate(threads=threads, quick=quick, hosts=hosts, ranks=ranks, brief=brief)
     write_atomically(folder / "device.toml", device_toml(measured).encode())
+    write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
+    return folder / "cluster.toml"
+
+
+def calibrate_links_to(
+    folder: Path,
+    ranks: int,
+    *,
+    jitter: float,
+    threads: int = 1,
+    hosts: LabSpec | None = None,
+    quick: bool = True,
+    pace: float = 1.0,
+) -> Path:
+    """Measure collectives among `ranks` ranks and write `cluster.toml` for a device that is measured; returns its path.
+
+    Args:
+        jitter: of the device, as `calibrate` found it.
+        threads: per rank, for the description.
+        hosts: a lab that the ranks fill host by host, measured without its shaping; this machine when None.
+        pace: factor on the measured times, where the machine was faster or slower than when the device was measured.
+
+    Raises:
+        InputError: the folder cannot be written, or the lab cannot be built.
+        RankFailed: a rank failed.
+    """
+    _make(folder)
+    begin = time.perf_counter()
+    links = {size: {kind: line.times(pace) for kind, line in by_kind.items()}
+             for size, by_kind in measure_links((ranks,), quick, hosts).items()}  # fmt: skip
+    measured = {"links": links, "jitter": jitter, "provenance": _provenance(begin, ranks, threads, hosts)}
     write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
     return folder / "cluster.toml"
 

@@ -3,11 +3,15 @@
 Seconds of a collective = alpha + bytes x beta, where alpha is all of its software (Python, the library, wake-ups)
 and beta the time of a byte that one rank sends while all ranks send. Between two collectives ranks compute, as in
 training: the data sent are new, other data have passed through the caches, and ranks do not arrive at the same moment.
+A collective is timed from the arrival of its last rank to the mean of its ends: what earlier ranks wait for the last
+one is no cost of the collective, and models get it from what ranks compute. All ranks run on one machine and read one
+clock.
 Operators are measured in `_probes`.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,13 +28,13 @@ from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
 
-SIZES = tuple(4**k for k in range(5, 12))
-"""Bytes: 1 KiB to 4 MiB."""
+SIZES = tuple(4**k for k in range(5, 13))
+"""Bytes: 1 KiB to 16 MiB, where a wake-up that takes milliseconds hardly changes the rate any more."""
 
 FEWEST = 15
 """Repetitions of a collective of one size."""
 
-BRIEF_SIZES, BRIEF_FEWEST = SIZES[::2], 6
+BRIEF_SIZES, BRIEF_FEWEST = SIZES[1::2], 6
 """Of a calibration that takes seconds."""
 
 KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
@@ -38,11 +42,20 @@ KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "st
 all_reduce adds in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones;
 started is the time a rank itself spends on starting an all-to-all and on waiting for one that is already complete."""
 
-SWEPT = 4 << 20
-"""Elements, fp32, that a rank computes on between two collectives."""
+SWEPT, PASSES = 4 << 20, 5
+"""Elements, fp32, that a rank computes on between two collectives, and how often: about 15 ms, as between exchanges of
+a training. On a virtual machine a wake-up takes milliseconds after a stretch of compute, microseconds after none."""
 
 HIDING = 6
-"""Passes of compute behind a started all-to-all: longer than the largest one takes."""
+"""Passes of compute behind a started all-to-all of up to 4 MiB, and for every 4 MiB of a larger one: longer than it
+takes."""
+
+CERTAIN = 0.05
+"""Relative error of a point that the spread of its repetitions does not show: caches, and how ranks meet."""
+
+
+NORMAL_90 = 1.645
+"""Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -53,25 +66,39 @@ class Line(msgspec.Struct, frozen=True):
         beta: seconds per byte that a rank sends.
         error: relative error of the fit, the largest of all sizes.
         points: (bytes that a rank sends, typical seconds, spread: interquartile range in seconds).
+        beta_error: relative half width of the 90 % interval of `beta`.
     """
 
     alpha: float
     beta: float
     error: float
     points: list[tuple[float, float, float]]
+    beta_error: float = 0.0
+
+    def times(self, pace: float) -> Line:
+        """The line of a machine that takes `pace` times as long; its points are as they were measured."""
+        return msgspec.structs.replace(self, alpha=self.alpha * pace, beta=self.beta * pace)
 
 
 def fit_line(points: list[tuple[float, float, float]]) -> Line:
-    """The line through points (bytes, seconds, spread): least squares of the relative error, neither cost negative."""
+    """The line through points (bytes, seconds, spread), neither cost negative: least squares, weighted by certainty.
+
+    A point is as certain as the mean of its repetitions: a wake-up of milliseconds in some of them makes the time of a
+    small message uncertain and that of a large one hardly.
+    """
     from scipy.optimize import nnls  # slow to import, and only calibration fits
 
-    nbytes, seconds, _ = np.asarray(points, np.float64).T
-    design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / seconds[:, None]
-    (alpha, beta), _ = nnls(design / design.max(0), np.ones_like(seconds))
-    alpha, beta = np.asarray([alpha, beta]) / design.max(0)
+    nbytes, seconds, spread = np.asarray(points, np.float64).T
+    off = np.hypot(CERTAIN * seconds, spread / (1.349 * FEWEST**0.5))  # 1.349: interquartile range of a normal
+    design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / off[:, None]
+    scale = design.max(0)
+    (alpha, beta), residual = nnls(design / scale, seconds / off)
+    alpha, beta = np.asarray([alpha, beta]) / scale
     alpha, beta = max(float(alpha), 1e-7), max(float(beta), 1e-15)
     error = float(np.abs((alpha + beta * nbytes) / seconds - 1).max())
-    return Line(alpha, beta, error, points)
+    variance = np.linalg.pinv((design / scale).T @ (design / scale))[1, 1] / scale[1] ** 2
+    apart = residual**2 / max(len(points) - 2, 1)  # above 1: further from a line than their certainty explains
+    return Line(alpha, beta, error, points, float(NORMAL_90 * (variance * max(apart, 1.0)) ** 0.5 / beta))
 
 
 def sent(kind: str, nbytes: int, size: int) -> int:
@@ -110,38 +137,60 @@ async def probe(
     for kind in KINDS:
         for nbytes in sizes:
             found = await _timed(rank, kind, nbytes, budget_s, fewest, work)
-            times = torch.tensor(found, dtype=torch.float64)
-            times = await rank.all_reduce(times, label="times") / rank.size
+            times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
             low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
             points.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low))
     rank.clock.end_epoch()
     return points
 
 
-async def _timed(rank: Rank, kind: str, nbytes: int, budget_s: float, fewest: int, work: torch.Tensor) -> list[float]:
-    """Seconds of every repetition; ranks agree on how many, because it depends on sizes only."""
+async def _common(rank: Rank, found: list[tuple[float, float]]) -> torch.Tensor:
+    """Seconds of every repetition from the last rank's begin to the mean of the ranks' ends, float64 [repetitions].
+
+    `found`: this rank's begin and end of every repetition.
+    """
+    marks = torch.zeros(rank.size, len(found), 2, dtype=torch.float64)
+    marks[rank.index] = torch.tensor(found, dtype=torch.float64)
+    return since_last_arrival(await rank.all_reduce(marks, label="times"))
+
+
+def since_last_arrival(marks: torch.Tensor) -> torch.Tensor:
+    """Seconds of every repetition, [repetitions], of begins and ends [ranks, repetitions, 2], NaN where a rank has no
+    part."""
+    begins, ends = marks[..., 0], marks[..., 1]
+    return ends.nanmean(0) - begins.nan_to_num(-math.inf).amax(0)
+
+
+async def _timed(
+    rank: Rank, kind: str, nbytes: int, budget_s: float, fewest: int, work: torch.Tensor
+) -> list[tuple[float, float]]:
+    """Begin and end of every repetition; ranks agree on how many, because it depends on sizes only.
+
+    Of `started` they are 0 and the seconds that the rank spent; NaN of a rank that has no part in it.
+    """
     moved = nbytes * rank.size * rank.size
     repeats = int(min(100, max(fewest, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
     make, times = _effects(rank, kind, nbytes), []
     for _ in range(repeats + 2):
-        work.mul_(1.0)
+        for _ in range(PASSES):
+            work.mul_(1.0)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()
         if kind == "started":
-            times.append(await _started(rank, effects[0], work))
+            times.append((0.0, await _started(rank, effects[0], work, HIDING * max(1, nbytes >> 22))))
             continue
         for build in make:
             await (effects.pop() if effects else build())
-        times.append((time.perf_counter() - begin) / max(len(make), 1))
+        times.append((begin, time.perf_counter()) if make else (math.nan, math.nan))
     return times[2:]
 
 
-async def _started(rank: Rank, effect: Effect, work: torch.Tensor) -> float:
-    """Seconds that the rank itself spends on an effect that is complete before it is waited for."""
+async def _started(rank: Rank, effect: Effect, work: torch.Tensor, passes: int) -> float:
+    """Seconds that the rank itself spends on an effect that is complete before it is waited for, `passes` later."""
     begin = time.perf_counter()
     handle = await rank.start(effect)
     spent = time.perf_counter() - begin
-    for _ in range(HIDING):
+    for _ in range(passes):
         work.mul_(1.0)
     begin = time.perf_counter()
     await rank.wait(handle)

@@ -37,6 +37,9 @@ PREPARE_S = 3600.0
 SHARING = "HALOSCOPE_NCCL_SHARES_GPUS"
 """Variable that lets ranks share a GPU over NCCL, for tests; with it every rank needs an NCCL_HOSTID of its own."""
 
+RECORDER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""How many collectives torch's flight recorder keeps; the second name is that of older versions."""
+
 LOOK_S = 1.0
 """How often a rank that waits for others to start checks whether one has failed."""
 
@@ -281,9 +284,20 @@ def _join_groups(
     The default group's own deadline is the longest that anything may take; `Endpoint` waits shorter. Waits on the
     device are ended by `_device_waits`, or a while later by NCCL's watchdog.
     """
+    _without_recorder()
     limit = timedelta(seconds=max(timeout_s, startup_s))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
     if backend == "gloo":
         return None, None
     limit = timedelta(seconds=timeout_s + LATER_S)
     return dist.new_group(backend=backend, timeout=limit), dist.new_group(backend=backend, timeout=limit)
+
+
+def _without_recorder() -> None:
+    """Switch off torch's flight recorder, unless somebody has asked for it; call it before there is a group.
+
+    It keeps the Python stack of every collective, of the last 2,000: memory and time of each epoch for what the journal
+    of this package says in fewer bytes. It reads its variable once, when the first group is made.
+    """
+    if not any(name in os.environ for name in RECORDER_VARIABLES):
+        os.environ[RECORDER_VARIABLES[0]] = "0"

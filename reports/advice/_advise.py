@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pandas as pd
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 
 from harness.errors import InputError
 from harness.graphs import Graph
-from harness.machine import write_atomically
+from harness.machine import kept_json, write_atomically
 from reports.advice._bandwidth import BandwidthRange, deciding_link, stretches
 from reports.advice._candidates import candidates
 from reports.advice._certainty import assumed, error_of
@@ -219,9 +218,7 @@ def _decided(question: Question, graph: Graph, count: int) -> int:
     """The size of the sample that an earlier call with the same budget decided on, so that its trainings count."""
     path = question.out / "sample.json"
     key = f"{graph.fingerprint()} {question.budget:g} {question.base.training.epochs} {question.seeds}"
-    known: dict[str, int] = {}
-    with suppress(OSError, msgspec.DecodeError):
-        known = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
+    known = kept_json(path, dict[str, Annotated[int, msgspec.Meta(ge=0)]]) or {}
     if key not in known:
         known[key] = count
         write_atomically(path, msgspec.json.encode(known), durable=False)

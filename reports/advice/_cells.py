@@ -17,7 +17,7 @@ import msgspec
 
 from harness.config import RunConfig
 from harness.errors import HaloscopeError, InputError
-from harness.machine import code_version, write_atomically
+from harness.machine import code_version, kept_json, write_atomically
 from harness.running import Checkpoints, data_inputs, plan_of, prepare, run
 from harness.running.results import environment
 
@@ -77,10 +77,10 @@ def kept_training(job: TrainingJob) -> Training | None:
     """The training, if it was carried out earlier for as many epochs or ended by itself."""
     try:
         path = job.folder / "trainings" / f"{key_of(job.config)}.json"
-        found = msgspec.json.decode(path.read_bytes(), type=Training)
-    except (OSError, msgspec.DecodeError, InputError):
+    except InputError:
         return None
-    return found if found.failure or found.epochs >= job.config.training.epochs else None
+    found = kept_json(path, Training)
+    return found if found is not None and (found.failure or found.epochs >= job.config.training.epochs) else None
 
 
 def carry_out(job: TrainingJob) -> Training:
@@ -104,7 +104,5 @@ def carry_out(job: TrainingJob) -> Training:
 
 
 def _seconds_so_far(path: Path) -> float:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Training).seconds
-    except (OSError, msgspec.DecodeError):
-        return 0.0
+    found = kept_json(path, Training)
+    return found.seconds if found is not None else 0.0

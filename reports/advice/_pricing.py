@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
 import msgspec
 
 from harness.config import RunConfig
 from harness.errors import HaloscopeError, InputError
-from harness.machine import write_atomically
+from harness.machine import kept_json, write_atomically
 from harness.methods.registry import parse_method
 from reports.advice._candidates import EXACT, Candidate, partitioned_alike, scouts
 from reports.advice._progress import AdviceProgress
@@ -175,9 +176,7 @@ class Pricing:
     def _work(self, config: RunConfig, seconds: float | None) -> float:
         """Seconds of an epoch here: those of when the recording was made, also where it was made earlier."""
         path = self.folder / "seconds.json"
-        known: dict[str, float] = {}
-        with suppress(OSError, msgspec.DecodeError):
-            known = msgspec.json.decode(path.read_bytes(), type=dict[str, float])
+        known = kept_json(path, dict[str, Annotated[float, msgspec.Meta(gt=0)]]) or {}
         key = config.training_id()
         if seconds is not None or key not in known:
             known[key] = seconds or self._walls[-1]

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from harness.config import RunConfig, from_mapping
+from harness.config import COMMAND_DEFAULTS, RunConfig, from_mapping
 from harness.console import duration, show, stderr
 from harness.errors import HaloscopeError, InputError
 from harness.machine import building, cache_root, write_atomically
@@ -97,8 +97,8 @@ class Context:
         return [records[config] for config in wanted]
 
     def text_of(self, config: Mapping[str, Any]) -> str:
-        """The `haloscope run` command of a config, with the settings that differ from the defaults."""
-        given, default = from_mapping(config).flat(), RunConfig().flat()
+        """The `haloscope run` command of a config, with the settings that differ from the command's defaults."""
+        given, default = from_mapping(config).flat(), COMMAND_DEFAULTS.flat()
         return " ".join(["haloscope run", *(_flag(k, v) for k, v in given.items() if v != default[k])])
 
     def texts_of(self, configs: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -112,7 +112,8 @@ class Context:
 
     def rates(self, method: str, observed: Mapping[str, float], epochs: int = 2) -> str:
         """The path of a record with what `method` observed in every epoch, for `rates` of shapes-only runs."""
-        config = {"method": method, "dataset": "published", "parts": 1}
+        unknown = {"mode": "published", "cluster": "published", "model": "published", "layers": 0, "hidden": 0}
+        config = {**unknown, "method": method, "dataset": "published", "parts": 1}
         lines = [{"observed": dict(observed)}] * epochs
         nothing: dict[str, Any] = {"environment": {}, "graph": {}, "facts": {}, "summary": {}, "message": ""}
         what = {"schema": results.SCHEMA, "run_id": "published", "state": "done", "config": config, "epochs": lines}

@@ -17,6 +17,7 @@ from harness.console import significant
 from reports.statistics import estimate
 
 How = Literal["simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "quoted"]
+JudgedBy = Literal["error", "bound", "points", "difference", "order", "none"]
 Outcome = Literal["reproduced", "contradicted", "undecided", "theory", "cannot be judged"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "undecided", "theory", "cannot be judged")
 CLOSE = 0.15  # relative error up to which a prediction counts as right
@@ -83,7 +84,8 @@ class Row:
         conflict: id in `published/CONSISTENCY.md` where the paper contradicts itself; its error is then not counted.
         judge: whether the relative error counts, the distance in points (a score on the paper's own graph; never
             part of a median), a printed difference of scores with our interval, only orderings do, or nothing does (an
-            identity, an input, a number judged elsewhere).
+            identity, an input, a number judged elsewhere). "bound": ours leaves out a cost that the printed number
+            holds and of which nothing is printed, so that it can only be too high; its error does not count.
         interval: half width of the 95 % confidence interval of ours.
         null: what would be predicted without a model.
         at: row and column header of its cell in the paper's own layout.
@@ -102,7 +104,7 @@ class Row:
     data: str = ""
     conflict: str = ""
     note: str = ""
-    judge: Literal["error", "points", "difference", "order", "none"] = "error"
+    judge: JudgedBy = "error"
     interval: float | None = None
     null: Null | None = None
     at: tuple[str, str] | None = None
@@ -172,9 +174,11 @@ class Row:
             return f"within {POINTS:g} point" if abs(gap) <= POINTS else f"off by {gap:+.1f} points"
         if self.judge == "difference":
             return self._level(printed, ours)
-        if self.judge != "error":
+        if self.judge in ("order", "none"):
             return "order only" if self.judge == "order" else "not judged"
         error = self.error
+        if self.judge == "bound" and (error is None or error <= CLOSE):
+            return "a lower bound"
         text = "published 0" if error is None else f"{100 * error:+.0f} %"
         return f"within {100 * CLOSE:.0f} %" if error is not None and abs(error) <= CLOSE else f"off by {text}"
 
@@ -203,6 +207,8 @@ class Row:
             return self._level(float(self.published or 0.0), ours)
         if self.judge == "points":
             return "reproduced" if abs(self.points or 0.0) <= POINTS else "contradicted"
+        if self.judge == "bound":
+            return "contradicted" if (self.error or 0.0) > CLOSE else "cannot be judged"
         return (
             "cannot be judged" if self.error is None else "reproduced" if abs(self.error) <= CLOSE else "contradicted"
         )

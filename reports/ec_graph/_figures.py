@@ -16,6 +16,7 @@ from reports.draw.figures import METHOD_COLOURS
 from reports.ec_graph._accuracy import NEAR, depth_of, reached_at, trained
 from reports.ec_graph._fits import Timing
 from reports.ec_graph._rivals import (
+    LEFT_OUT,
     MACHINES_OF_RIVALS,
     RIVALS,
     SAMPLED_BY,
@@ -156,6 +157,7 @@ def _gain_rows(gains: Mapping[str, list[float]], data: str) -> list[Row]:
                     quantity="end-to-end speed-up", unit="x", published=float(line["value"]),
                     ours=(min if end == "smallest" else max)(found) if found else None,
                     how="simulated", data=data, note=tuner_note("EC-Graph", False),
+                    judge="bound" if system in LEFT_OUT else "error",
                     null=Null(same=1.0) if found else None, at=(f"over {system}", end),
                 )
             )  # fmt: skip

@@ -15,6 +15,7 @@ from reports.core.table import How, Null, Ordering, PaperTable, Row
 from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, Timing
 from reports.ec_graph._rivals import (
     BATCH,
+    LEFT_OUT,
     MACHINES_OF_RIVALS,
     RIVALS,
     SAMPLED_BY,
@@ -105,7 +106,8 @@ def _basis() -> tuple[str, ...]:
         "own and fetched rows become one matrix in every layer (Alg. 1, line 7): where a layer multiplies first, the "
         "copy is added at the device's rates, since haloscope's layers make none",
         "a request and its reply are one message, as one remote call; the request's 4 bytes a row are not timed. A "
-        "reply whose length only its sender knows costs a second message in the model: EC-Graph's on Cora are too long",
+        "reply says its own length, so that EC-Graph's costs one message too, although only its sender knows how long "
+        "it is",
         f"ogbn-papers100M: {GRAPH_OF_PAPERS[False]} (python/ecgraph/context/context.py: 13,649,351 edges, each "
         "counted once); rows 'as printed' have Table III's graph beside. CONSISTENCY's EC6 is of the printed graph",
         "CONSISTENCY's EC7 assumes that the narrower of H and H W travels; by Alg. 1 and 2 it is H forwards and G "
@@ -161,7 +163,7 @@ def _row(timing: Timing, line: pd.Series, *, printed: bool = False, coded: bool 
         unit="s",
         published=float(line["value"]), ours=ours, how=how, note="; ".join(filter(None, notes)),
         conflict="EC6" if printed and system == "EC-Graph" else "",
-        judge="none" if other or _unsampled(system, setting) else "error",
+        judge="none" if other or _unsampled(system, setting) else "bound" if system in LEFT_OUT else "error",
         null=_null(timing, bed, system, setting) if ours is not None and not coded and not batched else None,
         at=None if other else (system, f"{DATASETS[dataset]}, {layers}-layer"),
         claim="" if other else cell_claim(dataset, layers, system),

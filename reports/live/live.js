@@ -181,7 +181,7 @@ function download(name, blob) {
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const layout = (more) => ({
   paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--ink"), size: 13 },
-  margin: { l: 10, r: 10, t: 10, b: 40 }, legend: { orientation: "h", y: 1.14, x: 0 }, ...more,
+  margin: { l: 10, r: 10, t: 10, b: 40 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" }, ...more,
 });
 const grid = (more) => ({ gridcolor: css("--line"), zerolinecolor: css("--line"), automargin: true, ...more });
 const CONFIG = { responsive: true, displayModeBar: false };

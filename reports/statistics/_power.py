@@ -19,8 +19,7 @@ def power(truth: float, deviation: float, count: int, band: Band, level: float =
     Args:
         truth: mean of the values.
         deviation: their true standard deviation; that of a sample is an estimate of it.
-        level: 1 - confidence of the interval; divide it by the number of claims to have the power after correction for
-            the first of them (Holm's strictest step).
+        level: 1 - confidence of the interval.
     """
     if count < 2:
         return 0.0

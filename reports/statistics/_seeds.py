@@ -27,7 +27,7 @@ def seeds_needed(deviation: float, width: float, confidence: float = CONFIDENCE)
 
 
 def more_seeds(found: Estimate | None, width: float, affordable: int) -> int | None:
-    """How many seeds to run next: 0 where the interval is narrow enough, None where it cannot become so.
+    """How many seeds to run next: 0 where the interval is narrow enough, None where there can be no more.
 
     No more than there are already are added at a time, because the deviation of few values is uncertain.
 
@@ -43,4 +43,4 @@ def more_seeds(found: Estimate | None, width: float, affordable: int) -> int | N
     if 2 * found.half_width() <= width:
         return 0
     missing = max(1, seeds_needed(found.deviation, width) - have)
-    return min(missing, have) if missing <= affordable else None
+    return min(missing, have, affordable) if affordable else None

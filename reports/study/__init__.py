@@ -11,6 +11,7 @@ from reports.study._effects import draw_effects
 from reports.study._forecast import Forecast, cost_lines
 from reports.study._items import EFFECTS, RESULTS, figure_of, found_of, results_of, store_of, table_of
 from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
+from reports.study._margins import band_text
 from reports.study._needs import Need, NeededRuns, need_of, needed_runs
 from reports.study._runs import BUDGET_SPENT, Runs, passing_cache
 from reports.study._standins import Fitting, design_of, designs
@@ -20,6 +21,7 @@ TABLES = {name: table_of(name) for name in names()}
 FIGURES = {f"{name}-effects": figure_of(name) for name in names()}
 
 __all__ = [
+    "band_text",
     "read_file",
     "need_of",
     "needed_runs",

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
+import math
+import os
 import re
 import resource
 import time
@@ -21,7 +24,7 @@ from typing import Any
 from harness.config import RunConfig, from_mapping
 from harness.datasets import data_folder, size_of, source_state
 from harness.errors import HaloscopeError, InputError
-from harness.machine import keep_heap
+from harness.machine import keep_heap, write_atomically
 from harness.running import run
 from reports.core.context import Context
 from reports.study._code import code_of
@@ -36,6 +39,7 @@ score), megabytes sent per epoch, seconds and peak memory (MB) of the run's proc
 change (100 / test nodes), hashes of code and graph, and the test scores of all evaluations (`curve_text`)."""
 COMPUTED = ("state", "test", "best", "last", "val", "megabytes", "epochs", "curve")
 """What a run computes: equal for equal settings and code."""
+NUMBERS = ("test", "best", "last", "val", "megabytes", "epochs", "seconds", "memory", "step")
 FINAL = ("done", "diverged")
 """States that the same run would have again."""
 
@@ -159,25 +163,21 @@ class Store:
         """Add the line of a finished run."""
         text = {name: str(line[name]) for name in COLUMNS}
         self.lines[text["key"]] = text
-        new = not self.path.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerow(text)
+        with self.path.open("a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            if file.read() not in (b"", b"\n"):  # the line of a study that was killed
+                file.seek(0)
+                size = file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(_text_of([text], header=not size).encode())
 
     def tidy(self) -> None:
         """Write the file anew, sorted, with one line for every run."""
         if not self.path.exists():
             return
         ordered = sorted(self.lines.values(), key=lambda line: (line["dataset"], line["method"], line["command"]))
-        scratch = self.path.with_suffix(".csv.new")
-        with scratch.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(ordered)
-        scratch.replace(self.path)
+        write_atomically(self.path, _text_of(ordered, header=True).encode())
 
     def finished(self, cell: StudyCell) -> RunLine | None:
         """The line of a cell; one of another study where this one has none."""
@@ -188,15 +188,40 @@ class Store:
         return [cell for cell in cells if (line := self.finished(cell)) is not None and outdated(line)]
 
 
+def _text_of(lines: Iterable[RunLine], *, header: bool) -> str:
+    written = io.StringIO()
+    writer = csv.DictWriter(written, COLUMNS, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(lines)
+    return written.getvalue()
+
+
 def _lines_of(path: Path) -> dict[str, RunLine]:
-    """The lines of a file by key; a last line that was cut off is left out."""
+    """The lines of a file by key; one that was cut off is left out."""
     if not path.exists():
         return {}
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
+    try:
+        text = path.read_text()
+        reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise InputError(f"{path}: not the file of a study: its columns must be {', '.join(COLUMNS)}")
-        return {line["key"]: line for line in reader if line["curve"] is not None}
+        return {line["key"]: _checked(line, path) for line in reader if line["curve"] is not None}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+
+
+def _checked(line: RunLine, path: Path) -> RunLine:
+    """The line itself. Raises InputError where a number is none, which would change a verdict."""
+    for name in NUMBERS:
+        try:
+            good = not line[name] or math.isfinite(float(line[name])) or line["state"] != "done"
+        except ValueError:
+            good = False
+        if not good:
+            where = f"{path}: the line of {line['dataset']}, {line['method']}, seed {line['seed']}"
+            raise InputError(f"{where}: {name} is {line[name][:40]!r}; remove the line, and the run is made again")
+    return line
 
 
 def outdated(line: RunLine) -> bool:

@@ -16,10 +16,13 @@ from harness import keys
 from harness.errors import InputError, unknown
 from reports.statistics import Band, above, within
 from reports.study._cells import RunLine, StudyCell
+from reports.study._margins import Margin, Scatter, printed_margin
 from reports.study._metrics import (
     BYTES,
     BYTES_TO_TARGET,
+    DROP,
     METRICS,
+    OSCILLATION,
     RATIOS,
     TO_BEST,
     TO_TARGET,
@@ -36,7 +39,9 @@ JudgeKind = Literal["order", "size", "no worse", "level"]
 LARGEST_LOSS = "largest printed loss"
 SMALLEST_MARGIN = 0.1  # points; printed scores have two decimals and scatter by more
 UNPRINTED = 1.0  # width of an interval that is asked for where no difference is printed; points
-UNPRINTED_RATIOS = {BYTES: 5.0} | dict.fromkeys((TO_BEST, TO_TARGET, BYTES_TO_TARGET), 20.0)  # the same, per cent
+UNPRINTED_OTHERS = {DROP: 0.2, OSCILLATION: 0.2, BYTES: 5.0} | dict.fromkeys(
+    (TO_BEST, TO_TARGET, BYTES_TO_TARGET), 20.0
+)  # the same, of other metrics: points, and per cent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +93,18 @@ class ClaimFile:
     """A file of claims."""
 
     paper: str = keys.key("key of the paper, or any name")
-    graphs: dict[str, Any] = keys.key("published name of a graph -> what it is trained on")
+    graphs: dict[str, Any] = keys.key(
+        'published name of a graph, or "GRAPH, MODEL" for one model alone -> what it is trained on'
+    )
     claims: list[dict[str, Any]] = keys.key("what is claimed")
     models: dict[str, dict[str, Any]] = keys.key("published name of a model -> settings", default={})
     title: str = keys.key("what the study is about, in a few words", default="")
     matters: str = keys.key("for whom its answers matter", default="")
     remarks: str = keys.key("what readers of its verdicts have to know", default="")
+    scatter: dict[str, dict[str, Any]] = keys.key(
+        "published name of a graph -> rows that print how far its scores scatter, where a claim's own rows do not",
+        default={},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +118,7 @@ class AccuracyClaim:
         width: of the interval that is asked for, from end to end.
         settings: of both sides, without seed.
         standin: the stand-in that it needs; "" for another graph.
+        margin_from: where the band's ends come from; of "order" the smallest difference that counts.
         below: points of the target below the best score of the second; None where there is no target.
     """
 
@@ -199,18 +211,37 @@ def _claims(file: ClaimFile, graphs: Mapping[str, GraphPlace], statement: Statem
     if wrong:
         raise InputError(f"claim {statement.name}: {wrong}")
     rows = [(each, _difference(statement, each)) for each in statement.each]
-    margin = _margin(statement, [difference for _, difference in rows if difference is not None])
+    stated = _margin(statement, [difference for _, difference in rows if difference is not None])
+    scatters = {name: keys.convert(one, Scatter, f"scatter.{name}") for name, one in file.scatter.items()}
     for each, difference in rows:
-        place = _named(graphs, str(each.get("dataset", "")), f"graph in the claims of {file.paper}")
+        place = _place(graphs, each, file.paper)
         settings = _settings(file, statement, place, each)
         on = ", ".join(f"{value} parts" if key == "partitions" else str(value) for key, value in each.items())
+        printed = _uncertainty(file, statement, each, scatters) if difference is not None else None
         for judge in statement.judge:
-            band, width = _judged_by(judge, difference, margin, statement)
+            band, width, margin_from = _judged_by(judge, difference, stated, printed, statement)
             yield AccuracyClaim(
                 key=f"{file.paper}/{statement.name}, {on} ({judge})", text=f"{statement.text}: {on}", judge=judge,  # type: ignore[arg-type]
                 band=band, difference=difference, width=width, settings=settings, metric=statement.metric,
-                standin=place.standin, margin_from=_margin_from(statement), below=statement.target_below,
+                standin=place.standin, margin_from=margin_from, below=statement.target_below,
             )  # fmt: skip
+
+
+def _place(graphs: Mapping[str, GraphPlace], each: Mapping[str, Any], paper: str) -> GraphPlace:
+    """The graph of "DATASET, MODEL" where a file has one for a model alone, else that of the data set."""
+    dataset = str(each.get("dataset", ""))
+    own = graphs.get(f"{dataset}, {each.get('model')}")
+    return own if own is not None else _named(graphs, dataset, f"graph in the claims of {paper}")
+
+
+def _uncertainty(
+    file: ClaimFile, statement: Statement, each: Mapping[str, Any], scatters: Mapping[str, Scatter]
+) -> Margin | None:
+    """How far the printed difference of a claim may be off; None where its paper prints no two scores."""
+    if statement.metric in RATIOS or statement.reduction:
+        return None
+    rows = [(side.table or statement.table, {**each, **side.where}) for side in (statement.first, statement.second)]
+    return printed_margin(file.paper, (rows[0], rows[1]), scatters.get(str(each.get("dataset", ""))))
 
 
 def _difference(statement: Statement, each: Mapping[str, Any]) -> float | None:
@@ -228,37 +259,43 @@ def _difference(statement: Statement, each: Mapping[str, Any]) -> float | None:
     return round(log_ratio(*found) if statement.metric in RATIOS else found[0] - found[1], 4)
 
 
-def _margin(statement: Statement, differences: list[float]) -> float:
+def _margin(statement: Statement, differences: list[float]) -> Margin:
+    """The margin of "no worse" and "level" that the file states."""
     if statement.margin == LARGEST_LOSS:
-        return round(max(SMALLEST_MARGIN, *(-difference for difference in differences)), 4)
+        points = round(max(SMALLEST_MARGIN, *(-difference for difference in differences)), 4)
+        return Margin(points, f"the {LARGEST_LOSS} that the paper calls none, at least {SMALLEST_MARGIN:g}")
     if isinstance(statement.margin, str):
         raise InputError(f"claim {statement.name}: margin is a number of points or {LARGEST_LOSS!r}")
-    return statement.margin
+    return Margin(statement.margin, statement.margin_from)
 
 
-def _margin_from(statement: Statement) -> str:
-    if statement.margin == LARGEST_LOSS:
-        return f"the {LARGEST_LOSS} that the paper calls none, at least {SMALLEST_MARGIN:g}"
-    return statement.margin_from
-
-
-def _judged_by(judge: str, difference: float | None, margin: float, statement: Statement) -> tuple[Band, float]:
-    """The band of a claim, and the width of the interval that it asks for."""
-    unprinted = UNPRINTED_RATIOS.get(statement.metric, UNPRINTED)
-    printed_width = unprinted if difference is None else abs(difference) / 2
+def _judged_by(
+    judge: str, difference: float | None, stated: Margin, printed: Margin | None, statement: Statement
+) -> tuple[Band, float, str]:
+    """The band of a claim, the width of the interval that it asks for, and where the band's ends come from."""
     if judge == "order":
         if difference is not None and difference <= 0:
             raise InputError(f"claim {statement.name}: first is not ahead as printed ({difference:+g})")
-        return above(), printed_width
+        width = UNPRINTED_OTHERS.get(statement.metric, UNPRINTED) if difference is None else difference / 2
+        return above(least=round(width / 2, 4)), width, _least(difference)
     if judge == "size":
         if not difference:
             raise InputError(f"claim {statement.name}: no difference is printed, so that its size cannot be judged")
-        return within(abs(difference) / 2, difference), printed_width
+        margin = Margin(abs(difference) / 2, "half of the printed difference").or_wider(printed)
+        return within(margin.points, difference), margin.points, margin.source
     if judge not in ("no worse", "level"):
         raise unknown(f"judge of claim {statement.name}:", judge, ("order", "size", "no worse", "level"))
-    if margin <= 0:
+    if stated.points <= 0:
         raise InputError(f"claim {statement.name}: {judge} needs a margin above 0")
-    return (above(-margin) if judge == "no worse" else within(margin)), margin
+    margin = stated.or_wider(printed)
+    return (above(-margin.points) if judge == "no worse" else within(margin.points)), margin.points, margin.source
+
+
+def _least(difference: float | None) -> str:
+    """Where the smallest difference that counts comes from: half of the interval that is asked for."""
+    if difference is None:
+        return "a difference counts from half of the interval that is asked for"
+    return "a difference counts from a quarter of the printed one"
 
 
 def _settings(

@@ -21,15 +21,15 @@ VERDICTS: dict[str, Outcome] = {
     "not enough runs": "cannot be judged",
 }
 RULE = (
-    "paired seeds, 95 % intervals of Student, Holm's correction for all claims of the study; no verdict from fewer "
-    "than 5 seeds; order: first is ahead; size: within half of the printed difference; no worse and level: within the "
-    "margin"
+    "paired seeds, Student's intervals, so wide that of the study's decided claims at most 5 % are wrong (Benjamini "
+    "and Yekutieli); no verdict from fewer than 5 seeds; order: first is ahead; size: within half of the printed "
+    "difference, or what the paper's own deviations leave open; no worse and level: within the margin"
 )
 
 
 EFFECTS = (
-    "Mean paired difference with its 95 % interval, coloured by verdict; diamond: the printed difference; shaded: "
-    "where the claim holds."
+    "Mean paired difference with the interval that decides, coloured by verdict; diamond: the printed difference; "
+    "green: where the claim holds; beige: where its order does, by less than counts."
 )
 QUANTITIES = dict.fromkeys(SCORES, "difference of accuracy") | {BYTES: "bytes, ratio"}
 
@@ -96,7 +96,7 @@ def _row(finding: ClaimFinding) -> Row:
         unit=claim.unit,
         published=claim.difference,
         ours=found.mean,
-        interval=found.half_width() if found.count > 1 else None,
+        interval=finding.half_width,
         how="trained",
         data=str(claim.settings[0]["dataset"]),
         judge="difference",

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.datasets import read_standins
 from harness.errors import InputError
-from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, power
+from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds
+from reports.study._allocation import WORTH_IT, gain_per_second, power_with
 from reports.study._cells import COMPUTED, RunLine, Store, StudyCell, graph_state, without_seed
 from reports.study._claims import AccuracyClaim
 from reports.study._forecast import graph_size
@@ -41,6 +42,13 @@ class ClaimFinding:
     stale: tuple[str, ...] = ()
     note: str = ""
 
+    @property
+    def half_width(self) -> float | None:
+        """Of the interval that decides for all claims judged together; None with fewer than two pairs of runs."""
+        if self.found is None or self.found.count < 2:
+            return None
+        return self.found.half_width(self.judgement.confidence)
+
     def row(self) -> dict[str, Any]:
         """Ready for JSON."""
         found, claim = self.found, self.claim
@@ -52,7 +60,10 @@ class ClaimFinding:
             "printed": claim.difference,
             "ours": None if found is None else found.mean,
             "half_width": None if found is None or found.count < 2 else found.half_width(),
+            "confidence": self.judgement.confidence,
+            "half_width_together": self.half_width,
             "holds_between": [_finite(claim.band.low), _finite(claim.band.high)],
+            "counts_from": claim.band.least,
             "margin_from": claim.margin_from,
             "scores": self.scores,
             "seeds": 0 if found is None else found.count,
@@ -168,19 +179,21 @@ class Study:
                     self.notes[claim.key] = f"{method} diverges with the first {TRIED} seeds: no more are run"
 
     def _further(self) -> list[StudyCell]:
-        """Cells of the next seeds of all claims that need and can have some, those that need fewest first."""
-        wanted: list[tuple[int, list[StudyCell]]] = []
+        """Cells of the next seeds of all claims that need and can have some, those that gain most by them first."""
+        wanted: list[tuple[float, list[StudyCell]]] = []
         for claim in self.ready:
             found = estimate_of(claim, seed_pairs(claim, self.runs.store, self.scale, self.most))
             have = 0 if found is None else found.count
             affordable = min(self.most - have, self._affordable(claim))
             more = more_seeds(found, claim.width, affordable)
-            if more is None:
+            if more is None or (more and found and power_with(claim, found, have + affordable) < WORTH_IT):
                 self.notes[claim.key] = f"an interval {claim.width:.2g} wide is out of reach of the budget"
             elif more:
                 cells = [cell for seed in range(have, have + more) for cell in self._cells(claim, seed)]
-                wanted.append((more, cells))
-        wanted.sort(key=lambda one: one[0])
+                missing = [cell for cell in cells if self.runs.store.finished(cell) is None]
+                seconds = sum(map(self.runs.forecast.seconds, missing))
+                wanted.append((gain_per_second(claim, found, more, seconds) if found else 0.0, cells))
+        wanted.sort(key=lambda one: -one[0])
         return list(dict.fromkeys(cell for _, cells in wanted for cell in cells))
 
     def _affordable(self, claim: AccuracyClaim) -> int:
@@ -252,8 +265,9 @@ def _power(claim: AccuracyClaim, found: Estimate | None) -> float | None:
     """
     if found is None or found.count < FEWEST_SEEDS:
         return None
-    truth = 0.0 if claim.judge in ("no worse", "level") else claim.difference
-    return None if truth is None else power(truth, found.deviation, found.count, claim.band)
+    if claim.difference is None and claim.judge == "order":
+        return None
+    return power_with(claim, found, found.count)
 
 
 def verdict_counts(found: Sequence[ClaimFinding]) -> str:

@@ -23,7 +23,7 @@ import torch
 
 from harness.datasets import data_folder
 from harness.errors import HaloscopeError, InputError
-from harness.machine import Died, cache_root, code_version, write_atomically
+from harness.machine import Died, cache_root, code_version, kept_json, write_atomically
 from harness.running.engines import CellEngine
 from reports.core.context import COMPUTING, ROOT, Context, versions
 from reports.core.load import PUBLISHED
@@ -220,11 +220,8 @@ def _beside(key: str, context: Context, suffix: str) -> Path:
 
 
 def _kept(path: Path) -> Kept | None:
-    try:
-        kept = msgspec.json.decode(path.read_bytes(), type=Kept)
-    except (OSError, msgspec.DecodeError, RecursionError):
-        return None
-    return kept if kept.format == FORMAT else None
+    kept = kept_json(path, Kept)
+    return kept if kept is not None and kept.format == FORMAT else None
 
 
 def _write(

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.kernels.work import Work
 from sims.records import dimensioned, factor, key, numbered
-from sims.units import Quantity
+from sims.units import Quantity, fitted
 
 STEPS = (1, 1 << 18, 1 << 22)
 """Steps in bytes above which each further byte may have another cost: cache sizes, up to memory."""
@@ -77,7 +77,7 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
 
     found = nnls(design / scale, np.ones(len(works)))[0] / scale
     error = float(np.median(np.abs(design @ found - 1)))
-    values = [Quantity(float(f"{value:.4g}"), "measured") for value in found]
+    values = [fitted(float(value)) for value in found]
     at = 1 + len(reached)
     return OperatorCost(
         values[0],

@@ -8,6 +8,7 @@ of transports and of the origin of routes.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,13 @@ EXACT_FLOWS = 2500
 """Default number of flows in flight up to which every completion is computed exactly."""
 
 WINDOW = 0.005
-"""Above that, completions within this share of the lower bound are combined."""
+"""Above that, completions within this share of a lower bound of the makespan are combined."""
+
+ELAPSED = 4.0
+"""The bound is at most this times that of the bytes in flight: some networks are never idle."""
+
+KEPT = 4.0
+"""The bound is kept for so many windows: computing it takes as long as half a step."""
 
 EARLY = 5.0
 """The window is at most this times the share of the time that has passed: completions of early flows stay precise."""
@@ -31,11 +38,23 @@ MERGE = 0.25
 SAME_TIME = 1e-12
 """Relative difference of completions that count as simultaneous: above the rounding of a thousand drains."""
 
+CLOCK_STEPS = 4
+"""Steps of the clock's last digit within which times are the same: an event's time is rounded to it, and a wait too."""
+
 ENDED = -1.0
 """Bytes that remain of a flow that has ended."""
 
 AHEAD = 32
 """Most completions computed ahead; they are discarded if a flow begins in the meantime."""
+
+
+def same_time(now: float, since: float) -> float:
+    """Seconds within which events at `now` are simultaneous, where flows have been in flight since `since`.
+
+    The rounding of a flow grows with its own time, not with that of the clock: short flows late in a long simulation
+    are told apart as far as the clock can.
+    """
+    return (now - since) * SAME_TIME + CLOCK_STEPS * math.ulp(now)
 
 
 class FlowProgress(NamedTuple):
@@ -101,16 +120,14 @@ def plan(
     Returns the seconds of the step (inf without flows), whether it is a window, and how often rates were computed.
     """
     remaining, rate = progress
-    solves = 0
-    first = _span(progress)[0] if stale else np.inf
-    if first >= window:
+    by_segment, solves = np.zeros(fabric.segments.shape[0]), 0
+    if not stale or not _ends_within(progress, window):
         for flow in range(rate.shape[0]):
             rate[flow] = RISING if remaining[flow] >= 0.0 else 0.0
         fill(fabric, routes, rate, np.zeros(fabric.capacity.shape[0]))
         first, solves = _span(progress)[0], 1
         if first >= window:
             return first, False, 1
-    by_segment = np.zeros(fabric.segments.shape[0])
     for flow in range(rate.shape[0]):
         if remaining[flow] > rate[flow] * window:
             rate[flow] = RISING
@@ -118,7 +135,20 @@ def plan(
             by_segment[routes.head[flow]] += remaining[flow] / window
             by_segment[routes.tail[flow]] += remaining[flow] / window
     fill(fabric, routes, rate, over_links(fabric, by_segment))
+    for flow in range(rate.shape[0]):
+        if remaining[flow] > rate[flow] * window:
+            return window, True, solves + 1
     return min(window, _span(progress)[1]), True, solves + 1
+
+
+@njit(cache=True, nogil=True)
+def _ends_within(progress: FlowProgress, seconds: float) -> bool:
+    """Whether a flow ends in less than `seconds` at these rates."""
+    remaining, rate = progress
+    for flow in range(remaining.shape[0]):  # noqa: SIM110  # compiled: no generators
+        if remaining[flow] >= 0.0 and remaining[flow] < rate[flow] * seconds:
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

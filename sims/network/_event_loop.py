@@ -11,6 +11,8 @@ from numba import njit
 
 from sims.network._completions import (
     EARLY,
+    ELAPSED,
+    KEPT,
     MERGE,
     SAME_TIME,
     FlowProgress,
@@ -218,9 +220,7 @@ def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: floa
     scalars = flows.scalars[0]
     routes, progress = _present(flows)
     if begun:
-        crowded = scalars.share > 0.0 and scalars.alive + scalars.asleep > scalars.exact_flows
-        left = progress.remaining
-        scalars.bound = lower_bound(fabric, routes.head, routes.tail, left, flows.latent.by_segment) if crowded else 0.0
+        _bound(fabric, flows, routes, progress, now)
     window = scalars.share * min(scalars.bound, EARLY * now)
     step, stale, solves = plan(fabric, routes, progress, window, scalars.stale)
     scalars.stale, scalars.until, scalars.merge = stale, now + step, now + MERGE * window
@@ -231,6 +231,18 @@ def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: floa
         _note_ends(flows, progress, step, now)
     elif scalars.bound == 0.0:
         _look_ahead(fabric, flows, slack)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _bound(fabric: Fabric, flows: FlowState, routes: FlowRoutes, progress: FlowProgress, now: float) -> None:
+    """Compute the lower bound that windows are a share of, if flows are many and the last one is KEPT windows old."""
+    scalars = flows.scalars[0]
+    if scalars.share == 0.0 or scalars.alive + scalars.asleep <= scalars.exact_flows:
+        scalars.bound = 0.0
+    elif scalars.bound == 0.0 or now >= scalars.renew:
+        left = lower_bound(fabric, routes.head, routes.tail, progress.remaining, flows.latent.by_segment)
+        scalars.bound = min(now + left, ELAPSED * left)
+        scalars.renew = now + KEPT * scalars.share * min(scalars.bound, EARLY * now)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -16,7 +16,7 @@ import simpy
 from simpy.events import EventPriority
 
 from sims.network._busy_periods import BusyPeriod, PeriodMemory
-from sims.network._completions import EXACT_FLOWS, SAME_TIME, WINDOW
+from sims.network._completions import EXACT_FLOWS, WINDOW, same_time
 from sims.network._groups import Groups
 from sims.network._in_flight import Batch, InFlight
 from sims.network._link_bytes import LinkBytes
@@ -217,7 +217,7 @@ class FluidNetwork:
         return period.followed.next_time(len(period.journal.begun), period.passed, self._slack())
 
     def _slack(self) -> float:
-        return self.env.now * SAME_TIME
+        return same_time(self.env.now, self._period.origin)
 
     def _free_until(self) -> float:
         """The time before which nothing begins, if the current event is the last of its instant."""

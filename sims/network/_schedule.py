@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import InputError
-from sims.network._completions import EXACT_FLOWS, SAME_TIME, lower_bound
+from sims.network._completions import EXACT_FLOWS, lower_bound, same_time
 from sims.network._in_flight import Batch, InFlight
 from sims.network._routes import RouteTable
 
@@ -83,9 +83,10 @@ def schedule_by_segments(
     group[pending.followed, 0] = np.arange(len(pending.followed))
     flight = InFlight(table, np.ones(len(pending.followed), np.int64), window, exact_flows)
     flight.reset(recording=True)
-    begun = [np.empty(0, np.int64)]
+    begun, since = [np.empty(0, np.int64)], 0.0
     while (now := min(pending.next_time, flight.next_time)) < np.inf:
-        slack = now * SAME_TIME
+        since = now if flight.next_time == np.inf else since  # nothing is in flight
+        slack = same_time(now, since)
         for number in flight.run_to(now, slack, pending.next_time):
             pending.end(pending.followed[number], now)
         flows = pending.take(now + slack)

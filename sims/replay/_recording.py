@@ -94,7 +94,7 @@ def load_recording(path: Path) -> Recording:
         if found != RECORDING_FORMAT:
             raise InputError(f"{path} is a recording of format {found}, this version reads {RECORDING_FORMAT}")
         return msgspec.msgpack.decode(content, type=Recording)
-    except (OSError, zlib.error, msgspec.DecodeError) as error:
+    except (OSError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"cannot read recording {path}: {error}") from None
 
 

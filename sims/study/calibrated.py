@@ -26,10 +26,11 @@ from harness.config import LabSpec, RunConfig, from_mapping
 from harness.errors import HaloscopeError
 from harness.machine import core_count
 from harness.methods.registry import METHODS
+from harness.running.drift import paced
 from harness.running.results import Result
 from sims.device import DeviceProfile, Work, fit_cost, load_device, save_device
 from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
-from sims.units import NORMAL_90, Quantity
+from sims.units import NORMAL_90, SMALLEST, fitted
 
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
 """Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
@@ -93,15 +94,15 @@ def add_operators(
     launch, effect, byte = observed.overheads()
     profile = replace(
         profile,
-        launch=_measured(max(launch, 1e-8), "Python and autograd around an operator"),
-        effect=_measured(effect, "of the program around an exchange"),
-        release=_measured(1 / byte, "memory that goes back and comes again") if byte > 0 else None,
+        launch=fitted(max(launch, 1e-8), "Python and autograd around an operator"),
+        effect=fitted(effect, "of the program around an exchange"),
+        release=fitted(1 / byte, "memory that goes back and comes again") if byte >= SMALLEST else None,
         operators=observed.costs(),
     )
     _save(profile, device)
 
 
-def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
+def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None, reference: float | None = None) -> None:
     """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
 
     Ranks that exchange compute longer: by a constant per effect, and memory-bound operators by a share. Both are fitted
@@ -110,30 +111,34 @@ def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
         hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
+        reference: `reference_seconds` beside the timing of the operators. What it has changed by beside a real run is
+            the machine's change of pace, and is divided out of that run; without it, nothing is.
 
     Raises:
         InputError: a file cannot be read or written, or the lab cannot be built.
         HaloscopeError: a rank failed.
     """
     profile, ranks = load_device(folder / "device.toml"), 2 if hosts is None else hosts.ranks
-    probe = replace(profile, effect=_measured(profile.effect.value + STEP_S, ""))
+    probe = replace(profile, effect=fitted(profile.effect.value + STEP_S, ""))
     rows = []
     for method, size in itertools.product(ACCOMPANIED, SIZES):
         config = _workload(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
         there = "local" if hosts is None else hosts.name
-        measured = _computing(running.run(config.changed(mode="real", cluster=there)))
+        with paced(reference) as pace:
+            measured = _computing(running.run(config.changed(mode="real", cluster=there)))
+        measured /= pace.value
         predicted, more = (_simulated(config, folder, hosts, device) for device in (profile, probe))
         rows.append((measured, predicted, (more - predicted) / STEP_S))
     measured, predicted, effects = np.asarray(rows).T
     design = np.stack([predicted, effects * SCALES[1]], axis=1) / measured[:, None]
     (share, extra), _ = nnls(design, (measured - predicted) / measured)
-    fitted = predicted * (1 + float(share)) + effects * float(extra * SCALES[1])
-    off = float(np.std(np.log(measured / fitted), ddof=2))  # two constants were fitted
+    explained = predicted * (1 + float(share)) + effects * float(extra * SCALES[1])
+    off = float(np.std(np.log(measured / explained), ddof=2))  # two constants were fitted
     note = f"fitted to {len(rows)} real runs of {ranks} ranks, whose compute it leaves {100 * off:.0f} % apart"
-    crowding, end = _measured(1 + float(share), note), math.exp(NORMAL_90 * max(off, 1e-3))
+    crowding, end = fitted(1 + float(share), note), math.exp(NORMAL_90 * max(off, 1e-3))
     crowding = replace(crowding, range=(crowding.value / end, crowding.value * end))
     program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
-    effect = _measured(profile.effect.value + float(extra * SCALES[1]), program)
+    effect = fitted(profile.effect.value + float(extra * SCALES[1]), program)
     _save(replace(profile, effect=effect, crowding=crowding), folder / "device.toml")
 
 
@@ -150,8 +155,8 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
         HaloscopeError: a run failed.
     """
     profile, rows = load_device(folder / "device.toml"), []
-    launched = replace(profile, launch=_measured(STEP_S, ""), effect=_measured(0.0, ""))
-    around = replace(profile, launch=_measured(1e-9, ""), effect=_measured(STEP_S, ""))
+    launched = replace(profile, launch=fitted(STEP_S, ""), effect=fitted(0.0, ""))
+    around = replace(profile, launch=fitted(1e-9, ""), effect=fitted(STEP_S, ""))
     for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
         config = _workload("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
         config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
@@ -162,7 +167,7 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     launch, effect = nnls(design, np.ones(len(rows)))[0] * SCALES[1]
     error = float(np.median(np.abs((operators * launch + effects * effect) / measured - 1)))
     note = f"of the host; fits {len(rows)} real runs within {100 * error:.0f} %, median"
-    found = replace(profile, launch=_measured(max(float(launch), 1e-8), note), effect=_measured(float(effect), note))
+    found = replace(profile, launch=fitted(max(float(launch), 1e-8), note), effect=fitted(float(effect), note))
     _save(found, folder / "device.toml")
 
 
@@ -185,8 +190,11 @@ def _computing(result: Result) -> float:
     return float(np.median([epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
 
 
-def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
+def with_blocks(device: Path, config: RunConfig, to: Path, pace: float = 1.0) -> None:
     """Write the device file `device` to `to` with the costs of neighbour sums on the blocks of this config.
+
+    Args:
+        pace: factor on the measured times, where the machine was faster or slower than when `device` was measured.
 
     Raises:
         InputError: as `harness.running.make_job`, or a device file that cannot be read or written.
@@ -195,7 +203,11 @@ def with_blocks(device: Path, config: RunConfig, to: Path) -> None:
     profile = load_device(device)
     copies = max(1, core_count() // max(1, config.run.threads))
     observed = measure_operators("blocks", [config], copies)
-    sums = {name: fit_cost(calls) for name, calls in observed.samples.items() if name in SUMS}
+    sums = {
+        name: fit_cost({work: [pace * each for each in times] for work, times in calls.items()})
+        for name, calls in observed.samples.items()
+        if name in SUMS
+    }
     to.write_bytes(device.read_bytes())
     _save(replace(profile, operators={**profile.operators, **sums}), to)
 
@@ -239,10 +251,6 @@ def _workload(method: str, nodes: int, width: int, threads: int, quick: bool) ->
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def _measured(value: float, note: str) -> Quantity:
-    return Quantity(float(f"{value:.4g}"), "measured", note)
 
 
 def _merged(parts: Iterable[Found]) -> Observed:

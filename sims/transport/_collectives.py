@@ -180,6 +180,15 @@ class Wire:
                 operation.rounds[number] = Round(self)
             yield operation.rounds[number].arrive(rank, sends + receives, outgoing, incoming)
 
+    def meet(self, operation: Operation, rank: int) -> Waits:
+        """Wait until every rank has arrived and has spent its processor's busy time; nothing travels."""
+        if busy := operation.take_busy(rank):
+            yield self.env.timeout(busy)
+        everyone, last = operation.gather(self)
+        if last:
+            everyone.succeed()
+        yield everyone
+
     def together(self, operation: Operation, rank: int, flows: Callable[[], Flows]) -> Waits:
         """The last rank that arrives begins the flows; every rank is done when all of them are."""
         if busy := operation.take_busy(rank):
@@ -221,9 +230,12 @@ class Library(HostMemory):
 
     Attributes:
         software: the shipped cluster whose software costs other clusters get with this library.
+        counts_first: whether row counts that only the sender knows travel in a round of their own, because receivers
+            have to name the size of what they receive.
     """
 
     software: ClassVar[str] = "ethernet-10g"
+    counts_first: ClassVar[bool] = True
 
     @classmethod
     def tuning(cls) -> Tuned | None:

@@ -14,9 +14,13 @@ from sims.transport._collectives import Bytes, Library, Operation, Waits
 
 
 class Grpc(Library):
-    """Calls between host memories. All-reduce is always push and pull."""
+    """Calls between host memories. All-reduce is always push and pull.
+
+    A response says its own length: counts that only the sender knows travel inside it, not in a call before it.
+    """
 
     software = "ec-graph"
+    counts_first = False
 
     def latency(self, src: Bytes, dst: Bytes, nbytes: Bytes, head: np.ndarray, tail: np.ndarray) -> np.ndarray:
         """The round trip."""

@@ -1,9 +1,10 @@
 """Carries effects over the network for the ranks of a placement, through the library that the cluster names.
 
 What every library has in common is here: a rank's software cost per operation, the copy of the rows that it keeps, row
-counts that only the sender knows (they travel first, in a round of their own), and the copies of a GPU's tensors to
-host memory and back where the library wants them there: whole, before and after. How collectives become transfers is
-the library's business (`_gloo`, `_nccl`, `_grpc`). Traffic is not counted here but by `harness.traffic`.
+counts that only the sender knows (they travel first, in a round of their own, or with the rows), and the copies of a
+GPU's tensors to host memory and back where the library wants them there: whole, before and after. How collectives
+become transfers is the library's business (`_gloo`, `_nccl`, `_grpc`). Traffic is not counted here but by
+`harness.traffic`.
 """
 
 from __future__ import annotations
@@ -125,9 +126,13 @@ class Transport:
         if unknown:
             operation.announce(rank, sends)
             header = np.full(size, unknown * COUNT_BYTES, np.int64)
-            yield from self.library.exchange(operation, 0, rank, header, header)
-            # Every rank has said what it sends by now, because all counts have arrived here.
-            incoming = operation.announced(rank)
+            if self.library.counts_first:
+                yield from self.library.exchange(operation, 0, rank, header, header)
+                # Every rank has said what it sends by now, because all counts have arrived here.
+                incoming = operation.announced(rank)
+            else:  # with the rows; the model knows them from the moment at which all ranks are there
+                yield from self.wire.meet(operation, rank)
+                sends, incoming = sends + header, operation.announced(rank) + header
         else:
             incoming = effect.incoming
         yield from self.library.exchange(operation, 1, rank, sends, incoming)

@@ -1,12 +1,13 @@
 """How sure a prediction is: ranges of its inputs, intervals of epochs by replay, and which inputs matter most."""
 
 from sims.uncertainty._draws import Draws
-from sims.uncertainty._inputs import Input, inputs_of
+from sims.uncertainty._inputs import PACE, Input, inputs_of
 from sims.uncertainty._interval import FEWEST_REPLAYS, REPLAYS, RecordedPrediction, interval_of, replays_for
 from sims.uncertainty._predict import predicted, prediction_of
 
 __all__ = [
     "FEWEST_REPLAYS",
+    "PACE",
     "REPLAYS",
     "Draws",
     "Input",

@@ -17,6 +17,7 @@ from tests.support.real_rows import run_in_turn
 from tests.support.settings import SETTINGS, label, rows
 
 ROWS_PER_LAUNCH = 32  # ranks take longer to start than to train a row
+ROW_EPOCHS = 7  # more than any period, delay or staleness of the rows, which are all used at least once
 DATASET = "synthetic:nodes=300,degree=8,classes=4,features=12,seed=1"
 
 
@@ -42,6 +43,11 @@ def comparable(result: Result) -> list[tuple[object, ...]]:
     ]
 
 
+def row_config(row: dict[str, Any], **values: object) -> RunConfig:
+    """The config of a row of settings."""
+    return config(**{"epochs": ROW_EPOCHS, **row, **values})
+
+
 @cache
 def in_loopback(setting: RunConfig) -> list[tuple[object, ...]]:
     """What the other drivers are compared with, run once by every process of the suite."""
@@ -58,8 +64,8 @@ def test_every_registered_method_has_rows() -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=label)
 def test_loopback_and_sim_agree_bit_for_bit(row: dict[str, Any]) -> None:
-    sim = run(config(**row, mode="sim", cluster="ethernet-1g"))
-    assert comparable(sim) == in_loopback(config(**row))
+    sim = run(row_config(row, mode="sim", cluster="ethernet-1g"))
+    assert comparable(sim) == in_loopback(row_config(row))
     assert sim.state == "done"
     for epoch in sim.epochs:
         seconds = epoch["seconds"]
@@ -83,7 +89,7 @@ def launches() -> dict[str, list[dict[str, Any]]]:
         {"method": "vanilla", "parts": 4, "model": "gcn"},
         {"method": "vanilla", "parts": 2, "model": "gat"},
     ]:
-        by_ranks.setdefault(config(**row).cut.parts, []).append(row)
+        by_ranks.setdefault(row_config(row).cut.parts, []).append(row)
     found = {}
     for ranks, mine in by_ranks.items():
         for at in range(0, len(mine), ROWS_PER_LAUNCH):
@@ -96,7 +102,7 @@ def launches() -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.processes
 @pytest.mark.parametrize("few", launches().values(), ids=launches())
 def test_real_gloo_ranks_agree_with_loopback_bit_for_bit(few: list[dict[str, Any]], tmp_path: Path) -> None:
-    settings = [config(**row) for row in few]
+    settings = [row_config(row) for row in few]
     results = run_in_turn([setting.changed(mode="real") for setting in settings], tmp_path)
     for row, setting, real in zip(few, settings, results, strict=True):
         assert comparable(real) == in_loopback(setting), label(row)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from harness.codecs import Cast
-from harness.conformance import CHECKS, Ground, NotKept, checks, claimed, conform, selected
+from harness.conformance import CHECKS, Ground, NotKept, _course, checks, claimed, conform, selected
+from harness.conformance._rounds import EpochSettings, run_epochs
 from harness.effects import Direction
 from harness.errors import InputError, ProgramError
 from harness.exchanges import HaloPush
@@ -23,22 +24,30 @@ from tests.support.settings import SETTINGS, label
 
 
 def cases() -> list[Any]:
-    """Every known method with its default options, and every row of settings, with each of its checks."""
+    """Every known method with its default options, and every other row of settings, with each of its checks.
+
+    The checks of a row share their ground, and with it the runs that several of them look at.
+    """
     found = []
     for name in METHODS.names():
-        method = parse_method(name)
-        found += [pytest.param(method, check, {}, id=f"{name}-{check.name}") for check in checks(method)]
+        default = parse_method(name)
+        ground = Ground()
+        found += [pytest.param(default, check, ground, id=f"{name}-{check.name}") for check in checks(default)]
         for row in SETTINGS.get(name, ()):
+            if row.get("precision") == "bf16":
+                continue  # facts are promises of full precision
             options = {key: value for key, value in row.items() if key not in ("method", "parts")}
             method = parse_method(row["method"], **{key: options.pop(key) for key in ("layer0",) if key in options})
-            found += [pytest.param(method, c, options, id=f"{label(row)}-{c.name}") for c in checks(method)]
+            if method == default and not options:
+                continue
+            ground = Ground(quick=True, options=options)  # every method once in full, other settings in short
+            found += [pytest.param(method, c, ground, id=f"{label(row)}-{c.name}") for c in checks(method)]
     return found
 
 
-@pytest.mark.parametrize(("method", "check", "options"), cases())
-def test_a_method_keeps_what_it_promises(method: Method, check: Any, options: dict[str, Any]) -> None:
-    quick = method != type(method)()  # every method once in full, other options in short
-    check.run(method, Ground(quick=quick, options=options))
+@pytest.mark.parametrize(("method", "check", "ground"), cases())
+def test_a_method_keeps_what_it_promises(method: Method, check: Any, ground: Ground) -> None:
+    check.run(method, ground)
 
 
 def test_every_fact_but_the_source_has_a_check() -> None:
@@ -127,6 +136,23 @@ def test_a_method_that_lies_is_found_out(method: type[Method], facts: dict[str, 
     (judge,) = [found for found in checks(made) if found.name == check]
     with pytest.raises((NotKept, InputError, ProgramError), match=message):
         judge.run(made, Ground(quick=True))
+
+
+def test_checks_on_one_ground_share_their_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[EpochSettings] = []
+
+    def counted(method: Method, model: GNN, parts: Any, settings: EpochSettings) -> Any:
+        asked.append(settings)
+        return run_epochs(method, model, parts, settings)
+
+    monkeypatch.setattr(_course, "run_epochs", counted)
+    made, ground = Good(), Ground(quick=True)
+    for check in selected(made):
+        if check.name in ("timed", "cycle", "memory"):
+            check.run(made, ground)
+    plain = [each for each in asked if each == EpochSettings(each.last)]
+    assert len(plain) == 2, "the course, and the run that is broken off"
+    assert len(asked) == 4, "beside these the other order of ranks, and the run that goes on"
 
 
 class Odd(Good):

@@ -77,7 +77,7 @@ def test_what_if_and_partitions(tmp_path: Path) -> None:
 
 
 def test_advice_is_asked_as_the_command_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = TINY.changed(eval_every=harness.Config().run.eval_every)
+    short = TINY.changed(eval_every=harness.Config().run.eval_every, order="auto")
     asked: list[Question] = []
     with monkeypatch.context() as patched:
         patched.setattr("harness.commands.interface.make_advice", lambda question, tell: asked.append(question))

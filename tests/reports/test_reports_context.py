@@ -90,7 +90,9 @@ def test_commands_name_what_differs(context: Context) -> None:
     command = context.text_of(
         {"dataset": "cora", "parts": 4, "shapes_only": True, "mode": "sim", "deterministic": False}
     )
-    assert command == "haloscope run --dataset cora --parts 4 --mode sim --no-deterministic --shapes-only"
+    assert (
+        command == "haloscope run --dataset cora --order method --parts 4 --mode sim --no-deterministic --shapes-only"
+    )
     assert "--dataset 'a b'" in context.text_of({"dataset": "a b"})
 
 

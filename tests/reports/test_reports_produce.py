@@ -169,6 +169,9 @@ def test_listing_and_refusals(small: Counted, tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "none").exists()
     assert main(["report", "all", "--only", "cdfgnn/tabel1"]) == 2
     assert "did you mean 'cdfgnn/table1'" in capsys.readouterr().err
+    for nothing in ("", " , "):
+        assert main(["report", "all", "--only", nothing]) == 2
+        assert "names no table, figure or paper" in capsys.readouterr().err
     assert main(["report", "all", "--budget", "soon"]) == 2
     (tmp_path / "file").write_text("")
     assert main(["report", "all", "--out", str(tmp_path / "file")]) == 2

@@ -54,6 +54,8 @@ def table(*rows: Row, key: str = "sylvie/table3", orderings: tuple[Ordering, ...
         (row(0.0, 3.0), "off by published 0", False),
         (row(2.0, 3.0, judge="order"), "order only", False),
         (row(2.0, 3.0, judge="none"), "not judged", False),
+        (row(2.0, 0.1, judge="bound"), "a lower bound", False),
+        (row(2.0, 3.0, judge="bound"), "off by +50 %", False),
     ],
 )
 def test_a_row_says_what_became_of_it(given: Row, verdict: str, counts: bool) -> None:
@@ -264,6 +266,8 @@ def test_differences_need_an_interval(published: float, ours: float, interval: f
         (row(2.0, 2.0, how="quoted"), None),
         (row(2.0, 2.0, judge="order"), None),
         (row(None, 2.0), None),
+        (row(2.0, 2.0, judge="bound"), "cannot be judged"),
+        (row(2.0, 2.4, judge="bound"), "contradicted"),
         (row(90.0, 90.8, unit="%", judge="points"), "reproduced"),
         (row(90.0, 91.8, unit="%", judge="points"), "contradicted"),
     ],

@@ -8,6 +8,7 @@ import re
 import select
 import shutil
 import subprocess
+import tempfile
 import time
 from base64 import b64decode
 from pathlib import Path
@@ -49,6 +50,8 @@ class Tab:
     def __init__(self, chromium: str, address: str, profile: Path, width: int = 1440, height: int = 900) -> None:
         self.errors: list[str] = []
         self._sent, self._held = 0, b""
+        # Chromium puts a socket there, whose path may have 107 bytes: the folders of tests are too deep
+        self._temporary = tempfile.mkdtemp(prefix="tab-", dir="/tmp")
         theirs, self._write = os.pipe()
         self._read, answers = os.pipe()
         flags = [*FIXED[:5], "--remote-debugging-pipe", f"--user-data-dir={profile / 'profile'}", "about:blank"]
@@ -58,10 +61,17 @@ class Tab:
             pass_fds=(theirs, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "TMPDIR": str(profile)},  # its own files come and go while tests look for leaks
+            env={**os.environ, "TMPDIR": self._temporary},
         )
         os.close(theirs)
         os.close(answers)
+        try:
+            self._begin(address, width, height)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, address: str, width: int, height: int) -> None:
         target = self._call("Target.createTarget", {"url": "about:blank"}, session="")["targetId"]
         attached = {"targetId": target, "flatten": True}
         self._session = self._call("Target.attachToTarget", attached, session="")["sessionId"]
@@ -74,6 +84,10 @@ class Tab:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the browser and remove its files."""
         os.close(self._write)
         os.close(self._read)
         self._process.terminate()
@@ -82,6 +96,7 @@ class Tab:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _call(self, method: str, given: dict[str, Any] | None = None, session: str | None = None) -> Any:
         self._sent += 1

@@ -33,6 +33,7 @@ from real.rank.connection import SHARING, connect
 from real.rank.health import end_process
 from tests.support.background import halved
 from tests.support.group_slips import killed_in_group, one_call_less, other_members, other_shape_in_group
+from tests.support.heap import kept_by_collectives
 from tests.support.messages import crossed, killed_between, rows, show
 from tests.support.slips import slips
 
@@ -402,6 +403,7 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
                     "debug": run_program(everything, connection, seed=7, debug=True),
                     "sums": run_program(sums, connection, deterministic=False),
                     "freed": run_program(freed, connection),
+                    "heap": run_program(kept_by_collectives, connection),
                     "threads": [thread.name for thread in threading.enumerate()],
                 }
             elif name == "batches":

@@ -1,4 +1,4 @@
-"""Edge cuts: nodes are assigned to ranks (METIS, hash, contiguous); parts, their quality, and their store on disk.
+"""Edge cuts: nodes are assigned to ranks (METIS, KaMinPar, hash, ...); parts, their quality, and their store on disk.
 
 `overlap` and `vertex` use the layout and the store of this folder. Other code imports `harness.partition`, except
 reports and tests that need a single assignment.

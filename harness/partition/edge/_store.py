@@ -24,7 +24,7 @@ from harness.partition.edge._assign import assign, node_settings
 from harness.partition.edge._build import build_part, features
 from harness.partition.edge._layout import Renumber, lay_out
 from harness.partition.edge._quality import OverlapQuality, Quality, quality
-from harness.partition.partitioners import metis_version
+from harness.partition.partitioners import kaminpar_version, metis_version
 
 FORMAT = 2  # of the arrays below; raise it when their meaning changes
 MAPPED_FROM = 64 << 20  # bytes; smaller parts are read at once, larger ones are mapped and read when touched
@@ -136,8 +136,9 @@ def keep_part(path: Path, part: Part, x: np.ndarray | sp.csr_matrix | None) -> N
 
 
 def partition_version() -> str:
-    """The format on disk and the version of METIS, on which a partition depends besides graph and settings."""
-    return f"{FORMAT}/{metis_version()}"
+    """The format on disk and the versions of METIS and KaMinPar, on which a partition depends besides graph and
+    settings."""
+    return f"{FORMAT}/{metis_version()}/{kaminpar_version()}"
 
 
 def open_partition(path: Path) -> PartitionFolder | None:

@@ -1,4 +1,5 @@
-"""The partitioners: METIS, hash, contiguous and ranges cut edges; EBV, HEP, DNE, Libra and HDRF cut vertices.
+"""The partitioners: METIS, label propagation, KaMinPar, Fennel, hash, contiguous and ranges cut edges; EBV, HEP, DNE,
+Libra and HDRF cut vertices.
 
 Only the assignment of nodes or edges to parts is made here; `harness.partition.edge` and `harness.partition.vertex`
 check what they are given and build the parts. A new partitioner is one class in a file of its own and one line in
@@ -8,8 +9,11 @@ check what they are given and build the parts. A new partitioner is one class in
 from harness import registry
 from harness.partition.partitioners._dne import DNE
 from harness.partition.partitioners._ebv import EBV
+from harness.partition.partitioners._fennel import Fennel
 from harness.partition.partitioners._hdrf import HDRF
 from harness.partition.partitioners._hep import HEP
+from harness.partition.partitioners._kaminpar import KaMinPar, kaminpar_version
+from harness.partition.partitioners._label_propagation import LabelPropagation
 from harness.partition.partitioners._libra import Libra
 from harness.partition.partitioners._metis import Metis, MetisCut, metis, metis_version, undirected
 from harness.partition.partitioners._numbered import Contiguous, Hash
@@ -18,7 +22,9 @@ from harness.partition.partitioners._partitioner import EdgePartitioner, NodePar
 from harness.partition.partitioners._ranges import Ranges
 from harness.registry import Registry
 
-_BUILTIN: tuple[type[Partitioner], ...] = (MetisCut, Metis, Hash, Contiguous, Ranges, EBV, HEP, DNE, Libra, HDRF)
+_BUILTIN: tuple[type[Partitioner], ...] = (
+    MetisCut, Metis, LabelPropagation, KaMinPar, Fennel, Hash, Contiguous, Ranges, EBV, HEP, DNE, Libra, HDRF,
+)  # fmt: skip
 
 PARTITIONERS: Registry[type[Partitioner]] = Registry(
     "partitioner", "haloscope.partitioners", {kind.name: kind for kind in _BUILTIN}
@@ -37,6 +43,7 @@ __all__ = [
     "Partitioner",
     "Ranges",
     "has",
+    "kaminpar_version",
     "metis",
     "metis_version",
     "pair_ids",

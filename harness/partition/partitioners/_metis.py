@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pymetis
@@ -29,33 +29,45 @@ def metis_version() -> str:
     return version("pymetis")
 
 
-def undirected(indptr: np.ndarray, indices: np.ndarray, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+def undirected(
+    indptr: np.ndarray, indices: np.ndarray, symmetric: bool, dtype: type[np.integer[Any]] = np.int64
+) -> tuple[np.ndarray, np.ndarray]:
     """The simple undirected version of a CSR adjacency: int64 offsets and neighbours, ascending in each row.
 
     Every edge in both directions, no self loops, no duplicates: METIS gives undefined results on anything else.
-    `symmetric`: both directions are present already. O(E).
+    `symmetric`: both directions are present already. `dtype` of the neighbours; METIS reads int64. O(E).
     """
-    xadj, adjncy = unique_pairs(indptr, indices.astype(np.int64))
+    xadj, adjncy = unique_pairs(indptr, indices.astype(dtype))
     if not symmetric:
         xadj, adjncy = union(xadj, adjncy, *transpose(xadj, adjncy, len(xadj) - 1))
     return xadj, adjncy
 
 
 def metis(
-    xadj: np.ndarray, adjncy: np.ndarray, num_parts: int, seed: int, objective: Objective, passes: int = 10
+    xadj: np.ndarray,
+    adjncy: np.ndarray,
+    num_parts: int,
+    seed: int,
+    objective: Objective,
+    passes: int = 10,
+    cuts: int = 1,
+    node_weight: np.ndarray | None = None,
+    edge_weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """The part of every node, int32 [N], by k-way METIS on an `undirected` adjacency.
 
     Volume is the number of (node, other part) pairs, the rows that full-graph training sends per layer. Parts can be
-    empty on tiny graphs. `passes`: refinements per level (METIS: NITER, 10 by default). Raises InputError if METIS
-    fails (memory).
+    empty on tiny graphs. `passes`: refinements per level (METIS: NITER, 10 by default). `cuts`: how many are made, of
+    which the best is taken (NCUTS). Weights are 1 where none are given. Raises InputError if METIS fails (memory).
     """
     if num_parts == 1 or len(xadj) == 1:
         return np.zeros(len(xadj) - 1, np.int32)
-    options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, niter=passes)
+    options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, niter=passes, ncuts=cuts)
     adjacency = pymetis.CSRAdjacency(xadj, adjncy)
     try:  # recursive bisection supports the edge cut only
-        assignment = pymetis.part_graph(num_parts, adjacency, options=options, recursive=False)
+        assignment = pymetis.part_graph(
+            num_parts, adjacency, vweights=node_weight, eweights=edge_weight, options=options, recursive=False
+        )
     except RuntimeError as error:
         raise InputError(
             f"METIS failed on {len(xadj) - 1:,} nodes and {len(adjncy):,} edges ({error}); try the hash partitioner"

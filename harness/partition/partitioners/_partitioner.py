@@ -31,6 +31,11 @@ class Partitioner(Optioned, ABC):
         """Whether the seed changes the result."""
         return False
 
+    @property
+    def library(self) -> str:
+        """Name and version of the library that the result depends on; METIS's version is part of every cache key."""
+        return ""
+
     def _require(self, rule: str, holds: bool) -> None:
         """Raise InputError "`name`: `rule`" unless `holds`; comparisons must be false for NaN."""
         if not holds:

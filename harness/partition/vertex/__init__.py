@@ -5,7 +5,7 @@ from harness.partition.vertex._assign import assign_edges
 from harness.partition.vertex._build import build_vertex_parts
 from harness.partition.vertex._masters import masters
 from harness.partition.vertex._quality import VertexQuality, vertex_quality
-from harness.partition.vertex._store import open_vertex_partition, vertex_partitioned
+from harness.partition.vertex._store import open_vertex_partition, vertex_assigned, vertex_partitioned
 
 __all__ = [
     "VertexQuality",
@@ -14,6 +14,7 @@ __all__ = [
     "masters",
     "open_vertex_partition",
     "undirected_pairs",
+    "vertex_assigned",
     "vertex_partitioned",
     "vertex_quality",
 ]

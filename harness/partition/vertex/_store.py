@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -60,30 +62,46 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
     Of several processes one builds it and the others wait. At most one part is in memory in addition to graph and
     assignment. Errors are those of `assign_edges`.
     """
-    settings = edge_settings(name, num_parts, seed, hosts)
-    key = json.dumps([FORMAT, graph.fingerprint(), settings], sort_keys=True)
-    path = cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
-    with building(path):
-        made = _stored(path)
-        pairs = None
-        if made is None:
-            pairs = undirected_pairs(graph)
-            begin = perf_counter()
-            part = assign_edges(graph, name, num_parts, seed, hosts)
-            seconds = perf_counter() - begin
-            counts = vertex_quality(graph, part, num_parts, hosts)
-            owner = masters(*pairs, part, graph.num_nodes, num_parts, hosts)
-            made = VertexFolder(path, part, owner, counts, settings, seconds)
-            meta: dict[str, object] = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
-            store_arrays(path / "whole", {"part_of_edge": part, "owner": owner}, meta)
-        missing = missing_parts(path, num_parts)
+    with _building(graph, name, num_parts, seed, hosts) as (made, pairs):
+        missing = missing_parts(made.path, num_parts)
         if missing:
             pairs = undirected_pairs(graph) if pairs is None else pairs
             layout = lay_out_vertices(graph, pairs, made.part_of_edge, made.owner, num_parts)
             for rank in missing:
                 built = build_vertex_part(graph, layout, rank, with_x=False)
-                store_arrays(path / part_name(rank), *_arrays(built, features(graph, layout.nodes(rank))))
+                store_arrays(made.path / part_name(rank), *_arrays(built, features(graph, layout.nodes(rank))))
     return made
+
+
+def vertex_assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, hosts: int = 1) -> VertexFolder:
+    """The assignment and its quality, from the cache or made now; the folder of `vertex_partitioned`, possibly without
+    parts."""
+    with _building(graph, name, num_parts, seed, hosts) as (made, _):
+        return made
+
+
+@contextmanager
+def _building(
+    graph: Graph, name: str, num_parts: int, seed: int, hosts: int
+) -> Iterator[tuple[VertexFolder, tuple[np.ndarray, np.ndarray] | None]]:
+    """The folder, under its lock, and the graph's pairs if the assignment was made now."""
+    settings = edge_settings(name, num_parts, seed, hosts)
+    key = json.dumps([FORMAT, graph.fingerprint(), settings], sort_keys=True)
+    path = cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
+    with building(path):
+        known = _stored(path)
+        if known is not None:
+            yield known, None
+            return
+        pairs = undirected_pairs(graph)
+        begin = perf_counter()
+        part = assign_edges(graph, name, num_parts, seed, hosts)
+        seconds = perf_counter() - begin
+        counts = vertex_quality(graph, part, num_parts, hosts)
+        owner = masters(*pairs, part, graph.num_nodes, num_parts, hosts)
+        meta: dict[str, object] = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
+        store_arrays(path / "whole", {"part_of_edge": part, "owner": owner}, meta)
+        yield VertexFolder(path, part, owner, counts, settings, seconds), pairs
 
 
 def open_vertex_partition(path: Path) -> VertexFolder | None:

@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import Broken, Ended, Plan, Trial, plan_of
-from benchmarks.chaos_faults import FAULTS, Fault, damage
+from benchmarks.chaos_faults import FAULTS, HARMLESS, Fault, clock_rank, damage
+from benchmarks.chaos_links import Outages
+from harness.config import parse_lab
+from real.lab import built, made_by
 from tests.conftest import REPOSITORY
+from tests.support.labs import needs_lab
 
 SEEDS = 4
+MODES = ("loopback", "sim", "real", "lab")
 
 
 def test_runs_keep_their_promises_under_faults() -> None:
@@ -29,8 +34,8 @@ def test_runs_keep_their_promises_under_faults() -> None:
 
 
 def test_a_trial_follows_from_its_seed() -> None:
-    plans = [plan_of(seed, ("loopback", "sim", "real")) for seed in range(300)]
-    assert plans == [plan_of(seed, ("loopback", "sim", "real")) for seed in range(300)]
+    plans = [plan_of(seed, MODES) for seed in range(400)]
+    assert plans == [plan_of(seed, MODES) for seed in range(400)]
     assert {plan.fault.name for plan in plans} == set(FAULTS)
     assert all(plan.mode in FAULTS[plan.fault.name] for plan in plans)
 
@@ -69,6 +74,62 @@ def test_a_library_may_end_a_run_without_memory_if_it_says_so(tmp_path: Path) ->
 
 def _here(seed: int) -> Plan:
     return plan_of(seed, ("loopback", "sim"))
+
+
+def _of(name: str, folder: Path) -> Trial:
+    folder.mkdir()
+    plans = (plan_of(seed, MODES) for seed in range(1000))
+    return Trial(next(plan for plan in plans if plan.fault.name == name and plan.parts > 1), folder)
+
+
+def test_who_was_struck_must_be_named_and_what_loses_nothing_must_not_end_a_run(tmp_path: Path) -> None:
+    said = Ended(1, 1.0, ["haloscope: error: rank 1 was killed by SIGKILL in epoch 2; rank 0 lost it"])
+    trial = _of("rank SIGKILL", tmp_path / "a")
+    trial.victim = "1"
+    trial.check(said)
+    trial.victim = "2"
+    with pytest.raises(Broken, match="names no rank 2"):
+        trial.check(said)
+    for name in sorted(HARMLESS):
+        trial = _of(name, tmp_path / name.replace(" ", "-"))
+        trial.check(Ended(0, 1.0))
+        with pytest.raises(Broken, match="though nothing was lost"):
+            trial.check(said)
+
+
+def test_a_clock_jumps_in_one_rank_only(tmp_path: Path) -> None:
+    """In an interpreter that is started as a rank, and in no other."""
+    fault = Fault("rank clock", 0, 0.0, 10**6, 0.0, seed=3)
+    code = (
+        f"import os, sys, time\nfrom pathlib import Path\nfrom benchmarks.chaos_faults import Fault, arm\n"
+        f"arm({fault!r}, Path(sys.argv[1]), 2)\n"
+        "import subprocess\nasked = 'import time; print(round(time.time()))'\nfor rank in '01':\n"
+        "    made = subprocess.run([sys.executable, '-c', asked], env={**os.environ, 'RANK': rank}, stdout=-1)\n"
+        "    print(int(made.stdout) - round(time.time()))"
+    )
+    run = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(run, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True)
+    right, wrong = map(int, done.stdout.split())
+    assert clock_rank(fault, 2) == 1 and abs(right) < 60 and abs(wrong - 10**6) < 60
+
+
+@pytest.mark.processes
+def test_a_link_of_a_lab_goes_down_and_up_again() -> None:
+    needs_lab()
+    fault = Fault("link flaps", 0, 0.0, 0, 0.2, seed=1)
+    with built(parse_lab("lab:2xunshaped")) as lab:
+        outages = Outages(fault, os.getpid(), 2)
+        where = lab.hosts[outages.host] if outages.at_host else lab.switch
+        link, states = "lab0" if outages.at_host else f"port{outages.host}", list[bool]()
+        while outages.plan:
+            left = len(outages.plan)
+            outages.poll()
+            if len(outages.plan) < left:
+                shown = subprocess.run(["ip", "-n", where, "link", "show", link], capture_output=True, text=True)
+                states.append(",UP" in shown.stdout.split(">")[0])
+        assert states == [False, True] * outages.count and outages.count >= 2
+        assert made_by(os.getpid())
+    assert not made_by(os.getpid())
 
 
 def test_what_is_left_is_broken(tmp_path: Path) -> None:

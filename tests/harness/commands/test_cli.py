@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from harness import cli, running
 from harness.commands.arguments import config_of, parse_arguments
-from harness.config import RunConfig
+from harness.config import COMMAND_DEFAULTS, RunConfig
 from harness.errors import ProgramError
 
 TINY = "synthetic:nodes=120,degree=6,classes=3,features=8"
@@ -192,7 +194,9 @@ def test_every_field_is_a_flag_and_a_flag_wins_over_the_file(tmp_path: Path) -> 
     config = config_of(
         parse_arguments(["run", "--config", str(file), "--epochs", "9", "--no-deterministic", "--eval-every", "-1"])
     )
-    assert config == RunConfig.of(hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False)
+    assert config == COMMAND_DEFAULTS.changed(
+        hidden=32, epochs=9, eval_every=-1, shapes_only=True, mode="sim", deterministic=False
+    )
     for key, default in RunConfig().flat().items():
         value = [] if isinstance(default, bool) else [str(default)]
         parsed = parse_arguments(["run", f"--{key.replace('_', '-')}", *value])
@@ -203,7 +207,7 @@ def test_help_lists_every_flag_with_its_default(haloscope: Haloscope) -> None:
     code, out, _ = haloscope("run", "--help")
     said = " ".join(out.split())
     assert code == 0 and "--eval-every N epochs between evaluations" in said
-    assert not [key for key, default in RunConfig().flat().items() if f"(default: {default})" not in said]
+    assert not [key for key, default in COMMAND_DEFAULTS.flat().items() if f"(default: {default})" not in said]
     assert haloscope("--version")[1].startswith("haloscope ")
     assert haloscope("--help")[0] == 0
     assert haloscope()[0] == 0
@@ -291,6 +295,37 @@ def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
     assert "replication" in err and "stand-in" in err
 
 
+def test_partitioners_side_by_side(haloscope: Haloscope) -> None:
+    argv = ["partition", "--dataset", TINY, "--parts", "3", "--json", "-"]
+    code, out, err = haloscope(*argv, "--compare")
+    rows = {row["partitioner"]: row for row in json.loads(out)["partitioners"]}
+    assert code == 0 and list(rows) == [
+        "metis-cut", "metis", "label-propagation", "kaminpar", "fennel", "hash", "contiguous", "ranges",
+    ]  # fmt: skip
+    assert all(row["seconds"] > 0 and row["node_balance"] >= 1 for row in rows.values())
+    assert rows["kaminpar"]["volume"] < rows["hash"]["volume"] and "x metis-cut" in err
+    code, out, _ = haloscope(*argv, "--compare", "hash,kaminpar:preset=fast")
+    named = json.loads(out)["partitioners"]
+    assert [row["partitioner"] for row in named] == ["hash", "kaminpar:preset=fast"]
+    assert named[0] == rows["hash"], "it comes from the cache, with the seconds that it took"
+    code, out, _ = haloscope(*argv, "--compare", "--method", "cdfgnn")
+    assert {"ebv", "hdrf"} <= {row["partitioner"] for row in json.loads(out)["partitioners"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--dataset", TINY, "--compare", "ebv"], "partitioner ebv does not cut what vanilla does (edge cut)"),
+        (["--dataset", TINY, "--compare", "kaminpa"], "did you mean 'kaminpar'?"),
+        (["--dataset", "workload:reddit-10", "--parts", "10", "--compare"], "counts without edges"),
+        (["--dataset", TINY, "--compare", "--export", "p"], "give one of them"),
+    ],
+)
+def test_partitioners_that_cannot_be_compared(haloscope: Haloscope, words: list[str], says: str) -> None:
+    code, out, err = haloscope("partition", *words)
+    assert code == 2 and not out and says in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
@@ -301,7 +336,7 @@ def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
         (["datasets"], ["synthetic:", "reddit-like", "HALOSCOPE_DATA"]),
         (["clusters"], ["local", "hosts x ranks"]),
         (["clusters", "show", "local"], ["bandwidth", "B/s", "source"]),
-        (["doctor"], ["torch", "gloo", "cache folder"]),
+        (["doctor"], ["torch", "gloo", "bfloat16", "cache folder"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -320,3 +355,17 @@ def test_a_library_that_fails_without_memory_is_explained(monkeypatch: pytest.Mo
     for left in (cli.LITTLE, None):
         monkeypatch.setattr("harness.machine.memory_left", lambda left=left: left)
         assert cli._lacking(error) == ""
+
+
+@pytest.mark.parametrize(("spare", "says"), [(5, "too many open files: 5 more could be opened"), (60, "a defect")])
+def test_a_library_without_open_files_left_is_no_defect(spare: int, says: str) -> None:
+    """In a process of its own, whose limit is lowered: the launcher's store cannot start its event loop."""
+    code = (
+        "import os, resource, sys\nfrom harness import cli\n"
+        "def fails(*_):\n    raise RuntimeError('Failed to init uv loop')\n"
+        "import harness.commands.methods as command\ncommand.main = fails\n"
+        f"opened = len(os.listdir('/proc/self/fd')) - 1\nlimit = opened + {spare}\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\nsys.exit(cli.main(['methods']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert says in done.stderr and done.returncode == (2 if spare == 5 else 1), done.stderr

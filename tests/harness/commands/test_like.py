@@ -90,7 +90,8 @@ def test_the_command_says_once_what_is_true_of_all(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    base = ["--dataset", TINY, "--epochs", "2", "--eval-every", "1", "--mode", "sim", "--cluster", "ethernet-1g"]
+    base = ["--dataset", TINY, "--epochs", "2", "--eval-every", "1", "--order", "aggregate-first"]
+    base += ["--mode", "sim", "--cluster", "ethernet-1g"]
     assert cli.main(["compare", "--methods", "vanilla,sancus,ec-graph", *base]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("all rows: ") and "layer0 cache; 2 parts; mode sim" in lines[0]
@@ -101,10 +102,12 @@ def test_the_command_says_once_what_is_true_of_all(
     out = capsys.readouterr().out
     assert "sancus *" in out and "vanilla *" not in out
     assert "* not like the others (layer0 precompute, order aggregate-first, norm none): sancus: layer0 cache" in out
-    what_if = ["--points", "2", "--bandwidth", "nic=1Gb/s..2Gb/s", *base[:2], *base[-2:]]
+    what_if = ["--points", "2", "--bandwidth", "nic=1Gb/s..2Gb/s", *base[:2], *base[-2:], "--order", "aggregate-first"]
     assert cli.main(["what-if", "--methods", "vanilla,sancus", *what_if]) == 0
     out = capsys.readouterr().out
     assert "all rows: " in out and "layer0 cache" in out and " *" not in out
+    assert cli.main(["compare", "--methods", "vanilla,sancus", *base[:-6], *base[-4:]]) == 0
+    assert "sancus: order aggregate-first" in capsys.readouterr().out, "others map the last layer's rows first"
 
 
 def test_settings_that_differ_are_columns() -> None:

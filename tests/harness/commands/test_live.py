@@ -20,7 +20,7 @@ from harness.commands.arguments import parse_arguments
 from harness.commands.live import Opened, opened
 from harness.commands.serve import application
 from harness.errors import InputError
-from tests.support.browser import browser, open_page
+from tests.support.browser import Tab, browser, open_page
 
 FLAGS = ["--dataset", "synthetic:nodes=400,degree=6,classes=4,features=8", "--cluster", "ethernet-1g", "--parts", "2"]
 METHODS = ["--methods", "vanilla,sylvie-s", "--bits", "1,8", "--ranks", "2,3"]
@@ -177,6 +177,20 @@ def test_bad_flags_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert says in capsys.readouterr().err
 
 
+def test_damaged_results_are_named_on_the_page(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["serve", *METHODS, *FLAGS, "--quiet", "--out", str(folder), "--results", str(tmp_path)]
+    (tmp_path / "broken.json").write_text('{"schema": 1, "config"')
+    assert cli.main([*words, "--port", "0"]) == 2  # nothing is left to draw
+    assert "broken.json" in capsys.readouterr().err
+    run = ["run", *FLAGS, "--method", "vanilla", "--mode", "sim", "--epochs", "2", "--replays", "0", "--quiet"]
+    assert cli.main([*run, "--out", str(tmp_path)]) == 0
+    made = opened(parse_arguments(words))
+    assert [one["method"] for one in made.scores] == ["vanilla"]
+    assert [note for note in made.notes if "broken.json" in note]
+
+
 def test_a_missing_library_is_named(made: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
     with pytest.raises(InputError, match=r"pip install 'haloscope\[serve\]'"):
@@ -214,3 +228,20 @@ def test_moving_a_slider_shows_the_numbers_of_the_command(folder: Path, tmp_path
         if row.method in lines:
             low, high = map(float, spans[row.method].split())
             assert (low, high) == pytest.approx((row.epoch_low_seconds, row.epoch_high_seconds), rel=1e-3)
+
+
+OVERLAPS = """[...document.querySelectorAll(".chart")].filter((chart) => {
+  const legend = chart.querySelector(".legend"), plot = chart.querySelector(".xy .plot");
+  return legend && plot && legend.getBoundingClientRect().bottom > plot.getBoundingClientRect().top + 2;
+}).map((chart) => chart.id)"""
+
+
+@pytest.mark.parametrize("width", [390, 1920])
+def test_legends_stand_above_the_bars_at_every_width(folder: Path, tmp_path: Path, width: int) -> None:
+    """A legend that wraps on a narrow screen must not cover what it explains."""
+    with Tab(browser(), (folder / "live.html").as_uri(), tmp_path, width) as tab:
+        tab.wait("document.body.dataset.drawn !== undefined")
+        assert tab.run("document.querySelectorAll('.chart .legend').length") >= 3
+        assert tab.run(OVERLAPS) == []
+        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        assert not tab.errors

@@ -168,7 +168,7 @@ def test_a_point_is_what_a_run_would_say(what_if: Command) -> None:
     _, found, _ = what_if(*argv)
     config = RunConfig.of(
         dataset=GRAPH, layers=3, hidden=64, partitioner="hash", parts=4, mode="sim", epochs=2, eval_every=-1,
-        cluster="ethernet-1g:links.nic.bandwidth=9Gb/s",
+        cluster="ethernet-1g:links.nic.bandwidth=9Gb/s", order="auto",
     )  # fmt: skip
     seconds = run(config).summary()["seconds"]
     row = next(row for row in found["rows"] if row["value"] == 9e9 / 8)
@@ -227,7 +227,7 @@ def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command)
         method = row["method"]
         config = RunConfig.of(
             dataset="synthetic:nodes=500", method=method, mode="sim", cluster="bns-10x2080ti", epochs=epochs[method],
-            eval_every=-1,
+            eval_every=-1, order="auto",
         )  # fmt: skip
         ran = run(config)
         mean = np.mean([epoch["seconds"]["epoch"] for epoch in ran.epochs[1:]])

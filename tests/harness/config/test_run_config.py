@@ -14,9 +14,9 @@ from harness.errors import InputError
 
 KEYS = [
     "dataset", "split", "protocol", "features", "model", "layers", "linear_layers", "hidden", "heads", "dropout",
-    "norm", "order", "method", "layer0", "parts", "partitioner", "hosts", "renumber", "mode", "cluster", "shapes_only",
-    "rates", "epochs", "lr", "weight_decay", "seed", "eval_every", "evaluate", "threads", "device", "backend",
-    "deterministic", "timeout", "startup_timeout", "prepare_timeout",
+    "norm", "order", "precision", "method", "layer0", "parts", "partitioner", "hosts", "renumber", "mode", "cluster",
+    "shapes_only", "rates", "epochs", "lr", "weight_decay", "seed", "eval_every", "evaluate", "threads", "device",
+    "backend", "deterministic", "timeout", "startup_timeout", "prepare_timeout",
 ]  # fmt: skip
 """Flags, TOML keys and the `config` of result files."""
 
@@ -67,6 +67,11 @@ def test_identities_stay_what_they_were(values: dict[str, Any], run_id: str, tra
     assert other.run_id() != run_id and other.training_id() != training_id
 
 
+def test_a_setting_that_was_added_is_part_of_identities_where_it_changes_something() -> None:
+    before, after = RunConfig(), RunConfig.of(precision="bf16")
+    assert before.run_id() != after.run_id() and before.training_id() != after.training_id()
+
+
 def test_the_keys_are_those_of_flags_and_files() -> None:
     assert sorted(RUN_SETTINGS) == sorted(KEYS) and sorted(RunConfig().flat()) == sorted(KEYS)
     records = ["data", "model", "training", "cut", "run", "cluster"]
@@ -105,7 +110,7 @@ def test_a_key_changes_its_record_and_no_other() -> None:
         ({"renumber": "some"}, "renumber must be auto or a number of clusters"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"lr": 0}, "lr must be positive"),
-        ({"threads": -1}, "threads must not be negative"),
+        ({"threads": -1}, "threads must be from 0 to 4096"),
         ({"timeout": 0}, "timeout must be positive (seconds), and at most 1e+08"),
         ({"evaluate": "spare"}, "evaluate=spare needs --mode real"),
         ({"device": "tpu"}, "device must be cpu or cuda"),

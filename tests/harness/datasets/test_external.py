@@ -155,8 +155,8 @@ def damage_saint(data: Path, file: str, content: str | bytes) -> None:
     ("file", "content", "words"),
     [
         ("adj_full.npz", "x", "not an npz file"),
-        ("feats.npy", "x", "cannot be read"),
-        ("feats.npy", b"\x93NUMPY\x01\x00", "cannot be read"),
+        ("feats.npy", "x", "not a plain .npy file"),
+        ("feats.npy", b"\x93NUMPY\x01\x00", "not a plain .npy file"),
         ("class_map.json", "{", "cannot be read"),
         ("class_map.json", '{"7": [0, 1]}', "node 7 of 4"),
         ("class_map.json", '{"0": [0, 1], "1": [1]}', "cannot be read"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,19 @@ def test_damage_of_the_same_size_is_noticed(mmap: bool, tmp_path: Path) -> None:
         file.seek(4000)
         file.write(b"\0" * 8)
     assert load_arrays(folder, mmap) is None and not folder.exists()
+
+
+def test_a_damaged_byte_of_the_header_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+    """Whatever the parser of headers makes of it."""
+    folder, data = tmp_path / "key", np.arange(12.0).reshape(3, 4)
+    store_arrays(folder, {"a": data}, {})
+    whole, listing = (folder / "a.npy").read_bytes(), (folder / "meta.json").read_bytes()
+    for at, other in product(range(len(whole) - data.nbytes), b" (\xff"):
+        folder.mkdir(exist_ok=True)
+        (folder / "meta.json").write_bytes(listing)
+        (folder / "a.npy").write_bytes(whole[:at] + bytes([other]) + whole[at + 1 :])
+        found = load_arrays(folder, mmap=bool(at % 2))
+        assert found is None or np.array_equal(found[0]["a"], data), (at, other)
 
 
 def no_checksums(folder: Path) -> None:

@@ -6,14 +6,18 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.errors import InputError
-from harness.machine import Lock, remove_scratch, replacing, write_atomically
+from harness.machine import Lock, files_left, kept_json, load_arrays, remove_scratch, replacing, write_atomically
 from harness.machine._files import YOUNG_S
+from harness.running.results import load_result
+from sims.replay import RECORDING_FORMAT, load_recording
 
 
 def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
@@ -94,3 +98,37 @@ def test_a_lock_names_its_owner_until_it_ends(tmp_path: Path) -> None:
     lock.release()
     assert not list(tmp_path.iterdir())
     Lock(tmp_path).release()
+
+
+def test_files_that_may_still_be_opened_are_counted() -> None:
+    assert files_left(5) == files_left(5) == 5 and files_left(0) == 0
+
+
+DAMAGED = (b"", b"{", b'{"a": "\xff"}', b"[" * 100_000, b"[1]", b'{"a": null}')
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=lambda content: repr(content[:12]))
+def test_what_is_kept_and_damaged_counts_as_absent(content: bytes, tmp_path: Path) -> None:
+    """Not UTF-8 and too deep are errors of other classes than wrong JSON."""
+    path = tmp_path / "kept.json"
+    assert kept_json(path, dict[str, str]) is None
+    path.write_bytes(content)
+    assert kept_json(path, dict[str, str]) is None
+    path.write_bytes(b'{"a": "b"}')
+    assert kept_json(path, dict[str, str]) == {"a": "b"}
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=lambda content: repr(content[:12]))
+def test_results_recordings_and_entries_of_the_cache_that_are_damaged(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "entry").mkdir()
+    (tmp_path / "entry" / "meta.json").write_bytes(content)
+    assert load_arrays(tmp_path / "entry") is None
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError):
+        load_result(path)
+    bad = b"\x91" * 100_000 if content.startswith(b"[[") else b"\xa1\xff"  # too deep, or not UTF-8
+    header = b"\x82\xa6format" + msgspec.msgpack.encode(RECORDING_FORMAT)
+    path.write_bytes(zlib.compress(header + b"\xa6config\x81\xa1a" + bad))
+    with pytest.raises(InputError, match="cannot read recording"):
+        load_recording(path)

@@ -15,7 +15,10 @@ from harness import cli
 from harness.machine import RUN_FOLDER_VARIABLE, building, leftovers, run_folder, started
 from harness.machine._cache import half_built
 from harness.machine._files import YOUNG_S, take_lock
+from real.lab import remove, stale
+from real.lab._namespaces import FOLDER, name_of, tool
 from tests.conftest import REPOSITORY
+from tests.support.labs import needs_lab
 
 OWNER = """
 import sys, time
@@ -93,6 +96,24 @@ def test_what_the_dead_left_is_removed(places: Path, capsys: pytest.CaptureFixtu
     assert "removed runs/.x.json.0123456789abcdef: half-written file" in said
     assert not folder.exists() and not scratch.exists() and leftovers(places / "runs") == []
     assert (places / "runs" / ".young.json.0123456789abcdef").exists()
+
+
+def test_namespaces_of_the_dead_are_removed_and_no_others(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A lab whose process was killed; this process's own namespace stays."""
+    needs_lab()
+    code = (
+        "from real.lab import _namespaces as made\nname = made.name_of('left')\n"
+        "made.tool('ip', 'netns', 'add', name)\nprint(name)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    dead, mine = found.stdout.strip(), name_of("mine")
+    tool("ip", "netns", "add", mine)
+    try:
+        assert cli.main(["doctor", "--clean"]) == 0
+        assert f"removed network namespace {dead}" in capsys.readouterr().out
+        assert dead not in stale() and not (FOLDER / dead).exists() and (FOLDER / mine).exists()
+    finally:
+        remove([mine])
 
 
 def test_an_owner_that_cannot_be_seen_is_alive_while_it_holds_its_lock(places: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from harness import cli, running
 from harness.commands.run import stoppable
-from harness.config import RunConfig
+from harness.config import COMMAND_DEFAULTS, RunConfig
 from harness.running import Checkpoints, OpenedRun, results, run, stopping
 from harness.running.results import RankEpoch, Result
 from real.launch._execute import LaunchOutcome
@@ -176,7 +176,7 @@ def test_sigterm_to_the_launcher_stops_real_ranks(tmp_path: Path) -> None:
 
 
 def _given(asked: RunConfig) -> dict[str, Any]:
-    default = RunConfig().flat()
+    default = COMMAND_DEFAULTS.flat()
     return {name: value for name, value in asked.flat().items() if value != default[name]}
 
 

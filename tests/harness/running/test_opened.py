@@ -73,7 +73,7 @@ def test_every_mode_has_a_driver_of_one_shape(mode: Mode) -> None:
     read = {"sim": {"cluster"}, "real": {"host", "libraries", "code"}}
     assert driver.reads().keys() == read.get(mode, set())
     assert opened.inputs() == driver.reads() and callable(driver.execute)
-    assert opened.plan.method == parse_method("vanilla") and opened.plan.cut.partitioner == "metis-cut"
+    assert opened.plan.method == parse_method("vanilla") and opened.plan.cut.partitioner == "auto"
 
 
 def test_an_opened_run_can_be_carried_out_again() -> None:
@@ -91,7 +91,7 @@ def test_an_opened_run_can_be_carried_out_again() -> None:
         ({"model": "gcm"}, "unknown model 'gcm'; did you mean 'gcn'"),
         ({"partitioner": "metis-cot"}, "did you mean 'metis-cut'"),
         ({"partitioner": "ebv:gama=1"}, "unknown option of ebv 'gama'; did you mean 'gamma'"),
-        ({"partitioner": "ebv"}, "method vanilla cuts edges: use partitioner auto, or one of metis-cut, metis, hash"),
+        ({"partitioner": "ebv"}, "method vanilla cuts edges: use partitioner auto, or one of metis-cut, metis, label-"),
         ({"partitioner": "hash", "method": "cdfgnn"}, "cuts vertices; use one of ebv, hep, dne, libra, hdrf"),
         ({"method": "single"}, "runs on one rank: use --parts 1"),
         ({"dataset": "workload:papers100m-192"}, "describes a graph by counts: use --mode sim --shapes-only"),

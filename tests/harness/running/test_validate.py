@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 
 from harness.cli import main
 from harness.commands import validate as command_module
+from harness.commands import validation_cells as cells_module
+from harness.commands.validation_tables import summaries
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.registry import METHODS, parse_method, typical_methods
 from harness.running import validation
+from harness.running.drift import reference_seconds
 from harness.running.results import Result
 from harness.running.validation import (
     VALIDATED_COMPONENTS,
@@ -32,7 +35,9 @@ from harness.running.validation import (
     verdict,
     watching,
 )
+from harness.running.validation_study import EACH, PLACES, ROUNDS, StudyPlace, ValidationCell, study_cells, takes_model
 from reports.draw.validation import write_validation
+from sims.explain import MECHANISMS
 from tests.real.measure.test_calibrate import MEASURED, files
 
 COMMAND = ["validate", "--datasets", "synthetic:nodes=400,degree=6,classes=4,features=8", "--hidden", "8", "--quiet"]
@@ -65,8 +70,8 @@ def epochs(*seconds: float) -> list[dict[str, Any]]:
 def test_cells_cover_every_method_graph_and_cluster() -> None:
     base = RunConfig.of(epochs=25)
     found = cells(["lab:3x1gbit", "local"], validation.WORKLOADS, "vanilla,cdfgnn", 0, base)
-    assert len(found) == len(set(found)) == 8
-    assert [config.cut.parts for config in found] == [3] * 4 + [2] * 4
+    assert len(found) == len(set(found)) == 16
+    assert [config.cut.parts for config in found] == [3] * 8 + [2] * 8
     assert all(config.run.mode == "real" and config.run.threads >= 1 for config in found)
     assert {config.cut.partitioner for config in found if config.training.method == "cdfgnn"} == {"auto"}
     assert {config.cut.partitioner for config in found if config.training.method == "vanilla"} == {"hash", "metis-cut"}
@@ -75,14 +80,32 @@ def test_cells_cover_every_method_graph_and_cluster() -> None:
         cells(["local"], validation.WORKLOADS, " ,", 0, base)
 
 
-def test_the_study_has_every_method_of_several_ranks() -> None:
-    found = cells(command_module.STUDY, validation.WORKLOADS, None, 0, RunConfig())
-    methods = {config.training.method for config in found}
+def test_the_study_spreads_every_method_over_links_and_models() -> None:
+    """By a rule: all methods, every workload on every place, `vanilla` in every group, and cells measured again."""
+    found = study_cells(RunConfig.of(epochs=20))
+    once = [cell.config for cell in found if not cell.repeat]
+    assert len(once) == len(set(once)) == len(PLACES) * ROUNDS * (1 + EACH)
+    groups = {(c.cluster.name, c.cut.parts, c.data.dataset) for c in once}
+    assert len(groups) == len(PLACES) * len(validation.WORKLOADS)
+    assert {c.data.dataset for c in once if c.training.method == "vanilla"} == {c.data.dataset for c in once}
     names = {name for name, kind in METHODS.own().items() if kind.facts.cut != "none"}
-    assert {text.partition(":")[0] for text in methods} == names and "single" not in names
-    assert len(found) == len(set(found)) == 3 * 2 * len(names)
-    assert "ec-graph-s:fanouts=10/5/5" in methods, "a fan-out for each of three layers"
-    assert {"vanilla", "sylvie-a", "cdfgnn"} < methods
+    assert {c.training.method.partition(":")[0] for c in once} == names and "single" not in names
+    assert {c.cut.parts for c in once} == {2, 3, 4} and {c.model.name for c in once} == {"gcn", "sage", "gat"}
+    first = once[: len(PLACES) * (1 + EACH)]
+    assert {c.cluster.name for c in first} == {place.cluster for place in PLACES}, "a round is on all links"
+    again = [cell.config for cell in found if cell.repeat]
+    assert again and set(again) < set(once) and {c.training.method for c in again} == {"vanilla"}
+    assert all(takes_model(c.training.method, c) for c in once)
+    assert any(c.training.method == "ec-graph-s:fanouts=10/5/5" for c in once), "a fan-out for each of three layers"
+
+
+def test_methods_that_do_not_take_a_model_are_passed_over() -> None:
+    gat = RunConfig.of(model="gat", parts=2)
+    assert (
+        takes_model("vanilla", gat)
+        and not takes_model("cagnet", gat)
+        and takes_model("cagnet", RunConfig.of(model="gcn", parts=2))
+    )
 
 
 def test_typical_options_fit_the_depth_of_the_model() -> None:
@@ -107,12 +130,12 @@ def test_methods_that_refuse_a_workload_are_named_and_the_others_are_run() -> No
     workloads = {"two": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8}}
     base = RunConfig.of(epochs=7)
     found = cells(["local"], workloads, "vanilla,ec-graph-s:fanouts=1", 0, base)
-    kept, refused = command_module._runnable(found, chosen=False)
-    assert [config.training.method for config in kept] == ["vanilla"]
+    kept, refused = command_module._runnable([ValidationCell(config) for config in found], chosen=False)
+    assert [cell.config.training.method for cell in kept] == ["vanilla"]
     assert refused == [f"ec-graph-s:fanouts=1 on {COMMAND[2]}: ec-graph-s: fanouts=1 has 1 hops; the model has 2"]
     for configs, chosen in ((found, True), (found[1:], False)):
         with pytest.raises(InputError, match="has 1 hops"):
-            command_module._runnable(configs, chosen=chosen)
+            command_module._runnable([ValidationCell(config) for config in configs], chosen=chosen)
 
 
 @given(steady=st.lists(st.floats(1e-4, 10), min_size=20, max_size=40))
@@ -245,7 +268,7 @@ def test_from_calibration_to_records(
     assert main(command) == 0
     assert json.loads(target.read_text()) == records
     assert [path.stat().st_mtime_ns for path in kept] == before
-    monkeypatch.setattr(command_module, "code_version", lambda *packages: f"other code of {packages[-1]}")
+    monkeypatch.setattr(cells_module, "code_version", lambda *packages: f"other code of {packages[-1]}")
     assert main(command) == 0
     said = capsys.readouterr().err
     again = json.loads(target.read_text())
@@ -294,20 +317,29 @@ def test_a_study_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     files(calibration, MEASURED)
     monkeypatch.setattr("harness.running.run", run)
     monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
-    monkeypatch.setattr(command_module, "STUDY", ("local",))
-    monkeypatch.setattr(validation, "typical_methods", lambda layers: ["vanilla", "sylvie-s"])
-    command = [*COMMAND, "--study", "--epochs", "7", "--calibration", str(calibration), "--out", str(out)]
-    assert main([*command, "--json", str(tmp_path / "records.json")]) == 0, capsys.readouterr().err
+    small = {"small": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8, "partitioner": "hash"}}
+    monkeypatch.setattr(validation, "WORKLOADS", small)
+    monkeypatch.setattr(command_module, "study_cells", lambda base: study_cells(base, [StudyPlace("local", 2)], 1))
+    command = ["validate", "--study", "--ablation", "--epochs", "7", "--calibration", str(calibration)]
+    command += ["--out", str(out), "--json", str(tmp_path / "records.json")]
+    assert main(command) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
     records = json.loads((tmp_path / "records.json").read_text())
-    assert sorted({r["method"] for r in records}) == ["sylvie-s", "vanilla"]
+    assert [r["method"] for r in records] == ["vanilla", "bns-gcn", "pipegcn", "vanilla"]
+    assert [r["repeat"] for r in records] == [0, 0, 0, 1]
     assert all(r["error"] == pytest.approx(1 / 1.1 - 1) for r in records)
     assert {"scatter.svg", "table.csv"} <= {path.name for path in out.iterdir()}
+    assert len(list((out / "cells").glob("*.json"))) == 4 and len(list((out / "cells").glob("*-again1.json"))) == 1
+    assert len(list((out / "blocks").iterdir())) == 1, "methods with equal blocks share what these take"
+    assert all(set(r["without"]) == {*MECHANISMS, cells_module.SUMS} for r in records)
+    for words in ("errors of epochs by links", "by method", "measured again", "without one of its mechanisms"):
+        assert words in said
 
 
 def test_cells_that_would_end_after_the_budget_are_not_begun(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first cell takes all the time there is; kept ones take none, so that a later call goes on."""
+    """The first cell takes_model all the time there is; kept ones take none, so that a later call goes on."""
     began: list[str] = []
 
     def run(config: RunConfig) -> Result:
@@ -347,3 +379,47 @@ def test_cells_that_would_end_after_the_budget_are_not_begun(
 def test_what_cannot_be_validated_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*COMMAND, *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_reference_work_takes_longer_where_it_is_more() -> None:
+    """Three times the passes are the same median pass; a machine that is half as fast would show as twice the time."""
+    one, again = reference_seconds(1, 5), reference_seconds(1, 15)
+    assert 1e-4 < one < 1 and 0.2 < one / again < 5
+
+
+def test_tables_tell_the_machines_change_from_the_models_error() -> None:
+    """A cell that took twice as long when the machine had half the pace is predicted well at that pace."""
+    records = [made("vanilla", 1.0, 1.0), made("vanilla", 1.0, 2.0), made("sylvie-s", 1.0, 1.0), made("sar", 1.0, 1.0)]
+    for record, pace in zip(records, (1.0, 2.0, 1.0, 1.0), strict=True):
+        record |= {"at_pace": {name: s * pace for name, s in record["predicted"].items()}, "repeat": int(pace > 1)}
+        record |= {"without": {"jitter": {name: 0.5 * s for name, s in record["predicted"].items()}}}
+    shown = {str(each.title): each for each in summaries(records)}
+    by_method = rows_of(shown["errors of epochs by method"])
+    assert by_method["vanilla"][:5] == ["2", "25.0%", "45.0%", "0.0%", "0.0%"]
+    assert by_method["all"][0] == "4"
+    (again,) = rows_of(shown["cells that were measured again"]).values()
+    assert again[-2:] == ["+100.0%", "+100.0%"]
+    without = rows_of(next(each for title, each in shown.items() if "mechanisms" in title))
+    assert without["nothing"][0].startswith("0.0%") and without["jitter"][0].startswith("50.0%")
+    assert without["jitter"][-1] == "50.0%"
+    assert summaries(records[:2]) == []
+
+
+def rows_of(shown: Any) -> dict[str, list[str]]:
+    """The rows of a table by their first cell."""
+    columns = [list(column.cells) for column in shown.columns]
+    return {str(row[0]): [str(cell) for cell in row[1:]] for row in zip(*columns, strict=True)}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'"\xff"', b"[]", b'{"code": "other"}'], ids=repr)
+def test_kept_cells_that_are_damaged_or_of_other_code_are_done_again(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    validator, path = cells_module.Validator(tmp_path), tmp_path / "seconds.json"
+    cells_module._keep(path, "code", {"epoch": 0.1})
+    assert validator._kept(path, "code", "predicted") == {"epoch": 0.1}
+    assert validator._kept(path, "", "measured") == {"epoch": 0.1}, "of any code"
+    path.write_bytes(content)
+    assert validator._kept(path, "code", "predicted") is None
+    why = "code has changed since" if b"other" in content else "is damaged"
+    assert f"{why}; it is done again" in " ".join(capsys.readouterr().err.split())

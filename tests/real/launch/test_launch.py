@@ -13,9 +13,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from harness.config import RunConfig
 from harness.errors import InputError
@@ -25,8 +28,10 @@ from harness.running.results import RankEpoch, RankResult
 from harness.running.summary import notes_of
 from real.launch import ERROR_PREFIX, launch
 from real.launch import _launcher as launching
+from real.launch._child import Exit
 from real.launch._execute import LaunchOutcome
 from real.launch._launcher import RankFailed
+from real.rank.health import Words, leave_words
 from tests.conftest import REPOSITORY
 
 SLEEP = "import time; time.sleep(60)"
@@ -80,6 +85,24 @@ def test_first_failure_is_raised_and_ends_the_others() -> None:
     assert str(caught.value) == "rank 1: no such thing"
     assert time.monotonic() - begin < 0.5 + launching.KILL_S + 10
     assert said.getvalue() == ""
+
+
+def test_who_failed_first_is_blamed_whenever_the_ends_were_noticed() -> None:
+    """Ranks that fail within one look of the launcher: the store counted their last words."""
+    store = HashStore()
+    for rank in (2, 1):
+        leave_words(store, Words(rank, "failed", f"error {rank}", "ValueError"))
+
+    def ended(rank: int) -> Any:
+        process = SimpleNamespace(returncode=1)
+        said = {"last_line": lambda: f"error {rank}", "exit": lambda: Exit(rank, 1, 0.0, ""), "fate": lambda: ""}
+        return SimpleNamespace(
+            rank=rank, failed=rank > 0, killed=False, stopped=False, ended_at=float(rank), process=process, **said
+        )  # fmt: skip
+
+    with pytest.raises(RankFailed, match="rank 2: error 2") as caught:
+        launching._raise_failure([ended(rank) for rank in range(3)], store)
+    assert caught.value.rank == 2
 
 
 def test_a_ranks_error_is_not_echoed_as_well() -> None:

@@ -25,7 +25,7 @@ def accuracies(config: RunConfig) -> list[tuple[float | None, ...]]:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("method", ["vanilla", "sylvie-a:bits=1", "subgraph-approximation:overlap=0.5", "cdfgnn"])
+@pytest.mark.parametrize("method", ["sylvie-a:bits=1", "subgraph-approximation:overlap=0.5", "cdfgnn"])
 def test_a_spare_process_finds_what_the_ranks_find(method: str) -> None:
     by_ranks = from_mapping({**RUN, "method": method})
     by_spare = by_ranks.changed(mode="real", evaluate="spare")

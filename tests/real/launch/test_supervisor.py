@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.config import RunConfig
+from harness.config import COMMAND_DEFAULTS
 from harness.errors import InputError
 from harness.running import Checkpoints, Job, make_job, plan_of, results, run
 from harness.running.results import RankEpoch
@@ -129,7 +129,7 @@ def test_restarts_by_torchrun_go_on_from_the_checkpoint(tmp_path: Path) -> None:
     """Also with --no-resume, which applies to the first start, not to restarts."""
     (tmp_path / "rank.py").write_text(RANK)
     setting = config("sylvie-a", parts=2, epochs=7, mode="real")
-    default = RunConfig().flat()
+    default = COMMAND_DEFAULTS.flat()
     given = {key: value for key, value in setting.flat().items() if value != default[key]}
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--standalone"]

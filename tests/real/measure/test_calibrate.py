@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import tomllib
@@ -22,7 +23,7 @@ from real.measure import _calibration_files as calibration_files
 from real.measure import _probes as probes
 from real.measure import calibrate
 from real.measure._probes import timed
-from real.measure.link_probes import KINDS, SIZES, Line, fit_line, sent, trimmed_mean
+from real.measure.link_probes import KINDS, SIZES, Line, fit_line, sent, since_last_arrival, trimmed_mean
 from sims.cluster import OPERATIONS, load_cluster
 from sims.cluster._software import TransportSpec
 from sims.device import DeviceProfile, Operator, load_device, tensors_of
@@ -228,3 +229,15 @@ def test_a_typical_time_counts_the_slow_ones_but_no_outlier() -> None:
     times = torch.tensor([1.0] * 10 + [3.0] * 8 + [1e3] * 2, dtype=torch.float64)
     assert trimmed_mean(times[torch.randperm(20)]) == pytest.approx((8 * 1.0 + 8 * 3.0) / 16)
     assert trimmed_mean(torch.tensor([2.0, 4.0], dtype=torch.float64)) == 3.0
+
+
+def test_a_collective_is_timed_from_its_last_arrival() -> None:
+    """What the first rank waits for the second is no cost of the exchange; a rank without a part does not count."""
+    nan = math.nan
+    marks = torch.tensor([[[0.0, 3.5], [7.0, 8.0]], [[3.0, 3.7], [6.0, 8.0]], [[nan, nan], [nan, nan]]])
+    assert since_last_arrival(marks.double()).tolist() == pytest.approx([0.6, 1.0])
+
+
+def test_a_line_at_another_pace() -> None:
+    line = Line(1e-3, 1e-9, 0.1, [(4.0, 1e-3, 0.0)])
+    assert (line.times(2.0).alpha, line.times(2.0).beta) == (2e-3, 2e-9) and line.times(2.0).points == line.points

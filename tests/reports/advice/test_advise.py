@@ -22,7 +22,9 @@ from reports.advice._intervals import EpochDraws
 from sims.cluster import load_cluster, varied
 
 GRAPH = "synthetic:nodes=600,degree=10,classes=4,features=16,homophily=0.8"
-BASE = RunConfig.of(dataset=GRAPH, hidden=8, epochs=8, lr=0.05, partitioner="hash", cluster="ethernet-1g", threads=1)
+BASE = RunConfig.of(
+    dataset=GRAPH, hidden=8, epochs=8, lr=0.05, partitioner="hash", cluster="ethernet-1g", threads=1, order="auto"
+)
 
 
 def question(out: Path, **changes: Any) -> Question:

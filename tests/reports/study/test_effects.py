@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from reports.study import Store, draw_effects, findings, read_claims
-from reports.study._effects import _panel, axis_ticks, shown_findings
+from reports.study import Store, draw_effects, findings, found_of, read_claims
+from reports.study._effects import COUNTED, VERDICT_COLOURS, axis_ticks, draw_panel, sentence_rows, shown_findings
 from reports.study._study import ClaimFinding
 from tests.support.studies import CLAIMS, line_of
 
@@ -37,12 +37,33 @@ def test_scores_and_bytes_have_a_panel_each(tmp_path: Path) -> None:
 def test_a_row_shows_effect_verdict_and_where_the_claim_holds(tmp_path: Path) -> None:
     (one,) = shown_findings(found_of_both(tmp_path), "points")
     panel = Figure().subplots()
-    _panel(panel, [one], "points", 3)
+    draw_panel(panel, sentence_rows([one]), "points", ["small"])
     bar = panel.patches[0]
     assert bar.get_x() == -0.5 and bar.get_x() + bar.get_width() == panel.get_xlim()[1]
-    assert bar.get_y() + bar.get_height() / 2 == panel.get_yticks()[0] == 2, "at the top"
-    assert [text.get_text() for text in panel.get_yticklabels()] == ["sampling, small"]
-    assert one.judgement.verdict in panel.get_legend_handles_labels()[1]
+    assert bar.get_y() + bar.get_height() / 2 == panel.get_yticks()[0]
+    assert [text.get_text() for text in panel.get_yticklabels()] == [one.claim.text.rpartition(": ")[0]]
+    counts = [text.get_text() for text in panel.texts]
+    assert counts == ["1" if verdict == one.judgement.verdict else "" for verdict in COUNTED]
+    assert panel.texts[0].get_color() == VERDICT_COLOURS[COUNTED[0]]
+    assert {one.judgement.verdict, "small"} <= set(panel.get_legend_handles_labels()[1])
+
+
+def test_differences_too_small_to_count_are_shaded_apart(tmp_path: Path) -> None:
+    (one,) = shown_findings(found_of_both(tmp_path), "%")
+    panel = Figure().subplots()
+    draw_panel(panel, sentence_rows([one]), "%", ["small"])
+    holds, small = panel.patches
+    assert one.claim.band.low < one.claim.band.fails_below
+    assert (small.get_x(), holds.get_x()) == (one.claim.band.low, one.claim.band.fails_below)
+    assert small.get_x() + small.get_width() == holds.get_x() and small.get_facecolor() != holds.get_facecolor()
+
+
+def test_graphs_of_one_sentence_share_its_row(tmp_path: Path) -> None:
+    found = [one for one in found_of("bns-gcn") if one.claim.unit == "points"]
+    rows = sentence_rows(found)
+    assert len(rows) == 10 and sum(map(len, rows.values())) == len(found) > 40
+    sized = [one for one in found_of("cdfgnn") if one.claim.judge == "size"]
+    assert sized and set(map(id, shown_findings(sized, "%"))) == set(map(id, sized)), "sizes without an order are shown"
 
 
 def test_a_long_axis_has_ticks_at_powers_of_ten_only() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
+from reports.statistics import Estimate
 from reports.study import AccuracyClaim, Runs, Store, Study, StudyCell, findings, read_claims, verdict_counts
+from reports.study._allocation import gain_per_second
 from reports.study._cells import COLUMNS, line_score, outdated, train_cell, without_seed
 from reports.study._code import RUNNER, code_of, modules_behind
 from reports.study._forecast import Forecast, cost_lines, formula
@@ -229,8 +231,51 @@ def test_a_line_that_was_being_written_is_left_out(tmp_path: Path, claims: list[
     assert list(Store.open(store.path).lines) == [cell.key]
 
 
+def test_a_study_that_goes_on_writes_behind_a_line_that_was_cut_off(
+    tmp_path: Path, claims: list[AccuracyClaim]
+) -> None:
+    """At every byte of the line: neither what was lost nor what follows it becomes another run's numbers."""
+    path, cells = tmp_path / "runs.csv", claims[0].cells(0)
+    first, second = line_of(cells[0], 50.0), line_of(cells[1], 60.0)
+    for line in (first, second):
+        Store.open(path).keep(line)
+    assert Store.open(path).lines == {line["key"]: line for line in (first, second)}
+    content = path.read_bytes()
+    begins = content.index(b"\n") + 1
+    for cut in range(begins, content.index(b"\n", begins) + 1):
+        path.write_bytes(content[:cut])
+        Store.open(path).keep(second)
+        found = Store.open(path).lines
+        assert found.pop(second["key"]) == second
+        assert found in ({}, {first["key"]: first}), content[begins:cut]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("test", "9x.1"), ("best", "nan"), ("epochs", "three"), ("megabytes", "inf"), ("step", "-")]
+)
+def test_a_line_whose_number_is_none_is_named(
+    name: str, text: str, tmp_path: Path, claims: list[AccuracyClaim]
+) -> None:
+    path = tmp_path / "runs.csv"
+    Store.open(path).keep(line_of(claims[0].cells(0)[0], 50.0) | {name: text})
+    with pytest.raises(InputError, match=f"{name} is '{text}'"):
+        Store.open(path)
+    path.write_bytes(b"\xff\xfe\n")
+    with pytest.raises(InputError, match="cannot read"):
+        Store.open(path)
+
+
 def test_scores_and_settings_of_lines(claims: list[AccuracyClaim]) -> None:
     cell = claims[0].cells(5)[0]
     assert line_score(line_of(cell, 50.0), "best") == 51.0 and line_score(line_of(cell, 50.0, "diverged")) == 0.0
     assert line_score(line_of(cell, 50.0, "diverged"), "megabytes") == 2.0
     assert without_seed({"dataset": "standin:a,scale=0.5,seed=3", "seed": 3}) == {"dataset": "standin:a,scale=0.5"}
+
+
+def test_the_next_seeds_go_to_claims_that_gain_most_power(claims: list[AccuracyClaim]) -> None:
+    clear, close = Estimate(9.0, 0.2, 5), Estimate(9.0, 0.7, 5)
+    margin = claims[0]
+    assert gain_per_second(margin, close, 5, 10.0) > gain_per_second(margin, clear, 5, 10.0) >= 0
+    assert gain_per_second(margin, close, 5, 20.0) == pytest.approx(gain_per_second(margin, close, 5, 10.0) / 2)
+    moved = Estimate(-50.0, close.deviation, close.count)
+    assert gain_per_second(margin, moved, 5, 10.0) == gain_per_second(margin, close, 5, 10.0), "wherever they lie"

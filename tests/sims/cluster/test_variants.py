@@ -104,6 +104,7 @@ def test_periods_are_recorded_whole() -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["what-if", "--methods", "vanilla,sylvie-s", "--bits", "1", "--dataset", GRAPH, "--parts", "2"]
     argv += ["--partitioner", "hash", "--cluster", "cdfgnn-2x8a800", "--points", "2", "--shapes-only"]
+    argv += ["--order", "aggregate-first"]
     argv += ["--devices", "l4", "--transports", "gloo", "--out", str(tmp_path / "out")]
     assert cli.main([*argv, "--json", "-"]) == 0
     out, err = capsys.readouterr()

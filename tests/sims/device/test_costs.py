@@ -85,6 +85,16 @@ def test_what_python_and_memory_take_is_added(tmp_path: Path) -> None:
     assert profile.seconds(work) - plain.seconds(work) == pytest.approx(500 / 2e10)
 
 
+def test_costs_that_are_only_rounding_are_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Non-negative least squares may leave 1e-24 where a term is worth nothing; files hold no such number."""
+    monkeypatch.setattr("scipy.optimize.nnls", lambda design, _: (np.full(design.shape[1], 1e-26), 0.0))
+    sizes = (100, 10_000, 500_000)
+    cost = fit_cost({Work("copy", size, name="clone"): [1e-5] for size in sizes})
+    assert cost.call.value == 0 and set(cost.bytes.values()) == {q(0.0)}
+    save_device(replace(load_device("cpu-epyc-1core"), operators={"clone": cost}), tmp_path / "made.toml")
+    assert load_device(tmp_path / "made.toml").operators["clone"] == cost
+
+
 def test_a_misspelt_key_of_an_operator_is_refused(tmp_path: Path) -> None:
     profile = replace(load_device("cpu-epyc-1core"), operators={"add": OperatorCost(q(1e-6), {}, {}, q(0.1))})
     path = tmp_path / "made.toml"

@@ -181,5 +181,6 @@ def test_memory_of_a_run_that_fits(tmp_path: Path) -> None:
     edges, halo = 10 * nodes // 2, boundary
     blocks = 4 * (2 * edges + 2 * (own + 1) + (own + 1) + (halo + 1))  # both blocks, with their transposes
     assert blocks <= parts["graph"] <= blocks + 8 * 12 * own, "and degrees, labels, ids, the plan"
-    assert own * 64 * 4 <= parts["activations"] + parts["gradients"] <= 8 * own * 64 * 4
+    # The peak may be an exchange of the forward pass, before there are gradients.
+    assert own * 64 * 4 <= parts["activations"] + parts.get("gradients", 0) <= 8 * own * 64 * 4
     assert not memory["setup"]

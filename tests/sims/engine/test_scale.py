@@ -96,6 +96,15 @@ def test_rates_that_cannot_be_used(tmp_path: Path) -> None:
         load_rates(recorded(tmp_path, [{"sent/1": 1.0}]), "sylvie-s:bits=1")
     with pytest.raises(InputError, match="no observed ratios"):
         load_rates(recorded(tmp_path, [{}]), "vanilla")
+    for damaged in ({"sent/1": "half"}, {"sent/1": -0.5}, [0.5]):
+        with pytest.raises(InputError, match="is damaged"):
+            load_rates(recorded(tmp_path, [damaged]), "vanilla")  # type: ignore[list-item]
+    path = recorded(tmp_path, [{"sent/1": 0.5}])
+    record = json.loads(path.read_text())
+    del record["config"]["parts"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match="is damaged: .*parts"):
+        load_rates(path, "vanilla")
     with pytest.raises(InputError, match="cannot read result"):
         load_rates(tmp_path / "gone.json", "vanilla")
     with pytest.raises(InputError, match="rates are for --shapes-only"):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli import main
 from harness.errors import InputError
-from sims.network import route_table, run_flows
+from sims.network import FluidNetwork, route_table, run_flows
 from sims.network._completions import WINDOW
 from sims.study import run_file
 from sims.study._scenarios import sizes
@@ -100,16 +102,41 @@ def test_times_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "two" in shown and "2.70000" in shown and "and 4 more" in shown and "every time is exact" in shown
 
 
-@pytest.mark.parametrize("start", [0.0, 1e3, 1e6, 1e7])
-def test_short_transfers_late_in_a_long_simulation_take_as_long(start: float, tmp_path: Path) -> None:
-    """A microsecond after months: as far as numbers of 64 bits tell times apart, 2 ns at 1e7 s."""
-    flows = [{"id": "long", "route": ["slow"], "bytes": 1e7, "start_s": 0.0}]
-    flows += [{"id": name, "route": ["fast"], "bytes": 1000, "start_s": start} for name in ("one", "two")]
+@pytest.mark.parametrize(("start", "beside"), [(0.0, True), (1e3, True), (1e5, True), (1e6, False), (1e7, False)])
+def test_short_transfers_late_in_a_long_simulation_take_as_long(start: float, beside: bool, tmp_path: Path) -> None:
+    """Microseconds after months: as far as numbers of 64 bits tell times apart, 2 ns at 1e7 s.
+
+    `beside` another one that has been in flight all along, of whose time 1e-12 counts as no time.
+    """
+    flows = [{"id": "long", "route": ["slow"], "bytes": 1e7, "start_s": 0.0}] * beside
+    lengths = {"one": 500, "two": 1000, "three": 3000}
+    flows += [{"id": name, "route": ["fast"], "bytes": size, "start_s": start} for name, size in lengths.items()]
     links = {"slow": {"bandwidth_Bps": 1.0}, "fast": {"bandwidth_Bps": 1e9}}
     (outcome,) = run_file(write(tmp_path, {"scenarios": [{"name": "late", "links": links, "flows": flows}]}))
     ends = np.asarray(outcome.schedule.finish_s)
-    assert ends[0] == pytest.approx(1e7)
-    assert ends[1:] - start == pytest.approx([2e-6, 2e-6], rel=1e-9, abs=2 * np.spacing(start))
+    assert not beside or ends[0] == pytest.approx(1e7)
+    assert ends[-3:] - start == pytest.approx([1.5e-6, 2.5e-6, 4.5e-6], rel=1e-9, abs=4 * np.spacing(start))
+
+
+@pytest.mark.parametrize("start", [0.0, 1e3, 1e6, 1e7])
+def test_short_transfers_of_a_long_run_take_as_long(start: float) -> None:
+    """The same on the clock of a simulation, which every busy period of the network begins anew."""
+    env, ends = simpy.Environment(start), dict[int, float]()
+    network = FluidNetwork(env, np.asarray([1e9]))
+
+    def transfer(nbytes: int) -> Iterator[simpy.Event]:
+        yield env.timeout(start * 1e-3)
+        group, done = network.group(1)
+        network.add(np.zeros((1, 1), np.int32), np.asarray([nbytes]), np.zeros(1), np.asarray([[group, -1]]))
+        begun = env.now
+        yield done
+        ends[nbytes] = env.now - begun
+
+    for nbytes in (500, 1000, 3000):
+        env.process(transfer(nbytes))
+    env.run()
+    wanted = {500: 1.5e-6, 1000: 2.5e-6, 3000: 4.5e-6}
+    assert ends == pytest.approx(wanted, rel=1e-9, abs=4 * np.spacing(1.001 * start))
 
 
 def change(content: Any, path: list[Any], value: Any) -> Any:

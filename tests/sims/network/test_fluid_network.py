@@ -151,7 +151,32 @@ def test_coalesced_schedule(placement: Placement, kind: str) -> None:
     )
     assert found.finish_s == pytest.approx(exact[src, dst], rel=0.03)
     assert found.finish_s.max() == pytest.approx(exact.max(), rel=0.005)
-    assert found.finish_s.max() >= found.bound_s * (1 - WINDOW) and found.window_s <= WINDOW * found.bound_s
+    assert found.finish_s.max() >= found.bound_s * (1 - WINDOW) and found.window_s <= WINDOW * found.finish_s.max() * (
+        1 + WINDOW
+    )
+
+
+def test_windows_do_not_shrink_while_ranks_arrive(placement: Placement) -> None:
+    """They are a share of the whole period, also when few bytes are in flight because ranks arrive over twice L."""
+    nbytes, arrival = sizes("uniform", placement.size), np.linspace(0, 0.01, placement.size)
+    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=0)
+    found = all_to_all(placement, network, nbytes, arrival)
+    exact = exact_all_to_all(placement, nbytes, arrival)
+    assert found == pytest.approx(np.maximum(exact.max(axis=0), exact.max(axis=1)), rel=0.005)
+    assert network.solves < 900  # more than 1200 with windows that are a share of the bytes in flight alone
+    assert network.facts()["network_window_s"] <= WINDOW * exact.max()
+
+
+def test_a_busy_period_does_not_inherit_the_windows_of_the_last(placement: Placement) -> None:
+    """Whatever came before, a period takes as many computations of rates and as long as the first one."""
+    nbytes, nobody_late = sizes("lognormal", placement.size), np.zeros(placement.size)
+    alone = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=0)
+    expected = all_to_all(placement, alone, nbytes, nobody_late)
+    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=0)
+    all_to_all(placement, network, 100 * sizes("uniform", placement.size), nobody_late)
+    before = network.solves
+    assert all_to_all(placement, network, nbytes, nobody_late) == pytest.approx(expected, rel=1e-6)
+    assert network.solves - before == pytest.approx(alone.solves, rel=0.05)
 
 
 def test_one_size_is_exact_and_quick_however_many_transfers(placement: Placement) -> None:

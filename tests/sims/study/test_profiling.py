@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness.config import RunConfig
 from harness.errors import HaloscopeError
 from harness.methods.registry import METHODS
+from harness.running import drift
 from harness.running.results import Result
 from sims.cluster._load import CLUSTERS
 from sims.device import LiveMemory, Work, load_device, save_device
@@ -83,8 +84,14 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert differs == set(calibrated.SUMS)
 
 
-def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fit recovers a slowdown of a fifth and 2 ms per effect in real runs; the rest of the file is unchanged."""
+@pytest.mark.parametrize("drifts", [False, True])
+def test_what_real_runs_take_longer_is_told_apart(
+    drifts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fit recovers a slowdown of a fifth and 2 ms per effect in real runs; the rest of the file is unchanged.
+
+    Where the machine slows down and recovers meanwhile, the reference work beside every run has that divided out.
+    """
     monkeypatch.setattr(calibrated, "SIZES", ((400, 8), (4_000, 32)))
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
@@ -97,12 +104,23 @@ def test_what_real_runs_take_longer_is_told_apart(tmp_path: Path, monkeypatch: p
             return real(config)
         save_device(missing, tmp_path / "device.toml")
         try:
-            return real(config.changed(mode="sim", cluster=str(tmp_path / "cluster.toml")))
+            result = real(config.changed(mode="sim", cluster=str(tmp_path / "cluster.toml")))
         finally:
             save_device(before, tmp_path / "device.toml")
+        for epoch in result.epochs:
+            epoch["seconds"]["compute"] *= paces[-1]
+        return result
 
+    paces = [1.0]  # that of the next run is found before and after it
+
+    def reference() -> float:
+        paces.append(2.5 - paces[-1] if len(paces) % 2 else paces[-1])  # 1.5, 1.5, 1.0, 1.0, 1.5, ...
+        return 0.01 * paces[-1]
+
+    monkeypatch.setattr(drift, "reference_seconds", reference)
     monkeypatch.setattr(calibrated.running, "run", run)
-    calibrated.add_contention(tmp_path, threads=1)
+    calibrated.add_contention(tmp_path, threads=1, reference=0.01 if drifts else None)
+    assert (1.5 in paces) == drifts
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(1.2, abs=0.02)
     low, high = made.crowding.factors  # of the runs' compute around the fit

@@ -381,3 +381,25 @@ def test_a_broadcast_is_pulled_from_the_root(tmp_path: Path, size: int) -> None:
 
     simulation = timed(program, size, served(tmp_path, size), shapes_only=True)
     assert simulation.makespan_s == pytest.approx((size - 1) * (10e-3 + 1000 / BANDWIDTH) + 2 * LATENCY)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_response_says_its_own_length(tmp_path: Path, size: int) -> None:
+    """Counts that only the sender knows cost their bytes over gRPC, and a round of messages over gloo."""
+
+    def exchanged(cluster: Cluster, *, known: bool) -> Simulation:
+        async def program(rank: Rank) -> None:
+            work(rank, 1e-3 * rank.index)
+            await rank.all_to_all(everyone_sends(rank, 250, known=known), label="h", direction="forward", layer=0)
+
+        return timed(program, size, cluster, shapes_only=True)
+
+    counts = (size - 1) * 8 / BANDWIDTH
+    message = (size - 1) * 10e-3
+    for kind, more in (("grpc", counts), ("gloo", counts + message + LATENCY)):
+        served(tmp_path, size)
+        path = tmp_path / "plain.toml"
+        path.write_text(path.read_text().replace('"grpc"', f'"{kind}"'))
+        plainly, counted = (exchanged(load_cluster(path), known=known) for known in (True, False))
+        assert counted.makespan_s == pytest.approx(plainly.makespan_s + more)
+        assert sum(counted.tiers.values()) == sum(plainly.tiers.values()) + size * (size - 1) * 8

@@ -1,0 +1,143 @@
+"""Tables of `haloscope validate` over all cells: by links, hosts, method and component, by the machine's pace, and
+without every mechanism of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.commands.tables import table
+from harness.config import is_lab
+from harness.running import validation
+from harness.running.validation import MATTERS, VALIDATED_COMPONENTS
+
+CellRecord = Mapping[str, Any]
+
+JUDGED = ("epoch", "compute", "halo", "reduce")
+"""Components of the table of mechanisms."""
+
+FEWEST = 4
+"""Cells below which a study needs no tables of groups."""
+
+
+def summaries(records: Sequence[CellRecord]) -> list[Any]:
+    """The tables, of undisturbed cells; none for a few cells."""
+    quiet = [record for record in records if not record["disturbed"]]
+    if len(quiet) < FEWEST:
+        return []
+    made = [_groups("links", quiet, _links), _groups("ranks", quiet, lambda r: str(r["parts"]))]
+    made += [_groups("model", quiet, lambda r: f"{r['model']}, {r['partitioner']}")]
+    made += [_groups("method", quiet, lambda r: str(r["method"]).partition(":")[0]), _components(quiet)]
+    made += [_paces(quiet)] if any(record.get("repeat") for record in quiet) else []
+    return [*made, *([_ablation(quiet)] if any(record.get("without") for record in quiet) else [])]
+
+
+def _links(record: CellRecord) -> str:
+    name = str(record["cluster"])
+    if not is_lab(name):
+        return "loopback"
+    return name.removeprefix("lab:") + (f", {record['parts']} ranks" if "ranks" in name else "")
+
+
+def _error(record: CellRecord, name: str = "epoch", side: str = "predicted") -> float:
+    return abs(float(record[side][name]) / float(record["measured"][name]) - 1)
+
+
+def _groups(title: str, records: Sequence[CellRecord], group_of: Callable[[CellRecord], str]) -> Any:
+    """Errors of epochs by group: as predicted, and at the pace that the machine had beside the cell."""
+    groups: dict[str, list[CellRecord]] = {}
+    for record in records:
+        groups.setdefault(group_of(record), []).append(record)
+    rows = [[name, *_row(each)] for name, each in groups.items()]
+    heading = [title, "cells", "median", "90th", "at the machine's pace", "90th", "in the interval"]
+    return table(f"errors of epochs by {title}", heading, [*rows, ["all", *_row(records)]])
+
+
+def _row(records: Sequence[CellRecord]) -> list[str]:
+    found = [str(len(records))]
+    for side in ("predicted", "at_pace"):
+        errors = [_error(record, side=side) for record in records if side in record]
+        found += [_percent(np.median(errors)), _percent(np.quantile(errors, 0.9))] if errors else ["-", "-"]
+    inside, known = validation.coverage(records)
+    return [*found, f"{inside} of {known}"]
+
+
+def _components(records: Sequence[CellRecord]) -> Any:
+    """Errors of components where they matter."""
+    rows = []
+    for name in VALIDATED_COMPONENTS:
+        judged = [r for r in records if r["measured"][name] > MATTERS * r["measured"]["epoch"]]
+        if not judged:
+            continue
+        errors = [_error(record, name) for record in judged]
+        ratio = np.median([record["predicted"][name] / record["measured"][name] for record in judged])
+        inside, known = validation.coverage(judged, name)
+        share = f"{inside} of {known}" + (f" ({inside / known:.0%})" if known else "")
+        rows.append(
+            [
+                name,
+                str(len(judged)),
+                _percent(np.median(errors)),
+                _percent(np.quantile(errors, 0.9)),
+                f"{ratio:.2f}",
+                share,
+            ]
+        )
+    heading = ["component", "cells", "median", "90th", "predicted / measured", "in the interval"]
+    return table(f"errors of components that are over {MATTERS:.0%} of the epoch", heading, rows)
+
+
+def _paces(records: Sequence[CellRecord]) -> Any:
+    """Cells that were measured more than once: by how much they differ, and without the machine's change of pace."""
+    by_cell: dict[tuple[Any, ...], list[CellRecord]] = {}
+    for record in records:
+        key = (record["method"], record["dataset"], record["model"], record["parts"], record["cluster"])
+        by_cell.setdefault(key, []).append(record)
+    rows = []
+    for (method, _, model, parts, cluster), found in by_cell.items():
+        if len(found) < 2:
+            continue
+        epochs = [record["measured"]["epoch"] for record in found]
+        expected = [record["at_pace"]["epoch"] for record in found]
+        rows.append(
+            [method, model, f"{cluster}, {parts}", " ".join(f"{1e3 * each:.4g}" for each in epochs),
+             f"{epochs[-1] / epochs[0] - 1:+.1%}", f"{expected[-1] / expected[0] - 1:+.1%}"]
+        )  # fmt: skip
+    heading = ["method", "model", "cluster", "epochs ms", "change", "of that by the machine's pace"]
+    return table("cells that were measured again", heading, rows)
+
+
+def _ablation(records: Sequence[CellRecord]) -> Any:
+    """Errors of epochs and components without every mechanism, over the cells for which it was left out."""
+    known = [record for record in records if record.get("without")]
+    rows = [["nothing", *_errors([record["predicted"] for record in known], known)]]
+    for name in known[0]["without"]:
+        rows.append([name, *_errors([record["without"][name] for record in known], known)])
+    heading = [
+        "without",
+        *(f"{name} median, 90th" for name in ("epoch", "compute", "halo", "reduce")),
+        "epochs changed",
+    ]
+    plain = [record["predicted"]["epoch"] for record in known]
+    for row, name in zip(rows, ["", *known[0]["without"]], strict=True):
+        epochs = [record["without"][name]["epoch"] if name else record["predicted"]["epoch"] for record in known]
+        row.append(_percent(np.median(np.abs(np.asarray(epochs) / plain - 1))))
+    return table(f"the model without one of its mechanisms, {len(known)} cells", heading, rows)
+
+
+def _errors(predictions: Sequence[Mapping[str, float]], records: Sequence[CellRecord]) -> list[str]:
+    found = []
+    for name in JUDGED:
+        errors = [
+            abs(seconds[name] / record["measured"][name] - 1)
+            for seconds, record in zip(predictions, records, strict=True)
+            if record["measured"][name] > MATTERS * record["measured"]["epoch"]
+        ]
+        found.append(f"{_percent(np.median(errors))}, {_percent(np.quantile(errors, 0.9))}" if errors else "-")
+    return found
+
+
+def _percent(value: float) -> str:
+    return f"{100 * float(value):.1f}%"

@@ -1,0 +1,70 @@
+"""How fast the machine is now: the time of a fixed piece of work on every core at once.
+
+A virtual machine changes its speed by tens of percent within the hour. Measured beside a calibration and beside a run,
+the ratio of two such times is what the machine alone has changed in between.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from harness.machine import core_count
+
+PASSES = 24
+"""Repetitions of the work, of about 10 ms each; the median counts."""
+
+
+def reference_seconds(copies: int = 0, passes: int = PASSES) -> float:
+    """Seconds of a product, a gather of rows and a pass over memory, the median of `passes`, mean over the cores.
+
+    The three take about a third each, as in the epochs of a graph neural network. They run without Python's lock.
+
+    Args:
+        copies: how many threads work at once; 0: one per core.
+    """
+    count = copies or core_count()
+    with ThreadPoolExecutor(count) as pool:
+        return statistics.fmean(pool.map(_median_pass, [passes] * count))
+
+
+@dataclass
+class Pace:
+    """Times as long as the machine takes for the same work as at another moment."""
+
+    value: float = 1.0
+
+
+@contextmanager
+def paced(reference: float | None) -> Iterator[Pace]:
+    """Context that finds the pace beside what is run in it, relative to a moment when `reference_seconds` was
+    `reference`; 1 where that is None."""
+    found, before = Pace(), 0.0 if reference is None else reference_seconds()
+    yield found
+    if reference is not None:
+        found.value = (before + reference_seconds()) / 2 / reference
+
+
+def _median_pass(passes: int) -> float:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # of this thread
+    try:
+        random = torch.Generator().manual_seed(0)
+        rows, weights = torch.randn(2_048, 256, generator=random), torch.randn(256, 256, generator=random)
+        table, picked = torch.randn(1 << 15, 64, generator=random), torch.randint(1 << 15, (1 << 15,), generator=random)
+        stream, times = torch.ones(1 << 21), list[float]()
+        for _ in range(passes):
+            begin = time.perf_counter()
+            rows @ weights
+            table[picked]
+            stream.mul_(1.0)
+            times.append(time.perf_counter() - begin)
+    finally:
+        torch.set_num_threads(before)
+    return statistics.median(times)

@@ -1,0 +1,94 @@
+"""The model of a cluster of CPUs with one of its mechanisms left out, to tell what each is worth in error.
+
+A mechanism is a term that a calibration measures, or a rule of the simulator. Predictions without it are replays of the
+recording that the prediction rests on, so that all else is equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from harness.config import PAYLOAD_SHARE
+from sims.cluster import Cluster
+from sims.device import DeviceProfile, load_device
+from sims.replay import Changes
+from sims.uncertainty import PACE, RecordedPrediction
+from sims.units import Quantity
+
+NOTHING, ENDLESS = Quantity(0.0), Quantity(1e18)
+
+Model = tuple[Cluster, Callable[[DeviceProfile], DeviceProfile]]
+
+
+def _same(profile: DeviceProfile) -> DeviceProfile:
+    return profile
+
+
+def _device(change: Callable[[DeviceProfile], DeviceProfile]) -> Callable[[Cluster], Model]:
+    return lambda cluster: (cluster, change)
+
+
+def _cluster(change: Callable[[Cluster], Cluster]) -> Callable[[Cluster], Model]:
+    return lambda cluster: (change(cluster), _same)
+
+
+def _without_cost(kind: str) -> Callable[[Cluster], Cluster]:
+    """A collective's measured software left out; `` for all of them."""
+
+    def change(cluster: Cluster) -> Cluster:
+        known = cluster.transport.measured
+        kept = {name: dict.fromkeys(by, NOTHING) if kind in ("", name) else by for name, by in known.items()}
+        return replace(cluster, transport=replace(cluster.transport, measured=kept))
+
+    return change
+
+
+def _endless(link: str) -> Callable[[Cluster], Cluster]:
+    """As many bytes per second as anybody wants over a kind of link."""
+
+    def change(cluster: Cluster) -> Cluster:
+        if link not in cluster.links:
+            return cluster
+        return replace(cluster, links={**cluster.links, link: replace(cluster.links[link], bandwidth=ENDLESS)})
+
+    return change
+
+
+MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
+    "software of a collective": _cluster(_without_cost("")),
+    "what starting a hidden exchange takes": _cluster(_without_cost("started")),
+    "jitter of the ranks' compute": _cluster(lambda c: replace(c, stragglers=replace(c.stragglers, jitter=0.0))),
+    "cores that ranks share": _cluster(lambda c: replace(c, cores=0)),
+    "frames around payload": _cluster(lambda c: replace(c, nic_rates=tuple(r / PAYLOAD_SHARE for r in c.nic_rates))),
+    "copies of all hosts by the same cores": _cluster(_endless("spine")),
+    "most that one process moves": _cluster(lambda c: replace(c, transport=replace(c.transport, process=None))),
+    "operators by name": _device(lambda p: replace(p, operators={})),
+    "time around an exchange": _device(lambda p: replace(p, effect=NOTHING)),
+    "Python around an operator": _device(lambda p: replace(p, launch=NOTHING)),
+    "memory that goes back": _device(lambda p: replace(p, release=None)),
+    "slower beside other ranks": _device(lambda p: replace(p, crowding=Quantity(1.0))),
+}
+"""Mechanism -> the model of a cluster without it."""
+
+
+def without(prediction: RecordedPrediction, mechanism: str) -> dict[str, float]:
+    """Seconds of an epoch by component as predicted without a mechanism; `` for with all of them.
+
+    Raises:
+        KeyError: no such mechanism.
+    """
+    cluster, change = MECHANISMS[mechanism](prediction.cluster) if mechanism else (prediction.cluster, _same)
+    load = cache(lambda name: change(load_device(name)))
+    timed = prediction.replay.time(cluster, Changes(load))
+    return timed.typical(prediction.config, prediction.cycles)[0]
+
+
+def at_pace(prediction: RecordedPrediction, pace: float) -> dict[str, float]:
+    """Seconds of an epoch by component on a machine whose cores take `pace` times as long as when it was calibrated:
+    operators, the software of collectives, and copies between its processes; not the links of a lab."""
+    by = {f"device.{load_device(name).name}.{PACE}": pace for name in prediction.cluster.profiles}
+    by |= {f"transport.measured.{kind}": pace for kind in prediction.cluster.transport.measured}
+    by |= {"transport.process": 1 / pace, "links.loopback.bandwidth": 1 / pace, "links.spine.bandwidth": 1 / pace}
+    return prediction.seconds(by)

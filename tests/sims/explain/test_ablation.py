@@ -1,0 +1,58 @@
+"""Ablations: every mechanism changes what it is about, on a model in which all of them count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.config import RunConfig
+from sims.cluster import load_cluster, place
+from sims.device import OperatorCost, save_device
+from sims.explain import MECHANISMS, at_pace, without
+from sims.uncertainty import RecordedPrediction, predicted
+from sims.units import Quantity
+from tests.real.measure.test_calibrate import MEASURED, files
+
+
+@pytest.fixture(scope="module", params=["4x100mbit", "4xunshaped"])
+def foretold(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecordedPrediction:
+    """Four ranks of a lab on two cores that run sylvie-a, on a device with all kinds of costs."""
+    folder = tmp_path_factory.mktemp("calibration")
+    device, _ = files(folder, MEASURED)
+    cost = OperatorCost(Quantity(1e-5, "measured"), {}, {}, Quantity(0.1))
+    made = replace(
+        device, operators={"haloscope::gather_sum": cost}, crowding=Quantity(1.3), effect=Quantity(2e-4, "measured"),
+        release=Quantity(1e9, "measured"), fresh=None,
+    )  # fmt: skip
+    save_device(made, folder / "device.toml")
+    config = RunConfig.of(
+        dataset="synthetic:nodes=2000,degree=8,classes=4,features=64", hidden=64, parts=4, threads=1, eval_every=-1,
+        method="sylvie-a:quantiser=inline", cluster=f"lab:{request.param}:calibration={folder}", mode="sim", epochs=6,
+    )  # fmt: skip
+    return predicted(config, place(load_cluster(config.cluster.name), 4))
+
+
+SLOW = {"frames around payload"}
+"""Mechanisms that only count on shaped links, and"""
+
+FAST = {"copies of all hosts by the same cores", "most that one process moves"}
+"""on unshaped ones."""
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_changes_what_it_is_about(foretold: RecordedPrediction, mechanism: str) -> None:
+    whole, less = without(foretold, "")["epoch"], without(foretold, mechanism)["epoch"]
+    shaped = "mbit" in foretold.cluster.name
+    if mechanism in (FAST if shaped else SLOW):
+        assert less == pytest.approx(whole, rel=0.05)
+    else:
+        assert less != pytest.approx(whole, rel=1e-6)
+
+
+def test_a_slower_machine_takes_longer_but_its_links_do_not(foretold: RecordedPrediction) -> None:
+    whole = without(foretold, "")
+    assert at_pace(foretold, 1.0) == pytest.approx(whole)
+    slower = at_pace(foretold, 2.0)
+    assert 1.8 < slower["compute"] / whole["compute"] < 2.01
+    assert 1 < slower["epoch"] / whole["epoch"] < 2.01
