@@ -315,6 +315,7 @@ def test_a_study_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     calibration, out = tmp_path / "calibration", tmp_path / "out"
     calibration.mkdir()
     files(calibration, MEASURED)
+    monkeypatch.setattr(validation, "FOREIGN", float("inf"))  # other tests run beside it
     monkeypatch.setattr("harness.running.run", run)
     monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
     small = {"small": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8, "partitioner": "hash"}}
