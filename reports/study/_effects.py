@@ -118,7 +118,7 @@ def _mark(panel: Axes, one: ClaimFinding, at: float, limit: float, marker: str) 
     low, least, high = (min(max(end, -limit), limit) for end in (band.low, band.fails_below, band.high))
     panel.barh(at, high - least, left=least, height=LANE, color=HOLDS, linewidth=0, zorder=0, label="claim holds here")
     if least > low:
-        label = "holds by less than counts"
+        label = "its order holds, too small to count"
         panel.barh(at, least - low, left=low, height=LANE, color=SMALL, linewidth=0, zorder=0, label=label)
     colour = VERDICT_COLOURS[one.judgement.verdict]
     panel.errorbar(one.found.mean, at, xerr=one.half_width, fmt="none", color=colour, linewidth=1.3)

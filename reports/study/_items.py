@@ -29,7 +29,7 @@ RULE = (
 
 EFFECTS = (
     "Mean paired difference with the interval that decides, coloured by verdict; diamond: the printed difference; "
-    "green: where the claim holds; beige: where its order does, by less than counts."
+    "green: where the claim holds; beige: where its order holds, by a difference too small to count."
 )
 QUANTITIES = dict.fromkeys(SCORES, "difference of accuracy") | {BYTES: "bytes, ratio"}
 
