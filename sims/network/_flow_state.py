@@ -162,10 +162,10 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
         return state
     room, draining = flows + flows // 2 + ROOM, state.draining
     grown: dict[str, Any] = {name: _longer(getattr(draining, name), room) for name in ("head", "tail", "ids", "group")}
-    grown |= {name: _longer(getattr(draining, name).T, room).T.copy() for name in ("remaining", "rate")}
+    grown |= {name: _longer(getattr(draining, name), room, axis=1) for name in ("remaining", "rate")}
     return state._replace(
         draining=draining._replace(other=np.empty(2 * room, np.int32), **grown),
-        ahead=Completions(*(_longer(array, room) for array in state.ahead)),
+        ahead=Completions(*(_longer(array[: int(state.scalars["ahead_flows"][0])], room) for array in state.ahead)),
     )  # fmt: skip
 
 
@@ -190,6 +190,10 @@ def with_finish(state: FlowState, flows: int) -> FlowState:
     return state._replace(finish=np.append(state.finish, np.full(2 * flows - len(state.finish), np.nan)))
 
 
-def _longer(array: np.ndarray, size: int) -> np.ndarray:
-    """The array with its first axis extended to `size` by zeros."""
-    return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
+def _longer(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
+    """The array with an axis extended to `size` by zeros, which take no memory before they are written."""
+    shape = list(array.shape)
+    shape[axis] = size
+    longer = np.zeros(shape, array.dtype)
+    longer[tuple(slice(length) for length in array.shape)] = array
+    return longer
