@@ -9,12 +9,12 @@ from reports.bns_gcn._machine import MACHINE, Halo, boundary, cut, fewest, gain_
 from reports.bns_gcn._sampled import SAMPLED_TIMES, sampled_epoch, sampled_time
 from reports.core import load
 from reports.core.context import Context
-from reports.core.inputs import Inputs
-from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.predict import Fit, Seconds
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
     SYSTEMS,
     TITLES,
+    as_coded,
     laws_of,
     ratio,
     seconds_row,
@@ -27,6 +27,7 @@ SAMPLERS = {"Node": "node", "Edge": "edge", "Random walk": "rw"}  # of GraphSAIN
 SAMPLED = ("p=0.1", "p=0.01")
 PROPORTIONAL = "bytes and sampled edges are in proportion to p"
 """Why an order of epochs in p is theory."""
+SAMPLE = "sample"  # label of what BNS-GCN communicates and copies of a sample
 ONE_AGAINST_EIGHT = (
     "one device draws and reads rows anew in every step, where eight share the graph; our times are many times the "
     "printed ones and could not have said otherwise"
@@ -52,7 +53,7 @@ def table10(context: Context) -> PaperTable:
     for name in ("reddit", "ogbn-products", "yelp"):
         printed, halo = select(frame, dataset=name), in_ten_parts(name)
         bed = halo.bed(context, gat(name))
-        ours = dict(zip(settings, bed.all_seconds([(work_of(s), fit, None) for s in settings]), strict=True))
+        ours = dict(zip(settings, bed.all_seconds([(as_coded(work_of(s)), fit, None) for s in settings]), strict=True))
         epoch = value(printed, setting="p=1.0", metric="epoch_time")
         rows.append(
             seconds_row(f"{TITLES[name]}, p=1.0", "epoch time", epoch, ours["p=1.0"].epoch, note=GAT_UNKNOWN,
@@ -121,7 +122,7 @@ def table11(context: Context) -> PaperTable:
                     judge="none", at=at)
             )  # fmt: skip
         elif line.metric == "epoch_time":
-            ours[label] = bed.seconds(method, fit).epoch
+            ours[label] = bed.seconds(as_coded(method), fit).epoch
             fitted, null = share_of(line.setting) in (1.0, 0.01), halo.null(share_of(line.setting))
             rows.append(
                 seconds_row(label, quantity, line.value, ours[label], fitted=fitted, null=null, at=at)
@@ -190,9 +191,9 @@ def table12(context: Context) -> PaperTable:
         assumptions=(
             MACHINE, fit.text(), *laws_of("METIS"),
             "overhead: drawing boundary nodes and rebuilding the graph of the kept ones on the host (rebuild=host), at "
-            "the rate at which one core writes random numbers and index arrays, their copy to the device, and what the "
-            "epoch communicates more than on a graph with only that share of the boundary nodes (the announcement of "
-            "the sample)",
+            "the rate at which one core writes random numbers and index arrays, their copy to the device, and the time "
+            "for which a rank is in the exchange that announces the sample (label `sample`), all in the sampled epoch "
+            "itself",
             "printed shares of printed epochs are 5 ms in 2 parts and 13 ms in 8 at p = 0.1, and at p = 0.01, with a "
             "tenth of the edges to rebuild, still 11 ms in 8 parts: about 1 ms for every other part. The announcement "
             "of the sample is a message to each of them, of which the fixed time is a fitted constant",
@@ -243,14 +244,12 @@ def sampling_overhead(context: Context, fit: Fit, parts: int, setting: str) -> t
     work = work_of(setting)
     if work == "vanilla" or work.endswith("=0"):
         return 0.0, 0.0
-    bed = reddit_parts(parts).bed(context)
-    sampled = bed.seconds(f"{work}:rebuild=host", fit)
-    taken = sampled.sample + announcement(bed, sampled, share_of(setting), fit)
-    return 100 * taken / sampled.epoch, 1e3 * taken
+    seconds = reddit_parts(parts).bed(context).seconds(f"{as_coded(work)}:rebuild=host", fit)
+    taken = seconds.sample + announcement(seconds)
+    return 100 * taken / seconds.epoch, 1e3 * taken
 
 
-def announcement(bed: Testbed, sampled: Seconds, share: float, fit: Fit) -> float:
-    """Seconds that an epoch communicates more than one without sampling on that share of the boundary nodes."""
-    fewer = Inputs(boundary=share).applied(bed.config("vanilla", fit), bed.context.workload)
-    (plain,) = bed.context.runs([fewer], "no sampling")
-    return max(0.0, sampled.comm - Seconds.of(plain).comm)
+def announcement(seconds: Seconds) -> float:
+    """Seconds of a sampled epoch in which a rank is in the exchange that announces its sample, or copies what the host
+    has drawn to the device."""
+    return seconds.blocked.get(SAMPLE, 0.0)
