@@ -98,7 +98,8 @@ def machine(context: Context) -> Fit:
 def gat(name: str) -> dict[str, Any]:
     """Settings of the GAT that a graph is trained with; only its layers are printed."""
     return {
-        "model": "gat", "layers": 2, "hidden": GAT_WIDTH[name], "heads": 1, "dropout": 0.5, "layer0": "cache",
+        "model": "gat", "layers": 2, "hidden": GAT_WIDTH[name], "heads": 1, "dropout": 0.5, "norm": "layer",
+        "layer0": "cache",
     }  # fmt: skip
 
 

@@ -85,8 +85,8 @@ class Seconds:
     def _of(cls, seconds: Mapping[str, float]) -> Seconds:
         comm = seconds["halo"] + seconds["swap"] + seconds["wait"]
         compute = seconds["compute"] + seconds["codec"] + seconds["sample"]
-        rest = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
-        return cls(comm + compute + seconds["reduce"], comm, compute, *rest)
+        codec, sample, reduce, wait = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
+        return cls(comm + compute + reduce, comm, compute, codec, sample, reduce, wait)
 
     @property
     def logged(self) -> float:

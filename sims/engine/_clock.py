@@ -85,7 +85,7 @@ class SimClock:
         """Seconds by component since `begin_epoch`, their sum `epoch`, and `hidden` beside it."""
         self._close_stretch()
         seconds = {**self._booked, "hidden": self._hidden, "epoch": sum(self._booked.values())}
-        self.blocked = self._blocked
+        self.blocked, self._blocked = self._blocked, {}
         for notify in self._epoch_ended:
             notify(seconds)
         return seconds
