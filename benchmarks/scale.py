@@ -6,9 +6,10 @@ ogbn-papers100M by its counts, GraphSAGE 3 x 128: boundaries that differ from ra
 papers100m-192), or the same for all (--equal: a hash partition in expectation). Up to 192 devices on bns-32x6v100, more
 on h100-512x8. Every size runs in a process of its own; `first` is everything up to the end of the first epoch after the
 imports, `further` the mean of the epochs after it, `last` the last of them, in CPU seconds of one core. Methods whose
-epochs repeat (`sims.replay`) compute the second and replay it in later ones. The network remembers an exchange that it
-has timed, but where ranks leave an epoch one by one, the offsets at which they begin the next one settle only after two
-or three epochs: until then its exchanges are new ones, and `last` is what every epoch after that takes.
+epochs repeat (`sims.replay`) compute the second and replay it in later ones.
+The network remembers an exchange that it has timed, but where ranks leave an epoch one by one, the offsets at which
+they begin the next one settle only after a few epochs, four or five with 1,024 devices: until then its exchanges are
+new ones. With enough epochs, `last` is what every one after that takes.
 
 Up to --exact devices, `error` compares the modelled epoch with that of a second run in which the network computes every
 completion by itself instead of combining those of a window (`docs/network.md`, step 4).

@@ -21,7 +21,7 @@ from harness.effects import AllToAll, Direction, Received, Rows
 from harness.exchanges._attention_pull import attention_scores, leaky, log_sum_exp, slope
 from harness.graphs import Block, HaloPlan, LocalGraph
 from harness.kernels import csr
-from harness.nn import Aggregation, aggregate, edge_rows
+from harness.nn import Aggregation, add_at, aggregate, edge_rows
 from harness.rank import Rank
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class SequentialAttention:
         g_target.index_add_(0, at, scores)
         turned = weight.index_select(0, block.t_edge)
         g_z = torch.ops.haloscope.gather_weighted_sum(block.t_indptr, block.t_indices, turned, g)
-        g_source = torch.zeros_like(source).index_add_(0, block.indices, scores)
+        g_source = add_at(torch.zeros_like(source), block.indices, scores)
         return torch.cat([g_z.flatten(1), g_source], 1)
 
 

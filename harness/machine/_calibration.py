@@ -9,12 +9,17 @@ from pathlib import Path
 
 from harness.machine._cache import cache_root
 from harness.machine._cores import core_count, processor
+from harness.machine._source import code_version
 
 HERE = "here"
 """The name of the cluster that this machine is, as it was measured."""
 
+_MEASURES = ("real/measure", "sims/study")
+"""The sources that make a calibration: what they measured before they were changed is not what they measure now."""
+
 
 def calibration_folder() -> Path:
-    """The folder of this machine's calibration in the cache: by host, processor and usable cores. It need not exist."""
-    stamp = json.dumps([platform.node(), processor(), core_count()])
+    """The folder of this machine's calibration in the cache: by host, processor, usable cores and the code that
+    measures. It need not exist."""
+    stamp = json.dumps([platform.node(), processor(), core_count(), code_version(*_MEASURES)])
     return cache_root() / "machine" / hashlib.sha256(stamp.encode()).hexdigest()[:16]

@@ -51,15 +51,16 @@ class BNSGCN(OverlappingEdgeCut):
     those of the sample, times 1/p where aggregation is linear; its losses are those of layer0=exchange. With p = 0 and
     an input layer that is not precomputed, no rank sees anything of another part.
 
-    The receiver draws which of its halo nodes it keeps and tells their owners (4 bytes per kept node and 8 per pair,
-    booked as `other`). Kept rows are multiplied by 1/p, so the aggregated halo is unbiased in sum, mean and GCN layers
-    (with fixed counts unless a pair has too few nodes to keep one, with dropedge up to its degrees); attention weighs
-    its neighbours itself and is not scaled. Bytes per layer and direction: kept rows x width x 4. p = 1 is vanilla,
-    p = 0 keeps no boundary node and sends nothing. Memory per rank by Eq. 4 is in the result beside the ledger's.
+    The receiver draws which of its halo nodes it keeps and tells their owners (booked as `other`): 4 bytes per kept
+    node, and 8 per pair for their number, which both know beforehand with sampling=fixed. Kept rows are multiplied by
+    1/p, so the aggregated halo is unbiased in sum, mean and GCN layers (with fixed counts unless a pair has too few
+    nodes to keep one, with dropedge up to its degrees); attention weighs its neighbours itself and is not scaled.
+    Bytes per layer and direction: kept rows x width x 4. p = 1 is vanilla, p = 0 keeps no boundary node and sends
+    nothing. Memory per rank by Eq. 4 is in the result beside the ledger's.
 
     In brief:
         travels: the boundary rows that readers keep in this epoch, their gradients, and the numbers of the nodes
-        bytes: 4 d a kept halo row, layer and direction; 4 a kept node and 8 a pair of ranks for the numbers
+        bytes: 4 d a kept halo row, layer and direction; 4 a kept node and 8 a pair of ranks (fixed: 0) for the numbers
         memory: kept halo rows of every layer (Eq. 4); the features of all halo nodes with layer0=cache
 
     Options:
@@ -101,10 +102,11 @@ class BNSGCN(OverlappingEdgeCut):
         return 4 * message_width(model, l)
 
     def wire_bytes(self, model: GNN, ranks: Sequence[Seen], epoch: int) -> WireBytes | None:
-        """Kept rows, and the messages that announce them: 4 per row and 8 per pair of ranks."""
+        """Kept rows, and the messages that announce them: 4 per row, 8 per pair of ranks for unknown counts."""
         found, size = super().wire_bytes(model, ranks, epoch), len(ranks)
         if found is not None and self.p < 1.0 and not self._sends_nothing():
-            found["other"] = {-1: 4 * self.rows_sent(ranks) + 8 * size * (size - 1)}
+            known = SAMPLERS.find(self.sampling).counts(self.p, np.zeros(size, np.int64)) is not None
+            found["other"] = {-1: 4 * self.rows_sent(ranks) + (0 if known else 8 * size * (size - 1))}
         return found
 
     def validate(self) -> None:
@@ -151,7 +153,8 @@ class BNSGCN(OverlappingEdgeCut):
         starts = np.cumsum(part.plan.recv_counts) - part.plan.recv_counts
         offsets = torch.from_numpy(np.repeat(starts, counts)).to(kept.device)
         wanted = (kept - offsets).to(torch.int32)
-        received = await rank.all_to_all([Rows(wanted, counts, None)], label="sample")
+        known = sampler.counts(share, part.plan.send_counts)
+        received = await rank.all_to_all([Rows(wanted, counts, known)], label="sample")
         with rank.span("sample"):
             send_counts = received.counts[0]
             starts = np.cumsum(part.plan.send_counts) - part.plan.send_counts

@@ -19,7 +19,18 @@ from harness.errors import InputError
 from harness.exchanges import Leg, Memory, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.graphs import Block, Totals, VertexPart
 from harness.methods.base import Method
-from harness.nn import GNN, LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, aggregate, aggregate_weighted, edge_rows
+from harness.nn import (
+    GNN,
+    LEAKY_SLOPE,
+    Aggregation,
+    Conv,
+    Dense,
+    GATConv,
+    aggregate,
+    aggregate_weighted,
+    at_sources,
+    edge_rows,
+)
 from harness.rank import Rank
 from harness.tape import Tape
 
@@ -195,7 +206,7 @@ class SyncedVertexCut(VertexCut):
         flat = layer.transform(h)
         heads = flat.view(n, layer.heads, layer.width)
         source, target, rows = (heads * layer.source).sum(-1), (heads * layer.target).sum(-1), edge_rows(block)
-        score = _leaky(source.index_select(0, block.indices) + target.index_select(0, rows))
+        score = _leaky(at_sources(source, block) + target.index_select(0, rows))
         alone = _leaky(source + target)
         top = await self._top(rank, l, state, score.detach(), alone.detach(), rows)
         weight = (score - top.index_select(0, rows)).exp()

@@ -7,7 +7,7 @@ from harness.nn._aggregate import aggregate, aggregate_weighted
 from harness.nn._foreign import BipartiteConv
 from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.nn._loss import counts, micro_f1, summed_loss, training_loss
-from harness.nn._messages import edge_rows
+from harness.nn._messages import add_at, at_sources, edge_rows
 from harness.nn._models import GNN, MODELS, Drop, Order, build_model, model_factory
 from harness.nn._optimizer import adam
 
@@ -29,6 +29,8 @@ __all__ = [
     "aggregate_weighted",
     "build_model",
     "counts",
+    "add_at",
+    "at_sources",
     "edge_rows",
     "micro_f1",
     "model_factory",

@@ -17,7 +17,7 @@ from torch.nn import functional
 from harness.graphs import EdgeGraph, LocalGraph
 from harness.nn._aggregate import aggregate, aggregate_weighted
 from harness.nn._attention import Attended, attend, fuses
-from harness.nn._messages import edge_rows, edge_softmax, message_sum
+from harness.nn._messages import at_sources, edge_rows, edge_softmax, message_sum
 
 
 @dataclass(frozen=True)
@@ -240,8 +240,8 @@ class GATConv(Conv):
         rows = torch.cat([edge_rows(inside), edge_rows(outside)])
         source = torch.cat(
             [
-                (own_h * self.source).sum(-1).index_select(0, inside.indices),
-                (halo_h * self.source).sum(-1).index_select(0, outside.indices),
+                at_sources((own_h * self.source).sum(-1), inside),
+                at_sources((halo_h * self.source).sum(-1), outside),
             ]
         )
         score = functional.leaky_relu(source + target.index_select(0, rows), LEAKY_SLOPE)

@@ -50,6 +50,10 @@ class BoundarySampler(ABC):
     def draw(self, rank: Rank, available: np.ndarray, graph: LocalGraph, share: float) -> BoundaryDraw:
         """One epoch's draw; `available` int64 [P] counts the halo nodes of every owner. Sizes only on meta tensors."""
 
+    def counts(self, share: float, available: np.ndarray) -> np.ndarray | None:
+        """int64 [P], how many of so many nodes a pair of ranks keeps, where that does not depend on the draw."""
+        return None
+
     def scale(
         self, share: float, available: np.ndarray, kept: np.ndarray, device: torch.device
     ) -> float | Tensor | None:
@@ -69,10 +73,16 @@ class Bernoulli(BoundarySampler):
 
 
 class Fixed(BoundarySampler):
-    """int(share * n) of each pair's n boundary nodes (BNS-GCN, the authors' code); the realised share scales rows."""
+    """int(share * n) of each pair's n boundary nodes (BNS-GCN, the authors' code); the realised share scales rows.
+
+    Owners know how many of their nodes are wanted before they are told which.
+    """
 
     def draw(self, rank: Rank, available: np.ndarray, graph: LocalGraph, share: float) -> BoundaryDraw:
-        return _of_nodes(rank, graph, available, share, np.floor(share * available).astype(np.int64), fixed=True)
+        return _of_nodes(rank, graph, available, share, self.counts(share, available), fixed=True)
+
+    def counts(self, share: float, available: np.ndarray) -> np.ndarray:
+        return np.floor(share * available).astype(np.int64)
 
     def scale(self, share: float, available: np.ndarray, kept: np.ndarray, device: torch.device) -> Tensor:
         return torch.from_numpy(np.repeat(available / np.maximum(kept, 1), kept)).to(device)

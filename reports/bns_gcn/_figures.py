@@ -19,7 +19,7 @@ from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit, Seconds
 from reports.core.table import Null, Ordering, Plot, Row
-from reports.core.testbeds import RATES, TITLES, eq4, laws_of, ratio, sage, select, shape, value
+from reports.core.testbeds import RATES, TITLES, as_coded, eq4, laws_of, ratio, sage, select, shape, value
 from reports.draw.charts import colours_of, curves, paper_parts, stacked
 from reports.draw.drawing import AS_PRINTED, panels
 
@@ -61,7 +61,8 @@ def halo_at(name: str, parts: int) -> Halo:
 def simulated(context: Context, fit: Fit, name: str, parts: int) -> dict[str, Seconds]:
     """Simulated epochs for the three rates."""
     bed = halo_at(name, parts).bed(context)
-    seconds = bed.all_seconds([(method, fit, None) for method in RATES.values()], f"{TITLES[name]}, {parts} parts")
+    wanted = [(as_coded(method), fit, None) for method in RATES.values()]
+    seconds = bed.all_seconds(wanted, f"{TITLES[name]}, {parts} parts")
     return dict(zip(RATES, seconds, strict=True))
 
 

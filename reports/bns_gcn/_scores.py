@@ -20,6 +20,7 @@ from reports.core.testbeds import (
     SMALL_PARTS,
     SYSTEMS,
     TITLES,
+    as_coded,
     epochs_of,
     laws_of,
     scored,
@@ -183,7 +184,7 @@ def table5(context: Context) -> PaperTable:
     rates, own_lines = [work_of(s) for s in settings], select(frame, method="BNS-GCN")
     run = trained_on(context, "ogbn-products", rates, 10, 1.0, others=on_one_rank(frame))
     rows: list[Row] = []
-    times = {method: epochs * bed.seconds(method, fit).epoch for method in rates}
+    times = {method: epochs * bed.seconds(as_coded(method), fit).epoch for method in rates}
     for line in frame.itertuples():
         label, method, own = f"{line.method}, {line.setting}", method_of(line), line.method == "BNS-GCN"
         side = at_rate(line.setting) if own else line.method
@@ -297,7 +298,7 @@ def _edges(context: Context, name: str, fit: Fit) -> tuple[list[Row], list[Order
     for printed, method in EDGES.items():
         label, share = f"{TITLES[name]}, {printed}, {parts} parts", volumes[printed] / everything
         rates = {"kept nodes": min(share, 1.0)} if ":sampling" in method else None
-        times[printed] = bed.seconds(method, fit, rates).epoch
+        times[printed] = bed.seconds(as_coded(method), fit, rates).epoch
         side = f"{TITLES[name]} ({parts} partitions), {printed}"
         rows += [
             Row(label=label, quantity="volume", unit="MB", published=volumes[printed],

@@ -9,7 +9,7 @@ the method's own code, with the all-reduce as the library does it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
@@ -60,12 +60,15 @@ class Seconds:
     reduce: float
     wait: float = 0.0  # for other ranks, which compute for longer
     tail: float = 0.0  # of compute: after the last exchange of the epoch
+    blocked: Mapping[str, float] = field(default_factory=dict)  # label of effects -> waiting for them
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Seconds:
         """The median epoch of a result record. Raises InputError where the run failed."""
         seconds = demand(record)["summary"]["seconds"]
-        return replace(cls._of(seconds), epoch=seconds["epoch"], tail=record["facts"].get("tail_s", 0.0))
+        facts = record["facts"]
+        tail, blocked = facts.get("tail_s", 0.0), facts.get("blocked_s", {})
+        return replace(cls._of(seconds), epoch=seconds["epoch"], tail=tail, blocked=blocked)
 
     @classmethod
     def mean(cls, record: Mapping[str, Any], skip: int = 2) -> Seconds:
@@ -82,8 +85,8 @@ class Seconds:
     def _of(cls, seconds: Mapping[str, float]) -> Seconds:
         comm = seconds["halo"] + seconds["swap"] + seconds["wait"]
         compute = seconds["compute"] + seconds["codec"] + seconds["sample"]
-        rest = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
-        return cls(comm + compute + seconds["reduce"], comm, compute, *rest)
+        codec, sample, reduce, wait = (seconds[name] for name in ("codec", "sample", "reduce", "wait"))
+        return cls(comm + compute + reduce, comm, compute, codec, sample, reduce, wait)
 
     @property
     def logged(self) -> float:

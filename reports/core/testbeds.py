@@ -150,6 +150,19 @@ def eq4(inner: float, halo: float, share: float) -> float:
     return (3 * inner + share * halo) / (3 * inner + halo)
 
 
+AS_CODED = (
+    "times are of the authors' program, which keeps int(p n) of each pair's n boundary nodes (sampling=fixed): both "
+    "ranks know how many, and one message announces which. Alg. 1 draws each alone, which a second message with their "
+    "number would have to announce; accuracies are of that"
+)
+"""What is assumed of the draws in timed epochs."""
+
+
+def as_coded(method: str) -> str:
+    """A method of `WORKS` as the authors' program draws its boundary nodes (`AS_CODED`)."""
+    return f"{method}:sampling=fixed" if method.startswith("bns-gcn:") and "sampling=" not in method else method
+
+
 def work_of(setting: str) -> str:
     """The method of a printed setting ("p=0.1; METIS")."""
     return WORKS[setting.split(";")[0].strip()]

@@ -72,8 +72,8 @@ def _here() -> Path:
     path = calibration_folder() / "cluster.toml"
     if not path.exists():
         raise InputError(
-            f"cluster {HERE} is this machine as it was measured, and it has not been: run `haloscope calibrate`, or "
-            "`haloscope calibrate --brief` (seconds)"
+            f"cluster {HERE} is this machine as it was measured, and this version has not measured it: run "
+            "`haloscope calibrate`, or `haloscope calibrate --brief` (seconds)"
         )
     return path
 

@@ -36,6 +36,7 @@ class SimClock:
     Attributes:
         paused: whether nothing is booked (evaluation).
         kind: the component that compute is booked under now.
+        blocked: label of effects -> seconds that the rank waited for them in the last epoch that has ended.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class SimClock:
         self._epoch_began, self._epoch_ended = epoch_began, epoch_ended
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden = 0.0
+        self.blocked: dict[str, float] = {}
+        self._blocked: dict[str, float] = {}  # the same of the epoch that runs
         self._device: dict[str, float] = {}  # of the open stretch: component -> seconds of the device
         self._operators: dict[str, int] = {}  # and component -> operators
         self._host: dict[str, float] = {}  # and component -> seconds of the host beside those of its launches
@@ -75,13 +78,14 @@ class SimClock:
         for notify in self._epoch_began:
             notify(self.env.now)
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
-        self._hidden = 0.0
+        self._hidden, self._blocked = 0.0, {}
         self.memory.begin_epoch()
 
     def end_epoch(self) -> dict[str, float]:
         """Seconds by component since `begin_epoch`, their sum `epoch`, and `hidden` beside it."""
         self._close_stretch()
         seconds = {**self._booked, "hidden": self._hidden, "epoch": sum(self._booked.values())}
+        self.blocked, self._blocked = self._blocked, {}
         for notify in self._epoch_ended:
             notify(seconds)
         return seconds
@@ -180,10 +184,11 @@ class SimClock:
         """Compute seconds that have elapsed on the environment's clock up to now."""
         return self._busy + (0.0 if self._busy_since is None else self.env.now - self._busy_since)
 
-    def block(self, component: str, seconds: float) -> None:
-        """Seconds that the rank waited for an effect."""
+    def block(self, component: str, label: str, seconds: float) -> None:
+        """Seconds that the rank waited for an effect of this label."""
         if not self.paused:
             self._booked[component] += seconds
+            self._blocked[label] = self._blocked.get(label, 0.0) + seconds
 
     def hide(self, seconds: float) -> None:
         """Seconds that a started effect ran behind compute."""

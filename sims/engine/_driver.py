@@ -49,6 +49,7 @@ class Simulation:
         unknown_ops: operator -> calls that were charged by bytes because their kind is unknown.
         network: how exact the network's times are (see `FluidNetwork.facts`).
         tail_s: seconds per rank of computation after the last exchange of the last epoch (see `Tail`).
+        blocked_s: label of effects -> seconds that a rank waited for them in the last epoch, mean over ranks.
     """
 
     results: list[Any]
@@ -63,6 +64,7 @@ class Simulation:
     unknown_ops: dict[str, int]
     network: dict[str, float]
     tail_s: list[float]
+    blocked_s: dict[str, float]
 
     @property
     def out_of_memory(self) -> list[int]:
@@ -294,13 +296,13 @@ class Simulator:
             spent = self.effects.transport.start_s
             if spent and not (self.clocks[rank].paused or isinstance(effect.effect, HostCopy)):
                 yield self.env.timeout(spent)
-                self.clocks[rank].block(pending.component, spent)
+                self.clocks[rank].block(pending.component, pending.effect.tag.label, spent)
             return handle
         pending = effect.handle.driver_state if isinstance(effect, Wait) else self.effects.begin(rank, effect)
         clock, before = self.clocks[rank], self.env.now
         busy = clock.busy()
         result = (yield from pending.process) if pending.finish is None else (yield pending.finish)
-        clock.block(pending.component, self.env.now - before)
+        clock.block(pending.component, pending.effect.tag.label, self.env.now - before)
         if isinstance(effect, Wait):
             clock.hide(min(busy, pending.busy_at_end) - pending.busy_at_start)
         self.effects.deliver(rank, pending, result)
@@ -332,4 +334,13 @@ class Simulator:
             unknown_ops=dict(unknown),
             network=self.effects.network.facts(),
             tail_s=[tail.seconds for tail in self._tails],
+            blocked_s=self._blocked(),
         )
+
+    def _blocked(self) -> dict[str, float]:
+        """Seconds that a rank waited in its last epoch, by the label of effects, mean over ranks."""
+        total: defaultdict[str, float] = defaultdict(float)
+        for clock in self.clocks:
+            for label, seconds in clock.blocked.items():
+                total[label] += seconds
+        return {label: seconds / len(self.clocks) for label, seconds in total.items()}

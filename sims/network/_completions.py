@@ -32,7 +32,7 @@ KEPT = 4.0
 EARLY = 5.0
 """The window is at most this times the share of the time that has passed: completions of early flows stay precise."""
 
-MERGE = 0.25
+MERGE = 0.5
 """Flows that begin within this share of a window begin together."""
 
 SAME_TIME = 1e-12

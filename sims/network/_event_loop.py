@@ -24,7 +24,7 @@ from sims.network._completions import (
     lower_bound,
     plan,
 )
-from sims.network._fair_share import FlowRoutes, index_flows
+from sims.network._fair_share import FlowRoutes
 from sims.network._flow_state import FlowHandle, FlowState
 from sims.network._routes import Fabric, Floats, Ints
 
@@ -141,13 +141,10 @@ def _change(fabric: Fabric, flows: FlowState, now: float, slack: float, found: i
 
 @njit(cache=True, nogil=True)
 def _present(flows: FlowState) -> tuple[FlowRoutes, FlowProgress]:
-    """The draining flows as arguments of kernels, indexed by segment."""
+    """The draining flows as arguments of kernels."""
     scalars, draining = flows.scalars[0], flows.draining
     places, front = scalars.places, scalars.front
-    routes = FlowRoutes(draining.head[:places], draining.tail[:places], draining.start, draining.member)
-    if not scalars.indexed:
-        index_flows(routes)
-        scalars.indexed = True
+    routes = FlowRoutes(draining.head[:places], draining.tail[:places], draining.start, draining.other)
     return routes, FlowProgress(draining.remaining[front, :places], draining.rate[front, :places])
 
 
@@ -178,7 +175,7 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
                 remaining[kept], rate[kept] = remaining[flow], rate[flow]
                 group[kept, 0], group[kept, 1] = group[flow, 0], group[flow, 1]
                 kept += 1
-        scalars.places, scalars.indexed = kept, False
+        scalars.places = kept
     return found
 
 
@@ -202,7 +199,7 @@ def _activate(flows: FlowState, until: float) -> None:
         scalars.places += 1
         at += 1
     woken = at - batch[first, 0]
-    scalars.alive, scalars.asleep, scalars.indexed = scalars.alive + woken, scalars.asleep - woken, False
+    scalars.alive, scalars.asleep = scalars.alive + woken, scalars.asleep - woken
     batch[first, 0] = at
     if at == end:
         batch[first : scalars.batches - 1] = batch[first + 1 : scalars.batches].copy()

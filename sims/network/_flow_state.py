@@ -25,7 +25,7 @@ SCALARS = np.dtype([
     ("front", np.int64),  # the row of `remaining` and `rate` that is true at `began`
     ("ahead", np.int64), ("ahead_flows", np.int64),  # completions looked ahead, and flows that end in them
     ("ends", np.int64),  # groups that end within the step, in `end_group`, the first one last
-    ("exact_flows", np.int64), ("indexed", np.bool_), ("stale", np.bool_),
+    ("exact_flows", np.int64), ("stale", np.bool_),
     ("share", np.float64), ("bound", np.float64),  # of the lower bound that a window is; the bound, 0 for exact steps
     ("began", np.float64), ("until", np.float64), ("merge", np.float64),  # the step; when flows begin at the earliest
     ("renew", np.float64),  # from when on the bound is computed anew
@@ -42,7 +42,7 @@ class Draining(NamedTuple):
         head, tail, ids: int32 [places], segments of the route, and numbers of the flows as they began.
         group: int32 [places, 2], the groups that count a flow, -1 for none.
         remaining, rate: float64 [2, places], now and after the completions looked ahead.
-        start, member: the flows by segment, where `indexed`; see `_fair_share.FlowRoutes`.
+        start, other: room for the index of rising flows; see `_fair_share.FlowRoutes`.
     """
 
     head: Ints
@@ -52,7 +52,7 @@ class Draining(NamedTuple):
     remaining: Floats
     rate: Floats
     start: Ints
-    member: Ints
+    other: Ints
 
 
 class Latent(NamedTuple):
@@ -151,8 +151,7 @@ def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
 
 def with_segments(state: FlowState, segments: int) -> FlowState:
     """The state for a table that has grown to `segments` segments."""
-    state.scalars["indexed"] = False
-    draining = state.draining._replace(start=np.zeros(segments + 1, np.int64))
+    draining = state.draining._replace(start=np.zeros(segments + 2, np.int64))
     latent = state.latent._replace(by_segment=_longer(state.latent.by_segment, segments))
     return state._replace(draining=draining, latent=latent)
 
@@ -163,11 +162,10 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
         return state
     room, draining = flows + flows // 2 + ROOM, state.draining
     grown: dict[str, Any] = {name: _longer(getattr(draining, name), room) for name in ("head", "tail", "ids", "group")}
-    grown |= {name: _longer(getattr(draining, name).T, room).T.copy() for name in ("remaining", "rate")}
-    state.scalars["indexed"] = False
+    grown |= {name: _longer(getattr(draining, name), room, axis=1) for name in ("remaining", "rate")}
     return state._replace(
-        draining=draining._replace(member=np.empty(4 * room, np.int32), **grown),
-        ahead=Completions(*(_longer(array, room) for array in state.ahead)),
+        draining=draining._replace(other=np.empty(2 * room, np.int32), **grown),
+        ahead=Completions(*(_longer(array[: int(state.scalars["ahead_flows"][0])], room) for array in state.ahead)),
     )  # fmt: skip
 
 
@@ -192,6 +190,10 @@ def with_finish(state: FlowState, flows: int) -> FlowState:
     return state._replace(finish=np.append(state.finish, np.full(2 * flows - len(state.finish), np.nan)))
 
 
-def _longer(array: np.ndarray, size: int) -> np.ndarray:
-    """The array with its first axis extended to `size` by zeros."""
-    return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
+def _longer(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
+    """The array with an axis extended to `size` by zeros, which take no memory before they are written."""
+    shape = list(array.shape)
+    shape[axis] = size
+    longer = np.zeros(shape, array.dtype)
+    longer[tuple(slice(length) for length in array.shape)] = array
+    return longer

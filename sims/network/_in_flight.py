@@ -3,7 +3,7 @@
 A flow first waits for its latency, without using bandwidth, then drains at its fair share. Few flows are computed
 exactly, and ahead of time: the simulation does not wake for a completion that nothing waits for. With more than
 `exact_flows` in flight, those that end within a coalescing window are combined (see `_completions.plan`), each with its
-own completion time, and flows that begin within a quarter of a window begin together.
+own completion time, and flows that begin within half a window begin together.
 
 The event loop itself is compiled (`_event_loop`); this class enlarges its arrays (`_flow_state`). Step 6 of
 `docs/network.md`.

@@ -76,6 +76,7 @@ def _execute(job: Job, placement: Placement) -> Execution:
         "memory": asdict(simulation.fullest),
         "network": simulation.network,
         "tail_s": sum(simulation.tail_s) / len(simulation.tail_s),
+        "blocked_s": simulation.blocked_s,
         "compute_sources": remarks.source_shares(simulation.source_seconds),
         "notes": notes,
     }

@@ -106,7 +106,7 @@ def test_a_calibration_is_kept_for_this_machine(
 ) -> None:
     monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(calibrate, "measure", preset)
-    with pytest.raises(InputError, match="has not been"):
+    with pytest.raises(InputError, match="has not measured it"):
         load_cluster(HERE)
     assert calibrate.kept_calibration() is None
     assert cli.main(["calibrate", "--brief"]) == 0
@@ -120,6 +120,10 @@ def test_a_calibration_is_kept_for_this_machine(
     assert cli.main(["calibrate"]) == 0
     refined = calibrate.kept_calibration()
     assert refined is not None and refined.depth == "quick"
+    with monkeypatch.context() as patch:  # other probes
+        patch.setattr("harness.machine._calibration.code_version", lambda *packages: "another")
+        assert calibrate.kept_calibration() is None
+    assert calibrate.kept_calibration() == refined
     monkeypatch.setattr("harness.machine._calibration.core_count", lambda: 99)  # another machine
     assert calibrate.kept_calibration() is None
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from sims.network import FluidNetwork, RouteTable, call_late, fair_shares, route_table, run_flows
 from sims.network._completions import FlowProgress, drain, plan
-from sims.network._fair_share import fill, flows_by_segment, refill
+from sims.network._fair_share import fill, flow_routes, refill
 from tests.support.exact_flows import ExactFlow, exact_finish
 
 GBIT = 125e6
@@ -184,7 +184,7 @@ def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, en
     table = RouteTable(np.asarray(capacity, float))
     head = table.intern(route_table([route for route, _, _ in flows]))
     fabric, nothing = table.fabric(), np.zeros(len(capacity))
-    crossed = flows_by_segment(fabric, head, np.zeros(len(flows), np.int32))
+    crossed = flow_routes(fabric, head, np.zeros(len(flows), np.int32))
     rate = np.full(len(flows), -1.0)
     fill(fabric, crossed, rate, nothing)
     gone = np.asarray(random.sample(range(len(flows)), min(1 + ended, len(flows))))
@@ -203,7 +203,7 @@ def test_a_window_moves_no_more_than_its_links_can(network: Network, window: flo
     table = RouteTable(np.asarray(capacity, float))
     head = table.intern(route_table([route for route, _, _ in flows]))
     fabric, remaining = table.fabric(), np.asarray([nbytes for _, nbytes, _ in flows], float)
-    crossed = flows_by_segment(fabric, head, np.zeros(len(flows), np.int32))
+    crossed = flow_routes(fabric, head, np.zeros(len(flows), np.int32))
     rate = np.full(len(flows), np.nan)
     progress = FlowProgress(remaining, rate)
     if stale:  # as the step before left it
