@@ -32,6 +32,7 @@ def graph_size(dataset: str) -> tuple[int, int, int]:
     return graph.num_nodes, graph.num_edges, graph.num_features
 
 
+@cache  # a forecast reads it for every finished run
 def formula(cell: StudyCell) -> tuple[float, float]:
     """Seconds on an idle core, and MB, by formula."""
     config = cell.config
