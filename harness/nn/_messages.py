@@ -66,8 +66,8 @@ def at_sources(x: Tensor, block: Block) -> Tensor:
 def add_at(sums: Tensor, indices: Tensor, rows: Tensor) -> Tensor:
     """Adds rows [nnz, ...] to the rows of `sums` that `indices` [nnz] name; returns `sums`.
 
-    On CPUs torch adds up by int32 indices, which blocks have, 7 to 20 times as slowly as by int64 ones, so that a copy
-    of them pays.
+    On CPUs torch adds up by int32 indices, which blocks have, much more slowly than by int64 ones, so that a copy of
+    them pays.
     """
     return sums.index_add_(0, indices.long(), rows)
 
