@@ -28,7 +28,9 @@ class Work:
         nbytes: bytes read and written; for codec those of the uncoded rows, for spmm those written.
         flops: multiplications and additions (gemm).
         entries: stored entries times columns (spmm).
-        width: columns (spmm); the shortest side of the two factors (gemm).
+        lines: rows that are handled one by one (gather, reduction, dropout, codec): each costs something beside its
+            bytes.
+        width: columns (spmm, and of the lines); the shortest side of the two factors (gemm).
         bits: bits per element (codec).
         fresh: bytes of new tensors it writes.
         name: the operator (and its bits), for devices that timed it.
@@ -40,6 +42,7 @@ class Work:
     nbytes: int = 0
     flops: int = 0
     entries: int = 0
+    lines: int = 0
     width: int = 0
     bits: int = 0
     fresh: int = 0
@@ -126,7 +129,8 @@ class RowCodec:
     kind: ClassVar[str] = "codec"
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
-        return Work(self.kind, bytes_of(outputs if self.rows is None else [args[self.rows]]))
+        uncoded = outputs if self.rows is None else [args[self.rows]]
+        return Work(self.kind, bytes_of(uncoded), **lines_of(uncoded[0]))
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,8 @@ class Gather:
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         index = [tensor for tensor in inputs[1:] if not tensor.is_floating_point()]
-        return Work(self.kind, 2 * bytes_of(outputs) + bytes_of(index))
+        lines = lines_of(outputs[0]) if outputs else {}
+        return Work(self.kind, 2 * bytes_of(outputs) + bytes_of(index), **lines)
 
 
 @dataclass(frozen=True)
@@ -145,13 +150,21 @@ class Streamed:
     """Everything read once and written once.
 
     Attributes:
-        kind: the class of the operator, such as reduction, copy, dropout or elementwise.
+        kind: the class of the operator, such as reduction, copy, dropout or elementwise. Reductions and dropout treat
+            rows one by one.
     """
 
     kind: str
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
-        return Work(self.kind, bytes_of(inputs) + bytes_of(outputs))
+        by_row = inputs and self.kind in ("reduction", "dropout")
+        return Work(self.kind, bytes_of(inputs) + bytes_of(outputs), **(lines_of(inputs[0]) if by_row else {}))
+
+
+def lines_of(rows: Tensor) -> dict[str, int]:
+    """`lines` and `width` of the work on a tensor's rows; numbers of a vector are rows of one column."""
+    width = rows.shape[-1] if rows.ndim > 1 else 1
+    return {"lines": rows.numel() // max(width, 1), "width": width}
 
 
 _DECLARED: dict[str, Formula] = {}

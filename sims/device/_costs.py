@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,9 @@ from sims.units import Quantity, fitted
 STEPS = (1, 1 << 18, 1 << 22)
 """Steps in bytes above which each further byte may have another cost: cache sizes, up to memory."""
 
-WIDTHS = (8, 32, 128, 512)
-"""Widths at which the cost of an entry (or of a flop of a product) is fitted; interpolated in log(width)."""
+APART = 1.4
+"""Widths at which the cost of an entry, a flop or a row is fitted are at least this factor apart; between them it is
+interpolated in log(width)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class OperatorCost:
         "seconds of each byte from there on, above what the steps before it cost", numbered("time", "BYTES")
     )
     work: dict[int, Quantity] = key(
-        "seconds per flop (products), or per stored entry and column (neighbour sums), at this width",
+        "seconds per flop (products), per stored entry and column (neighbour sums), or per row (gathers, reductions, "
+        "codecs), at this width",
         numbered("time", "COLUMNS"),
     )
     error: Quantity = key("relative error of the fit, median over the timed calls", factor())
@@ -53,8 +56,8 @@ class OperatorCost:
 
 
 def amount(work: Work) -> int:
-    """The amount of work of a product or neighbour sum: flops, or entries x columns."""
-    return work.flops or work.entries
+    """The amount of work that costs something by width: flops, entries x columns, or rows."""
+    return work.flops or work.entries or work.lines
 
 
 def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
@@ -65,7 +68,7 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
     works = list(samples)
     seconds = np.asarray([np.median(samples[work]) for work in works])
     reached = [step for step in STEPS if any(work.nbytes > step for work in works)]
-    widths = _widths(works)
+    widths = _widths(samples)
     columns = [np.ones(len(works))]
     columns += [np.asarray([max(0, work.nbytes - step + 1) for work in works], np.float64) for step in reached]
     if widths:
@@ -87,15 +90,17 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
     )
 
 
-def _widths(works: Sequence[Work]) -> tuple[int, ...]:
-    """Nodes of WIDTHS that the samples determine: those next to a timed width."""
-    seen = sorted({work.width for work in works if amount(work)})
-    if not seen:
-        return ()
-    if len(seen) < len(WIDTHS):
-        return tuple(max(width, 1) for width in seen)
-    near = {WIDTHS[at] for width in seen for at in np.flatnonzero(_hats(width, WIDTHS)).tolist()}
-    return tuple(sorted(near))
+def _widths(samples: Mapping[Work, Sequence[float]]) -> tuple[int, ...]:
+    """Timed widths that are APART, those with most calls first: between them every cost is determined by samples."""
+    calls = Counter[int]()
+    for work, times in samples.items():
+        if amount(work):
+            calls[max(work.width, 1)] += len(times)
+    chosen = list[int]()
+    for width, _ in sorted(calls.items(), key=lambda item: (-item[1], item[0])):
+        if all(max(width, other) >= APART * min(width, other) for other in chosen):
+            chosen.append(width)
+    return tuple(sorted(chosen))
 
 
 def _hats(width: int, nodes: tuple[int, ...]) -> list[float]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, strided
 from torch._ops import OpOverload
 
-from harness.kernels.work import FREE, UNKNOWN, Gather, NeighbourSum, Streamed, Work, bytes_of, declared_work
+from harness.kernels.work import FREE, UNKNOWN, Gather, NeighbourSum, Streamed, Work, bytes_of, declared_work, lines_of
 
 
 def _names(text: str) -> frozenset[str]:
@@ -37,7 +37,8 @@ NEIGHBOUR_SUMS = {
 FREE_NAMES = _names(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted _local_scalar_dense item lift_fresh "
     "lift detach alias is_same_size set resize resize_as _unsafe_view _reshape_alias _has_compatible_shallow_copy_type "
-    "is_pinned _assert_async _assert_scalar _assert_tensor_metadata sym_size sym_numel sym_stride is_nonzero"
+    "is_pinned promote_types result_type can_cast _assert_async _assert_scalar _assert_tensor_metadata sym_size "
+    "sym_numel sym_stride is_nonzero"
 )
 GATHERS = _names(
     "index_select index gather embedding take masked_select repeat_interleave nonzero flip roll searchsorted bucketize"
@@ -133,7 +134,9 @@ class Operator:
                 return Gather()(args, inputs, outputs)
             case "scatter":
                 # Written rows are read first; if the operator is not in place, the target is copied.
-                return Work("gather", 3 * bytes_of(inputs[1:]) + 2 * self._fresh(outputs))
+                rows = max(inputs[1:], key=lambda tensor: tensor.numel(), default=None)
+                lines = {} if rows is None else lines_of(rows)
+                return Work("gather", 3 * bytes_of(inputs[1:]) + 2 * self._fresh(outputs), **lines)
             case "sort":
                 levels = max(1, math.ceil(math.log2(max((t.numel() for t in inputs), default=1) + 1)))
                 return Work("reduction", read * levels + wrote)

@@ -38,6 +38,10 @@ SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
 BRIEF_METHODS, BRIEF_GRAPHS = ("vanilla", "bns-gcn:p=0.1", "sylvie-s:bits=1"), ((1_000, 16), (20_000, 96))
 """Of a calibration that takes seconds: what `haloscope demo` compares. Other operators are priced by their class."""
 
+VARIED = ((3_000, 8, 4), (12_000, 32, 8), (12_000, 64, 41), (20_000, 128, 7), (10_000, 256, 100))
+"""Nodes, columns and classes of further graphs for a few methods and models: operators on rows cost by the row too, and
+more on narrow rows."""
+
 LIMIT_S = 900.0
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
@@ -66,7 +70,10 @@ def workloads(
         return found
     found += [_workload(method, *size, threads, quick) for size in sizes[:2] for method in more]
     for model in ("sage", "gat"):
-        found += [_workload("vanilla", *size, threads, quick).changed(model=model) for size in sizes[:2]]
+        found += [_workload("vanilla", *size, threads, quick).changed(model=model) for size in sizes]
+    for nodes, width, classes in VARIED:
+        varied = _workload("sylvie-s:bits=1", nodes, width, threads, quick, classes)
+        found += [varied, *(varied.changed(method="vanilla", model=model) for model in ("sage", "gat"))]
     return found
 
 
@@ -240,10 +247,10 @@ def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> O
         return _merged(msgspec.msgpack.decode(answer.read_bytes(), type=Found) for answer in answers)
 
 
-def _workload(method: str, nodes: int, width: int, threads: int, quick: bool) -> RunConfig:
+def _workload(method: str, nodes: int, width: int, threads: int, quick: bool, classes: int = 16) -> RunConfig:
     degree = 10 if nodes != SIZES[1][0] else 30
     return RunConfig.of(
-        dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
+        dataset=f"synthetic:nodes={nodes},degree={degree},classes={classes},features={width},signal=0.7,seed=77",
         hidden=width, method=method, threads=threads, epochs=SKIPPED_EPOCHS + (4 if quick else 16), eval_every=-1,
         lr=0.02, seed=77,
     )  # fmt: skip

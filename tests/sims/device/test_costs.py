@@ -58,6 +58,28 @@ def test_fit_tells_widths_apart(rates: list[float]) -> None:
     assert floor + between.entries * low * 0.85 <= found.seconds(between) <= 2.1e-5 + between.entries * high * 1.1
 
 
+def test_narrow_rows_cost_by_the_row() -> None:
+    """Rows of 8 columns take ten times as long by the byte as those of 64: bytes alone cannot say so."""
+    row = {8: 7e-8, 16: 1e-8, 64: 2e-8}
+
+    def timed(lines: int, width: int) -> tuple[Work, float]:
+        work = Work("reduction", 8 * lines * width, lines=lines, width=width, name="_log_softmax")
+        return work, 5e-6 + work.nbytes * 1e-10 + lines * row[width]
+
+    found = fit_cost({work: [s] for work, s in (timed(n, w) for n in (100, 2_000, 30_000) for w in row)})
+    for width in row:
+        work, seconds = timed(10_000, width)
+        assert found.seconds(work) == pytest.approx(seconds, rel=0.02)
+
+
+def test_widths_of_a_fit_are_timed_ones_that_lie_apart() -> None:
+    """Two nodes that few samples tell apart would share the cost of a row at random."""
+    calls = {16: 9, 17: 1, 18: 2, 48: 3, 50: 3, 160: 1}
+    samples = {Work("gather", 4 * n * w, lines=n, width=w, name="index_select"): [1e-5 + n * w * 1e-9] * count
+               for w, count in calls.items() for n in (100, 3_000)}  # fmt: skip
+    assert set(fit_cost(samples).work) == {16, 48, 160}
+
+
 def test_steps_that_no_call_reached_cost_nothing() -> None:
     small = fit_cost({Work("copy", size, name="clone"): [1e-5 + size * 1e-10] for size in (100, 10_000, 200_000)})
     assert set(small.bytes) == {STEPS[0]}

@@ -56,7 +56,9 @@ def test_a_strangers_operator_is_priced_as_it_declares(doubled: torch._ops.OpOve
     assert not operator.known and work == Work(UNKNOWN, 2 * rows.nbytes, fresh=rows.nbytes, name=DOUBLED)
     declare_work(DOUBLED, RowCodec(rows=0))
     operator, work = priced(doubled, rows, 2)
-    assert operator.known and work == Work("codec", rows.nbytes, bits=2, fresh=rows.nbytes, name=f"{DOUBLED}:2")
+    assert operator.known and work == Work(
+        "codec", rows.nbytes, lines=len(rows), width=rows.shape[1], bits=2, fresh=rows.nbytes, name=f"{DOUBLED}:2"
+    )
     assert load_device("l4").seconds(work) > 0
     with pytest.raises(ValueError, match="declared already"):
         declare_work(DOUBLED, Streamed("copy"))

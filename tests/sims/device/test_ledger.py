@@ -130,11 +130,11 @@ def test_work_of_bytes() -> None:
     assert works_of(run) == [
         ("add", Work("elementwise", 3 * size, fresh=size)),
         ("add", Work("elementwise", 3 * size)),
-        ("index_select", Work("gather", 2 * 32 + 16, fresh=32)),
+        ("index_select", Work("gather", 2 * 32 + 16, lines=2, width=4, fresh=32)),
         ("ones", Work("elementwise", 32, fresh=32)),
-        ("index_add", Work("gather", 3 * (16 + 32))),
+        ("index_add", Work("gather", 3 * (16 + 32), lines=2, width=4)),
         ("cat", Work("copy", 4 * size, fresh=2 * size)),
-        ("sum", Work("reduction", size + 4, fresh=4)),
+        ("sum", Work("reduction", size + 4, lines=10, width=4, fresh=4)),
         ("zeros", Work("elementwise", size, fresh=size)),
     ]
 

@@ -1,4 +1,5 @@
-"""Shared cores: equal pace of all ranks, total work bounded by the cores, shares freed by ranks that leave."""
+"""Shared cores: turns on a core, idle cores take jobs over, total work bounded by the cores, shares freed by ranks that
+leave."""
 
 from __future__ import annotations
 
@@ -34,8 +35,13 @@ def test_alone_nothing_waits() -> None:
 
 
 def test_three_on_two_cores() -> None:
-    """All at two thirds until the short one ends after 1.5; then each has a core."""
-    assert ends([(0.0, 1.0), (0.0, 2.0), (0.0, 3.0)], 2, 1) == pytest.approx([1.5, 2.5, 3.5])
+    """One is alone and ends early; the idle core takes over one of the other two, which were at half speed."""
+    assert ends([(0.0, 3.0), (0.0, 3.0), (0.0, 3.0)], 2, 1) == pytest.approx([4.5, 3.0, 4.5])
+    assert ends([(0.0, 1.0), (0.0, 2.0), (0.0, 3.0)], 2, 1) == pytest.approx([2.0, 2.0, 4.0])
+
+
+def test_more_jobs_on_one_core_take_turns() -> None:
+    assert ends([(0.0, 1.0), (0.0, 2.0), (0.0, 3.0)], 1, 1) == pytest.approx([3.0, 5.0, 6.0])
 
 
 def test_a_job_that_wants_more_cores_than_there_are() -> None:
