@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.kernels import csr
-from harness.kernels.work import Gather, declare_work
+from harness.kernels.work import Streamed, declare_work
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -63,4 +63,4 @@ def _(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, colu
     return a, b, c, d
 
 
-declare_work("haloscope::select_columns", Gather())
+declare_work("haloscope::select_columns", Streamed("gather"))  # every entry is read

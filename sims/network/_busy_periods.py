@@ -34,7 +34,7 @@ class Journal:
 
     Attributes:
         begun: time and digest of every batch.
-        batches: the batches themselves.
+        batches: the batches themselves, while an earlier period is followed.
         ended: time and label of every group that ended; groups are labelled as they appear.
         number_of: label -> number of the group.
         flows: flows begun; above MOST_FLOWS nothing more is recorded.

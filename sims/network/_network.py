@@ -113,7 +113,7 @@ class FluidNetwork:
             routes: int32 [flows, width], links, padded with -1.
             nbytes: [flows]; a flow of 0 bytes ends after its latency.
             latency: [flows], seconds.
-            groups: int64 [flows, 2], numbers from `group` that count the flow, or -1.
+            groups: int32 or int64 [flows, 2], numbers from `group` that count the flow, or -1.
         """
         head = self.segment(routes)
         self.add_by_segments(head, np.zeros(len(head), np.int32), nbytes, latency, groups)
@@ -193,6 +193,7 @@ class FluidNetwork:
         if period.followed is not None:
             self._groups.count_ended(batch)
         else:
+            period.journal.batches.clear()  # only a period that is followed may have to be computed from its beginning
             self._flight.add(now, free, slack, batch)
 
     def _compute_anew(self, now: float) -> None:
@@ -209,6 +210,8 @@ class FluidNetwork:
             else:
                 period.late += self._flight.run_to(time, slack, -np.inf)
                 self._flight.add(time, -np.inf, slack, batch)
+        if period.followed is None:
+            period.journal.batches.clear()
 
     def _next_time(self) -> float:
         period = self._period

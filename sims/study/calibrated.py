@@ -229,7 +229,7 @@ def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> O
         asked = folder / "configs"
         asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
         answers = [folder / f"found{copy}" for copy in range(copies)]
-        command = [sys.executable, "-m", "sims.study.calibrated", what, str(asked)]
+        command = [sys.executable, "-m", "sims.study.calibrated", str(os.getpid()), what, str(asked)]
         processes: list[subprocess.Popen[str]] = []
         try:
             for answer in answers:
@@ -277,7 +277,8 @@ def _save(profile: DeviceProfile, path: Path) -> None:
     path.write_text("\n".join([*remarks, path.read_text()]))
 
 
-def _main(what: str, asked: str, answer: str) -> None:
+def _main(parent: str, what: str, asked: str, answer: str) -> None:
+    machine.end_with(int(parent))
     configs = [
         from_mapping(values) for values in msgspec.json.decode(Path(asked).read_bytes(), type=list[dict[str, Any]])
     ]
@@ -293,5 +294,4 @@ def _main(what: str, asked: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
-    machine.end_with(os.getppid())
     _main(*sys.argv[1:])

@@ -141,7 +141,7 @@ class Wire:
         self.size = placement.size
         self.library: Library
         self._taken = 0  # number of transfers that begin in this instant, in arrays of src, dst, bytes and groups
-        self._pairs, self._groups = np.empty((3, 0), np.int64), np.empty((0, 2), np.int64)
+        self._pairs, self._groups = np.empty((3, 0), np.int64), np.empty((0, 2), np.int32)
 
     def begin(
         self, most: int, here: np.ndarray, group: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes
@@ -155,7 +155,7 @@ class Wire:
         if self._taken + most > len(self._groups):
             more = self._taken + most
             self._pairs = np.concatenate([self._pairs, np.empty((3, more), np.int64)], axis=1)
-            self._groups = np.concatenate([self._groups, np.empty((more, 2), np.int64)])
+            self._groups = np.concatenate([self._groups, np.empty((more, 2), np.int32)])
         idle = self._taken == 0
         self._taken = _begin(self._pairs, self._groups, self._taken, here, group, rank, outgoing, incoming)
         if idle and self._taken:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -134,6 +137,17 @@ def test_a_watching_process_that_fails_says_why() -> None:
     bad = RunConfig.of(dataset="no-such-graph", threads=1)
     with pytest.raises(HaloscopeError, match="no-such-graph"):
         calibrated.measure_operators("epochs", [bad], 1)
+
+
+def test_a_watching_process_ends_with_its_parent(tmp_path: Path) -> None:
+    """Also where the parent was gone before this process had imported anything."""
+    configs, answer = tmp_path / "configs", tmp_path / "answer"
+    configs.write_text(json.dumps([RunConfig.of(dataset="synthetic:nodes=200", threads=1, epochs=100_000).flat()]))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    command = [sys.executable, "-m", "sims.study.calibrated", str(gone.pid), "epochs", str(configs), str(answer)]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 1
+    assert not answer.exists()
 
 
 @pytest.mark.parametrize("quick", [True, False])
