@@ -80,6 +80,16 @@ def test_widths_of_a_fit_are_timed_ones_that_lie_apart() -> None:
     assert set(fit_cost(samples).work) == {16, 48, 160}
 
 
+def test_calls_that_scatter_are_not_fitted_too_low() -> None:
+    """Log-normal times around 1 ns a byte: their typical cost comes out, where errors of the measured alone lose 30 %."""
+    noise = np.random.default_rng(5).normal(0.0, 0.6, 400)
+    sizes = np.geomspace(1e5, 2.5e5, len(noise)).astype(int).tolist()
+    samples = {Work("copy", size, name="clone"): [size * 1e-9 * float(np.exp(z))]
+               for size, z in zip(sizes, noise, strict=True)}  # fmt: skip
+    cost = fit_cost(samples)
+    assert cost.seconds(Work("copy", 200_000, name="clone")) == pytest.approx(2e-4, rel=0.1)
+
+
 def test_steps_that_no_call_reached_cost_nothing() -> None:
     small = fit_cost({Work("copy", size, name="clone"): [1e-5 + size * 1e-10] for size in (100, 10_000, 200_000)})
     assert set(small.bytes) == {STEPS[0]}
