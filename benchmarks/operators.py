@@ -1,6 +1,6 @@
 """Operators of the validation's workloads, measured in this process, beside what a calibration prices them at.
 
-    python -m benchmarks.operators [--methods vanilla,sylvie-s:bits=1] [--workloads heavy,narrow] [--copies 1] [--rows 12]
+    python -m benchmarks.operators [--methods vanilla,sylvie-s:bits=1] [--workloads heavy,narrow] [--copies 1]
 
 Times operators as `haloscope calibrate` does, on its own graphs, fits their costs, then times the operators of the
 workloads of `haloscope validate` in the same way and prints both by operator: calls, milliseconds of an epoch of all

@@ -130,7 +130,8 @@ class RowCodec:
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         uncoded = outputs if self.rows is None else [args[self.rows]]
-        return Work(self.kind, bytes_of(uncoded), **lines_of(uncoded[0]))
+        lines, width = lines_of(uncoded[:1])
+        return Work(self.kind, bytes_of(uncoded), lines=lines, width=width)
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ class Gather:
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         index = [tensor for tensor in inputs[1:] if not tensor.is_floating_point()]
-        lines = lines_of(outputs[0]) if outputs else {}
-        return Work(self.kind, 2 * bytes_of(outputs) + bytes_of(index), **lines)
+        lines, width = lines_of(outputs[:1])
+        return Work(self.kind, 2 * bytes_of(outputs) + bytes_of(index), lines=lines, width=width)
 
 
 @dataclass(frozen=True)
@@ -157,14 +158,16 @@ class Streamed:
     kind: str
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
-        by_row = inputs and self.kind in ("reduction", "dropout")
-        return Work(self.kind, bytes_of(inputs) + bytes_of(outputs), **(lines_of(inputs[0]) if by_row else {}))
+        lines, width = lines_of(inputs[:1] if self.kind in ("reduction", "dropout") else [])
+        return Work(self.kind, bytes_of(inputs) + bytes_of(outputs), lines=lines, width=width)
 
 
-def lines_of(rows: Tensor) -> dict[str, int]:
-    """`lines` and `width` of the work on a tensor's rows; numbers of a vector are rows of one column."""
-    width = rows.shape[-1] if rows.ndim > 1 else 1
-    return {"lines": rows.numel() // max(width, 1), "width": width}
+def lines_of(tensors: Sequence[Tensor]) -> tuple[int, int]:
+    """Rows of the first tensor, if there is one, and their columns; numbers of a vector are rows of one column."""
+    if not tensors:
+        return 0, 0
+    width = tensors[0].shape[-1] if tensors[0].ndim > 1 else 1
+    return tensors[0].numel() // max(width, 1), width
 
 
 _DECLARED: dict[str, Formula] = {}

@@ -134,9 +134,9 @@ class Operator:
                 return Gather()(args, inputs, outputs)
             case "scatter":
                 # Written rows are read first; if the operator is not in place, the target is copied.
-                rows = max(inputs[1:], key=lambda tensor: tensor.numel(), default=None)
-                lines = {} if rows is None else lines_of(rows)
-                return Work("gather", 3 * bytes_of(inputs[1:]) + 2 * self._fresh(outputs), **lines)
+                lines, width = lines_of(sorted(inputs[1:], key=Tensor.numel)[-1:])
+                nbytes = 3 * bytes_of(inputs[1:]) + 2 * self._fresh(outputs)
+                return Work("gather", nbytes, lines=lines, width=width)
             case "sort":
                 levels = max(1, math.ceil(math.log2(max((t.numel() for t in inputs), default=1) + 1)))
                 return Work("reduction", read * levels + wrote)

@@ -81,7 +81,7 @@ def test_widths_of_a_fit_are_timed_ones_that_lie_apart() -> None:
 
 
 def test_calls_that_scatter_are_not_fitted_too_low() -> None:
-    """Log-normal times around 1 ns a byte: their typical cost comes out, where errors of the measured alone lose 30 %."""
+    """Log-normal times around 1 ns a byte: the median comes out, where errors of the measured alone lose 40 %."""
     noise = np.random.default_rng(5).normal(0.0, 0.6, 400)
     sizes = np.geomspace(1e5, 2.5e5, len(noise)).astype(int).tolist()
     samples = {Work("copy", size, name="clone"): [size * 1e-9 * float(np.exp(z))]
