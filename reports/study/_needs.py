@@ -65,7 +65,8 @@ def next_precision(finding: ClaimFinding) -> float:
     """The usual precision, or the first of its halves that the interval has not reached."""
     if finding.found is None or finding.found.count < FEWEST_SEEDS or not finding.precision:
         return USUAL_PRECISION
-    return USUAL_PRECISION / 2 ** max(0, math.floor(math.log2(USUAL_PRECISION / finding.precision)) + 1)
+    halvings = max(0, math.floor(math.log2(USUAL_PRECISION / finding.precision)) + 1)
+    return math.ldexp(USUAL_PRECISION, -halvings)
 
 
 def needed_runs(needs: Sequence[Need], forecast: Forecast) -> NeededRuns:
