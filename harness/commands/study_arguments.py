@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.commands.engine_arguments import add_engine
-from harness.commands.flag_numbers import MOST_JOBS, MOST_SEEDS, number, whole_in
+from harness.commands.flag_numbers import MOST_JOBS, SEEDS_AT_MOST, number, whole_in
 
 
 def _add_shared(parser: argparse.ArgumentParser, budget: str) -> None:
@@ -25,7 +25,11 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     text = "claims whose key contains one of these texts, with semicolons between (default: all)"
     parser.add_argument("--only", metavar="TEXT;...", help=text)
     parser.add_argument(
-        "--most", type=whole_in(1, MOST_SEEDS), default=40, metavar="N", help="seeds of a claim at most (default: 40)"
+        "--most",
+        type=whole_in(1, SEEDS_AT_MOST),
+        default=40,
+        metavar="N",
+        help="seeds of a claim at most (default: 40)",
     )
     parser.add_argument("--refresh", action="store_true", help="run cells again whose code or graph has changed")
     text = (
@@ -48,9 +52,9 @@ def add_standin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("list", "fit", "figure"), help=text)
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of a design")
     text = "graphs and initial weights per point (default: 3); a fit is confirmed with 5"
-    parser.add_argument("--seeds", type=whole_in(1, MOST_SEEDS), default=3, metavar="N", help=text)
+    parser.add_argument("--seeds", type=whole_in(1, SEEDS_AT_MOST), default=3, metavar="N", help=text)
     text = "points of the search at most (default: 12)"
-    parser.add_argument("--evaluations", type=whole_in(1, MOST_SEEDS), default=12, metavar="N", help=text)
+    parser.add_argument("--evaluations", type=whole_in(1, SEEDS_AT_MOST), default=12, metavar="N", help=text)
     text = "parameters that a figure shows (default: signal,label_noise,homophily,agreement,degree,train)"
     parser.add_argument("--knobs", metavar="A,B", help=text)
     text = "folder of fitted stand-ins, or of the figure (default: in the project; standins/)"
