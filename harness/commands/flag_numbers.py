@@ -9,7 +9,7 @@ from collections.abc import Callable
 from harness.errors import InputError
 
 MOST_EPOCHS, MOST_RANKS, MOST_NODES, MOST_WIDTH = 10**9, 10**6, 10**12, 10**6
-SEEDS_AT_MOST, MOST_REPLAYS, MOST_POINTS, MOST_JOBS = 10_000, 10_000, 10_000, 10_000
+SEEDS_AT_MOST = MOST_REPLAYS = MOST_POINTS = MOST_RECORDED = MOST_JOBS = 10_000
 """More than anybody means: of what a command makes a list, before it begins."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,1000}")

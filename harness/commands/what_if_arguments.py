@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.flag_numbers import MOST_EPOCHS, MOST_POINTS, MOST_REPLAYS, whole_in
+from harness.commands.flag_numbers import MOST_POINTS, MOST_RECORDED, MOST_REPLAYS, whole_in
 
 BANDWIDTH = "nic=1Gb/s..400Gb/s"
 """The range that what-if varies unless another one is asked for."""
@@ -66,7 +66,7 @@ def _add_recordings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, metavar="DIR", help=scores)
     parser.add_argument(
         "--recorded",
-        type=whole_in(0, MOST_EPOCHS),
+        type=whole_in(0, MOST_RECORDED),
         metavar="N",
         help="epochs to record; times exclude the first (default: 2, more for methods that settle late)",
     )

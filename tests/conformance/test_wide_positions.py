@@ -1,6 +1,6 @@
 """Blocks of more than 2^31 entries have positions of 64 bits: every method trains on such to the same numbers.
 
-Small blocks get them here, as large ones would; kernels are compiled for them, and choose them again for what they make.
+Small blocks get them here, as large ones would; kernels are compiled for them, and choose them for what they make.
 """
 
 from __future__ import annotations
