@@ -61,9 +61,7 @@ def test_an_epoch_leaves_its_record_and_nothing_else(method: str) -> None:
     )  # fmt: skip
     run(config, look)
     first, second, last = (found[epoch] for epoch in AT)  # what is made at the first use of a library comes once
-    more = (second - first) & (
-        last - second
-    )
+    more = (second - first) & (last - second)
     records, epochs = more.pop(RankEpoch), AT[1] - AT[0]
     assert abs(records - parts * epochs) < parts, "other ranks may be an epoch ahead"
     assert more.pop(dict, 0) + more.pop(list, 0) <= most * records
