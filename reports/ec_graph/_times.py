@@ -1,6 +1,7 @@
 """EC-Graph's machines: seconds of an epoch on six of them and on one, from counts, devices and links.
 
-What is fitted is in `_fits`: one factor on the device and one on the software of messages, for all data sets.
+What is fitted is in `_fits`: one factor on the device, one on the software of messages, and the time that EC-Graph's
+code takes to hand its tables of vertex numbers on, for all data sets.
 """
 
 from __future__ import annotations
@@ -134,13 +135,15 @@ def workload(context: Context, dataset: str, *, printed: bool = False, **parts: 
 
 @dataclass(frozen=True)
 class Constants:
-    """Factors on the seconds of a device's operators and of the software of messages.
+    """Factors on the seconds of a device's operators and of the software of messages; seconds of a vertex number.
 
-    The latter has the fixed costs of operations and messages and the coding of bytes; the wire is as printed.
+    The second has the fixed costs of operations and messages and the coding of bytes; the wire is as printed. The third
+    counts per own or fetched vertex and exchange (`Machines.numbering`).
     """
 
     device: float = 1.0
     messages: float = 1.0
+    number: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -185,9 +188,9 @@ class Machines:
         return self.timed(self.config(method))
 
     def timed(self, config: Mapping[str, Any], what: str = "") -> Seconds:
-        """The mean epoch of a run, with the concatenations that haloscope's layers do without."""
+        """The mean epoch of a run, with what EC-Graph's code does beside: haloscope's layers do without either."""
         record = self.record(config, what)
-        seconds, more = Seconds.mean(record), self._concatenating(record)
+        seconds, more = Seconds.mean(record), self._concatenating(record) + self.numbering(record)
         return replace(seconds, epoch=seconds.epoch + more, compute=seconds.compute + more)
 
     def _concatenating(self, record: Mapping[str, Any]) -> float:
@@ -204,6 +207,20 @@ class Machines:
             if device.fresh is not None and nbytes > device.fresh_above.value:
                 seconds += nbytes / device.fresh.value
         return seconds * self.constants.device / (1.0 if self.trial else self.context.inputs.compute)
+
+    def numbering(self, record: Mapping[str, Any]) -> float:
+        """Seconds that tables of vertex numbers take, from the graph's to a machine's own.
+
+        In the authors' code a machine has one entry for each own and each fetched vertex. A Python dict of them goes to
+        C++ in every backward exchange, which makes a `std::map` of it (python/ecgraph/util_python/remote_access.py,
+        pullNeighborG), and in both directions each thread that sends a request copies the map
+        (core/service/dgnn_client.cc). This grows with vertices, whatever is sent of them.
+        """
+        read = [record["epochs"][-1]["observed"].get(f"rows read/{layer}", 1.0) for layer in range(1, self.layers)]
+        fetched = record["graph"]["partition"]["mean_halo"] * max(read)
+        entries: float = timed_counts(self.dataset, printed=self.printed)["vertices"] / self.parts + fetched
+        exchanges = 2 * (self.layers - 1)
+        return exchanges * entries * self.constants.number / (1.0 if self.trial else self.context.inputs.compute)
 
     def config(self, method: str) -> dict[str, Any]:
         """The run of a method on all machines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from reports.ec_graph._times import (
     published_counts,
     timed_counts,
 )
+from reports.ec_graph._unexplained import SYSTEMS, counts, unexplained
 from tests.conftest import real_data
 
 
@@ -122,15 +124,16 @@ def test_cells_and_bits_are_those_of_the_files() -> None:
         assert names == ["ec-graph"] * 7
 
 
-def test_two_constants_reproduce_their_rows_and_serve_every_graph(context: Context) -> None:
+def test_three_constants_reproduce_their_rows_and_serve_every_graph(context: Context) -> None:
     found = fits.code_constants(context)
-    for dataset in (fits.DEVICE_ON, fits.MESSAGES_ON):
+    for dataset in (fits.DEVICE_ON, fits.MESSAGES_ON, fits.NUMBERS_ON):
         ours = Machines(context, dataset, 2, constants=found).seconds(DISTGNN)
         assert ours == pytest.approx(cell(dataset, 2, "DistGNN"), rel=0.01)
     assert [(fitted.row, fitted.testbed) for fitted in context.fits] == [
         ("Reddit, 2 layers, DistGNN", "ec-graph"), ("Cora, 2 layers, DistGNN", "ec-graph"),
+        ("Pubmed, 2 layers, DistGNN", "ec-graph"),
     ]  # fmt: skip
-    assert len(context.commands) == 2, "runs of a fit are trials: only those of the rows are listed"
+    assert len(context.commands) == 3, "runs of a fit are trials: only those of the rows are listed"
     row = ec_graph_table4._row(Timing(context, found, {}), _line("reddit", 2, "EC-Graph"))
     assert row.how == "simulated" and row.counts
     assert row.ours is not None and 0.5 < row.ours / 3.854 < 1.5
@@ -144,6 +147,38 @@ def test_constants_act_on_the_device_and_on_the_software_of_messages(context: Co
     later = chatty.clock(NON_CP)
     assert later.compute == pytest.approx(whole.compute) and later.comm > 3 * whole.comm
     assert "links.nic" not in chatty.cluster, "the wire is as printed"
+
+
+def test_numbers_of_vertices_cost_time_in_every_exchange_whatever_is_sent(context: Context) -> None:
+    plain = Machines(context, "reddit", 3)
+    numbered = replace(plain, constants=Constants(number=1e-6))
+    cut = plain.record(plain.config(NON_CP))["graph"]["partition"]
+    whole = 1e-6 * 4 * (232_965 / 6 + cut["mean_halo"])  # two layers fetch rows, in both directions
+    for method in (NON_CP, DISTGNN):
+        assert numbered.seconds(method) - plain.seconds(method) == pytest.approx(whole)
+    sampled = numbered.sampled("5/2/2").epoch - plain.sampled("5/2/2").epoch
+    assert 1e-6 * 4 * 232_965 / 6 < sampled < 0.9 * whole, "a sample has fewer fetched vertices"
+    faster = replace(numbered, context=replace(context, inputs=Inputs(compute=2.0)))
+    record = plain.record(plain.config(NON_CP))
+    assert faster.numbering(record) == pytest.approx(whole / 2)
+
+
+def test_a_cost_is_excluded_by_the_row_that_it_makes_too_long() -> None:
+    def rows(extra: Callable[[dict[str, Any]], float]) -> list[Row]:
+        labels = {(name, system): counts(dataset) for dataset, name in DATASETS.items() for system in SYSTEMS}
+        return [
+            Row(
+                label=f"{name}, 2 layers, {system}", quantity="epoch time", unit="s", published=1.0 + extra(count),
+                ours=1.0, how="simulated",
+            )
+            for (name, system), count in labels.items()
+        ]  # fmt: skip
+
+    (said,) = unexplained(rows(lambda c: 1e-6 * c["vertices"] * c["classes"]))
+    costs = {part.partition(",")[0]: part for part in said.partition("too long: ")[2].split("; ")}
+    assert costs["per class of own nodes"].endswith("no row speaks against it")
+    assert "more in Reddit" in costs["per edge"] and "no row" not in costs["per edge"]
+    assert unexplained([]) == ()
 
 
 def test_inputs_of_layers_that_multiply_first_are_copied(context: Context) -> None:
@@ -231,11 +266,14 @@ def test_batches_are_another_reading_of_a_cell(context: Context) -> None:
     assert several.ours and whole.ours and several.ours > whole.ours
 
 
-def test_dgls_factor_is_distdgls_and_ec_graphs_is_agls(context: Context) -> None:
+def test_dgls_factor_is_distdgls_and_aligraphs_and_ec_graphs_is_agls(context: Context) -> None:
     bed = timing_of(context).machines("reddit", 2)
-    clusters = {name: rivals.rival_config(bed, name, "10/5", library=3.0)["cluster"] for name in rivals.RIVALS}
+    configs = {name: rivals.rival_config(bed, name, "10/5", library=3.0) for name in rivals.RIVALS}
+    clusters = {name: config["cluster"] for name, config in configs.items()}
     assert "stragglers.hosts.0=3" in clusters["DistDGL"] and "-coo" not in clusters["DistDGL"]
-    assert clusters["AGL"] == clusters["AliGraph-FG"] == bed.cluster and "-coo" in clusters["AGL"]
+    assert clusters["DistDGL"] == clusters["AliGraph-FG"]
+    assert clusters["AGL"] == bed.cluster and "-coo" in clusters["AGL"]
+    assert [configs[name]["order"] for name in rivals.RIVALS] == ["auto", "auto", "aggregate-first"]
 
 
 def test_an_unsampled_row_repeats_another_and_is_not_judged(context: Context) -> None:
