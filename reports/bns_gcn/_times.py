@@ -37,8 +37,8 @@ ONE_AGAINST_EIGHT = (
 GAT_UNKNOWN = (
     "width and heads are not printed. What is missing: at p = 0, where no rows are exchanged, printed epochs are 0.15 "
     "to 0.5 s, several times ours, so that our gains are too large. Excluded: the price of attention, since Sylvie's "
-    "authors logged this very program with GAT on the same graphs, and ours is not shorter there on Reddit and "
-    "ogbn-products (sylvie/logs-compute, rows of BNS-GCN in sylvie/logs-epochs); what its GATConv does beside (own "
+    "authors logged this very program with GAT on the same graphs, and ours is nowhere several times shorter "
+    "(sylvie/logs-epochs, rows of BNS-GCN; sylvie/logs-compute); what its GATConv does beside (own "
     "rows multiplied twice, dropout of inputs and of attention weights), which passes once over rows or edges; the "
     "graph that is made anew in every epoch, which GraphSAGE's epochs of p = 0.01 have too (Table 11); and the size of "
     "the graphs: Reddit's epoch at p = 0 is printed longer than that of ogbn-products, which has several times as many "
