@@ -136,11 +136,13 @@ def _undecided(name: str, found: Sequence[study.ClaimFinding]) -> Iterator[str]:
     more = [(one, need) for one, need in needs if one.judgement.verdict == "undecided"]
     if more:
         rows = [
-            [one.claim.key.partition("/")[2], str(one.found.count if one.found else 0), str(need.seeds)]
-            + [_cost([need], forecast)]
+            [
+                one.claim.key.partition("/")[2], str(one.found.count if one.found else 0), f"{one.precision:.2g}",
+                f"{need.precision:g}", str(need.seeds), _cost([need], forecast),
+            ]
             for one, need in more
-        ]
-        yield from _table(("undecided", "seeds", "seeds for the interval that is asked for", "that is"), rows)
+        ]  # fmt: skip
+        yield from _table(("undecided", "seeds", "precision", "next precision", "seeds for it", "that is"), rows)
         yield ""
 
 

@@ -44,13 +44,9 @@ def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine:
     jobs = 1 if args.report else engine.places()
     store = study.store_of(args.name, args.scale) if args.file is None else study.Store.open(path)
     runs = study.Runs(store, jobs, begin + seconds_of(args.budget), say, engine=engine)
-    made = study.Study(claims, runs, args.scale, args.most)
+    made = study.Study(claims, runs, args.scale, args.most, args.precision)
     if args.dry_run:
-        todo = made.first_cells()
-        lines = [*study.cost_lines(todo, runs.forecast, jobs), *_notes(made.notes)]
-        foretold = {"runs": len(todo), "seconds": runs.forecast.left(todo, jobs), "jobs": jobs}
-        deliver(foretold, [f"5 seeds of {len(made.ready)} of {len(claims)} claims", *lines], args.json, args.quiet)
-        return 0
+        return _foretold(args, made, jobs)
     if not args.report:
         warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
         for line in study.cost_lines(made.first_cells(), runs.forecast, jobs):
@@ -68,11 +64,32 @@ def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine:
     return 1 if any(why != study.BUDGET_SPENT for why in runs.failures.values()) else 0
 
 
+def _foretold(args: argparse.Namespace, made: Any, jobs: int) -> int:
+    """What there is to run, and what it takes."""
+    forecast, first, further = made.runs.forecast, made.first_cells(), made.expected_cells()
+    lines = [
+        f"{study.FEWEST_SEEDS} seeds of {len(made.ready)} of {len(made.claims)} claims",
+        *study.cost_lines(first, forecast, jobs),
+        f"more seeds, until intervals have a precision of {made.precision:g}, of the claims that can reach it",
+        *study.cost_lines(further, forecast, jobs),
+        *_notes(made.notes),
+    ]
+    first_s, further_s = (forecast.left(cells, jobs) for cells in (first, further))
+    content = {
+        "runs": len(first), "seconds": first_s, "jobs": jobs, "precision": made.precision,
+        "further_runs": len(further), "further_seconds": further_s,
+    }  # fmt: skip
+    deliver(content, lines, args.json, args.quiet)
+    return 0
+
+
 def _check(args: argparse.Namespace) -> None:
     if not 0 < args.scale <= 100:
         raise InputError("scale must be above 0 and at most 100")
     if args.most < study.FEWEST_SEEDS:
         raise InputError(f"most must be at least {study.FEWEST_SEEDS}: fewer seeds have no verdict")
+    if not 0 < args.precision <= 1:
+        raise InputError("precision must be above 0 and at most 1: the printed difference, or twice the margin")
 
 
 def _chosen(args: argparse.Namespace) -> list[Any]:

@@ -25,6 +25,11 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     text = "claims whose key contains one of these texts, with semicolons between (default: all)"
     parser.add_argument("--only", metavar="TEXT;...", help=text)
     parser.add_argument("--most", type=whole, default=40, metavar="N", help="seeds of a claim at most (default: 40)")
+    text = (
+        "width of the 95 %% interval, as a share of the printed difference or of twice the margin, down to which seeds "
+        "are added: of every claim that can reach it within the budget, decided or not (default: 0.5)"
+    )
+    parser.add_argument("--precision", type=number, default=0.5, metavar="X", help=text)
     parser.add_argument("--refresh", action="store_true", help="run cells again whose code or graph has changed")
     text = (
         "where code has changed, run one seed of each kind of run again: if all its numbers come out as before, the "

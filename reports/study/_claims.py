@@ -38,6 +38,10 @@ CLAIMS = Path(__file__).with_name("claims")
 JudgeKind = Literal["order", "size", "no worse", "level"]
 LARGEST_LOSS = "largest printed loss"
 SMALLEST_MARGIN = 0.1  # points; printed scores have two decimals and scatter by more
+USUAL_PRECISION = 0.5
+"""Width of the interval that is asked for, end to end, as a share of the printed difference or of twice the margin.
+
+From a difference as printed (of margins: from none) to the edge of the band it is then twice half of the interval."""
 UNPRINTED = 1.0  # width of an interval that is asked for where no difference is printed; points
 UNPRINTED_OTHERS = {DROP: 0.2, OSCILLATION: 0.2, BYTES: 5.0} | dict.fromkeys(
     (TO_BEST, TO_TARGET, BYTES_TO_TARGET), 20.0
@@ -115,7 +119,7 @@ class AccuracyClaim:
         key: "sylvie/Table 2, reddit, GCN (order)".
         band: differences (first - second) at which it holds.
         difference: the printed difference; None where none is printed.
-        width: of the interval that is asked for, from end to end.
+        width: of the interval that is asked for, from end to end, at the usual precision.
         settings: of both sides, without seed.
         standin: the stand-in that it needs; "" for another graph.
         margin_from: where the band's ends come from; of "order" the smallest difference that counts.
@@ -133,6 +137,10 @@ class AccuracyClaim:
     standin: str = ""
     margin_from: str = ""
     below: float | None = None
+
+    def width_at(self, precision: float) -> float:
+        """Of the interval that is asked for at another precision."""
+        return self.width * precision / USUAL_PRECISION
 
     def cells(self, seed: int, scale: float = 1.0) -> tuple[StudyCell, StudyCell]:
         """The two runs of a seed; a stand-in is drawn anew for every seed."""

@@ -33,7 +33,7 @@ UNITS = {"points": "first minus second (points)", "%": "bytes or epochs: first o
 LINEAR = {"points": 1.0, "%": 10.0}
 """Up to here the axis is linear, beyond it logarithmic."""
 MOST_TICKS = 3  # on one side of 0
-MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKERS = ("o", "s", "^", "v", "P", "X")  # not the diamond: it marks what is printed
 LANE, GAP, FRAME = 0.13, 0.09, 0.62  # inches: of a mark, between sentences, of a panel's axis
 SHORTEST = 0.34  # inches of a sentence's row, for two lines of text
 WRAP = 46  # characters in a line of a sentence

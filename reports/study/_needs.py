@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.datasets import read_standins, size_of
 from reports.statistics import FEWEST_SEEDS, seeds_needed
 from reports.study._cells import Store, StudyCell
+from reports.study._claims import USUAL_PRECISION
 from reports.study._forecast import Forecast
 from reports.study._standins import design_of
 from reports.study._study import ClaimFinding
@@ -21,11 +23,13 @@ class Need:
         seeds: that it needs in all.
         cells: runs that are missing.
         standin: the stand-in that has to be fitted first; "" for none.
+        precision: that so many seeds are expected to reach.
     """
 
     seeds: int
     cells: tuple[StudyCell, ...]
     standin: str = ""
+    precision: float = USUAL_PRECISION
 
 
 @dataclass(frozen=True)
@@ -43,18 +47,26 @@ class NeededRuns:
 
 
 def need_of(finding: ClaimFinding, store: Store) -> Need | None:
-    """What an undecided claim needs; None for a decided one."""
+    """What an undecided claim needs, to be run of all claims alike; None for a decided one."""
     claim, found = finding.claim, finding.found
     if finding.judgement.verdict in ("reproduced", "contradicted"):
         return None
     have = 0 if found is None else found.count
-    seeds = FEWEST_SEEDS
+    seeds, precision = FEWEST_SEEDS, next_precision(finding)
     if found is not None and have >= FEWEST_SEEDS:
-        seeds = max(have + 1, seeds_needed(found.deviation, claim.width))
+        seeds = max(have + 1, seeds_needed(found.deviation, claim.width_at(precision)))
     cells = (cell for seed in range(seeds) for cell in claim.cells(seed))
     unfitted = bool(claim.standin) and claim.standin not in read_standins()
     missing = tuple(cell for cell in cells if store.finished(cell) is None)
-    return Need(seeds, missing, claim.standin if unfitted else "")
+    return Need(seeds, missing, claim.standin if unfitted else "", precision)
+
+
+def next_precision(finding: ClaimFinding) -> float:
+    """The usual precision, or the first of its halves that the interval has not reached."""
+    if finding.found is None or finding.found.count < FEWEST_SEEDS or not finding.precision:
+        return USUAL_PRECISION
+    halvings = max(0, math.floor(math.log2(USUAL_PRECISION / finding.precision)) + 1)
+    return math.ldexp(USUAL_PRECISION, -halvings)
 
 
 def needed_runs(needs: Sequence[Need], forecast: Forecast) -> NeededRuns:

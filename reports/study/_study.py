@@ -9,10 +9,10 @@ from typing import Any
 
 from harness.datasets import read_standins
 from harness.errors import InputError
-from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds
+from reports.statistics import FEWEST_SEEDS, Estimate, Judgement, estimate, judged, more_seeds, seeds_needed
 from reports.study._allocation import WORTH_IT, gain_per_second, power_with
 from reports.study._cells import COMPUTED, RunLine, Store, StudyCell, graph_state, without_seed
-from reports.study._claims import AccuracyClaim
+from reports.study._claims import USUAL_PRECISION, AccuracyClaim
 from reports.study._forecast import graph_size
 from reports.study._metrics import reaches, shown_score
 from reports.study._runs import Runs
@@ -49,6 +49,13 @@ class ClaimFinding:
             return None
         return self.found.half_width(self.judgement.confidence)
 
+    @property
+    def precision(self) -> float | None:
+        """Width of its own 95 % interval, in the unit of `USUAL_PRECISION`; None with fewer than two pairs of runs."""
+        if self.found is None or self.found.count < 2:
+            return None
+        return USUAL_PRECISION * 2 * self.found.half_width() / self.claim.width
+
     def row(self) -> dict[str, Any]:
         """Ready for JSON."""
         found, claim = self.found, self.claim
@@ -67,6 +74,7 @@ class ClaimFinding:
             "margin_from": claim.margin_from,
             "scores": self.scores,
             "seeds": 0 if found is None else found.count,
+            "precision": self.precision,
             "verdict": self.judgement.verdict,
             "alone": self.judgement.alone,
             "p": self.judgement.p,
@@ -89,12 +97,14 @@ class Study:
     Attributes:
         scale: of the nodes of stand-ins.
         most: seeds of a claim at most.
+        precision: that intervals shall reach; of all claims alike, whatever their verdicts are so far.
     """
 
     claims: Sequence[AccuracyClaim]
     runs: Runs
     scale: float = 1.0
     most: int = MOST_SEEDS
+    precision: float = USUAL_PRECISION
     notes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -182,19 +192,42 @@ class Study:
         """Cells of the next seeds of all claims that need and can have some, those that gain most by them first."""
         wanted: list[tuple[float, list[StudyCell]]] = []
         for claim in self.ready:
-            found = estimate_of(claim, seed_pairs(claim, self.runs.store, self.scale, self.most))
-            have = 0 if found is None else found.count
-            affordable = min(self.most - have, self._affordable(claim))
-            more = more_seeds(found, claim.width, affordable)
-            if more is None or (more and found and power_with(claim, found, have + affordable) < WORTH_IT):
-                self.notes[claim.key] = f"an interval {claim.width:.2g} wide is out of reach of the budget"
+            found, more = self._more(claim)
+            have = found.count if found else 0
+            if more is None:
+                width = claim.width_at(self.precision)
+                self.notes[claim.key] = f"an interval {width:.2g} wide is out of reach of the budget"
             elif more:
                 cells = [cell for seed in range(have, have + more) for cell in self._cells(claim, seed)]
                 missing = [cell for cell in cells if self.runs.store.finished(cell) is None]
                 seconds = sum(map(self.runs.forecast.seconds, missing))
-                wanted.append((gain_per_second(claim, found, more, seconds) if found else 0.0, cells))
+                gain = gain_per_second(claim, found, more, seconds, self.precision) if found else 0.0
+                wanted.append((gain, cells))
         wanted.sort(key=lambda one: -one[0])
         return list(dict.fromkeys(cell for _, cells in wanted for cell in cells))
+
+    def _more(self, claim: AccuracyClaim) -> tuple[Estimate | None, int | None]:
+        """What is known of a claim, and how many seeds it gets next; None where its interval is out of reach."""
+        found = estimate_of(claim, seed_pairs(claim, self.runs.store, self.scale, self.most))
+        have = 0 if found is None else found.count
+        affordable = min(self.most - have, self._affordable(claim))
+        more = more_seeds(found, claim.width_at(self.precision), affordable)
+        if more and found and power_with(claim, found, have + affordable, self.precision) < WORTH_IT:
+            return found, None
+        return found, more
+
+    def expected_cells(self) -> list[StudyCell]:
+        """Cells that the claims with enough seeds for a verdict are expected to need until intervals are narrow enough.
+
+        As many as their deviation so far says; those of claims that cannot reach it are left out.
+        """
+        cells: list[StudyCell] = []
+        for claim in self.ready:
+            found, more = self._more(claim)
+            if found is not None and found.count >= FEWEST_SEEDS and more:
+                seeds = min(self.most, seeds_needed(found.deviation, claim.width_at(self.precision)))
+                cells += [cell for seed in range(found.count, seeds) for cell in self._cells(claim, seed)]
+        return [cell for cell in dict.fromkeys(cells) if self.runs.store.finished(cell) is None]
 
     def _affordable(self, claim: AccuracyClaim) -> int:
         """Seeds of a claim that the time left allows, if it had all of it."""

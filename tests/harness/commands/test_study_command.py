@@ -48,6 +48,24 @@ def test_a_dry_run_says_what_it_takes_and_writes_nothing(haloscope: Haloscope) -
     assert code == 0 and json.loads(out)["runs"] == 15 and not Path("mine.csv").exists()
 
 
+def test_a_dry_run_says_what_a_finer_precision_takes(haloscope: Haloscope, tmp_path: Path) -> None:
+    scattered = {"bns-gcn:p=0": 0.3}
+    runs = MadeUpRuns.of(
+        lambda cell: 80.0 + scattered.get(cell.method, 0.0) * (int(cell.settings["seed"]) % 3), tmp_path / "mine.csv"
+    )
+    claims = read_claims(tmp_path / "mine.toml")
+    runs.make([cell for claim in claims for seed in range(5) for cell in claim.cells(seed)])
+    made = Path("mine.csv").read_text()
+    answers = {}
+    for precision in ("1", "0.25"):
+        code, out, _ = haloscope("study", "mine.toml", "--dry-run", "--precision", precision, "--json", "-")
+        assert code == 0 and json.loads(out)["runs"] == 0
+        answers[precision] = json.loads(out)["further_runs"]
+    assert answers["1"] == 0 < answers["0.25"] and Path("mine.csv").read_text() == made
+    code, out, _ = haloscope("study", "mine.toml", "--dry-run", "--precision", "0.25")
+    assert code == 0 and "a precision of 0.25" in out
+
+
 def test_a_report_runs_nothing(haloscope: Haloscope, tmp_path: Path) -> None:
     runs = MadeUpRuns.of(lambda cell: 80.0 - 10 * cell.method.endswith("p=0"), tmp_path / "mine.csv")
     runs.make(
@@ -67,6 +85,10 @@ def test_a_report_runs_nothing(haloscope: Haloscope, tmp_path: Path) -> None:
         (["study", "mine.toml", "--budget", "soon"], "is not a time"),
         (["study", "mine.toml", "--most", "3"], "most must be at least 5"),
         (["study", "mine.toml", "--scale", "0"], "scale must be above 0"),
+        (["study", "mine.toml", "--precision", "0"], "precision must be above 0 and at most 1"),
+        (["study", "mine.toml", "--precision", "nan"], "precision must be above 0 and at most 1"),
+        (["study", "mine.toml", "--precision", "1.5"], "precision must be above 0 and at most 1"),
+        (["study", "mine.toml", "--precision", "0_5"], "invalid float value"),
         (["standin", "fit"], "name a design"),
         (["standin", "fit", "redit-bns"], "did you mean 'reddit-bns'"),
         (["standin", "fit", "reddit-bns", "--knobs", "signal"], "belongs to haloscope standin figure"),

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reports.study import Forecast, NeededRuns, Store, StudyCell, findings, need_of, needed_runs, read_claims
+from reports.statistics import seeds_needed
+from reports.study import Forecast, NeededRuns, Store, Study, StudyCell, findings, need_of, needed_runs, read_claims
 from reports.study import _needs as needs
 from reports.study._study import ClaimFinding
-from tests.support.studies import CLAIMS, GRAPH, line_of
+from tests.support.studies import CLAIMS, GRAPH, MadeUpRuns, line_of
 
 
 @pytest.fixture
@@ -46,6 +47,19 @@ def test_an_undecided_claim_needs_the_seeds_of_its_interval(claims_path: Path) -
     finding, store, _ = found_with(claims_path, [-2.0, 1.0, -2.0, 1.0, -0.5])
     need = need_of(finding, store)
     assert need is not None and need.seeds > 20 and len(need.cells) == 2 * (need.seeds - 5)
+
+
+def test_a_claim_that_stays_undecided_needs_the_next_precision(claims_path: Path) -> None:
+    """Not one seed more until it is decided; with the seeds that it names the interval is as narrow as that."""
+    claim = read_claims(claims_path)[0]
+    edge = [claim.band.low + gap for gap in (-0.15, 0.1, -0.1, 0.15, 0.0)]
+    finding, store, _ = found_with(claims_path, edge)
+    need = need_of(finding, store)
+    assert finding.judgement.verdict == "undecided" and finding.precision is not None
+    assert need is not None and 0.125 <= need.precision < finding.precision <= 0.5
+    assert need.precision == 0.25 and need.seeds == seeds_needed(finding.found.deviation, claim.width_at(0.25))  # type: ignore[union-attr]
+    study = Study([claim], MadeUpRuns.of(lambda cell: 80.0, claims_path.with_suffix(".csv")), precision=need.precision)
+    assert set(need.cells) == set(study.expected_cells())
 
 
 def test_a_decided_claim_needs_nothing(claims_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from harness.errors import InputError
 from reports.statistics import Estimate
-from reports.study import AccuracyClaim, Runs, Store, Study, StudyCell, findings, read_claims, verdict_counts
-from reports.study._allocation import gain_per_second
+from reports.study import AccuracyClaim, Runs, Store, Study, StudyCell, file_of, findings, read_claims, verdict_counts
+from reports.study._allocation import gain_per_second, power_with, supposed_truth
 from reports.study._cells import COLUMNS, line_score, outdated, train_cell, without_seed
 from reports.study._code import RUNNER, code_of, modules_behind
 from reports.study._forecast import Forecast, cost_lines, formula
@@ -62,6 +62,54 @@ def test_seeds_are_added_until_the_interval_is_narrow(claims: list[AccuracyClaim
     for claim, finding in zip(claims, findings(claims, runs.store), strict=True):
         assert finding.found is not None and finding.found.count > 5
         assert 2 * finding.found.half_width() <= claim.width
+
+
+def seeds_at(
+    claims: list[AccuracyClaim], path: Path, precision: float, behind: float = 10.0
+) -> tuple[Study, list[str]]:
+    """A study in two steps, as it is asked for first and then more precisely; isolation loses `behind` points."""
+
+    def formula(cell: StudyCell) -> float:
+        isolated = cell.method == "bns-gcn:p=0"
+        return scored(cell, 0.15 if isolated else 0.07) + isolated * (10.0 - behind)
+
+    runs = MadeUpRuns.of(formula, path)
+    Study(claims, runs).run()
+    before = verdicts(claims, runs)
+    study = Study(claims, runs, precision=precision)
+    study.run()
+    return study, before
+
+
+def test_a_finer_precision_gives_seeds_to_every_claim_alike(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    """Decided claims too: else claims would be looked at until they are decided."""
+    study, before = seeds_at(claims, tmp_path / "runs.csv", 0.25)
+    assert before == ["reproduced", "reproduced"], "nothing is left to decide"
+    for claim, finding in zip(claims, findings(claims, study.runs.store), strict=True):
+        assert finding.found is not None and finding.precision is not None
+        assert finding.found.count > 5 and finding.precision <= 0.25
+        assert 2 * finding.found.half_width() <= claim.width_at(0.25) == claim.width / 2
+        assert finding.row()["precision"] == finding.precision
+
+
+@pytest.mark.parametrize("behind", [0.0, 0.05, -3.0, 0.2])
+def test_where_differences_lie_changes_nothing_of_what_is_run(
+    claims: list[AccuracyClaim], tmp_path: Path, behind: float
+) -> None:
+    study, before = seeds_at(claims, tmp_path / "runs.csv", 0.25, behind)
+    other, after = seeds_at(claims, tmp_path / "other.csv", 0.25)
+    assert before == after if behind > 1 else before != after
+    assert [cell.key for cell in study.runs.made] == [cell.key for cell in other.runs.made]  # type: ignore[attr-defined]
+
+
+def test_what_a_finer_precision_takes_is_foretold(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    runs = MadeUpRuns.of(lambda cell: scored(cell, 0.07), tmp_path / "runs.csv")
+    assert Study(claims, runs, precision=0.25).expected_cells() == [], "no deviation is known yet"
+    Study(claims, runs).run()
+    assert Study(claims, runs).expected_cells() == [], "what is asked for is reached"
+    expected = Study(claims, runs, precision=0.25).expected_cells()
+    assert expected and not any(runs.store.finished(cell) for cell in expected)
+    assert not Study(claims, runs, precision=0.001).expected_cells(), "out of reach"
 
 
 def test_what_cannot_be_decided_within_the_seeds_is_said(claims: list[AccuracyClaim], tmp_path: Path) -> None:
@@ -129,14 +177,15 @@ def test_a_changed_graph_is_not_rechecked(claims: list[AccuracyClaim], tmp_path:
     assert Study(claims, runs).recheck() == 0 and not runs.made and runs.store.stale([cell]) == [cell]
 
 
-def test_claims_whose_stand_in_is_not_fitted_are_named_and_not_run(tmp_path: Path) -> None:
-    from reports.study import file_of
-
+def test_claims_whose_stand_in_is_not_fitted_are_named_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.study._study.read_standins", dict)
     claim = read_claims(file_of("subgraph-approximation"))[-1]
-    runs = MadeUpRuns.of(scored, tmp_path / "runs.csv")
-    study = Study([claim], runs)
-    if study.notes:
-        assert "haloscope standin fit amazon2m-subgraph" in study.notes[claim.key] and not study.ready
+    study = Study([claim], MadeUpRuns.of(scored, tmp_path / "runs.csv"))
+    study.run()
+    assert "haloscope standin fit amazon2m-subgraph" in study.notes[claim.key] and not study.ready
+    assert not study.runs.store.lines
 
 
 def test_claims_on_a_graph_that_is_not_here_are_named_and_not_run(tmp_path: Path) -> None:
@@ -279,3 +328,15 @@ def test_the_next_seeds_go_to_claims_that_gain_most_power(claims: list[AccuracyC
     assert gain_per_second(margin, close, 5, 20.0) == pytest.approx(gain_per_second(margin, close, 5, 10.0) / 2)
     moved = Estimate(-50.0, close.deviation, close.count)
     assert gain_per_second(margin, moved, 5, 10.0) == gain_per_second(margin, close, 5, 10.0), "wherever they lie"
+
+
+def test_a_finer_precision_is_to_tell_what_is_closer_to_the_edge(claims: list[AccuracyClaim]) -> None:
+    margin, order = claims
+    assert [supposed_truth(claim) for claim in claims] == [0.0, order.width], "none, and what is asked for"
+    assert supposed_truth(margin, 0.25) == pytest.approx(-margin.width / 2)
+    assert supposed_truth(order, 0.25) == pytest.approx(order.width / 2)
+    for claim in claims:
+        found = Estimate(0.0, claim.width / 2, 5)
+        assert power_with(claim, found, 20, 0.25) < power_with(claim, found, 20)
+        fewer = power_with(claim, found, 5)
+        assert fewer < power_with(claim, found, 20, 0.25) < fewer + 0.15, "4 times the seeds for half the distance"
