@@ -222,7 +222,7 @@ def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> O
         asked = folder / "configs"
         asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
         answers = [folder / f"found{copy}" for copy in range(copies)]
-        command = [sys.executable, "-m", "sims.study.calibrated", what, str(asked)]
+        command = [sys.executable, "-m", "sims.study.calibrated", str(os.getpid()), what, str(asked)]
         processes: list[subprocess.Popen[str]] = []
         try:
             for answer in answers:
@@ -286,5 +286,5 @@ def _main(what: str, asked: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
-    machine.end_with(os.getppid())
-    _main(*sys.argv[1:])
+    machine.end_with(int(sys.argv[1]))  # who may have ended before this process could ask for its parent
+    _main(*sys.argv[2:])
