@@ -31,6 +31,9 @@ NASTY = (
     "\ud7ff", "null", "0/0/0",
 )  # fmt: skip
 
+TOO_LONG = ("9" * 5000, "[" * 3000 + "1" + "]" * 3000)
+"""A number of more digits than Python converts, and a list that is nested deeper than it can recurse."""
+
 FLAGS: dict[str, tuple[str, ...]] = {
     "dataset": (
         DATA, "synthetic:reddit-like,scale=0.001", "standin:NAME", "pyg:Reddit", "ogb:ogbn-arxiv,root=.", "graph.npz",
@@ -299,8 +302,10 @@ def _number(content: bytes, dice: random.Random) -> bytes:
     if not found:
         return content + dice.choice(NASTY).encode()
     at = dice.choice(found)
-    other = dice.choice((*NASTY[2:16], "-5", "3.7", "1e18", "4294967296", "9223372036854775808", "[1]", '"1"')).encode()
-    return content[: at.start()] + other + content[at.end() :]
+    other = dice.choice(
+        (*NASTY[2:16], "-5", "3.7", "1e18", "4294967296", "9223372036854775808", "[1]", '"1"', *TOO_LONG)
+    )
+    return content[: at.start()] + other.encode() + content[at.end() :]
 
 
 def _piece(content: bytes, dice: random.Random) -> bytes:

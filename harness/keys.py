@@ -6,6 +6,7 @@ Readers fill the records from TOML or JSON, and `docs/reference.md` is made from
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
@@ -41,10 +42,11 @@ def convert(values: Mapping[str, Any], record: type[R], where: str) -> R:
     """The record that a table of a file fills, tables in it included.
 
     Raises:
-        InputError: an unknown key (the nearest one is named), a key that is missing, or a value of the wrong type; one
-            line that begins with `where`.
+        InputError: an unknown key (the nearest one is named), a key that is missing, a value of the wrong type, or a
+            number that is not finite; one line that begins with `where`.
     """
     _only_known(values, record, where)
+    _only_finite(values, where)
     try:
         return msgspec.convert(values, record)
     except msgspec.ValidationError as error:
@@ -60,6 +62,18 @@ def _only_known(values: Mapping[str, Any], record: type, where: str) -> None:
         for inner in records_in(types[name]):
             if isinstance(value, Mapping):
                 _only_known(value, inner, f"{where}{'.' if ':' in where else ': '}{name}")
+
+
+def _only_finite(value: Any, where: str) -> None:
+    """Raise InputError for nan and inf, which TOML has words for, in a table or a list: no limit excludes nan."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where}: {value} is no number that can be meant here")
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _only_finite(inner, f"{where}{'.' if ':' in where else ': '}{name}")
+    elif isinstance(value, list):
+        for inner in value:
+            _only_finite(inner, where)
 
 
 def read_table(path: Path, kind: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from harness.commands.checkpoint_arguments import add_checkpoints
 from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
 from harness.commands.engine_arguments import add_engine
 from harness.commands.export_arguments import add_export, add_tensorboard
-from harness.commands.flag_numbers import number, whole
+from harness.commands.flag_numbers import MOST_EPOCHS, number, whole, whole_in
 from harness.commands.study_arguments import add_standin, add_study
 from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.commands.what_if_arguments import add_replays, add_serve, add_what_if
@@ -318,7 +318,11 @@ def _add_trace(parser: Parser) -> None:
         "--out", type=Path, default=Path("trace.json"), metavar="FILE", help="trace to write (default: trace.json)"
     )
     parser.add_argument(
-        "--epochs", type=whole, default=3, metavar="N", help="epochs to trace, from the first (default: 3)"
+        "--epochs",
+        type=whole_in(1, MOST_EPOCHS),
+        default=3,
+        metavar="N",
+        help="epochs to trace, from the first (default: 3)",
     )
     parser.add_argument("--figures", action="store_true", help="also draw timeline, link utilisation and transfers")
     parser.add_argument("--quiet", action="store_true", help="no tables")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.flag_numbers import whole
+from harness.commands.flag_numbers import MOST_EPOCHS, MOST_RANKS, MOST_REPLAYS, MOST_WIDTH, whole_in
 
 
 def add_calibrate(parser: argparse.ArgumentParser) -> None:
@@ -36,19 +36,29 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: all of several ranks)")
     graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy balanced)"
     parser.add_argument("--datasets", nargs="+", default=["heavy", "balanced"], metavar="NAME", help=graphs)
-    parser.add_argument("--parts", type=whole, default=0, metavar="N", help="ranks (default: all of a lab; 2 on local)")
     parser.add_argument(
-        "--epochs", type=whole, default=25, metavar="N", help="epochs; the first 5 warm up (default: 25)"
+        "--parts",
+        type=whole_in(0, MOST_RANKS),
+        default=0,
+        metavar="N",
+        help="ranks (default: all of a lab; 2 on local)",
+    )
+    parser.add_argument(
+        "--epochs",
+        type=whole_in(1, MOST_EPOCHS),
+        default=25,
+        metavar="N",
+        help="epochs; the first 5 warm up (default: 25)",
     )
     for name, default in (("model", "gcn"), ("partitioner", "auto")):
         text = f"of graphs that are named (default: {default})"
         parser.add_argument(f"--{name}", default=default, metavar="TEXT", help=text)
     for name, size in (("layers", 3), ("hidden", 64)):
         text = f"of models on graphs that are named (default: {size})"
-        parser.add_argument(f"--{name}", type=whole, default=size, metavar="N", help=text)
+        parser.add_argument(f"--{name}", type=whole_in(1, MOST_WIDTH), default=size, metavar="N", help=text)
     parser.add_argument("--calibration", type=Path, metavar="DIR", help="of this machine (default: measured now)")
     replays = "replays that the 90 %% interval of a prediction rests on; 0: no intervals (default: 40)"
-    parser.add_argument("--replays", type=whole, metavar="N", help=replays)
+    parser.add_argument("--replays", type=whole_in(0, MOST_REPLAYS), metavar="N", help=replays)
     budget = "do not begin cells that would end later: 90m, 4h (default: 4h); a later call goes on"
     parser.add_argument("--budget", default="4h", metavar="TIME", help=budget)
     parser.add_argument("--force", action="store_true", help="measure and predict again")

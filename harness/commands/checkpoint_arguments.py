@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.flag_numbers import whole
+from harness.commands.flag_numbers import MOST_EPOCHS, whole_in
 
 
 def add_checkpoints(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +16,7 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
         help="keep checkpoints here; SIGTERM or Ctrl-C then stops the run after its epoch, with exit code 3",
     )  # fmt: skip
     group.add_argument(
-        "--checkpoint-every", type=whole, metavar="N",
+        "--checkpoint-every", type=whole_in(0, MOST_EPOCHS), metavar="N",
         help="epochs between checkpoints; 0: only when stopped, and at the end (default: 10)",
     )  # fmt: skip
     group.add_argument(
@@ -25,6 +25,6 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
         "(default: --resume, but --no-resume with --force)",
     )  # fmt: skip
     group.add_argument(
-        "--restarts", type=whole, default=0, metavar="N",
+        "--restarts", type=whole_in(0, MOST_EPOCHS), default=0, metavar="N",
         help="real mode: when a rank fails, start all of them again from the last checkpoint, N times (default: 0)",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.flag_numbers import whole
+from harness.commands.flag_numbers import MOST_RANKS, whole_in
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -52,8 +52,8 @@ OF_SCHEDULER: dict[str, dict[str, str]] = {
 }
 """Flags that one scheduler takes alone, with their help."""
 
-NUMBERS = ("retries", "port")
-"""Those of them that are numbers."""
+NUMBERS = {"retries": 1_000_000, "port": 65_535}
+"""Those of them that are numbers, with the largest."""
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,9 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         "cpus-per-node": (0, "CPU cores of each node; 0 leaves it to the scheduler"),
     }
     for flag, (default, text) in counts.items():
-        parser.add_argument(f"--{flag}", type=whole, default=default, metavar="N", help=f"{text} (default: {default})")
+        parser.add_argument(
+            f"--{flag}", type=whole_in(0, MOST_RANKS), default=default, metavar="N", help=f"{text} (default: {default})"
+        )
     interface = "network interface that gloo and NCCL use, e.g. ib0"
     parser.add_argument("--interface", default="", metavar="TEXT", help=interface)
     parser.add_argument("--name", default="haloscope", metavar="TEXT", help="name of the job (default: haloscope)")
@@ -76,7 +78,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     for scheduler, flags in OF_SCHEDULER.items():
         group = parser.add_argument_group(f"{scheduler} only")
         for flag, text in flags.items():
-            kind: dict[str, Any] = (
-                {"type": whole, "metavar": "N"} if flag in ("retries", "port") else {"metavar": "TEXT"}
-            )
+            kind: dict[str, Any] = {"metavar": "TEXT"}
+            if flag in NUMBERS:
+                kind = {"type": whole_in(0, NUMBERS[flag]), "metavar": "N"}
             group.add_argument(f"--{flag}", help=text, **kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from harness.commands.flag_numbers import whole
+from harness.commands.flag_numbers import MOST_JOBS, whole_in
 from harness.console import show, stderr
 from harness.errors import InputError
 
@@ -19,7 +19,7 @@ def add_engine(parser: argparse.ArgumentParser | argparse._ArgumentGroup, what: 
     )
     parser.add_argument("--on", default="local", metavar="WHERE", help=text)
     text = f"{what} at a time (default: one per core; slurm: all; dask:HOST:PORT: one per worker)"
-    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help=text)
+    parser.add_argument("--jobs", type=whole_in(0, MOST_JOBS), default=0, metavar="N", help=text)
 
 
 def telling(quiet: bool) -> Callable[[str], None]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 
 from harness.errors import InputError
+
+MOST_EPOCHS, MOST_RANKS, MOST_NODES, MOST_WIDTH = 10**9, 10**6, 10**12, 10**6
+SEEDS_AT_MOST = MOST_REPLAYS = MOST_POINTS = MOST_RECORDED = MOST_JOBS = 10_000
+"""More than anybody means: of what a command makes a list, before it begins."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,1000}")
 _NUMBER = re.compile(r"[+-]?([0-9.eE+-]{1,1000}|inf|nan)")
@@ -16,6 +21,18 @@ def whole(text: str) -> int:
     if not _WHOLE.fullmatch(text.strip()):
         raise argparse.ArgumentTypeError(f"invalid int value: {in_quotes(text)}")
     return int(text)
+
+
+def whole_in(least: int, most: int) -> Callable[[str], int]:
+    """The type of a flag with a whole number of a range."""
+
+    def within(text: str) -> int:
+        value = whole(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be from {least} to {most:,}, not {in_quotes(text)}")
+        return value
+
+    return within
 
 
 def whole_numbers(text: str | None, flag: str, what: str) -> list[int]:
@@ -34,6 +51,18 @@ def number(text: str) -> float:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"invalid float value: {in_quotes(text)}")
+
+
+def number_in(least: float, most: float) -> Callable[[str], float]:
+    """The type of a flag with a finite number of a range."""
+
+    def within(text: str) -> float:
+        value = number(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be from {least:g} to {most:g}, not {in_quotes(text)}")
+        return value
+
+    return within
 
 
 def in_quotes(text: str) -> str:

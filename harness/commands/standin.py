@@ -29,8 +29,8 @@ def main(args: argparse.Namespace) -> int:
         return _list(args)
     if not args.name:
         raise InputError(f"name a design: {', '.join(study.designs())}")
-    if args.jobs < 0 or args.seeds < 1 or args.evaluations < 1 or not 0 < args.scale <= 100:
-        raise InputError("jobs, seeds and evaluations must be at least 1, scale above 0 and at most 100")
+    if not 0 < args.scale <= 100:
+        raise InputError("scale must be above 0, and at most 100")
     study.design_of(args.name)
     if args.what == "fit" and args.knobs is not None:
         raise InputError("knobs belongs to haloscope standin figure: what a fit moves is in the design")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.commands.engine_arguments import add_engine
-from harness.commands.flag_numbers import number, whole
+from harness.commands.flag_numbers import MOST_JOBS, SEEDS_AT_MOST, number, whole_in
 
 
 def _add_shared(parser: argparse.ArgumentParser, budget: str) -> None:
@@ -24,7 +24,8 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help=text)
     text = "claims whose key contains one of these texts, with semicolons between (default: all)"
     parser.add_argument("--only", metavar="TEXT;...", help=text)
-    parser.add_argument("--most", type=whole, default=40, metavar="N", help="seeds of a claim at most (default: 40)")
+    most = "seeds of a claim at most (default: 40)"
+    parser.add_argument("--most", type=whole_in(1, SEEDS_AT_MOST), default=40, metavar="N", help=most)
     text = (
         "width of the 95 %% interval, as a share of the printed difference or of twice the margin, down to which seeds "
         "are added: of every claim that can reach it within the budget, decided or not (default: 0.5)"
@@ -51,14 +52,16 @@ def add_standin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("list", "fit", "figure"), help=text)
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of a design")
     text = "graphs and initial weights per point (default: 3); a fit is confirmed with 5"
-    parser.add_argument("--seeds", type=whole, default=3, metavar="N", help=text)
+    parser.add_argument("--seeds", type=whole_in(1, SEEDS_AT_MOST), default=3, metavar="N", help=text)
     text = "points of the search at most (default: 12)"
-    parser.add_argument("--evaluations", type=whole, default=12, metavar="N", help=text)
+    parser.add_argument("--evaluations", type=whole_in(1, SEEDS_AT_MOST), default=12, metavar="N", help=text)
     text = "parameters that a figure shows (default: signal,label_noise,homophily,agreement,degree,train)"
     parser.add_argument("--knobs", metavar="A,B", help=text)
     text = "folder of fitted stand-ins, or of the figure (default: in the project; standins/)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     text = "file of finished runs, with which a search goes on (default: standins/NAME.csv)"
     parser.add_argument("--file", type=Path, metavar="FILE.csv", help=text)
-    parser.add_argument("--jobs", type=whole, default=0, metavar="N", help="processes (default: one per core)")
+    parser.add_argument(
+        "--jobs", type=whole_in(0, MOST_JOBS), default=0, metavar="N", help="processes (default: one per core)"
+    )
     _add_shared(parser, "2h")

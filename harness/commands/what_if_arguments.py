@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.flag_numbers import whole
+from harness.commands.flag_numbers import MOST_POINTS, MOST_RECORDED, MOST_REPLAYS, whole_in
 
 BANDWIDTH = "nic=1Gb/s..400Gb/s"
 """The range that what-if varies unless another one is asked for."""
@@ -17,7 +17,7 @@ def add_replays(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--replays",
-        type=whole,
+        type=whole_in(0, MOST_REPLAYS),
         metavar="N",
         help=f"{what}: no interval (default: 40, of what-if 20 at each of 5 values; fewer above 40 ranks)",
     )
@@ -31,7 +31,7 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     knob.add_argument("--latency", metavar="LINK=LOW..HIGH", help="vary a latency instead, e.g. nic=1us..1ms")
     points = "points of the range, at least 2 (default: 25)"
-    parser.add_argument("--points", type=whole, default=25, metavar="N", help=points)
+    parser.add_argument("--points", type=whole_in(2, MOST_POINTS), default=25, metavar="N", help=points)
     page = "also write a page with sliders that needs no network (extra `serve`); fewer --points make it smaller"
     parser.add_argument("--html", type=Path, metavar="FILE", help=page)
     add_replays(parser)
@@ -42,7 +42,9 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=whole, default=8765, metavar="N", help="0 takes a free one (default: 8765)")
+    parser.add_argument(
+        "--port", type=whole_in(0, 65_535), default=8765, metavar="N", help="0 takes a free one (default: 8765)"
+    )
     parser.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS",
         help="address to listen on (default: 127.0.0.1, which only this machine reaches)",
@@ -64,7 +66,7 @@ def _add_recordings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, metavar="DIR", help=scores)
     parser.add_argument(
         "--recorded",
-        type=whole,
+        type=whole_in(0, MOST_RECORDED),
         metavar="N",
         help="epochs to record; times exclude the first (default: 2, more for methods that settle late)",
     )

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, Literal
 
 from harness import keys
 from harness.datasets._recipe import Recipe
-from harness.errors import InputError
 
 STANDINS = Path(__file__).with_name("standins")
 
@@ -79,10 +77,7 @@ class StandIn:
 
 def read_standin(path: Path) -> StandIn:
     """A stand-in's file. Raises InputError where it is damaged; the message names the file."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
+    values = keys.read_table(path, "file of a stand-in")
     return replace(keys.convert(values, StandIn, path.name), name=path.stem)
 
 

@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -271,6 +271,8 @@ def load_result(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not a haloscope result of schema {SCHEMA}")
     try:
         whole = msgspec.convert(record, _Whole)
+        if "interval" in whole.facts:
+            _check_draws(msgspec.convert(whole.facts["interval"], _Interval))
     except msgspec.ValidationError as error:
         raise InputError(f"result {path} is damaged: {error}") from None
     return {**msgspec.structs.asdict(whole), **record}
@@ -287,6 +289,30 @@ class _Config(msgspec.Struct):
     layers: int
     hidden: int
     parts: int
+
+
+_Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+
+
+class _Input(msgspec.Struct):
+    """An uncertain input of an interval."""
+
+    source: str
+
+
+class _Interval(msgspec.Struct):
+    """What commands read of the interval of a prediction."""
+
+    share: float
+    replays: int
+    seconds: dict[str, tuple[float, float]]
+    ratios: list[_Positive]
+    inputs: list[_Input]
+
+
+def _check_draws(interval: _Interval) -> None:
+    if len(interval.ratios) != interval.replays:
+        raise msgspec.ValidationError(f"{len(interval.ratios)} ratios of {interval.replays} replays")
 
 
 class _Whole(msgspec.Struct):

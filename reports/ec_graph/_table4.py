@@ -41,7 +41,7 @@ from reports.ec_graph._times import (
     memory_alone,
     tuner_note,
 )
-from reports.ec_graph._unexplained import PAPERS, unexplained
+from reports.ec_graph._unexplained import LARGEST, unexplained
 
 PAIRS = [(own, other) for own in ("EC-Graph", "EC-Graph-S") for other in ("DGL", "PyG", "DistGNN")]
 PAIRS += [("EC-Graph", "EC-Graph-S"), *(("EC-Graph-S", rival) for rival in RIVALS)]
@@ -76,7 +76,7 @@ def table4(context: Context) -> PaperTable:
     timing = Timing.fitted(context, *ALONE)
     rows = [_row(timing, line) for _, line in frame.iterrows()]
     if context.inputs == Inputs():  # other readings of printed cells are in no ordering
-        rows += [_row(timing, line, printed=True) for _, line in frame[frame["dataset"] == PAPERS].iterrows()]
+        rows += [_row(timing, line, printed=True) for _, line in frame[frame["dataset"] == LARGEST].iterrows()]
         rows += [_row(timing, line, coded=True) for _, line in frame[frame["method"] == "DistGNN"].iterrows()]
         rows += [row for _, line in dashes[dashes["method"].isin(ALONE)].iterrows() for row in _memory(context, line)]
         several = frame[frame["method"].map(lambda name: name in RIVALS[:2])]
@@ -162,7 +162,7 @@ def _row(timing: Timing, line: pd.Series, *, printed: bool = False, coded: bool 
     other = printed or coded or batched
     ours, how, note = _predicted(timing, bed, system, setting, coded, BATCH if batched else 0)
     notes = [note, SAID.get((dataset, system), ""), tuner_note(system, tuned=False)]
-    if dataset == PAPERS and ours is not None:
+    if dataset == LARGEST and ours is not None:
         notes.append(GRAPH_OF_PAPERS[printed])
     reading = CODED * coded + BATCHED * batched
     return Row(
@@ -182,14 +182,14 @@ def _memory(context: Context, line: pd.Series) -> list[Row]:
     """What a library needs where the table prints "-", of ogbn-papers100M on both readings of the graph."""
     dataset, layers, system = str(line["dataset"]), int(line["layers"]), str(line["method"])
     rows = []
-    for printed in (False, True) if dataset == PAPERS else (False,):
+    for printed in (False, True) if dataset == LARGEST else (False,):
         peak, fits = memory_alone(context, dataset, layers, system, printed=printed)
         notes = ["printed '-', no reason given", "fits the machine" if fits else "out of memory"]
         rows.append(
             Row(
                 label=f"{DATASETS[dataset]}{' as printed' * printed}, {layers} layers, {system}, memory",
                 quantity="memory of one machine", unit="GB", published=None, ours=peak / 1e9, how="simulated",
-                judge="none", note="; ".join(notes + [GRAPH_OF_PAPERS[printed]] * (dataset == PAPERS)),
+                judge="none", note="; ".join(notes + [GRAPH_OF_PAPERS[printed]] * (dataset == LARGEST)),
             )
         )  # fmt: skip
     return rows
@@ -334,6 +334,6 @@ def _orderings(rows: Sequence[Row]) -> tuple[Ordering, ...]:
                 if all(label in by for label in pair) and by[pair[0]].published != by[pair[1]].published:
                     orderings.append(ordering(pair, f"{name}, {layers} layers, {own} against {other}"))
         depth = [f"{name}, {layers} layers, EC-Graph" for layers in LAYERS]
-        if dataset != PAPERS and all(label in by for label in depth):
+        if dataset != LARGEST and all(label in by for label in depth):
             orderings.append(ordering(depth, f"{name}, EC-Graph by depth", DEEPER))
     return tuple(orderings)

@@ -6,7 +6,6 @@ A file of `claims/` holds those of one paper, a user's own file those of theirs.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,11 +186,7 @@ def file_of(name: str) -> Path:
 
 def read_file(path: Path) -> ClaimFile:
     """A file of claims, of which every table is still to be read. Raises InputError for a damaged one."""
-    try:
-        tables = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
-    return keys.convert(tables, ClaimFile, path.name)
+    return keys.convert(keys.read_table(path, "file of claims"), ClaimFile, path.name)
 
 
 def read_claims(path: Path) -> list[AccuracyClaim]:

@@ -6,6 +6,7 @@ first. On a machine that is shared the correction contains what the others take.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +58,9 @@ class Forecast:
 
     finished: list[tuple[StudyCell, RunLine]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._corrections: dict[tuple[str, str, int], float] = {}  # of all seeds alike, with so many runs finished
+
     def seconds(self, cell: StudyCell) -> float:
         """Seconds that a run of the cell is expected to take."""
         return formula(cell)[0] * self._correction(cell, "seconds", 0)
@@ -72,6 +76,12 @@ class Forecast:
 
     def _correction(self, cell: StudyCell, column: str, which: int) -> float:
         """Median of measured over formula, of the finished runs that are most similar."""
+        kind = (json.dumps(without_seed(cell.settings), sort_keys=True), column, len(self.finished))
+        if kind not in self._corrections:
+            self._corrections[kind] = self._median_ratio(cell, column, which)
+        return self._corrections[kind]
+
+    def _median_ratio(self, cell: StudyCell, column: str, which: int) -> float:
         ratios = [(_unlike(cell, other), float(line[column]) / formula(other)[which]) for other, line in self.finished]
         if not ratios:
             return 1.0

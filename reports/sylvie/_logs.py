@@ -8,7 +8,7 @@ from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import select, value
+from reports.core.testbeds import AS_CODED, as_coded, select, value
 from reports.sylvie._testbed import (
     FITTED,
     GRAPH_NOTES,
@@ -104,7 +104,8 @@ def _component(context: Context, part: Component, title: str, *notes: str) -> Pa
 
 def _assumptions(fit: Fit) -> tuple[str, ...]:
     late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
-    return (FITTED, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING, "mean epochs of 50 to 2000", AMAZON_WIDTH, late)
+    told = (FITTED, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING)
+    return (*told, "mean epochs of 50 to 2000", AMAZON_WIDTH, late, f"BNS-GCN: {AS_CODED}")
 
 
 def _all_logs() -> list[Logged]:
@@ -176,7 +177,7 @@ def memory_logged(context: Context) -> PaperTable:
             continue
         repeated, seen = round(log.memory_mb) in seen, {*seen, round(log.memory_mb)}
         codes = log.system in ("Sylvie-S", "Sylvie-A") and log.parts == ON_ONE_SERVER
-        ours = peak_mib(context, log, METHOD_OF[log.system])
+        ours = peak_mib(context, log, as_coded(METHOD_OF[log.system]))
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="peak memory", unit="MB", published=log.memory_mb,
                 ours=ours, how="simulated", judge="none" if repeated else "error",

@@ -22,6 +22,7 @@ from reports.core.table import Null
 from reports.core.testbeds import (
     SPREAD,
     TITLES,
+    as_coded,
     halo_of,
     num_exchanging_layers,
     select,
@@ -202,8 +203,8 @@ def bed_for(bed: Testbed, system: str) -> Testbed:
 
 
 def system_seconds(bed: Testbed, fit: Fit, system: str) -> Seconds:
-    """One epoch of a system by its printed name."""
-    return bed_for(bed, system).seconds(METHOD_OF[system], fit)
+    """One epoch of a system by its printed name; BNS-GCN's with the draws of its authors' program (`AS_CODED`)."""
+    return bed_for(bed, system).seconds(as_coded(METHOD_OF[system]), fit)
 
 
 def speed_ups(bed: Testbed, fit: Fit, systems: Sequence[str]) -> dict[str, float]:

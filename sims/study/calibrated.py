@@ -277,8 +277,7 @@ def _save(profile: DeviceProfile, path: Path) -> None:
     path.write_text("\n".join([*remarks, path.read_text()]))
 
 
-def _main(parent: str, what: str, asked: str, answer: str) -> None:
-    machine.end_with(int(parent))
+def _main(what: str, asked: str, answer: str) -> None:
     configs = [
         from_mapping(values) for values in msgspec.json.decode(Path(asked).read_bytes(), type=list[dict[str, Any]])
     ]
@@ -294,4 +293,5 @@ def _main(parent: str, what: str, asked: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    machine.end_with(int(sys.argv[1]))  # who may have ended before this process could ask for its parent
+    _main(*sys.argv[2:])

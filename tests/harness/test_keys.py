@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -41,6 +42,8 @@ def test_a_record_is_filled_and_says_what_its_keys_mean() -> None:
         ({"inner": 1.0, "spead": 2.0}, "unknown key in file x: 'spead'; did you mean 'speed'"),
         ({"inner": {"widht": 3}}, "unknown key in file x: inner: 'widht'; did you mean 'width'"),
         ({"inner": {"width": "wide"}}, r"file x: Expected `int`, got `str` - at `\$.inner.width`"),
+        ({"inner": 1.0, "speed": math.nan}, "file x: speed: nan is no number that can be meant here"),
+        ({"inner": {"width": [3, -math.inf]}}, "file x: inner.width: -inf is no number"),
         ({"speed": 2.0}, "file x: Object missing required field `inner`"),
     ],
 )

@@ -32,6 +32,7 @@ from reports.sylvie._testbed import (
     settings_of,
     speed_ups,
     sylvie_bed,
+    system_seconds,
     training_of,
 )
 from reports.sylvie._times import case_rows
@@ -305,6 +306,13 @@ def test_other_rows_are_predicted_from_one(context: Context) -> None:
         errors[label] = row.bed(context).seconds(METHOD_OF[row.system], fit).epoch / row.epoch - 1
     assert abs(errors.pop("Yelp, GraphSAGE, DGL")) < 0.005
     assert all(abs(error) < 0.2 for error in errors.values()), errors
+
+
+def test_bns_gcn_is_timed_with_the_draws_of_its_authors_program(context: Context) -> None:
+    """Both ends know how many nodes were drawn, so that one message less goes to every other part."""
+    fit, bed = constants(context), sylvie_bed(context, "yelp")
+    ours, alone = system_seconds(bed, fit, "BNS-GCN"), bed.seconds(METHOD_OF["BNS-GCN"], fit)
+    assert 0 < ours.blocked["sample"] < alone.blocked["sample"] and ours.epoch < alone.epoch
 
 
 def test_all_reduce_waits_behind_late_rows(context: Context) -> None:

@@ -167,7 +167,7 @@ def test_the_server_replies_to_its_own_name_and_only_reads(client: TestClient) -
 def test_bad_flags_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     serve = ["serve", *METHODS[:2], *FLAGS, "--quiet", "--out", str(tmp_path)]
     for flags, says in (
-        (["--port", "70000"], "a port from 0"),
+        (["--port", "70000"], "--port: must be from 0 to 65,535"),
         (["--host", "no.such.host.invalid"], "--host no.such.host.invalid"),
         (["--ranks", "2,x"], "numbers of ranks"),
         (["--ranks", "2,\u00b2"], "numbers of ranks"),

@@ -93,7 +93,7 @@ def test_a_report_runs_nothing(haloscope: Haloscope, tmp_path: Path) -> None:
         (["standin", "fit", "redit-bns"], "did you mean 'reddit-bns'"),
         (["standin", "fit", "reddit-bns", "--knobs", "signal"], "belongs to haloscope standin figure"),
         (["standin", "figure", "reddit-bns", "--knobs", ","], "names no parameter"),
-        (["standin", "fit", "reddit-bns", "--seeds", "0"], "must be at least 1"),
+        (["standin", "fit", "reddit-bns", "--seeds", "0"], "must be from 1"),
         (
             ["standin", "fit", "reddit-bns", "--budget", "1s", "--jobs", "1", "--out", "here"],
             "ended before the first point",

@@ -277,8 +277,8 @@ def test_what_does_not_fit_is_said(what_if: Command, tmp_path: Path) -> None:
         (["--methods", "vanilla", "--bandwidth", "nic=9Gbs..1Gb/s"], "'9Gbs' is not a bandwidth"),
         (["--methods", "vanilla", "--cluster", "no-such"], "no-such"),
         (["--methods", "vanilla", "--parts", "65"], "takes"),
-        (["--methods", "vanilla", "--points", "1"], "--points 1: at least 2, the ends of the range"),
-        (["--methods", "vanilla", "--points", "-5"], "--points -5: at least 2"),
+        (["--methods", "vanilla", "--points", "1"], "--points: must be from 2 to 10,000, not '1'"),
+        (["--methods", "vanilla", "--points", "-5"], "--points: must be from 2"),
         (["--methods", "vanilla", "--recorded", "1"], "--recorded 1: at least 2, for times are those of epochs after"),
     ],
 )

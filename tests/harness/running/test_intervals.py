@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from harness.errors import InputError
+from harness.running import results
 from harness.running.intervals import ends, interval_in, interval_note, order_lines, order_text, speedup_interval
 
 COMMON = np.linspace(0.5, 2.0, 41)  # what both methods share: a machine that is slower or faster
@@ -51,3 +55,26 @@ def test_the_note_counts_inputs_by_source() -> None:
     assert "41 replays with uncertain inputs drawn anew (2 assumed, 1 measured)" in interval_note(
         record("a", 1.0, COMMON)["facts"]["interval"]
     )
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"ratios": [[1]] * 41}, "Expected `float`, got `array`"),
+        ({"ratios": [0.0] * 41}, "Expected `float` > 0.0"),
+        ({"ratios": [1.0] * 40}, "40 ratios of 41 replays"),
+        ({"seconds": {"epoch": [1.0]}}, "Expected `array` of length 2"),
+        ({"inputs": [{}]}, "missing required field `source`"),
+        ({"replays": None}, "Expected `int`, got `null`"),
+    ],
+)
+def test_a_damaged_interval_is_refused_with_its_result(damage: dict[str, Any], message: str, tmp_path: Path) -> None:
+    made = record("vanilla", 1.0, COMMON)
+    made["facts"]["interval"] |= damage
+    config = {"mode": "sim", "cluster": "here", "dataset": "a", "model": "gcn", "layers": 2, "hidden": 8, "parts": 2}
+    whole = {**made, "schema": results.SCHEMA, "run_id": "a", "config": {**made["config"], **config}, "epochs": []}
+    path = tmp_path / "result.json"
+    path.write_bytes(msgspec.json.encode(whole))
+    with pytest.raises(InputError, match="is damaged") as error:
+        results.load_result(path)
+    assert message in str(error.value)

@@ -47,6 +47,13 @@ def test_growth_is_told_from_noise(found: list[Sample], flat: bool) -> None:
     assert growth(found).flat == flat, growth(found)
 
 
+def test_one_more_thread_of_a_pool_is_a_step() -> None:
+    late = [each._replace(threads=each.threads + (at > 88)) for at, each in enumerate(samples(0, 0))]
+    assert growth(late).flat
+    assert growth(samples(0, 0, threads=1)).threads == 25, "one every 20 epochs"
+    assert not growth([each._replace(threads=9 + at // 20) for at, each in enumerate(samples(0, 0))]).flat
+
+
 def test_the_records_of_epochs_may_be_kept_and_nothing_else() -> None:
     assert growth(samples(2000, 1e4), 2000).flat
     assert not growth(samples(2000 + 1024, 1e4), 2000).flat
@@ -146,7 +153,7 @@ def test_epochs_that_get_longer_must_do_so_twice(
     runs: list[list[list[Sample]]], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, made = tmp_path / "state.jsonl", iter(runs)
-    monkeypatch.setattr("sys.argv", ["soak", "--methods", "vanilla", "--state", str(state)])
+    monkeypatch.setattr("sys.argv", ["soak", "--epochs", "2000", "--methods", "vanilla", "--state", str(state)])
     monkeypatch.setattr(soak, "soak", lambda *_: Soaked(next(made), 0.0))
     assert soak.main() == code and not list(made)
     assert soak.main() == code, "what is in the file is not made anew"

@@ -204,19 +204,40 @@ def test_the_numbers_of_a_known_device_are_found_again(monkeypatch: pytest.Monke
     assert probes._launch(torch.device("cpu")) == pytest.approx(1e-3, rel=0.01)
 
 
+NEAR = 30.0
+"""How far a figure of this machine may be from one that is measured beside it, while other work may run."""
+
+
+def quickest(call: Callable[[], object]) -> float:
+    """Of the quickest of ten calls."""
+    taken = []
+    for _ in range(10):
+        begun = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
+
+
 @pytest.mark.processes
 def test_this_machine(tmp_path: Path) -> None:
-    """The whole calibration in quick mode: values in the range of any machine that runs torch."""
+    """The whole calibration in quick mode, beside a product and a copy that are timed here."""
     path = calibrate.calibrate_to(tmp_path / "calibration", ranks=(2,))
     cluster = load_cluster(path)
     device = load_device(cluster.device)
     assert {file.name for file in path.parent.iterdir()} == {"cluster.toml", "device.toml"}
-    assert 1e9 < device.gemm_peak.value < 1e14
+    square, rows = torch.ones(512, 512), torch.ones(1 << 22)
+    product = 2 * 512**3 / quickest(lambda: square @ square)
+    copy = 2 * 4 * rows.numel() / quickest(rows.clone)
     assert 0 < device.gemm_efficiency.value <= 1
-    assert all(1e7 < q.value < 1e12 for q in (*device.bandwidth.values(), *device.codec.values()))
-    assert all(1e-13 <= q.value < 1e-7 for q in device.spmm.values())
+    assert product / NEAR < device.gemm_peak.value * device.gemm_efficiency.value < product * NEAR
+    for name, rate in device.bandwidth.items():
+        assert copy / (10 * NEAR) < rate.value < copy * NEAR, name  # random numbers of dropout take longer
+    for name, rate in device.codec.items():
+        assert copy / (10 * NEAR) < rate.value < copy * NEAR, name
+    for name, cost in device.spmm.items():  # seconds of an entry and column: a row's value is read and added
+        assert 4 / copy / NEAR < cost.value < 4 / copy * NEAR, name
     assert 1e-7 < device.launch.value < 1e-3
-    assert 1e7 < cluster.links["loopback"].bandwidth.value < 1e12
+    assert copy / (10 * NEAR) < cluster.links["loopback"].bandwidth.value < copy * NEAR
     assert len(SIZES) >= 6
     for kind in OPERATIONS:
         assert 1e-6 < cluster.transport.seconds(kind, 2) < 1

@@ -243,6 +243,9 @@ def test_forecasts_follow_finished_runs() -> None:
     slow = Forecast([(cell, line_of(cell, 1.0, seconds=3 * idle, memory=2 * memory))])
     other_seed = StudyCell({**settings, "seed": 1})
     assert slow.seconds(other_seed) == pytest.approx(3 * idle) and slow.memory(other_seed) == pytest.approx(2 * memory)
+    slow.finished.append((other_seed, line_of(other_seed, 1.0, seconds=5 * idle)))
+    assert slow.seconds(StudyCell({**settings, "seed": 2})) == pytest.approx(4 * idle), "of what is finished by now"
+    slow.finished.pop()
     light = Forecast([(cell, line_of(cell, 1.0, seconds=idle, memory=1))])
     assert light.memory(other_seed) == pytest.approx(memory), "never below the formula"
     nearer = StudyCell({**settings, "method": "bns-gcn:p=0.5"})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import os
+import signal
+import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -139,17 +140,6 @@ def test_a_watching_process_that_fails_says_why() -> None:
         calibrated.measure_operators("epochs", [bad], 1)
 
 
-def test_a_watching_process_ends_with_its_parent(tmp_path: Path) -> None:
-    """Also where the parent was gone before this process had imported anything."""
-    configs, answer = tmp_path / "configs", tmp_path / "answer"
-    configs.write_text(json.dumps([RunConfig.of(dataset="synthetic:nodes=200", threads=1, epochs=100_000).flat()]))
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    command = [sys.executable, "-m", "sims.study.calibrated", str(gone.pid), "epochs", str(configs), str(answer)]
-    assert subprocess.run(command, timeout=120, check=False).returncode == 1
-    assert not answer.exists()
-
-
 @pytest.mark.parametrize("quick", [True, False])
 def test_workloads_run_every_method(quick: bool) -> None:
     found = calibrated.workloads(1, quick)
@@ -201,3 +191,31 @@ def test_a_programs_own_seconds_pass_beside_a_gpu(device: str, host_s: float) ->
     clock.charge(0.1, 1)
     clock.charge_host(0.3)
     assert clock.end_epoch()["compute"] == pytest.approx(0.1 + 0.3 if host_s else 0.3 + profile.launch.value)
+
+
+def test_measuring_processes_end_with_a_command_that_was_killed_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are still importing then, and have not asked yet who their parent is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the folder that a killed command leaves
+    command = os.fork()
+    if not command:
+        try:
+            calibrated.measure_operators("epochs", [SMALL.changed(epochs=1_000_000)], 1)
+        finally:
+            os._exit(0)
+    children = Path(f"/proc/{command}/task/{command}/children")
+    deadline = time.monotonic() + 60
+    while not (started := children.read_text().split()):
+        assert time.monotonic() < deadline, "nothing was started"
+        time.sleep(0.01)
+    os.kill(command, signal.SIGKILL)
+    os.waitpid(command, 0)
+    (process,) = map(int, started)
+    deadline = time.monotonic() + 120
+    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    left = Path(f"/proc/{process}").exists()
+    if left:
+        os.kill(process, signal.SIGKILL)
+    assert not left, "a process went on measuring for nobody"
