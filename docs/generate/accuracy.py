@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.accuracy import CELLS, finished, report, whole_study
 from docs.generate.pages import write_or_check
-from harness.datasets import read_standins
+from harness.datasets import FittedScore, read_standins
 from reports import study
 
 PAGE = Path(__file__).resolve().parent.parent / "accuracy.md"
@@ -113,13 +113,17 @@ def _standins(found: Sequence[study.ClaimFinding]) -> Iterator[str]:
             yield f"- `standin:{name}` is not fitted: `haloscope standin fit {name}`."
             continue
         scores = "; ".join(
-            f"{score.what} {score.ours:.2f} ± {score.half_width:.2f} (printed {score.printed:.2f})"
+            f"{score.what} {score.ours:.2f}{_half(score)} (printed {score.printed:.2f})"
             for score in fitted[name].scores
         )
         knobs = ", ".join(f"{knob} {value:g}" for knob, value in fitted[name].fitted.items())
         fit = fitted[name].fit
         yield f"- `standin:{name}`: {knobs}; {scores}; {fit.state}, {fit.seeds} seeds; {fit.note}."
     yield ""
+
+
+def _half(score: FittedScore) -> str:
+    return "" if score.half_width is None else f" ± {score.half_width:.2f}"
 
 
 def _undecided(name: str, found: Sequence[study.ClaimFinding]) -> Iterator[str]:

@@ -26,7 +26,9 @@ class FittedScore:
     source: str = keys.key("the table and the row that print the score")
     printed: float = keys.key("the score as printed", unit="per cent")
     ours: float = keys.key("test score at the best validation, mean over the seeds", unit="per cent")
-    half_width: float = keys.key("of the 95 % interval of that mean", unit="points")
+    half_width: float | None = keys.key(
+        "of the 95 % interval of that mean; none of one seed", unit="points", default=None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -189,7 +189,7 @@ class Fitting:
             FittedScore(
                 what=what, method=aim.method, parts=1 if aim.method == "single" else self.design.training["parts"],
                 source=source(self.design.table, aim.where), printed=printed_score(self.design.table, aim.where),
-                ours=round(found[what].mean, 2), half_width=round(found[what].half_width(), 2),
+                ours=round(found[what].mean, 2), half_width=round(found[what].half_width(), 2) if seeds > 1 else None,
             )
             for what, aim in aims.items()
         ]  # fmt: skip
@@ -211,7 +211,7 @@ class Fitting:
 def _toml(graph: Mapping[str, Any], fitted: Mapping[str, float], scores: list[FittedScore], fit: FitRecord) -> str:
     """The text of a stand-in's file."""
     tables: list[tuple[str, Mapping[str, Any]]] = [("[graph]", graph), ("[fitted]", fitted)]
-    tables += [("[[scores]]", vars(one)) for one in scores]
+    tables += [("[[scores]]", {k: v for k, v in vars(one).items() if v is not None}) for one in scores]
     tables.append(("[fit]", vars(fit)))
     lines = ["# Written by the command that [fit] names. The parameters under [fitted] were found, the others set."]
     for head, table in tables:

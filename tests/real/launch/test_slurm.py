@@ -220,7 +220,7 @@ def test_gpu_ranks_by_default_where_there_are_gpus(tmp_path: Path) -> None:
         (["--nodes", "2", "--", "--mode", "sim"], "a job runs in mode real"),
         (["--nodes", "2", "--", "--device", "cuda"], "needs --gpus-per-node"),
         (["--nodes", "2", "--", "--cluster", "lab:2x1gbit"], "leave --cluster out"),
-        (["--nodes", "2", "--", "--checkpoint-every", "-1"], "every must be at least 0"),
+        (["--nodes", "2", "--", "--checkpoint-every", "-1"], "--checkpoint-every: must be from 0"),
         (["--nodes", "2", "--", "--partitioner", "ebv"], "cuts edges"),
         (["--nodez", "2"], "did you mean --nodes"),
     ],

@@ -152,7 +152,7 @@ def test_restarts_by_torchrun_go_on_from_the_checkpoint(tmp_path: Path) -> None:
         (["--resume"], "--resume needs --checkpoint DIR"),
         (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoint DIR"),
         (["--checkpoint", "kept", "--restarts", "2"], "--restarts is for --mode real"),
-        (["--checkpoint", "kept", "--checkpoint-every", "-3"], "checkpoints: every must be at least 0"),
+        (["--checkpoint", "kept", "--checkpoint-every", "-3"], "--checkpoint-every: must be from 0"),
         (["--checkpoint", "/proc/kept"], "cannot keep checkpoints in /proc/kept"),
     ],
 )

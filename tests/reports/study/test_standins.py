@@ -59,7 +59,9 @@ def test_a_search_asks_for_the_same_points_again(tmp_path: Path) -> None:
 def test_what_cannot_be_reached_is_the_nearest(tmp_path: Path) -> None:
     fitting = Fitting(NAME, MadeUpRuns.of(lambda cell: 50.0, tmp_path / "runs.csv"), seeds=1, evaluations=4)
     assert not fitting.search() and len(fitting.points) == 4
-    assert read_standin(fitting.write("haloscope standin fit", tmp_path)).fit.state == "nearest"
+    found = read_standin(fitting.write("haloscope standin fit", tmp_path))
+    assert found.fit.state == "nearest"
+    assert [score.half_width for score in found.scores] == [None, None]  # one seed has no interval
 
 
 def test_a_failing_point_ends_the_search_with_its_reason(tmp_path: Path) -> None:
