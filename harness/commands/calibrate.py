@@ -26,7 +26,7 @@ from sims.cluster import load_cluster
 from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_contention, add_host, add_operators
 
 Depth = Literal["brief", "quick", "full"]
-TAKES = {"brief": "half a minute", "quick": "one to four minutes", "full": "some minutes"}
+TAKES = {"brief": "half a minute", "quick": "four to six minutes", "full": "some minutes"}
 """How long each depth of a calibration takes."""
 
 REFERENCE = "reference.json"

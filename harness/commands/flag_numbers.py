@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 from harness.errors import InputError
+
+T = TypeVar("T", int, float)
 
 MOST_EPOCHS, MOST_RANKS, MOST_NODES, MOST_WIDTH = 10**9, 10**6, 10**12, 10**6
 SEEDS_AT_MOST = MOST_REPLAYS = MOST_POINTS = MOST_RECORDED = MOST_JOBS = 10_000
@@ -25,14 +28,7 @@ def whole(text: str) -> int:
 
 def whole_in(least: int, most: int) -> Callable[[str], int]:
     """The type of a flag with a whole number of a range."""
-
-    def within(text: str) -> int:
-        value = whole(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"must be from {least} to {most:,}, not {in_quotes(text)}")
-        return value
-
-    return within
+    return _within(whole, least, most, f"{least} to {most:,}")
 
 
 def whole_numbers(text: str | None, flag: str, what: str) -> list[int]:
@@ -55,11 +51,14 @@ def number(text: str) -> float:
 
 def number_in(least: float, most: float) -> Callable[[str], float]:
     """The type of a flag with a finite number of a range."""
+    return _within(number, least, most, f"{least:g} to {most:g}")
 
-    def within(text: str) -> float:
-        value = number(text)
+
+def _within(parse: Callable[[str], T], least: T, most: T, where: str) -> Callable[[str], T]:
+    def within(text: str) -> T:
+        value = parse(text)
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"must be from {least:g} to {most:g}, not {in_quotes(text)}")
+            raise argparse.ArgumentTypeError(f"must be from {where}, not {in_quotes(text)}")
         return value
 
     return within
