@@ -14,7 +14,7 @@ from harness.machine._source import code_version
 HERE = "here"
 """The name of the cluster that this machine is, as it was measured."""
 
-_MEASURES = ("real/measure", "sims/study")
+_MEASURES = ("real/measure", "real/rank", "sims/study")
 """The sources that make a calibration: what they measured before they were changed is not what they measure now."""
 
 
