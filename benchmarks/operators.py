@@ -1,6 +1,7 @@
 """Operators of the validation's workloads, measured in this process, beside what a calibration prices them at.
 
     python -m benchmarks.operators [--methods vanilla,sylvie-s:bits=1] [--workloads heavy,narrow] [--copies 1]
+                                  [--calibration DIR]
 
 Times operators as `haloscope calibrate` does, on its own graphs, fits their costs, then times the operators of the
 workloads of `haloscope validate` in the same way and prints both by operator: calls, milliseconds of an epoch of all
@@ -14,11 +15,12 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 from harness.config import RunConfig
 from harness.running import validation
-from sims.device import OperatorCost, Work
+from sims.device import OperatorCost, Work, load_device
 from sims.study._profiling import SKIPPED_EPOCHS
 from sims.study.calibrated import measure_operators, workloads
 
@@ -45,10 +47,13 @@ def main() -> None:
     parser.add_argument("--methods", default="vanilla,sylvie-s:bits=1,bns-gcn:p=0.1")
     parser.add_argument("--workloads", default=",".join(validation.WORKLOADS))
     parser.add_argument("--copies", type=int, default=1, help="processes at once, as ranks that share the cores")
+    parser.add_argument("--calibration", type=Path, metavar="DIR", help="take the costs from DIR/device.toml instead")
     parser.add_argument("--rows", type=int, default=12, help="operators of a table")
     args = parser.parse_args()
-    calibrated = measure_operators("epochs", workloads(1, True), args.copies)
-    costs = calibrated.costs()
+    if args.calibration is None:
+        costs = measure_operators("epochs", workloads(1, True), args.copies).costs()
+    else:
+        costs = load_device(args.calibration / "device.toml").operators
     for name in args.workloads.split(","):
         for method in args.methods.split(","):
             config = RunConfig.of(

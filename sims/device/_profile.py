@@ -149,6 +149,10 @@ class DeviceProfile:
             return 0.0
         return self._alone(work, popularity) * (1.0 if work.kind == "codec" else self.crowding.value)
 
+    def cost_of(self, work: Work) -> OperatorCost | None:
+        """What the operator of this work costs where it was timed; an in-place form that was not, as its other form."""
+        return self.operators.get(work.name) or self.operators.get(work.name.removesuffix("_"))
+
     def _alone(self, work: Work, popularity: Popularity) -> float:
         """Seconds of an operator as it was watched."""
         total = self.launch.value - self.host_launch
@@ -158,8 +162,9 @@ class DeviceProfile:
             total += work.fresh / self.release.value
         if work.kind == "host":
             return total + work.nbytes / self.host.value
-        if work.name in self.operators:
-            return total + self.operators[work.name].seconds(work)
+        cost = self.cost_of(work)
+        if cost is not None:
+            return total + cost.seconds(work)
         if work.kind == "gemm":
             compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
             return total + max(compute, work.nbytes / self.gemm_bandwidth.value)

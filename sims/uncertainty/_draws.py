@@ -43,7 +43,7 @@ class Draws:
         """Factors on operators: every one that was timed deviates from the fit of its cost by itself."""
         found = np.ones(len(works))
         for at, work in enumerate(works):
-            cost = profile.operators.get(work.name)
+            cost = profile.cost_of(work)
             if cost is not None:
                 z = self.normal(f"{profile.name}: {work}")[number]
                 found[at] = math.exp(MEDIAN * cost.error.value * z)

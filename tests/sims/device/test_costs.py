@@ -105,6 +105,8 @@ def test_devices_keep_costs_and_use_them(tmp_path: Path) -> None:
     assert profile.seconds(work) == pytest.approx(plain.launch.value + 3e-6 + 1_000 * 2e-11 + 6_400 * 2e-10)
     assert profile.seconds(replace(work, name="other")) == plain.seconds(work)  # by its class
     added = profile.seconds(Work("elementwise", 2**19, name="add")) - plain.launch.value
+    in_place = profile.seconds(Work("elementwise", 2**19, name="add_"))  # never timed in place
+    assert in_place == added + plain.launch.value
     assert added == pytest.approx(3e-6 + 2**19 * 2e-11 + (2**18 + 1) * 1e-11)
 
 
