@@ -46,9 +46,9 @@ def test_operators_of_counted_epochs_are_timed() -> None:
         assert all(work.name == name and work.fresh == 0 for work in works)
         assert all(seconds >= 0 for times in works.values() for seconds in times)
     costs = found.costs()
-    work, times = next(iter(found.samples["_fused_adam"].items()))
-    assert len(found.samples["_fused_adam"]) == 1, "one size: the fit is its median, as far as it is written out"
-    assert costs["_fused_adam"].seconds(work) == pytest.approx(median(times), rel=1e-3)
+    work, times = next(iter(found.samples["_fused_adam_"].items()))
+    assert len(found.samples["_fused_adam_"]) == 1, "one size: the fit is its median, as far as it is written out"
+    assert costs["_fused_adam_"].seconds(work) == pytest.approx(median(times), rel=1e-3)
 
 
 @given(launch=st.floats(0, 2e-5), effect=st.floats(0, 1e-3), byte=st.floats(0, 1e-10))
