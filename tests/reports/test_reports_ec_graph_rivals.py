@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,22 +17,28 @@ from reports.ec_graph._rivals import FULL, Sampling, rival_method
 from tests.support.conformance import make_model, make_parts
 
 NODES, MEAN, SPREAD, PARTS = 6000, 12.0, 1.2, 3
-SAMPLING = Sampling(Degrees(mean=MEAN, spread=SPREAD), NODES, PARTS)
+HASH = 1 - 1 / PARTS  # share of edges that hash parts cut
+SAMPLING = Sampling(Degrees(mean=MEAN, spread=SPREAD), NODES, PARTS, HASH)
 
 
-def graph() -> Graph:
-    """Degrees near the assumed distribution: edges between nodes in proportion to gamma distributed weights."""
+def graph(cut: float) -> Graph:
+    """Degrees near the assumed distribution: edges between nodes in proportion to gamma distributed weights. Below the
+    cut of hash parts (id modulo their number), both ends are of one part but for a share of the edges."""
     rng = np.random.default_rng(0)
-    shape = 1 / (SPREAD**2 - 1 / MEAN)
+    shape, count = 1 / (SPREAD**2 - 1 / MEAN), int(NODES * MEAN / 2)
     weights = rng.gamma(shape, size=NODES)
-    ends = rng.choice(NODES, (2, int(NODES * MEAN / 2)), p=weights / weights.sum())
+    ends = rng.choice(NODES, (2, count), p=weights / weights.sum())
+    for home in range(PARTS) if cut < HASH else ():
+        moved = (ends[0] % PARTS == home) & (rng.random(count) >= cut / HASH)
+        nodes = np.arange(home, NODES, PARTS)
+        ends[1, moved] = rng.choice(nodes, moved.sum(), p=weights[nodes] / weights[nodes].sum())
     return from_edges(
         "gamma", ends, NODES, undirected=True, x=np.zeros((NODES, 3), np.float32), y=np.zeros(NODES, np.int64),
         num_classes=2, train=np.arange(0, NODES, 20), val=None, test=None,
     )  # fmt: skip
 
 
-GRAPH = graph()
+GRAPHS = {cut: graph(cut) for cut in (HASH, 0.15)}
 
 
 @pytest.mark.parametrize(("fanout", "z"), [(3, 1.0), (3, 0.6), (20, 0.9), (FULL, 1.0), (FULL, 0.7)])
@@ -42,11 +50,16 @@ def test_means_are_those_of_the_distribution(fanout: float, z: float) -> None:
     assert SAMPLING.kept(fanout, z) == pytest.approx(values.mean(), abs=5 * values.std() / 400_000**0.5)
 
 
-@pytest.mark.parametrize("text", ["distdgl:fanout=4/3:batch=0", "agl:fanout=4/3:batch=0", "aligraph-fg:fanout=4/3",
-                                  "agl:fanout=full/full:batch=0", "distdgl:fanout=full/full:batch=0"])  # fmt: skip
-def test_expected_shares_are_near_those_of_a_sample(text: str) -> None:
-    parts = make_parts(GRAPH, (np.arange(NODES) % PARTS).astype(np.int32), PARTS, torch.float32)
-    model, method = make_model("gcn", GRAPH, dtype=torch.float32, layers=2), parse_method(text)
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [("distdgl:fanout=4/3:batch=0", HASH), ("agl:fanout=4/3:batch=0", HASH), ("aligraph-fg:fanout=4/3", HASH),
+     ("agl:fanout=full/full:batch=0", HASH), ("distdgl:fanout=full/full:batch=0", HASH),
+     ("distdgl:fanout=4/3:batch=0", 0.15), ("distdgl:fanout=full/full:batch=0", 0.15)],
+)  # fmt: skip
+def test_expected_shares_are_near_those_of_a_sample(text: str, cut: float) -> None:
+    whole_graph = GRAPHS[cut]
+    parts = make_parts(whole_graph, (np.arange(NODES) % PARTS).astype(np.int32), PARTS, torch.float32)
+    model, method = make_model("gcn", whole_graph, dtype=torch.float32, layers=2), parse_method(text)
 
     async def program(rank: Rank) -> dict[str, list[float]]:
         rank.epoch = -1
@@ -58,7 +71,8 @@ def test_expected_shares_are_near_those_of_a_sample(text: str) -> None:
 
     seen = loopback.run_ranks(program, PARTS)
     fanouts = [FULL if word == "full" else int(word) for word in text.split("fanout=")[1].partition(":")[0].split("/")]
-    expected = SAMPLING.rates(method.name, len(GRAPH.train) / PARTS, fanouts)  # type: ignore[arg-type]
+    sampling = replace(SAMPLING, cut=cut)
+    expected = sampling.rates(method.name, len(whole_graph.train) / PARTS, fanouts)  # type: ignore[arg-type]
     for name, share in expected.items():
         part, whole = (sum(each[name][at] for each in seen) for at in (0, 1))
         if not whole:  # no list of another rank's node is asked for by the last layer
