@@ -197,7 +197,7 @@ def _spawn(
 def _pinned(cores: Sequence[int]) -> Iterator[None]:
     """Processes started within are pinned to these cores, if there are any.
 
-    A rank that wakes up on a core where another one computes would wait for the scheduler's tick, for milliseconds.
+    A rank that wakes up on a core where another one computes waits for the scheduler's tick, for milliseconds.
     """
     if not cores or not hasattr(os, "sched_setaffinity"):
         yield

@@ -29,7 +29,7 @@ from real.rank.connection import connect
 from real.rank.health import end_process
 
 SIZES = tuple(4**k for k in range(5, 13))
-"""Bytes: 1 KiB to 16 MiB, where a wake-up that takes milliseconds hardly changes the rate any more."""
+"""Bytes: 1 KiB to 16 MiB, where a thread that waits milliseconds for a core hardly changes the rate any more."""
 
 FEWEST = 15
 """Repetitions of a collective of one size."""
@@ -44,7 +44,7 @@ started is the time a rank itself spends on starting an all-to-all and on waitin
 
 SWEPT, PASSES = 4 << 20, 5
 """Elements, fp32, that a rank computes on between two collectives, and how often: about 15 ms, as between exchanges of
-a training. On a virtual machine a wake-up takes milliseconds after a stretch of compute, microseconds after none."""
+a training. After a stretch of compute the threads of a collective wait for cores and caches as they do there."""
 
 HIDING = 6
 """Passes of compute behind a started all-to-all of up to 4 MiB, and for every 4 MiB of a larger one: longer than it
@@ -83,8 +83,8 @@ class Line(msgspec.Struct, frozen=True):
 def fit_line(points: list[tuple[float, float, float]]) -> Line:
     """The line through points (bytes, seconds, spread), neither cost negative: least squares, weighted by certainty.
 
-    A point is as certain as the mean of its repetitions: a wake-up of milliseconds in some of them makes the time of a
-    small message uncertain and that of a large one hardly.
+    A point is as certain as the mean of its repetitions: where some of them wait milliseconds for a core, the time of a
+    small message is uncertain, and that of a large one hardly.
     """
     from scipy.optimize import nnls  # slow to import, and only calibration fits
 

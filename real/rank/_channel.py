@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from harness.effects import Group
+from real.rank._gloo_threads import schedule_gloo_threads
 
 
 class Channel:
@@ -79,7 +80,9 @@ def join_members(backend: str, store: Store, group: Group, rank: int, limit: tim
     """
     place, count = group.index(rank), len(group)
     if backend == "gloo":
-        return Channel(dist.ProcessGroupGloo(store, place, count, limit))
+        channel = Channel(dist.ProcessGroupGloo(store, place, count, limit))
+        schedule_gloo_threads()
+        return channel
     options = dist.ProcessGroupNCCL.Options()
     options._timeout, options.global_ranks_in_group = limit, list(group)  # the latter for its watchdog's messages
     return Channel(dist.ProcessGroupNCCL(store, place, count, options))

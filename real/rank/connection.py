@@ -25,6 +25,7 @@ from harness.errors import HaloscopeError, InputError
 from harness.trampoline import blame
 from real.rank._channel import Channel, join_members
 from real.rank._device_waits import LATER_S
+from real.rank._gloo_threads import schedule_gloo_threads
 from real.rank.health import LastWords, RankLost, follow_launcher
 from real.rank.place import Activity
 
@@ -287,6 +288,7 @@ def _join_groups(
     _without_recorder()
     limit = timedelta(seconds=max(timeout_s, startup_s))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+    schedule_gloo_threads()
     if backend == "gloo":
         return None, None
     limit = timedelta(seconds=timeout_s + LATER_S)

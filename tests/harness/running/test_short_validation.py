@@ -18,7 +18,7 @@ from sims.study.calibrated import add_contention, add_operators
 
 METHODS = ("vanilla", "sylvie-s")
 GRAPH = "synthetic:nodes=60000,degree=16,classes=8,features=64,signal=0.7"
-"""Its epochs take about 80 ms: on a virtual machine a single wake-up can take the 4 ms of a scheduler's tick."""
+"""Its epochs take about 80 ms: a single thread that waits for a core can take the 4 ms of a scheduler's tick."""
 
 COMMAND = ["validate", "--datasets", GRAPH, "--hidden", "128", "--layers", "2", "--epochs", "25", "--quiet"]
 
