@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from harness.workloads import Degrees, hash_boundary
+from harness.workloads import Degrees
 from reports.core.context import Context
 from reports.core.inputs import Inputs
 from reports.core.load import published
@@ -30,7 +30,6 @@ from reports.ec_graph import _tables as ec_graph
 from reports.ec_graph import _times as ec_graph_times
 from reports.ec_graph._accuracy import ablation
 from reports.ec_graph._fits import Timing
-from reports.ec_graph._metis import metis
 from reports.ec_graph._sampled import expected_shares, sampled_degree
 from reports.ec_graph._times import (
     DATASETS,
@@ -416,27 +415,6 @@ def test_times_that_hardly_differ_tie_and_rows_that_do_not_count_are_in_no_order
         row("EC-Graph-S", 1.0, 2.0, judge="none"),
     ]
     assert ec_graph_table4._orderings(marked) == ()
-
-
-@pytest.mark.parametrize("dataset", ["reddit", "ogbn-products"])
-def test_metis_has_the_printed_boundary_and_cuts_less_than_hash(dataset: str, context: Context) -> None:
-    printed = {"reddit": (8, 460_000 / (0.66 * 232_965)), "ogbn-products": (10, 1_848_000 / 2_449_029)}
-    parts, per_node = printed[dataset]
-    bed = ec_graph_times.Machines(context, dataset, 2, parts)
-    found, nodes = metis(bed), ec_graph_times.timed_counts(dataset)["vertices"]
-    assert found.boundary * parts / nodes == pytest.approx(per_node, rel=0.01)
-    assert 0 < found.edges < 1 - 1 / parts
-    assert found.boundary < hash_boundary(nodes, bed.degrees(), parts)
-
-
-def test_distdgl_has_the_parts_of_metis_and_the_others_of_hash(context: Context) -> None:
-    bed = ec_graph_times.Machines(context, "reddit", 2)
-    described = {
-        system: rivals.rival_config(bed, system, "10/5")["dataset"] for system in ("DistDGL", "AGL", "AliGraph-FG")
-    }
-    assert described["AGL"] == described["AliGraph-FG"] == ec_graph_times.workload(context, "reddit")
-    assert described["DistDGL"] != described["AGL"]
-    assert str(round(metis(bed).boundary)) in Path(described["DistDGL"]).read_text()
 
 
 def test_panels_are_saved_twice_with_one_legend(tmp_path: Path) -> None:

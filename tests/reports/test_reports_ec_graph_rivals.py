@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,11 @@ from harness import loopback
 from harness.graphs import Graph, from_edges
 from harness.methods.registry import parse_method
 from harness.rank import Rank
-from harness.workloads import Degrees
-from reports.ec_graph._rivals import FULL, Sampling, rival_method
+from harness.workloads import Degrees, hash_boundary
+from reports.core.context import Context
+from reports.ec_graph._metis import metis
+from reports.ec_graph._rivals import FULL, Sampling, rival_config, rival_method
+from reports.ec_graph._times import Machines, timed_counts, workload
 from tests.support.conformance import make_model, make_parts
 
 NODES, MEAN, SPREAD, PARTS = 6000, 12.0, 1.2, 3
@@ -86,3 +90,24 @@ def test_texts_have_the_fan_outs_from_the_training_nodes_outwards() -> None:
     assert rival_method("DistDGL", "10/5") == "distdgl:fanout=10/5:batch=0"
     assert rival_method("AGL", "10/5", 1000) == "agl:fanout=10/5:batch=1000"
     assert rival_method("AliGraph-FG", "full/full") == "aligraph-fg:fanout=full/full"
+
+
+@pytest.mark.parametrize("dataset", ["reddit", "ogbn-products"])
+def test_metis_has_the_printed_boundary_and_cuts_less_than_hash(dataset: str, tmp_path: Path) -> None:
+    context = Context(out=tmp_path, seconds=0.1, quiet=True)
+    printed = {"reddit": (8, 460_000 / (0.66 * 232_965)), "ogbn-products": (10, 1_848_000 / 2_449_029)}
+    parts, per_node = printed[dataset]
+    bed = Machines(context, dataset, 2, parts)
+    found, nodes = metis(bed), timed_counts(dataset)["vertices"]
+    assert found.boundary * parts / nodes == pytest.approx(per_node, rel=0.01)
+    assert 0 < found.edges < 1 - 1 / parts
+    assert found.boundary < hash_boundary(nodes, bed.degrees(), parts)
+
+
+def test_distdgl_has_the_parts_of_metis_and_the_others_of_hash(tmp_path: Path) -> None:
+    context = Context(out=tmp_path, seconds=0.1, quiet=True)
+    bed = Machines(context, "reddit", 2)
+    described = {system: rival_config(bed, system, "10/5")["dataset"] for system in ("DistDGL", "AGL", "AliGraph-FG")}
+    assert described["AGL"] == described["AliGraph-FG"] == workload(context, "reddit")
+    assert described["DistDGL"] != described["AGL"]
+    assert str(round(metis(bed).boundary)) in Path(described["DistDGL"]).read_text()
