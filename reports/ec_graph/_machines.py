@@ -11,7 +11,7 @@ from reports.core.table import Ordering, Plot
 from reports.draw.drawing import panels
 from reports.draw.figures import method_colours
 from reports.ec_graph._fits import Timing
-from reports.ec_graph._metis import METIS_COUNTS, metis, metis_workload
+from reports.ec_graph._metis import METIS_COUNTS, cut_by_metis, metis_workload
 from reports.ec_graph._table4 import printed_fanouts
 from reports.ec_graph._times import (
     DATASETS,
@@ -67,7 +67,7 @@ def figure11(context: Context) -> Plot:
 
 def _share(bed: Machines) -> float:
     """Boundary of METIS' parts over that of hash parts in closed form."""
-    return metis(bed).boundary / hash_boundary(timed_counts(bed.dataset)["vertices"], bed.degrees(), bed.parts)
+    return cut_by_metis(bed).boundary / hash_boundary(timed_counts(bed.dataset)["vertices"], bed.degrees(), bed.parts)
 
 
 def _draw(paths: Any, shown: Mapping[str, Curves]) -> None:

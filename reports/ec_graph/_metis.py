@@ -22,38 +22,38 @@ METIS_COUNTS = (
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutCounts:
     """What a partition cuts: mean boundary nodes of a part, and the share of all edges."""
 
     boundary: float
     edges: float
 
 
-def metis(bed: Machines) -> Cut:
+def cut_by_metis(bed: Machines) -> CutCounts:
     """METIS' cut of a data set on the machines; of one that is neither on disk nor printed, that of hash."""
     topology, counts = TOPOLOGIES.get(bed.dataset, ""), timed_counts(bed.dataset, printed=bed.printed)
     if on_disk(topology):
         return _made(topology, bed.parts)
     table = select(published("bns-gcn-table8"), dataset=bed.dataset, setting="METIS partition")
     if table.empty:
-        return Cut(hash_boundary(counts["vertices"], bed.degrees(), bed.parts), 1 - 1 / bed.parts)
+        return CutCounts(hash_boundary(counts["vertices"], bed.degrees(), bed.parts), 1 - 1 / bed.parts)
     total, parts = value(table, metric="boundary_nodes"), int(table["partitions"].iloc[0])
     per_node = total / shape(bed.dataset)[0] * (bed.parts - 1) / (parts - 1)
     share = float(metis_cut_share(np.array([per_node]), bed.parts)[0])
-    return Cut(per_node * counts["vertices"] / bed.parts, share)
+    return CutCounts(per_node * counts["vertices"] / bed.parts, share)
 
 
 def metis_workload(bed: Machines) -> str:
     """A data set in METIS' parts, as a description of counts."""
     if on_disk(TOPOLOGIES.get(bed.dataset, "")):
         return workload(bed.context, bed.dataset, partitioner=PARTITIONER)
-    return workload(bed.context, bed.dataset, printed=bed.printed, boundary=round(metis(bed).boundary))
+    return workload(bed.context, bed.dataset, printed=bed.printed, boundary=round(cut_by_metis(bed).boundary))
 
 
 @cache
-def _made(topology: str, parts: int) -> Cut:
+def _made(topology: str, parts: int) -> CutCounts:
     from harness import datasets
 
     graph = datasets.load(topology)
     found = quality(graph, assign(graph, PARTITIONER, parts, 0), parts)
-    return Cut(found.volume / parts, found.edge_cut / sum(found.edges))
+    return CutCounts(found.volume / parts, found.edge_cut / sum(found.edges))

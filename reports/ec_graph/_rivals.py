@@ -18,7 +18,7 @@ from harness.workloads import Degrees
 from reports.core.clusters import hosts_slowed
 from reports.core.context import SHAPES
 from reports.core.predict import Seconds
-from reports.ec_graph._metis import PARTITIONER, metis, metis_workload
+from reports.ec_graph._metis import PARTITIONER, cut_by_metis, metis_workload
 from reports.ec_graph._times import DEVICES, METHOD_OF, Machines, gcn, on_disk, split_of, timed_counts, workload
 
 RIVALS = ("DistDGL", "AGL", "AliGraph-FG")
@@ -85,7 +85,7 @@ def rival_config(bed: Machines, system: str, fanouts: str, batch: int = 0, libra
     own = counts["train"] / bed.parts
     cut, described = 1 - 1 / bed.parts, workload(bed.context, bed.dataset, printed=bed.printed)
     if system == "DistDGL":
-        cut, described = metis(bed).edges, metis_workload(bed)
+        cut, described = cut_by_metis(bed).edges, metis_workload(bed)
     sample = Sampling(bed.degrees(), counts["vertices"], bed.parts, cut)
     rates = sample.rates(METHOD_OF[system], min(batch or own, own), _numbers(fanouts))
     path = bed.context.rates(METHOD_OF[system], rates)

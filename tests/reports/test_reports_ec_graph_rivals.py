@@ -15,7 +15,7 @@ from harness.methods.registry import parse_method
 from harness.rank import Rank
 from harness.workloads import Degrees, hash_boundary
 from reports.core.context import Context
-from reports.ec_graph._metis import metis
+from reports.ec_graph._metis import cut_by_metis
 from reports.ec_graph._rivals import FULL, Sampling, rival_config, rival_method
 from reports.ec_graph._times import Machines, timed_counts, workload
 from tests.support.conformance import make_model, make_parts
@@ -98,7 +98,7 @@ def test_metis_has_the_printed_boundary_and_cuts_less_than_hash(dataset: str, tm
     printed = {"reddit": (8, 460_000 / (0.66 * 232_965)), "ogbn-products": (10, 1_848_000 / 2_449_029)}
     parts, per_node = printed[dataset]
     bed = Machines(context, dataset, 2, parts)
-    found, nodes = metis(bed), timed_counts(dataset)["vertices"]
+    found, nodes = cut_by_metis(bed), timed_counts(dataset)["vertices"]
     assert found.boundary * parts / nodes == pytest.approx(per_node, rel=0.01)
     assert 0 < found.edges < 1 - 1 / parts
     assert found.boundary < hash_boundary(nodes, bed.degrees(), parts)
@@ -110,4 +110,4 @@ def test_distdgl_has_the_parts_of_metis_and_the_others_of_hash(tmp_path: Path) -
     described = {system: rival_config(bed, system, "10/5")["dataset"] for system in ("DistDGL", "AGL", "AliGraph-FG")}
     assert described["AGL"] == described["AliGraph-FG"] == workload(context, "reddit")
     assert described["DistDGL"] != described["AGL"]
-    assert str(round(metis(bed).boundary)) in Path(described["DistDGL"]).read_text()
+    assert str(round(cut_by_metis(bed).boundary)) in Path(described["DistDGL"]).read_text()
