@@ -15,15 +15,15 @@ from harness.methods.registry import METHODS
 from harness.workloads import Workload, load_workload
 from reports import bns_gcn
 from reports.bns_gcn._figures import BASELINES, COUNTS, halo_at, printed_seconds, ratios
-from reports.bns_gcn._machine import CLUSTER, boundary, fitted_epoch, machine, reddit
+from reports.bns_gcn._machine import CLUSTER, boundary, fitted_epoch, gat, machine, reddit
 from reports.bns_gcn._parts import part_counts
 from reports.bns_gcn._sampled import drawn_ahead, in_proportion
-from reports.bns_gcn._times import MANY_HEADS, announcement, reddit_parts, sampling_overhead
+from reports.bns_gcn._times import MANY_HEADS, announcement, in_ten_parts, reddit_parts, sampling_overhead
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed
 from reports.core.table import PaperTable
-from reports.core.testbeds import SYSTEMS, as_coded, bed_of, uneven, value
+from reports.core.testbeds import SYSTEMS, as_coded, bed_of, ratio, uneven, value
 from reports.ec_graph._times import METHOD_OF as OF_EC_GRAPH
 from reports.sylvie._testbed import METHOD_OF as OF_SYLVIE
 from tests.support.made_up_runs import quick
@@ -323,3 +323,12 @@ def test_parts_of_metis_are_uneven_and_random_ones_are_not(context: Context) -> 
     assert 1.3 < found["METIS"].max() / found["METIS"].mean() < 2.0, "Table 1 has 1.68 in 10 parts"
     two = uneven("reddit", 1000, 2)["quantiles"]
     assert two[1][1] < 1.3 * two[0][1], "two parts see each other's boundary"
+
+
+def test_gat_sends_messages_without_rows_at_p_0(context: Context, made_up: None) -> None:
+    """In the authors' program a rank calls isend for every other rank and layer, whatever it has to send."""
+    table = bns_gcn.TABLES["table10"](context)
+    gains = {row.label: row.ours or 0.0 for row in table.rows if row.counts and row.unit == "x"}
+    bed = in_ten_parts("yelp").bed(context, gat("yelp"))
+    whole, silent = (bed.seconds(as_coded(method), machine(context)) for method in ("vanilla", "bns-gcn:p=0"))
+    assert gains["Yelp, p=0.01"] < gains["Yelp, p=0.0"] < 0.7 * ratio(whole, silent)
