@@ -242,8 +242,8 @@ def parts_said(seconds: Seconds) -> str:
 
 
 def _null(timing: Timing, bed: Machines, system: str, setting: str) -> Null | None:
-    """What DistGNN's (DGL's, PyG's) printed row of two layers on this graph says; of such a row itself, the "
-    "fitted one."""
+    """What DistGNN's (DGL's, PyG's) printed row of two layers on this graph says; of such a row itself, the fitted
+    one."""
     baseline = system if system in ALONE else "DistGNN"
     first = bed.layers == FIRST and system == baseline
     dataset = LIBRARY_ON.get(baseline, DEVICE_ON) if first else bed.dataset
