@@ -14,7 +14,17 @@ from reports.core.train import Trained, accuracies, chosen_graph
 from reports.draw.drawing import AS_PRINTED, DASHES, panels
 from reports.draw.figures import METHOD_COLOURS, method_colours
 from reports.ec_graph._fits import Timing
-from reports.ec_graph._times import DATASETS, NON_CP, NOT_NORMALISED, PARTS, bits, default_depth, ec_graph, gcn, split_of
+from reports.ec_graph._times import (
+    DATASETS,
+    NON_CP,
+    NOT_NORMALISED,
+    PARTS,
+    bits,
+    default_depth,
+    ec_graph,
+    gcn,
+    split_of,
+)
 
 # A sparse and a dense graph, each with its share of a table's training time: these figures have many curves.
 TRAIN_SHARES = {"cora": 0.8, "reddit": 1.4}

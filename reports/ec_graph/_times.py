@@ -54,7 +54,7 @@ ONE_CALL = ":requests=false"
 out the request's numbers, 4 bytes a row. Counted bytes have them (Table II)."""
 NOT_NORMALISED = (
     "rows are not divided by their L2 norm after hidden layers: in the authors' code that line is commented out "
-    "(python/ecgraph/autograd/autograd_new.py), and the paper has no more of it than that gradients, unlike embeddings, "
+    "(python/ecgraph/autograd/autograd_new.py), and all that the paper has of it is that gradients, unlike embeddings, "
     "are not normalised into a unit ball (Sec. IV-C). `haloscope run --norm l2` does it"
 )
 DEVICES = {
