@@ -23,6 +23,7 @@ from reports.core.testbeds import (
     as_coded,
     epochs_of,
     laws_of,
+    protocol_differs,
     scored,
     seconds_row,
     select,
@@ -66,7 +67,7 @@ def trained_on(
     parts = parts if context.full else few
     return accuracies(
         context, name, {**rows, **(others or {})}, parts=parts, model=model, seeds=10, epochs=epochs_of(name),
-        share=share,
+        share=share, differs=protocol_differs(context, name),
     )  # fmt: skip
 
 

@@ -179,6 +179,7 @@ def seconds_row(
 def scored(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
     """The row of an accuracy: only its place in orderings is judged, unless the graph is the paper's."""
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
+    more["note"] = run.noted(more.get("note", "")) if run else more.get("note", "")
     return Row(
         label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
         data=run.data if run else "", judge=judge, seeds=len(run.each(method)) if run else None, **more,
@@ -208,6 +209,11 @@ def trainable(context: Context, name: str, **changes: Any) -> dict[str, Any]:
         return {**sage(name), **SMALL, **changes}
     protocol = "inductive" if name in INDUCTIVE else "transductive"
     return {**sage(name), "lr": _printed_model(name).get("lr", 0.01), "protocol": protocol, **changes}
+
+
+def protocol_differs(context: Context, name: str) -> str:
+    """What a row says where `trainable` lets a graph see all nodes in training and the paper does not; else ""."""
+    return "transductive here, inductive in the paper" if name in INDUCTIVE and not context.full else ""
 
 
 def epochs_of(name: str) -> int:

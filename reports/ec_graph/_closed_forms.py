@@ -1,5 +1,4 @@
-"""EC-Graph's closed forms beside what our codec and a run do: the example of Fig. 3, Theorem 1, and Table "
-"II's bytes."""
+"""EC-Graph's closed forms beside our codec and a run: the example of Fig. 3, Theorem 1, and Table II's bytes."""
 
 from __future__ import annotations
 

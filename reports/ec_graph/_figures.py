@@ -15,9 +15,11 @@ from reports.draw.drawing import AS_PRINTED, panels
 from reports.draw.figures import METHOD_COLOURS
 from reports.ec_graph._accuracy import NEAR, depth_of, reached_at, trained
 from reports.ec_graph._fits import Timing
+from reports.ec_graph._metis import METIS_COUNTS
 from reports.ec_graph._rivals import (
     LEFT_OUT,
     MACHINES_OF_RIVALS,
+    PARTS_OF_RIVALS,
     RIVALS,
     SAMPLED_BY,
     rival_config,
@@ -79,7 +81,7 @@ def figure9(context: Context) -> Plot:
         caption="Bars: ratios of end-to-end times, by depth. Printed: ends of ranges over unnamed settings.",
         rows=tuple(_gain_rows(gains, run.data)), orderings=tuple(_implied(epoch)),
         assumptions=(
-            "constants of Table IV", SAMPLED_BY, MACHINES_OF_RIVALS,
+            "constants of Table IV", SAMPLED_BY, PARTS_OF_RIVALS, METIS_COUNTS, MACHINES_OF_RIVALS,
             f"end to end: {prepared:g} s of preprocessing (the printed time of EC-Graph's hash partition; no other is "
             "printed, and it is charged to all systems), and epochs to convergence times the predicted epoch",
             f"epochs to convergence, to within {NEAR:g} point of Non-cp's best test accuracy, from training: "

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from harness.partition.edge import assign, quality
 from harness.workloads import hash_boundary
 from reports.core.context import Context
 from reports.core.table import Ordering, Plot
 from reports.draw.drawing import panels
 from reports.draw.figures import method_colours
 from reports.ec_graph._fits import Timing
+from reports.ec_graph._metis import METIS_COUNTS, cut_by_metis, metis_workload
 from reports.ec_graph._table4 import printed_fanouts
 from reports.ec_graph._times import (
     DATASETS,
@@ -22,15 +21,12 @@ from reports.ec_graph._times import (
     on_disk,
     timed_counts,
     tuner_note,
-    workload,
 )
 
 PRODUCTS, CUT = "ogbn-products", "pubmed"
 MACHINES = (2, 4, 6, 9, 12)
 HASH, METIS = "EC-Graph, Hash", "EC-Graph, METIS"
 SAMPLED_HASH, SAMPLED_METIS = "EC-Graph-S, Hash", "EC-Graph-S, METIS"
-SAMPLE = "amazon_computers"  # the graph on which METIS is compared with hash for a graph that is not on disk
-SAMPLE_ELSEWHERE = "synthetic:nodes=4000,degree=30"
 FEWER_NODES = "a machine's own nodes and edges fall in proportion to the machines"
 SMALLER_CUT = "METIS is given the volume of a cut that is smaller"
 
@@ -49,7 +45,6 @@ def figure11(context: Context) -> Plot:
         shown[DATASETS[CUT]] = {name: seconds for name, (seconds, _) in cut.items()}
         configs += [config for _, each in cut.values() for config in each]
     _draw(paths, shown)
-    where = SAMPLE if on_disk(SAMPLE) else SAMPLE_ELSEWHERE
     return Plot(
         key="ec-graph/figure11", title="EC-Graph, Fig. 11: scalability", paths=paths,
         caption="Simulated: ogbn-products, three layers of 256, and Pubmed, two layers of 16. The paper names "
@@ -60,13 +55,19 @@ def figure11(context: Context) -> Plot:
             "Pubmed: both partitions are made on its own graph, so that METIS may lose; EC-Graph-S is not drawn there, "
             "because Pubmed's features are not on disk. Its messages grow with the machines, so that more of them need "
             "not be faster; the paper names no data set, and this is not judged",
-            f"ogbn-products is not on disk: METIS is given the hash boundary in closed form times the ratio of both on "
-            f"{where}: " + ", ".join(f"{metis_share(where, p):.2f} at {p}" for p in MACHINES),
+            METIS_COUNTS,
+            "ogbn-products, boundary nodes of METIS over those of hash: "
+            + ", ".join(f"{_share(bed):.2f} at {bed.parts}" for bed in beds),
             "EC-Graph-S: expected shares of edges and rows, as in Table IV; with METIS the same shares of its boundary",
             tuner_note("EC-Graph", False),
         ),
         commands=context.texts_of(configs),
     )  # fmt: skip
+
+
+def _share(bed: Machines) -> float:
+    """Boundary of METIS' parts over that of hash parts in closed form."""
+    return cut_by_metis(bed).boundary / hash_boundary(timed_counts(bed.dataset)["vertices"], bed.degrees(), bed.parts)
 
 
 def _draw(paths: Any, shown: Mapping[str, Curves]) -> None:
@@ -123,9 +124,9 @@ def by_machines(beds: list[Machines]) -> dict[str, tuple[dict[int, float], list[
     fanouts, text = printed_fanouts(PRODUCTS, 3), ec_graph(PRODUCTS)
     made = {
         HASH: [bed.config(text) for bed in beds],
-        METIS: [{**bed.config(text), "dataset": _metis(bed)} for bed in beds],
+        METIS: [{**bed.config(text), "dataset": metis_workload(bed)} for bed in beds],
         SAMPLED_HASH: [bed.sampled_config(fanouts) for bed in beds],
-        SAMPLED_METIS: [{**bed.sampled_config(fanouts), "dataset": _metis(bed)} for bed in beds],
+        SAMPLED_METIS: [{**bed.sampled_config(fanouts), "dataset": metis_workload(bed)} for bed in beds],
     }
     return {name: (_seconds(beds, configs), configs) for name, configs in made.items()}
 
@@ -133,31 +134,12 @@ def by_machines(beds: list[Machines]) -> dict[str, tuple[dict[int, float], list[
 def _on_its_graph(timing: Timing, name: str) -> tuple[dict[int, float], list[dict[str, Any]]]:
     """EC-Graph on a graph on disk, in partitions made of it."""
     beds = [timing.machines(CUT, 2, p) for p in MACHINES]
-    path = workload(timing.context, CUT, partitioner="metis-cut" if name == METIS else "hash")
-    configs = [{**bed.config(ec_graph(CUT)), "dataset": path} for bed in beds]
+    configs = [bed.config(ec_graph(CUT)) for bed in beds]
+    if name == METIS:
+        configs = [{**config, "dataset": metis_workload(bed)} for bed, config in zip(beds, configs, strict=True)]
     return _seconds(beds, configs), configs
 
 
 def _seconds(beds: list[Machines], configs: list[dict[str, Any]]) -> dict[int, float]:
     """Seconds of an epoch by the number of machines."""
     return {bed.parts: bed.timed(config, "machines").epoch for bed, config in zip(beds, configs, strict=True)}
-
-
-def _metis(bed: Machines) -> str:
-    """A workload of a graph that is not on disk whose boundary is hash's in closed form, times METIS's share of it."""
-    share = metis_share(SAMPLE if on_disk(SAMPLE) else SAMPLE_ELSEWHERE, bed.parts)
-    boundary = share * hash_boundary(timed_counts(bed.dataset)["vertices"], bed.degrees(), bed.parts)
-    return workload(bed.context, bed.dataset, boundary=round(boundary))
-
-
-@cache
-def metis_share(dataset: str, machines: int) -> float:
-    """Boundary of a METIS partition over that of a hash partition of one graph."""
-    from harness import datasets
-
-    graph = datasets.load(dataset)
-    volumes = [
-        quality(graph, assign(graph, partitioner, machines, 0), machines).volume
-        for partitioner in ("metis-cut", "hash")
-    ]
-    return volumes[0] / volumes[1]

@@ -1,7 +1,8 @@
 """EC-Graph's sampling rivals, DistDGL, AGL and AliGraph-FG: their runs, and what they sample of graphs not on disk.
 
-Expected sizes rest on a hash partition and a negative binomial distribution of degrees, and on which neighbours a node
-draws being independent of all else. Nodes with more neighbours are reached more often, which is counted.
+Expected sizes rest on the share of edges that a partition cuts and a negative binomial distribution of degrees, and on
+which neighbours a node draws being independent of all else. Nodes with more neighbours are reached more often, which is
+counted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from harness.workloads import Degrees
 from reports.core.clusters import hosts_slowed
 from reports.core.context import SHAPES
 from reports.core.predict import Seconds
+from reports.ec_graph._metis import PARTITIONER, cut_by_metis, metis_workload
 from reports.ec_graph._times import DEVICES, METHOD_OF, Machines, gcn, on_disk, split_of, timed_counts, workload
 
 RIVALS = ("DistDGL", "AGL", "AliGraph-FG")
@@ -25,10 +27,16 @@ BATCH = 1000
 """DistDGL's batch in its example; the tables print none."""
 
 SAMPLED_BY = (
-    "DistDGL, AGL and AliGraph-FG: fan-outs as printed, from the training nodes outwards, hash parts; one step an "
+    "DistDGL, AGL and AliGraph-FG: fan-outs as printed, from the training nodes outwards; one step an "
     "epoch on all training nodes of a machine, since the text says full-batch mode and no batch is printed; rows 'in "
     f"batches of {BATCH:,}' beside, of two layers. Cora is sampled where it is on disk; elsewhere sizes are "
     "expected ones, in closed form"
+)
+PARTS_OF_RIVALS = (
+    "DistDGL's parts are METIS', the default of DGL (`part_method` of dgl.distributed.partition_graph, and of "
+    "partition_graph.py beside the example), with training nodes balanced as that example's README has it. The paper "
+    "names no partition of DistDGL's; Hash is what it says of EC-Graph (Sec. V-D). Of AGL and AliGraph-FG nothing of "
+    "the graph travels in training, so that parts do not matter"
 )
 SUMS_FIRST = (
     "AliGraph-FG (alibaba/graph-learn of May 2021): a layer sums rows first and multiplies then, whatever their widths "
@@ -71,13 +79,17 @@ def rival_config(bed: Machines, system: str, fanouts: str, batch: int = 0, libra
     }  # fmt: skip
     if bed.dataset == "cora" and on_disk("cora"):
         plain = {"mode": "sim", "eval_every": -1, "deterministic": False}
-        return {**plain, **run, "dataset": "cora", "split": split_of("cora"), "partitioner": "hash"}
+        partitioner = PARTITIONER if system == "DistDGL" else "hash"
+        return {**plain, **run, "dataset": "cora", "split": split_of("cora"), "partitioner": partitioner}
     counts = timed_counts(bed.dataset, printed=bed.printed)
     own = counts["train"] / bed.parts
-    sample = Sampling(bed.degrees(), counts["vertices"], bed.parts)
+    cut, described = 1 - 1 / bed.parts, workload(bed.context, bed.dataset, printed=bed.printed)
+    if system == "DistDGL":
+        cut, described = cut_by_metis(bed).edges, metis_workload(bed)
+    sample = Sampling(bed.degrees(), counts["vertices"], bed.parts, cut)
     rates = sample.rates(METHOD_OF[system], min(batch or own, own), _numbers(fanouts))
     path = bed.context.rates(METHOD_OF[system], rates)
-    return {**SHAPES, **run, "dataset": workload(bed.context, bed.dataset, printed=bed.printed), "rates": path}
+    return {**SHAPES, **run, "dataset": described, "rates": path}
 
 
 def rival_seconds(bed: Machines, system: str, fanouts: str, batch: int = 0, library: float = 1.0) -> Seconds:
@@ -88,7 +100,7 @@ def rival_seconds(bed: Machines, system: str, fanouts: str, batch: int = 0, libr
 def disk_bytes(bed: Machines, fanouts: str) -> float:
     """Bytes that AGL reads from disk on one machine in an epoch, for its own training nodes."""
     counts = timed_counts(bed.dataset, printed=bed.printed)
-    sample = Sampling(bed.degrees(), counts["vertices"], bed.parts)
+    sample = Sampling(bed.degrees(), counts["vertices"], bed.parts, 1 - 1 / bed.parts)
     rows = sample.tree(_numbers(fanouts))
     each = (1 + sum(rows)) * (4 * counts["features"] + 8) + 16 * sum(rows)
     return float(counts["train"] / bed.parts * each)
@@ -100,11 +112,16 @@ def _numbers(fanouts: str) -> list[float]:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Expected sizes of sampled neighbourhoods in a graph of this many nodes on so many machines."""
+    """Expected sizes of sampled neighbourhoods in a graph of this many nodes on so many machines.
+
+    Attributes:
+        cut: share of the edges that lead from one part to another: 1 - 1 / parts for hash.
+    """
 
     degrees: Degrees
     nodes: int
     parts: int
+    cut: float
 
     def _shape(self) -> float:
         return 1 / (self.degrees.spread**2 - 1 / self.degrees.mean)
@@ -141,49 +158,64 @@ class Sampling:
             found.append(rows)
         return found
 
-    def hops(self, seeds: float, fanouts: Sequence[float], again: bool) -> list[tuple[float, float, float]]:
-        """(nodes that draw, entries drawn, new nodes) of each hop from `seeds` nodes; all that were reached draw
-        `again` in every hop, or only those that were reached last."""
+    def hops(self, seeds: float, fanouts: Sequence[float]) -> list[tuple[float, float, float]]:
+        """(nodes that draw, entries drawn, new nodes) of each hop from `seeds` nodes anywhere in the graph; those that
+        the last hop reached draw."""
         others, edges = self.nodes - seeds, self.nodes * self.degrees.mean
-        missed, before, reached, found = 1.0, 1.0, seeds, list[tuple[float, float, float]]()
+        missed, before, found = 1.0, 1.0, list[tuple[float, float, float]]()
         for hop, fanout in enumerate(fanouts):
-            drawing = reached
-            entries = self.nodes * self.kept(fanout) - others * self.kept(fanout, missed)
-            if hop and not again:
+            drawing, entries = seeds, seeds * self.kept(fanout)
+            if hop:
                 drawing = others * (self.degrees.generating(before) - self.degrees.generating(missed))
                 entries = others * (self.kept(fanout, before) - self.kept(fanout, missed))
             before = missed
             missed *= max(1 - entries / edges, 0.0)
             new = others * (self.degrees.generating(before) - self.degrees.generating(missed))
             found.append((drawing, entries, new))
-            reached += new
         return found
 
     def rates(self, method: str, seeds: float, fanouts: Sequence[float]) -> dict[str, float]:
         """What the method observes in a step, as shares; layers and hops as it names them."""
-        away, found, depth = 1 - 1 / self.parts, dict[str, float](), len(fanouts)
+        if method == "distdgl":
+            return self._from_a_part(seeds, fanouts)
+        found = dict[str, float]()
         if method == "aligraph-fg":
             rows = [1.0, *self.tree(fanouts)]
             for hop, fanout in enumerate(fanouts):
                 found |= {f"kept_edges/{hop}": rows[hop + 1] / rows[hop] / _limit(fanout), f"kept_rows/{hop}": 1.0}
             return found
-        others = 0.0  # nodes that draw beside the seeds, which are own ones
-        for hop, (drawing, entries, new) in enumerate(self.hops(seeds, fanouts, again=method == "distdgl")):
-            layer, limit, fresh = depth - 1 - hop, _limit(fanouts[hop]), new / max(entries, 1e-9)
-            if method == "agl":
-                found |= {f"kept_edges/{hop}": entries / max(drawing, 1e-9) / limit, f"kept_rows/{hop}": fresh}
-                continue
-            own = seeds * self.kept(fanouts[hop])
-            elsewhere = (entries - own) / others / limit if others else 0.0
+        for hop, (drawing, entries, new) in enumerate(self.hops(seeds, fanouts)):
+            limit = _limit(fanouts[hop])
             found |= {
-                f"sampled_edges/{layer}": (own + (1 - away) * (entries - own)) / (seeds + (1 - away) * others) / limit,
-                f"remote_edges/{layer}": elsewhere, f"remote_nodes/{layer}": away * others / (seeds + others),
-                f"sampled_rows/{layer}": fresh,
-            }  # fmt: skip
-            others += new
-        if method == "distdgl":
-            found |= {"remote_x/0": away * others / (seeds + others), "remote_labels": 0.0}
+                f"kept_edges/{hop}": entries / max(drawing, 1e-9) / limit,
+                f"kept_rows/{hop}": new / max(entries, 1e-9),
+            }
         return found
+
+    def _from_a_part(self, seeds: float, fanouts: Sequence[float]) -> dict[str, float]:
+        """Shares of DistDGL, from `seeds` nodes of one part: all that were reached draw again in every hop.
+
+        Own and other nodes are two populations. An edge of an own node leads to the others with probability `cut`, one
+        of the others' to own nodes with `cut` / (parts - 1).
+        """
+        found, depth, parts = dict[str, float](), len(fanouts), self.parts
+        away = np.array([self.cut, 1 - self.cut / max(parts - 1, 1)])  # ends of edges of own nodes, of others
+        nodes = self.nodes * np.array([1 / parts, 1 - 1 / parts])
+        edges, unseen = np.maximum(nodes * self.degrees.mean, 1e-9), np.maximum(nodes - [seeds, 0.0], 0.0)
+        missed, reached = np.ones(2), np.array([seeds, 0.0])
+        for hop, fanout in enumerate(fanouts):
+            layer, limit, kept = depth - 1 - hop, _limit(fanout), self.kept(fanout)
+            entries = unseen * (kept - np.array([self.kept(fanout, float(z)) for z in missed])) + [seeds * kept, 0.0]
+            missed = missed * np.maximum(1 - np.array([entries @ (1 - away), entries @ away]) / edges, 0.0)
+            before = reached
+            reached = unseen * (1 - np.array([self.degrees.generating(float(z)) for z in missed])) + [seeds, 0.0]
+            found |= {
+                f"sampled_edges/{layer}": float(entries[0] / before[0]) / limit,
+                f"remote_edges/{layer}": float(entries[1] / before[1]) / limit if before[1] else 0.0,
+                f"remote_nodes/{layer}": float(before[1] / before.sum()),
+                f"sampled_rows/{layer}": float((reached - before).sum() / max(entries.sum(), 1e-9)),
+            }
+        return found | {"remote_x/0": float(reached[1] / reached.sum()), "remote_labels": 0.0}
 
 
 def _limit(fanout: float) -> float:

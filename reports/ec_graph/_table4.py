@@ -13,10 +13,12 @@ from reports.core.load import GB, MB, published, setup, text
 from reports.core.predict import Seconds
 from reports.core.table import How, Null, Ordering, PaperTable, Row
 from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, NUMBERS_ON, Timing
+from reports.ec_graph._metis import METIS_COUNTS
 from reports.ec_graph._rivals import (
     BATCH,
     LEFT_OUT,
     MACHINES_OF_RIVALS,
+    PARTS_OF_RIVALS,
     RIVALS,
     SAMPLED_BY,
     SUMS_FIRST,
@@ -120,11 +122,13 @@ def _basis() -> tuple[str, ...]:
         "CONSISTENCY's EC7 assumes that the narrower of H and H W travels; by Alg. 1 and 2 it is H forwards and G "
         "backwards, which is timed here (256 + 256 and 256 + 47 values a row for three layers of ogbn-products)",
         "bits: those of Fig. 8, since the table prints none; the Bit-Tuner off",
-        "hash partitions: real topologies of Cora and Pubmed where on disk, otherwise the closed form with an assumed "
-        "spread of the degrees",
+        "hash partitions, of all systems but DistDGL: real topologies of Cora and Pubmed where on disk, otherwise the "
+        "closed form with an assumed spread of the degrees",
         "EC-Graph-S: Cora's sample is drawn where it is on disk; elsewhere expected shares of edges and rows, in "
         "closed form from fan-outs, mean degree, the same spread and hash parts",
         SAMPLED_BY,
+        PARTS_OF_RIVALS,
+        METIS_COUNTS,
         SUMS_FIRST,
         MACHINES_OF_RIVALS,
         f"rows that are predicted and not sent: shares from training on Cora (Cora, Pubmed) or {OTHERS}",
@@ -238,8 +242,8 @@ def parts_said(seconds: Seconds) -> str:
 
 
 def _null(timing: Timing, bed: Machines, system: str, setting: str) -> Null | None:
-    """What DistGNN's (DGL's, PyG's) printed row of two layers on this graph says; of such a row itself, the "
-    "fitted one."""
+    """What DistGNN's (DGL's, PyG's) printed row of two layers on this graph says; of such a row itself, the fitted
+    one."""
     baseline = system if system in ALONE else "DistGNN"
     first = bed.layers == FIRST and system == baseline
     dataset = LIBRARY_ON.get(baseline, DEVICE_ON) if first else bed.dataset

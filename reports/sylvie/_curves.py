@@ -9,7 +9,7 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Null, Ordering, Plot, Row
-from reports.core.testbeds import SMALL_NOTE, seconds_row, select, value
+from reports.core.testbeds import SMALL_NOTE, protocol_differs, seconds_row, select, value
 from reports.core.train import Trained, accuracies
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
@@ -81,7 +81,7 @@ def figure9(context: Context) -> Plot:
     printed = {row.label.partition(", ")[2]: row.published or 0.0 for row in rows if row.quantity == "epoch time"}
     run = accuracies(
         context, "yelp", BITS, parts=parts_of_training(context), model=training_of(context, "yelp", "GraphSAGE"),
-        epochs=logged_epochs("yelp", "GraphSAGE"),
+        epochs=logged_epochs("yelp", "GraphSAGE"), differs=protocol_differs(context, "yelp"),
     )  # fmt: skip
     with panels(paths, 2, columns=2) as (left, right):
         stacked(left, {name: paper_parts(seconds) for name, seconds in times.items()}, printed)

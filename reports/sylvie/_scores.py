@@ -14,6 +14,7 @@ from reports.core.testbeds import (
     SMALL_PARTS,
     SYSTEMS,
     TITLES,
+    protocol_differs,
     scored,
     select,
     value,
@@ -50,8 +51,9 @@ def table1(context: Context) -> PaperTable:
     name, model = "ogbn-products", "GraphSAGE"
     methods = {f"{line.method}, {line.setting}": _sampler(line) for line in frame.itertuples()}
     run = accuracies(
-        context, name, methods, parts=2, model=training_of(context, name, model), epochs=logged_epochs(name, model)
-    )
+        context, name, methods, parts=2, model=training_of(context, name, model), epochs=logged_epochs(name, model),
+        differs=protocol_differs(context, name),
+    )  # fmt: skip
     columns = [line.setting.rpartition("=")[2] if "=" in line.setting else "Full-Graph" for line in frame.itertuples()]
     rows = [
         scored(label, line.value, run, label, at=("Accuracy (%)", column))
@@ -141,7 +143,7 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     methods = {name: METHOD_OF[name] for name in printed}
     run = accuracies(
         context, name, methods, parts=parts_of_training(context), model=training_of(context, name, model),
-        epochs=logged_epochs(name, model), share=0.3,
+        epochs=logged_epochs(name, model), share=0.3, differs=protocol_differs(context, name),
     )  # fmt: skip
     column = f"{TITLES[name]}, {'F1-micro' if name == 'yelp' else 'Test Acc.'} (%)"
     rows = [
@@ -181,7 +183,7 @@ def table4(context: Context) -> PaperTable:
             mine = select(frame, dataset=name, model=model)
             run = accuracies(
                 context, name, methods, parts=parts_of_training(context), model=training_of(context, name, model),
-                epochs=logged_epochs(name, model), share=1 / 4,
+                epochs=logged_epochs(name, model), share=1 / 4, differs=protocol_differs(context, name),
             )  # fmt: skip
             label = f"{TITLES[name]}, {model}"
             pair = [

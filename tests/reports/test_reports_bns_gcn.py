@@ -15,10 +15,10 @@ from harness.methods.registry import METHODS
 from harness.workloads import Workload, load_workload
 from reports import bns_gcn
 from reports.bns_gcn._figures import BASELINES, COUNTS, halo_at, printed_seconds, ratios
-from reports.bns_gcn._machine import CLUSTER, boundary, fitted_epoch, machine, reddit
+from reports.bns_gcn._machine import CLUSTER, boundary, fitted_epoch, gat, machine, reddit
 from reports.bns_gcn._parts import part_counts
 from reports.bns_gcn._sampled import drawn_ahead, in_proportion
-from reports.bns_gcn._times import MANY_HEADS, announcement, reddit_parts, sampling_overhead
+from reports.bns_gcn._times import EMPTY, MANY_HEADS, announcement, in_ten_parts, reddit_parts, sampling_overhead
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed
@@ -323,3 +323,15 @@ def test_parts_of_metis_are_uneven_and_random_ones_are_not(context: Context) -> 
     assert 1.3 < found["METIS"].max() / found["METIS"].mean() < 2.0, "Table 1 has 1.68 in 10 parts"
     two = uneven("reddit", 1000, 2)["quantiles"]
     assert two[1][1] < 1.3 * two[0][1], "two parts see each other's boundary"
+
+
+def test_gat_sends_messages_without_rows_at_p_0(context: Context) -> None:
+    """In the authors' program a rank calls isend for every other rank and layer, whatever it has to send."""
+    bed = in_ten_parts("yelp").bed(context, gat("yelp"))
+    silent, empty, few = (
+        seconds.comm
+        for seconds in bed.all_seconds(
+            [(as_coded(method), Fit(messages=80.0), None) for method in ("bns-gcn:p=0", EMPTY, "bns-gcn:p=0.01")]
+        )
+    )
+    assert silent == 0.0 and 0.9 * few < empty < few

@@ -30,7 +30,6 @@ from reports.ec_graph import _tables as ec_graph
 from reports.ec_graph import _times as ec_graph_times
 from reports.ec_graph._accuracy import ablation
 from reports.ec_graph._fits import Timing
-from reports.ec_graph._machines import metis_share
 from reports.ec_graph._sampled import expected_shares, sampled_degree
 from reports.ec_graph._times import (
     DATASETS,
@@ -416,10 +415,6 @@ def test_times_that_hardly_differ_tie_and_rows_that_do_not_count_are_in_no_order
         row("EC-Graph-S", 1.0, 2.0, judge="none"),
     ]
     assert ec_graph_table4._orderings(marked) == ()
-
-
-def test_metis_cuts_less_than_hash() -> None:
-    assert 0 < metis_share("synthetic:nodes=400,degree=6,features=4", 4) < 1
 
 
 def test_panels_are_saved_twice_with_one_legend(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def metis(
 
 @dataclass(frozen=True)
 class Metis(NodePartitioner):
-    """METIS with the communication-volume objective, the default of DGL and BNS-GCN."""
+    """METIS with the communication-volume objective, the default of BNS-GCN (of DGL it is metis-cut)."""
 
     name = "metis"
 
