@@ -73,7 +73,7 @@ def test_costs_and_the_worked_example(context: Context) -> None:
     table = ec_graph.table2(context)
     judged = [row for row in table.rows if row.counts]
     assert [row.label.partition(",")[0] for row in judged] == ["Fig. 3"] * 3
-    assert [o.counts for o in table.orderings] == [False, False, True], "formulas against formulas are theory"
+    assert not any(o.counts for o in table.orderings), "formulas against formulas, and a proven bound, are theory"
     formulas, example = table.rows[:6], table.rows[6:8]
     g = published_counts("ogbn-products")["avg_degree"]
     by = {row.label: row.ours for row in formulas}
