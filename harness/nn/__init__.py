@@ -8,7 +8,7 @@ from harness.nn._foreign import BipartiteConv
 from harness.nn._layers import LEAKY_SLOPE, Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.nn._loss import counts, micro_f1, summed_loss, training_loss
 from harness.nn._messages import add_at, at_sources, edge_rows
-from harness.nn._models import GNN, MODELS, Drop, Order, build_model, model_factory
+from harness.nn._models import GNN, MODELS, Drop, Order, build_model, copy_on_meta, model_factory
 from harness.nn._optimizer import adam
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "aggregate_weighted",
     "at_sources",
     "build_model",
+    "copy_on_meta",
     "counts",
     "edge_rows",
     "micro_f1",

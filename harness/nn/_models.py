@@ -7,6 +7,7 @@ The stack never communicates; methods call it layer by layer and put their excha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -260,3 +261,17 @@ def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GN
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError(f"model {config.name!r} has no parameters, so nothing can be trained")
     return model
+
+
+def copy_on_meta(model: GNN) -> GNN:
+    """A copy of a model with tensors of its own on the meta device.
+
+    Many ranks of a run of shapes only take such copies: initial values, which they would not keep, cost most of the
+    time that it takes to build a model. No tensor of `model` is read, so that none counts in the memory of a rank.
+    """
+    own: dict[int, Tensor] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        learned = isinstance(tensor, nn.Parameter)
+        own[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if learned else empty
+    return deepcopy(model, own)

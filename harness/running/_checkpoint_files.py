@@ -24,7 +24,7 @@ import torch
 from harness.errors import InputError
 from harness.machine import Lock, replacing, synchronise
 
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 MARKER = "complete.json"
 
 SEEN_S = 30.0

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from torch import Tensor
 
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.graphs import Totals
 from harness.methods.base import Method
+from harness.nn import GNN
 from harness.rank import Rank
 from harness.running._rates import Rates
 from harness.running.results import RankEpoch, RankResult
@@ -100,6 +102,7 @@ class Job:
     config: RunConfig
     method: Method
     parts: PartSource
+    model: GNN  # with its initial values; ranks of shapes only copy it, others build their own
     progress: Progress | None = None  # called on rank 0 after every epoch
     keep: Callable[[int, RankEpoch], None] | None = None  # called on every rank, with its index, for all its epochs
     rates: Rates | None = None  # what a recorded run observed, for runs that follow shapes only
@@ -115,6 +118,6 @@ class Execution:
 
     ranks: list[RankResult]
     tiers: list[str]
-    tier_of: list[list[int]]  # [from][to] -> index into tiers
+    tier_of: np.ndarray  # int [from, to], index into tiers
     facts: dict[str, Any] = field(default_factory=dict)
     out_of_memory: str = ""  # which ranks would not have fitted their device, and by how much

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from harness import loopback
 from harness.config import RunConfig
 from harness.rank import Rank
@@ -29,7 +31,7 @@ class Loopback:
 
         with cpu_threads(threads_per_rank(job.config)):
             ranks = loopback.run_ranks(program(job), parts, make_rank=make_rank)
-        return Execution(ranks, ["memory"], [[0] * parts] * parts)
+        return Execution(ranks, ["memory"], np.zeros((parts, parts), np.int8))
 
 
 def open_driver(config: RunConfig) -> Loopback:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from harness.running.results import RankEpoch, RankResult, merge
 
 
@@ -22,4 +24,4 @@ class RecordedEpochs:
         whole = set.intersection(*(set(known) for known in self._records))
         done = next(epoch for epoch in range(len(whole) + 1) if epoch not in whole)
         ranks = [RankResult(rank, [known[epoch] for epoch in range(done)]) for rank, known in enumerate(self._records)]
-        return merge(ranks, depth, [], [[] for _ in ranks])
+        return merge(ranks, depth, [], np.empty((len(ranks), 0), np.int8))

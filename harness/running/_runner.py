@@ -37,7 +37,7 @@ def make_job(
     model = build_model(config.model, totals.num_features, totals.num_classes, config.training.seed)
     method.check(model, totals, config.cut.parts)
     data = f"{prepared.graph['fingerprint']}/{prepared.train.path.name}" if checkpoints is not None else ""
-    return Job(config, method, prepared, progress, rates=rates, checkpoints=checkpoints, data=data), prepared
+    return Job(config, method, prepared, model, progress, rates=rates, checkpoints=checkpoints, data=data), prepared
 
 
 def run(config: RunConfig, progress: Progress | None = None, checkpoints: Checkpoints | None = None) -> Result:

@@ -13,7 +13,7 @@ import torch
 from harness.graphs import Part
 from harness.kernels.uncompiled import without_compiler
 from harness.methods.base import Method
-from harness.nn import GNN, build_model
+from harness.nn import GNN, build_model, copy_on_meta
 from harness.rank import Rank
 from harness.running import _evaluation as evaluation
 from harness.running._checkpoint import Carried, Saver, saver_of
@@ -57,7 +57,7 @@ async def _train(rank: Rank, job: Job, saver: Saver | None) -> RankResult:
         compute = partial(method.epoch, rank, part, model, run.state, carried.memory, carried.optimizer)
         loss = await (compute() if job.epochs is None else job.epochs.epoch(rank, compute))
         seconds = rank.clock.end_epoch()
-        record = _record(rank, epoch, loss, part, seconds)
+        record = _record(rank, epoch, loss, part, seconds, records[-1] if records else None)
         if run.judge is not None and evaluation.due(epoch, config):
             with rank.off_the_clock("evaluation"):
                 record.counts = await run.judge.judge(rank, model)
@@ -105,7 +105,10 @@ async def _set_up(rank: Rank, job: Job, saver: Saver | None) -> _Run:
     part = job.parts.training(rank.index)
     part = part.shapes_only() if rank.shapes_only else part.to(rank.device)
     totals, seed = part.totals, config.training.seed
-    model = build_model(config.model, totals.num_features, totals.num_classes, seed).to(rank.device)
+    if rank.shapes_only:
+        model = copy_on_meta(job.model)
+    else:
+        model = build_model(config.model, totals.num_features, totals.num_classes, seed).to(rank.device)
     saved = await saver.load() if saver is not None else None
     if saved is not None:
         model.load_state_dict(saved.model)
@@ -139,10 +142,15 @@ async def _settle(rank: Rank, method: Method, run: _Run) -> None:
         await run.judge.settle(rank, run.carried.records)
 
 
-def _record(rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dict[str, float]) -> RankEpoch:
+def _record(
+    rank: Rank, epoch: int, loss: torch.Tensor, part: Part, seconds: dict[str, float], before: RankEpoch | None
+) -> RankEpoch:
+    """The record of an epoch; `before` is the one before, with which it shares what is equal."""
     traffic = rank.traffic.take()
     value = None if loss.is_meta else float(loss) / max(part.totals.num_train, 1)
     layers = {direction: dict(found) for direction, found in traffic.layers.items()}
     memory, observed = rank.clock.peak_memory(), rank.take_observed()
-    others = dict(traffic.others)
-    return RankEpoch(epoch, value, seconds, layers, traffic.to.tolist(), None, memory, observed, others)
+    others, to = dict(traffic.others), traffic.to.tobytes()
+    if before is not None and before.to == to:
+        to = before.to
+    return RankEpoch(epoch, value, seconds, layers, to, None, memory, observed, others)

@@ -35,7 +35,7 @@ class RankEpoch(msgspec.Struct):
     loss: float | None  # global loss per training node; None with shapes only
     seconds: dict[str, float]  # components, hidden, epoch; empty without a clock
     layers: dict[str, dict[int, int]]  # direction -> layer -> bytes sent
-    to: list[int]  # bytes sent to every rank
+    to: bytes  # int64 [ranks], bytes sent to every rank: as a list of thousands, most of a run's memory
     counts: list[list[float]] | None  # true positives, false positives, false negatives of train, val, test
     peak_memory: int  # bytes so far
     observed: dict[str, list[float]] = {}  # name -> [part, whole] (`Rank.observe`)
@@ -198,7 +198,7 @@ def _total_bytes(epoch: dict[str, Any]) -> int:
     return int(sum(b["forward"]) + sum(b["backward"]) + b["reduce"] + b["other"])
 
 
-def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: list[list[int]]) -> list[dict[str, Any]]:
+def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: np.ndarray) -> list[dict[str, Any]]:
     """One record per epoch from the records of all ranks.
 
     Seconds are means over ranks; the epoch is that of the slowest rank, and the idle time of the others counts as
@@ -207,7 +207,7 @@ def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: list[l
     return [_merge_epoch([r.epochs[at] for r in ranks], depth, tiers, tier_of) for at in range(len(ranks[0].epochs))]
 
 
-def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: list[list[int]]) -> dict[str, Any]:
+def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: np.ndarray) -> dict[str, Any]:
     from harness.nn import micro_f1  # imports torch, which reading results does not need
 
     scores: list[float | None] = [None, None, None]
@@ -216,7 +216,8 @@ def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: 
         scores = [micro_f1(row) for row in counts]
     by_tier = dict.fromkeys(tiers, 0)
     for part, codes in zip(parts, tier_of, strict=False):
-        sent, code = np.asarray(part.to, np.int64), np.asarray(codes[: len(part.to)])
+        sent = np.frombuffer(part.to, np.int64)
+        code = codes[: len(sent)]
         for number, name in enumerate(tiers):
             by_tier[name] += int(sent[code == number].sum())
     flat = {name: sum(sum(p.layers.get(name, {}).values()) for p in parts) for name in ("reduce", "other")}

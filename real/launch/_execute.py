@@ -59,7 +59,8 @@ class LaunchOutcome(msgspec.Struct):
         """As the runner takes it; bytes inside a machine and between machines are separate tiers."""
         inside = "loopback" if self.device == "cpu" else "inside host"
         tiers = [inside, "ethernet"] if len(set(self.hosts)) > 1 else [inside]
-        tier_of = [[int(a != b) for b in self.hosts] for a in self.hosts]
+        hosts = np.asarray(self.hosts)
+        tier_of = (hosts[:, None] != hosts).astype(np.int8)
         return Execution(self.ranks, tiers, tier_of, {"backend": self.backend, "device": self.device})
 
 

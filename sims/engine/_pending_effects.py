@@ -71,7 +71,8 @@ class PendingEffects:
         rendezvous: matches the ranks' effects and computes what each receives.
 
     Attributes:
-        sent: int64 [ranks, ranks], bytes from and to, without effects off the clock.
+        tiers: kinds of link.
+        sent: int64 [tiers], bytes sent across each, without effects off the clock.
     """
 
     def __init__(
@@ -92,7 +93,8 @@ class PendingEffects:
         transfers = TransferHooks(observers)
         self.network.watch = transfers if transfers.wanted else None
         self.transport = Transport(env, self.network, placement, profiles)
-        self.sent = np.zeros((placement.size, placement.size), np.int64)
+        self.tiers, self._tier_of = placement.tier_matrix()
+        self.sent = np.zeros(len(self.tiers), np.int64)
 
     def begin(self, rank: int, effect: Effect, *, later: bool = False) -> PendingEffect:
         """Begin an effect; its process is not run yet, and with `later` will only be after some time.
@@ -131,17 +133,22 @@ class PendingEffects:
             pending.busy_at_start = self.clocks[rank].effect_began()
         effect, start = pending.effect, self.env.now
         if not paused:
-            self.sent[rank] += effect.sent(rank, len(self.sent))
+            self._count(rank, effect.sent(rank, len(self._tier_of)))
         result = yield from carry
         if not paused:
             yield from self._catch_up(rank, pending)
         pending.busy_at_end = self.clocks[rank].effect_ended()
         if self._carried_out and not paused:
-            to = effect.sent(rank, len(self.sent))
+            to = effect.sent(rank, len(self._tier_of))
             sent = effect.copied_bytes if isinstance(effect, HostCopy) else int(to.sum())
             for notify in self._carried_out:
                 notify(rank, pending.component, effect, start, self.env.now, sent)
         return result
+
+    def _count(self, rank: int, sent: np.ndarray) -> None:
+        """Count the bytes that a rank sends to every rank, by tier; to itself it sends none."""
+        by_tier = np.bincount(self._tier_of[rank] + 1, sent, len(self.sent) + 1)  # sums below 2^53 are exact
+        self.sent += by_tier[1:].astype(np.int64)
 
     def _catch_up(self, rank: int, pending: PendingEffect) -> SimProcess:
         """Add the time that an effect lost to concurrent compute, and in turn what it loses during that time."""

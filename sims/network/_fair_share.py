@@ -16,7 +16,7 @@ from sims.network._routes import Fabric, Floats, Ints, RouteTable
 RISING = -1.0
 """The rate of a flow that is not frozen yet."""
 
-NEVER = np.int64(1 << 62)
+NEVER = np.int32(1 << 30)
 """The round of a segment that no link has frozen."""
 
 _SAME_SHARE = 1.0 + 1e-12  # links that saturate together
@@ -28,8 +28,8 @@ class FlowRoutes(NamedTuple):
 
     Attributes:
         head, tail: int32 [flows], the segments of every flow's route.
-        start, other: int64 [segments + 2] and int32 [at least 2 x flows], written by `_index`: the rising flows that
-            cross segment s cross the segments other[start[s] : start[s + 1]] as well. Segment 0 has none.
+        start, other: int32 [segments + 2] and [at least 2 x flows], written by `_index`: the rising flows that cross
+            segment s cross the segments other[start[s] : start[s + 1]] as well. Segment 0 has none.
     """
 
     head: Ints
@@ -40,15 +40,16 @@ class FlowRoutes(NamedTuple):
 
 class _Filling(NamedTuple):
     """The state of progressive filling. A flow freezes with the first of its segments, so that a rate is the share of
-    a round, and only segments are marked.
+    a round, and only segments are marked. Numbers by segment have 32 bits, since every flow looks some of them up: the
+    tables of thousands of ranks stay in a processor's fast caches.
 
     Attributes:
-        round: int64 [segments], the round in which each froze; NEVER while it rises.
-        rising: int64 [segments], flows that rise, by segment.
+        round: int32 [segments], the round in which each froze; NEVER while it rises.
+        rising: int32 [segments], flows that rise, by segment.
         load: int64 [links], flows that rise, by link.
         left: float64 [links], B/s that frozen flows leave.
-        taken: int64 [segments], flows frozen in this round; 0 between rounds.
-        touched: int64 [segments], the segments of these.
+        taken: int32 [segments], flows frozen in this round; 0 between rounds.
+        touched: int32 [segments], the segments of these.
     """
 
     round: Ints
@@ -72,7 +73,7 @@ def fair_shares(capacity: np.ndarray, routes: np.ndarray) -> np.ndarray:
 def flow_routes(fabric: Fabric, head: Ints, tail: Ints) -> FlowRoutes:
     """The routes of flows, given by their segments."""
     segments = fabric.segments.shape[0]
-    return FlowRoutes(head, tail, np.empty(segments + 2, np.int64), np.empty(2 * head.shape[0], np.int32))
+    return FlowRoutes(head, tail, np.empty(segments + 2, np.int32), np.empty(2 * head.shape[0], np.int32))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -164,15 +165,15 @@ def _rise(fabric: Fabric, routes: FlowRoutes, rate: Floats, left: Floats) -> Non
 def _filling(fabric: Fabric, routes: FlowRoutes, left: Floats) -> _Filling:
     """The initial state, in which the indexed flows rise."""
     segments, width = fabric.segments.shape
-    rising, load = np.zeros(segments, np.int64), np.zeros(fabric.capacity.shape[0], np.int64)
+    rising, load = np.zeros(segments, np.int32), np.zeros(fabric.capacity.shape[0], np.int64)
     for segment in range(1, segments):
         rising[segment] = routes.start[segment + 1] - routes.start[segment]
         if rising[segment] > 0:
             for hop in range(width):
                 if fabric.segments[segment, hop] >= 0:
                     load[fabric.segments[segment, hop]] += rising[segment]
-    never, none = np.full(segments, NEVER), np.zeros(segments, np.int64)
-    return _Filling(never, rising, load, left, none, np.empty(segments, np.int64))
+    never, none = np.full(segments, NEVER), np.zeros(segments, np.int32)
+    return _Filling(never, rising, load, left, none, np.empty(segments, np.int32))
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -135,7 +135,7 @@ def empty() -> FlowState:
     scalars = np.zeros(1, SCALARS)
     scalars["until"] = scalars["wakes"] = np.inf
     return FlowState(
-        scalars, Draining(ints, ints, ints, pairs, np.empty((2, 0)), np.empty((2, 0)), numbers, ints),
+        scalars, Draining(ints, ints, ints, pairs, np.empty((2, 0)), np.empty((2, 0)), ints, ints),
         Latent(floats, floats, ints, ints, ints, pairs, np.empty((0, 2), np.int64), floats),
         GroupEnds(numbers, floats, numbers, numbers), Completions(numbers, floats), floats,
     )  # fmt: skip
@@ -151,7 +151,7 @@ def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
 
 def with_segments(state: FlowState, segments: int) -> FlowState:
     """The state for a table that has grown to `segments` segments."""
-    draining = state.draining._replace(start=np.zeros(segments + 2, np.int64))
+    draining = state.draining._replace(start=np.zeros(segments + 2, np.int32))
     latent = state.latent._replace(by_segment=_longer(state.latent.by_segment, segments))
     return state._replace(draining=draining, latent=latent)
 
@@ -160,9 +160,14 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
     """The state with capacity for at least 1.5 x `flows` draining flows."""
     if flows <= len(state.draining.head):
         return state
-    room, draining = flows + flows // 2 + ROOM, state.draining
-    grown: dict[str, Any] = {name: _longer(getattr(draining, name), room) for name in ("head", "tail", "ids", "group")}
-    grown |= {name: _longer(getattr(draining, name), room, axis=1) for name in ("remaining", "rate")}
+    room, draining, scalars = flows + flows // 2 + ROOM, state.draining, state.scalars[0]
+    places, one = int(scalars["places"]), int(scalars["front"])
+    rows = slice(None) if scalars["ahead"] else slice(one, one + 1)  # the other one is used where flows are few
+    names = ("head", "tail", "ids", "group")
+    grown: dict[str, Any] = {name: _longer(getattr(draining, name)[:places], room) for name in names}
+    for name in ("remaining", "rate"):
+        grown[name] = np.zeros((2, room))
+        grown[name][rows, :places] = getattr(draining, name)[rows, :places]
     return state._replace(
         draining=draining._replace(other=np.empty(2 * room, np.int32), **grown),
         ahead=Completions(*(_longer(array[: int(state.scalars["ahead_flows"][0])], room) for array in state.ahead)),
@@ -171,8 +176,8 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
 
 def with_latent(state: FlowState, flows: int) -> FlowState:
     """The state with capacity for at least 2 x `flows` flows in latency."""
-    names = ("time", "nbytes", "head", "tail", "ids", "group")
-    grown = {name: _longer(getattr(state.latent, name), 2 * flows + ROOM) for name in names}
+    names, pool = ("time", "nbytes", "head", "tail", "ids", "group"), int(state.scalars["pool"][0])
+    grown = {name: _longer(getattr(state.latent, name)[:pool], 2 * flows + ROOM) for name in names}
     return state._replace(latent=state.latent._replace(**grown))
 
 
@@ -190,10 +195,8 @@ def with_finish(state: FlowState, flows: int) -> FlowState:
     return state._replace(finish=np.append(state.finish, np.full(2 * flows - len(state.finish), np.nan)))
 
 
-def _longer(array: np.ndarray, size: int, axis: int = 0) -> np.ndarray:
-    """The array with an axis extended to `size` by zeros, which take no memory before they are written."""
-    shape = list(array.shape)
-    shape[axis] = size
-    longer = np.zeros(shape, array.dtype)
-    longer[tuple(slice(length) for length in array.shape)] = array
+def _longer(array: np.ndarray, size: int) -> np.ndarray:
+    """The array extended to `size` by zeros, which take no memory before they are written."""
+    longer = np.zeros((size, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
     return longer

@@ -102,7 +102,7 @@ class Replay:
         ]
         tiers, tier_of = simulator.placement.tier_matrix()
         depth = int(self.recording.config["layers"])
-        return Timed(simulation, merge(ranks, depth, list(tiers), tier_of.tolist()))
+        return Timed(simulation, merge(ranks, depth, list(tiers), tier_of))
 
     def simulator(
         self, cluster: Cluster, observers: Sequence[Observer] = (), changes: Changes | None = None
@@ -181,7 +181,7 @@ class Replay:
         traffic = self._bytes[rank][number]
         layers = {direction: dict(found) for direction, found in traffic.layers.items()}
         others = dict(traffic.others)
-        return RankEpoch(number, None, seconds, layers, traffic.to.tolist(), None, 0, others=others)
+        return RankEpoch(number, None, seconds, layers, traffic.to.tobytes(), None, 0, others=others)
 
 
 def refusal(method: str) -> InputError:

@@ -80,7 +80,7 @@ def _execute(job: Job, placement: Placement) -> Execution:
         "compute_sources": remarks.source_shares(simulation.source_seconds),
         "notes": notes,
     }
-    return Execution(simulation.results, list(tiers), tier_of.tolist(), facts, _too_large(simulation))
+    return Execution(simulation.results, list(tiers), tier_of, facts, _too_large(simulation))
 
 
 def _too_large(simulation: Simulation) -> str:

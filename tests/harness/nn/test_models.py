@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.conformance import adjacency, dense_forward
 from harness.graphs import LocalGraph
-from harness.nn import GNN, Dense
+from harness.nn import GNN, Dense, copy_on_meta
 from tests.support.conformance import make_model, make_parts
 from tests.support.graphs import owners, random_graph
 
@@ -48,3 +49,23 @@ def test_a_row_of_zeros_stays_zero_and_has_no_gradient() -> None:
     assert h[0].tolist() == [0.0] * 4 and dense.linear.weight.grad is not None
     assert dense.linear.weight.grad.isfinite().all() and dense.linear.bias.grad is not None
     assert dense.linear.bias.grad.abs().max() < 100
+
+
+def test_a_copy_on_meta_has_the_shapes_of_the_model_and_reads_none_of_its_tensors() -> None:
+    model = make_model("sage", GRAPH, norm="layer")
+    model.layers[-1].neighbour.weight = model.layers[-1].own.weight  # tied weights stay tied
+    called: list[Any] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.extend(value for value in args if isinstance(value, torch.Tensor))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        copy = copy_on_meta(model)
+    assert not [tensor for tensor in called if not tensor.is_meta]
+    own, theirs = dict(copy.named_parameters()), dict(model.named_parameters())
+    assert own.keys() == theirs.keys() and copy.widths == model.widths
+    assert all(tensor.is_meta and tensor.shape == theirs[name].shape for name, tensor in own.items())
+    assert copy.layers[-1].neighbour.weight is copy.layers[-1].own.weight
+    assert not {id(module) for module in copy.modules()} & {id(module) for module in model.modules()}

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness import cli
@@ -94,7 +95,7 @@ class _Fails:
 
 
 def _record(epoch: int, loss: float = 1.0) -> RankEpoch:
-    return RankEpoch(epoch, loss, {}, {"forward": {0: 8}}, [0, 8], None, 1)
+    return RankEpoch(epoch, loss, {}, {"forward": {0: 8}}, np.asarray([0, 8]).tobytes(), None, 1)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_the_records_of_epochs_may_be_kept_and_nothing_else() -> None:
 
 
 def test_a_record_has_the_bytes_of_what_it_holds() -> None:
-    record = RankEpoch(3, 0.5, {"compute": 0.1}, {"forward": {1: 4096}}, [0, 99999], None, 1 << 40)
+    record = RankEpoch(3, 0.5, {"compute": 0.1}, {"forward": {1: 4096}}, bytes(16), None, 1 << 40)
     assert bytes_of([record, record]) > 2 * bytes_of(record) > 2 * bytes_of(record.layers) > 0
     assert bytes_of(0.5) == 32 > sys.getsizeof(0.5), "blocks of 16 bytes"
     assert bytes_of("text") == bytes_of(None) == bytes_of(7) == 0 < bytes_of(1 << 40)

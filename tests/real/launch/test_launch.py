@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
@@ -176,12 +177,13 @@ def _alive(pid: int) -> bool:
 
 def test_records_survive_the_way_home() -> None:
     """Also for a loss of nan, which marks a diverged run."""
-    epoch = RankEpoch(3, math.nan, {"epoch": 1.0}, {"forward": {0: 5, -1: 2}}, [0, 7], None, 11)
+    epoch = RankEpoch(3, math.nan, {"epoch": 1.0}, {"forward": {0: 5, -1: 2}}, np.asarray([0, 7]).tobytes(), None, 11)
     outcome = LaunchOutcome([RankResult(0, [epoch], {"layer0": "cache"})] * 2, [0, 1], "gloo", "cpu")
     back = msgspec.msgpack.decode(msgspec.msgpack.encode(outcome), type=LaunchOutcome).execution()
     assert math.isnan(back.ranks[0].epochs[0].loss or 0.0)
     assert back.ranks[1].epochs[0].layers == {"forward": {0: 5, -1: 2}}
-    assert (back.tiers, back.tier_of) == (["loopback", "ethernet"], [[0, 1], [1, 0]])
+    assert back.ranks[1].epochs[0].to == epoch.to
+    assert (back.tiers, back.tier_of.tolist()) == (["loopback", "ethernet"], [[0, 1], [1, 0]])
     assert back.facts == {"backend": "gloo", "device": "cpu"}
 
 
