@@ -219,5 +219,5 @@ def test_observers_see_the_second_thread(tmp_path: Path) -> None:
         pytest.approx((0, CODED_S)),
         pytest.approx((CODED_S + SENT_S, 1.5 * CODED_S + SENT_S)),
     ]
-    assert sorted(seen.work) == 2 * OPERATORS * [(False, "mul")] + OPERATORS * [(True, "mul")]
+    assert sorted(seen.work) == 2 * OPERATORS * [(False, "mul_")] + OPERATORS * [(True, "mul_")]
     assert simulation.class_seconds["elementwise"] == pytest.approx(2 * 1.5 * CODED_S)
