@@ -42,7 +42,7 @@ VARIED = ((3_000, 8, 4), (12_000, 32, 8), (12_000, 64, 41), (20_000, 128, 7), (1
 """Nodes, columns and classes of further graphs for a few methods and models: operators on rows cost by the row too, and
 more on narrow rows."""
 
-WIDE_GRADIENTS, WIDE_CODECS = (64, 128), ("ec-graph", "ec-graph-s:fanouts=5")
+WIDE_GRADIENTS, WIDE_CODECS = (64, 128), ("ec-graph", "ec-graph-s:fanouts=10/5/5")
 """Widths of those in which EC-Graph's codecs are timed too, with three layers: with two, the gradients that they
 convert are as narrow as there are classes, and what they cost by the row and by the byte cannot be told apart."""
 
