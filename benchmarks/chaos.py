@@ -133,13 +133,13 @@ class Trial:
             struck = self.command(work, self.plan.fault)
             room.restore()
             self.check(struck)
-            newest = self.newest(work)
+            newest, finished = self.newest(work), self.finished(work)
             hurt = damage(self.plan.fault, work)
             again = self.command(work)
             if again.code == 2 and hurt:
                 self.one_line(again)
                 again = self.command(work, flags=("--no-resume",))
-            elif again.code == 0 and not hurt and struck.code and self.resumed(work) < newest:
+            elif again.code == 0 and not hurt and struck.code and not finished and self.resumed(work) < newest:
                 raise Broken(f"went on from epoch {self.resumed(work)}, but {newest} were kept")
             if again.code:
                 raise Broken(f"did not go on: exit {again.code}: {again.said}")
@@ -279,6 +279,10 @@ class Trial:
     def newest(self, place: Path) -> int:
         """Epochs of the newest whole checkpoint."""
         return max((int(p.parent.name[6:]) for p in place.glob("kept/*/epoch-*/complete.json")), default=0)
+
+    def finished(self, place: Path) -> bool:
+        """Whether the result of a whole run is there: it was struck after that, and nothing goes on."""
+        return any(json.loads(path.read_text())["state"] == "done" for path in (place / "runs").glob("*.json"))
 
     def resumed(self, place: Path) -> int:
         """From where the run that ended well went on last."""
