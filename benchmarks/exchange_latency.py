@@ -2,10 +2,10 @@
 
     python -m benchmarks.exchange_latency [--ranks 2] [--kibibytes 128] [--compute-ms 7] [--repeat 30] [--rounds 4]
 
-The ranks compute, exchange, compute, as in training. `batch`, the default of runs whose ranks have cores of their own,
-lets a gloo thread that wakes up wait for the rank beside it; `other` schedules it like any thread
-(`real/rank/_gloo_threads.py`). Both are measured in turn in one run. `hidden`: the rank computes behind the started
-exchange; what it spends itself on starting it and on waiting for it.
+The ranks compute, exchange, compute, as in training. `batch`, as in every run, lets a gloo thread that wakes up wait
+for the rank beside it; `other` schedules it like any thread (`real/rank/_gloo_threads.py`). Both are measured in
+turn in one run. `hidden`: the rank computes behind the started exchange; what it spends itself on starting it and on
+waiting for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from harness.effects import Rows
 from harness.rank import Rank
 from real.launch import launch
-from real.measure.link_probes import since_last_arrival
+from real.measure.link_probes import pass_checked_epochs, since_last_arrival
 from real.rank import run_program
 from real.rank._gloo_threads import schedule_gloo_threads
 from real.rank.connection import connect
@@ -59,10 +59,7 @@ async def timed(rank: Rank, nbytes: int, seconds: float, repeat: int, hidden: bo
 async def program(rank: Rank, nbytes: int, seconds: float, repeat: int, rounds: int) -> Found:
     """Seconds of all repetitions by kind and policy; the first round is not counted."""
     found: Found = {}
-    for _ in range(2):  # the ranks check every exchange of the first epochs
-        rank.clock.begin_epoch()
-        await rank.all_reduce(torch.zeros(1), label="begin an epoch")
-        rank.clock.end_epoch()
+    await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
     for round_ in range(rounds + 1):
         for policy in ("other", "batch"):

@@ -127,10 +127,7 @@ async def probe(
         The points by kind, as this rank measured them.
     """
     await rank.all_reduce(torch.zeros(1), label="begin together")
-    for _ in range(2):  # every collective of the first epoch is checked
-        rank.clock.begin_epoch()
-        await rank.all_reduce(torch.zeros(1), label="begin an epoch")
-        rank.clock.end_epoch()
+    await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
     points: dict[str, list[tuple[float, float, float]]] = {}
     work = torch.ones(SWEPT)
@@ -142,6 +139,14 @@ async def probe(
             points.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low))
     rank.clock.end_epoch()
     return points
+
+
+async def pass_checked_epochs(rank: Rank) -> None:
+    """Go through the epochs whose every collective the ranks check, which takes time of its own."""
+    for _ in range(2):
+        rank.clock.begin_epoch()
+        await rank.all_reduce(torch.zeros(1), label="begin an epoch")
+        rank.clock.end_epoch()
 
 
 async def _common(rank: Rank, found: list[tuple[float, float]]) -> torch.Tensor:
