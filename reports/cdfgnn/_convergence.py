@@ -40,6 +40,8 @@ def figure8(context: Context) -> Plot:
             for at, label in enumerate(labels):
                 colour = colours[methods[label]]
                 style: Any = {"color": colour, "linestyle": DASHES[at % len(DASHES)], "linewidth": 1.1}
+                if label == FULL:  # the variants' curves lie on it
+                    style = {"color": colour, "linewidth": 3.5, "alpha": 0.35, "zorder": 1}
                 named = {"Both": "cache and quantisation"}.get(label, label)
                 panel.plot(*run.curve(label), **style, label=named)
             panel.set_xlabel("epoch")

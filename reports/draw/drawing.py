@@ -15,6 +15,7 @@ from reports.draw.figures import INCHES, STYLE
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#595959", "#882255")  # Okabe and Ito
 DASHES: Any = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+LETTERS, KEY = 17, 6  # letters of a legend that an inch has, and those that the key of an entry takes
 AS_PRINTED: Any = {"facecolors": "white", "edgecolors": "#202020", "linewidths": 0.9, "s": 22, "zorder": 5}
 
 
@@ -38,10 +39,11 @@ def panels(paths: tuple[Path, Path], count: int, *, height: float = 2.6, columns
             each.grid(axis="y", linewidth=0.4, color="#E0E0E0")
             each.set_axisbelow(True)
         if named:
-            across = 6 if count > 1 else 3
+            across = int(figure.get_figwidth() * LETTERS / (max(map(len, named)) + KEY))
             figure.legend(
-                named.values(), named.keys(), loc="outside lower center", ncols=min(len(named), across), frameon=False
-            )
+                named.values(), named.keys(), loc="outside lower center", ncols=max(1, min(len(named), across)),
+                frameon=False,
+            )  # fmt: skip
         png, svg = paths
         figure.savefig(png, dpi=200, metadata={"Software": None})
         figure.savefig(svg, metadata={"Date": None, "Creator": None})

@@ -64,7 +64,7 @@ STYLE: Any = {
 INCHES = 7.2  # inches: two columns of a paper
 CAPTION_COLUMNS = 150
 METHOD_LEGEND = "test accuracy at the best validation"
-SHADE = 0.35  # how much lighter each further variant of a method is drawn
+VARIANTS = (0.0, 0.45, -0.45, 0.62, -0.65)  # share of white in the colours of a method's variants; negative: of black
 
 
 def breakdown_and_accuracy(records: Sequence[Record], out_stem: Path) -> list[Path]:
@@ -114,7 +114,7 @@ def _caption(records: Sequence[Record]) -> str:
 
 
 def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, float]]:
-    """A colour for every method text: fixed by the method's name; further options of one name are lighter."""
+    """A colour for every method text: fixed by the method's name; those with further options are lighter or darker."""
     colours: dict[str, tuple[float, float, float]] = {}
     seen: dict[str, int] = {}
     strangers: dict[str, str] = {}
@@ -123,11 +123,21 @@ def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, floa
         base = METHOD_COLOURS.get(name)
         if base is None:
             base = strangers.setdefault(name, OTHER_COLOURS[len(strangers) % len(OTHER_COLOURS)])
-        light = 1 - (1 - SHADE) ** seen.get(name, 0)
-        seen[name] = seen.get(name, 0) + 1
-        red, green, blue = (c + (1 - c) * light for c in to_rgb(base))
-        colours[text] = (red, green, blue)
+        at = seen.get(name, 0)
+        seen[name] = at + 1
+        colours[text] = _mixed(base, VARIANTS[at % len(VARIANTS)] + 0.06 * (at // len(VARIANTS)))
     return colours
+
+
+def shades(method: str, count: int) -> list[tuple[float, float, float]]:
+    """`count` shades of a method's colour from dark to light, for variants that have an order."""
+    return [_mixed(METHOD_COLOURS[method], -0.6 + 1.1 * at / max(count - 1, 1)) for at in range(count)]
+
+
+def _mixed(colour: str, white: float) -> tuple[float, float, float]:
+    """A colour with a share of white, or of black where it is negative."""
+    red, green, blue = (c + (1 - c) * white if white > 0 else c * (1 + white) for c in to_rgb(colour))
+    return red, green, blue
 
 
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:

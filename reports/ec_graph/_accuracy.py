@@ -12,7 +12,7 @@ from reports.core.load import text
 from reports.core.table import POINTS, Ordering, Plot, Row
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.draw.drawing import AS_PRINTED, DASHES, panels
-from reports.draw.figures import METHOD_COLOURS, method_colours
+from reports.draw.figures import METHOD_COLOURS, shades
 from reports.ec_graph._fits import Timing
 from reports.ec_graph._times import (
     DATASETS,
@@ -87,7 +87,7 @@ def _curves(
     """A panel per graph and method: accuracy by epoch for every number of bits."""
     paths = context.figure_paths(key)
     runs = {dataset: trained(context, dataset, texts, share) for dataset, share in graphs(context).items()}
-    shades = tuple(method_colours(f"ec-graph:bits={b}" for b in reversed(WIDTHS)).values())[::-1]  # few bits: lighter
+    colours = shades("ec-graph", len(WIDTHS))[::-1]  # few bits: lighter
     with panels(paths, 2 * len(runs), columns=2, height=2.2) as axes:
         for at, (dataset, name) in enumerate((d, n) for d in runs for n in names):
             run, panel = runs[dataset], axes[at]
@@ -95,7 +95,7 @@ def _curves(
             for curve in run.curves("Non-cp"):
                 panel.plot(*curve, color="#595959", linewidth=1.6, alpha=0.6, label="Non-cp")
             for which, b in enumerate(WIDTHS):
-                style: Any = {"color": shades[which], "linestyle": DASHES[which % len(DASHES)], "linewidth": 1.1}
+                style: Any = {"color": colours[which], "linestyle": DASHES[which % len(DASHES)], "linewidth": 1.1}
                 for curve in run.curves(f"{name}-{b}"):
                     panel.plot(*curve, **style, label=f"{b} bit" + "s" * (b > 1))
             if published_points and dataset == "reddit":

@@ -12,7 +12,7 @@ from reports.core.inputs import Inputs
 from reports.core.table import Ordering, Plot, Row
 from reports.core.train import FEWEST, Trained, accuracies
 from reports.draw.drawing import panels
-from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, method_colours
+from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, shades
 from reports.subgraph_approximation._training import (
     FEWEST_BATCHED,
     GNNS,
@@ -31,9 +31,8 @@ from reports.subgraph_approximation._workers import CLUSTER, GRAPH_OF, PAPER
 
 Colour = str | tuple[float, float, float]
 
-_SHADES = method_colours(f"{PAPER}:overlap={overlap:g}" for overlap in reversed(LABELS))  # less overlap is lighter
-COLOURS: dict[str, Colour] = {
-    SINGLE: METHOD_COLOURS["single"], **dict(zip(reversed(LABELS.values()), _SHADES.values(), strict=True))
+COLOURS: dict[str, Colour] = {  # less overlap is lighter
+    SINGLE: METHOD_COLOURS["single"], **dict(zip(reversed(LABELS.values()), shades(PAPER, len(LABELS)), strict=True))
 }  # fmt: skip
 METHOD = "subgraph approximation"  # in the published tables
 REMOVED = (0.0, 0.3, 0.6, 0.9)  # shares of the training vertices

@@ -12,6 +12,7 @@ import matplotlib
 import msgspec
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
@@ -20,7 +21,14 @@ from harness.errors import InputError
 from harness.rank import COMPONENTS
 from harness.running.results import Result
 from reports.core import load
-from reports.draw.figures import COMPONENT_COLOURS, METHOD_COLOURS, _breakdown, breakdown_and_accuracy, method_colours
+from reports.draw.figures import (
+    COMPONENT_COLOURS,
+    METHOD_COLOURS,
+    _breakdown,
+    breakdown_and_accuracy,
+    method_colours,
+    shades,
+)
 
 ODD = "bns-gcn:p=0.1 & <more>"
 
@@ -100,6 +108,18 @@ def test_method_colours_are_fixed_by_name_and_all_different() -> None:
     assert len(set(among.values())) == 5
     assert len(set(METHOD_COLOURS.values())) == len(METHOD_COLOURS)
     assert set(COMPONENT_COLOURS) == set(COMPONENTS)
+
+
+def test_variants_of_a_method_stay_visible_on_white() -> None:
+    """The eighth variant is no paler than 2/3 of the way to white, and all differ."""
+    many = list(method_colours([f"cdfgnn:period={at}" for at in range(8)]).values())
+    ordered = shades("ec-graph", 5)
+    assert len(set(many)) == 8 and len(set(ordered)) == 5
+    assert ordered == sorted(ordered), "from dark to light"
+    for colour, base in [(each, METHOD_COLOURS["cdfgnn"]) for each in many] + [
+        (each, METHOD_COLOURS["ec-graph"]) for each in ordered
+    ]:
+        assert sum(1 - c for c in colour) > 0.3 * sum(1 - c for c in to_rgb(base))
 
 
 def test_frames_of_a_folder(tmp_path: Path) -> None:
