@@ -15,6 +15,7 @@ from benchmarks.accuracy import CELLS, finished, report, whole_study
 from docs.generate.pages import write_or_check
 from harness.datasets import FittedScore, read_standins
 from reports import study
+from reports.whole.papers import PAPERS
 
 PAGE = Path(__file__).resolve().parent.parent / "accuracy.md"
 VERDICTS = ("reproduced", "contradicted", "undecided", "not enough runs")
@@ -52,11 +53,13 @@ def _introduction(found: dict[str, list[study.ClaimFinding]]) -> Iterator[str]:
     yield ""
     yield from ABOUT.splitlines()
     yield ""
+    printed = [one for name, each in found.items() if name in PAPERS for one in each]
     yield from _table(
         ("study", "claims", *VERDICTS, "decided"),
         [
-            *([f"[{name}](#{name})", str(len(each)), *_counts(each)] for name, each in found.items()),
-            ["all", str(sum(map(len, found.values()))), *_counts([one for each in found.values() for one in each])],
+            *([f"[{name}](#{name})", *_counts(each)] for name, each in found.items()),
+            ["the papers' claims", *_counts(printed)],
+            ["all", *_counts([one for each in found.values() for one in each])],
         ],
     )
     yield ""
@@ -64,7 +67,7 @@ def _introduction(found: dict[str, list[study.ClaimFinding]]) -> Iterator[str]:
 
 def _counts(found: Sequence[study.ClaimFinding]) -> list[str]:
     counts = [sum(one.judgement.verdict == verdict for one in found) for verdict in VERDICTS]
-    return [*map(str, counts), f"{100 * sum(counts[:2]) / max(len(found), 1):.0f} %"]
+    return [str(len(found)), *map(str, counts), f"{100 * sum(counts[:2]) / max(len(found), 1):.0f} %"]
 
 
 def _section(name: str, found: list[study.ClaimFinding]) -> Iterator[str]:

@@ -360,7 +360,9 @@ def test_every_printed_table_and_figure_has_a_function() -> None:
     figures = {f"{paper}/figure{number}" for paper, count in drawn.items() for number in count}
     logs = {f"sylvie/logs-{what}" for what in ("epochs", "halo", "reduce", "compute", "memory")}
     others = {"sylvie/section5", *logs}  # numbers of the text, and of the authors' public logs
-    studies = {f"study/{name}{what}" for name in (*numbers, "causes") for what in ("", "-effects")}
+    studies = {
+        f"study/{name}{what}" for name in (*numbers, "causes", "real-graphs", "stand-ins") for what in ("", "-effects")
+    }
     assert set(everything()) == tables | figures | others | studies and len(tables) == 28
 
 
