@@ -87,7 +87,7 @@ class GraphPlace:
     """The graph that stands for a published one."""
 
     standin: str = keys.key("name of a stand-in; its design gives the settings", default="")
-    dataset: str = keys.key("name of any other graph", default="")
+    dataset: str = keys.key("name of any other graph; beside `standin`, the stand-in with other parameters", default="")
     settings: dict[str, Any] = keys.key("settings of the runs, over the design's", default={})
 
 
@@ -307,7 +307,7 @@ def _settings(
     """Settings of both sides: the design's, the model's, the claim's, the side's, each over those before."""
     base = {**SHARED, **(design_of(place.standin).training if place.standin else {})}
     model = _named(file.models, str(each["model"]), "model") if "model" in each and file.models else {}
-    dataset = f"standin:{place.standin}" if place.standin else place.dataset
+    dataset = place.dataset or f"standin:{place.standin}"
     parts = {"parts": int(each["partitions"])} if "partitions" in each else {}
     both = {**base, **place.settings, **model, **parts, **statement.settings, "dataset": dataset}
     first, second = ({**both, **side.settings, "method": side.method} for side in (statement.first, statement.second))

@@ -209,3 +209,11 @@ def test_a_model_can_have_a_graph_of_its_own() -> None:
     name = "subgraph-approximation/50 % overlap, reddit, {}, 3 parts (order)"
     assert claims[name.format("GraphSAGE")].standin == "reddit-subgraph"
     assert claims[name.format("KW-GCN")].standin == "reddit-kwgcn"
+
+
+def test_a_larger_stand_in_has_the_settings_of_its_design_and_is_drawn_anew_for_every_seed() -> None:
+    claims = {claim.key: claim for claim in read_claims(file_of("stand-ins"))}
+    first, second = claims["stand-ins/score, nodes, large (level)"].cells(4)
+    assert first.settings["dataset"] == "standin:reddit-bns,nodes=200000,communities=1230,seed=4"
+    assert second.settings["dataset"] == "standin:reddit-bns,seed=4"
+    assert {**first.settings, "dataset": ""} == {**second.settings, "dataset": ""}
