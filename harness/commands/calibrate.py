@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -19,13 +19,12 @@ from harness.commands.cells import writable
 from harness.config import LabSpec, parse_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
-from harness.machine import HERE, calibration_folder, core_count, kept_json, write_atomically
-from harness.running.drift import reference_seconds
+from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, core_count, write_atomically
+from harness.running.drift import reference_seconds, watching
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
 from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_contention, add_host, add_operators
 
-Depth = Literal["brief", "quick", "full"]
 TAKES = {"brief": "half a minute", "quick": "four to six minutes", "full": "some minutes"}
 """How long each depth of a calibration takes."""
 
@@ -33,15 +32,10 @@ REFERENCE = "reference.json"
 """How fast the machine was when its operators were timed: `seconds` of `harness.running.drift`."""
 
 
-class KeptCalibration(msgspec.Struct, frozen=True):
-    """About the calibration that is kept for this machine."""
+class Reference(msgspec.Struct, frozen=True):
+    """The content of `REFERENCE`."""
 
-    depth: Depth
-    date: str
-
-    def text(self) -> str:
-        """For people."""
-        return f"{self.depth} calibration of {self.date}"
+    seconds: float
 
 
 def main(args: argparse.Namespace) -> int:
@@ -69,15 +63,10 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def kept_calibration() -> KeptCalibration | None:
-    """About this machine's calibration, or None where none is kept."""
-    folder = calibration_folder()
-    found = kept_json(folder / "about.json", KeptCalibration)
-    return found if found is not None and (folder / "cluster.toml").exists() else None
-
-
 def keep(depth: Depth, *, quiet: bool = False) -> Path:
     """Measure this machine and keep that for `--cluster here`; returns the path of the cluster file.
+
+    Says so where other programs disturbed it: predictions on it say so too.
 
     A brief calibration measures collectives of two ranks only, and not what ranks that exchange compute longer.
 
@@ -88,12 +77,16 @@ def keep(depth: Depth, *, quiet: bool = False) -> Path:
     writable(folder, folder=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as beside:
-        made = measure(Path(beside), depth=depth, quiet=quiet)
+        with watching() as load:
+            made = measure(Path(beside), depth=depth, quiet=quiet)
+        reference = msgspec.json.decode(made.with_name(REFERENCE).read_bytes(), type=Reference).seconds
         folder.mkdir(exist_ok=True)
         for name in ("device.toml", "cluster.toml"):  # the last one says that there is a calibration
             write_atomically(folder / name, made.with_name(name).read_bytes())
-    about = KeptCalibration(depth, datetime.now(UTC).strftime("%Y-%m-%d"))
+    about = KeptCalibration(depth, datetime.now(UTC).strftime("%Y-%m-%d"), load.foreign, reference)
     write_atomically(folder / "about.json", msgspec.json.encode(about))
+    if about.disturbed and not quiet:
+        show([f"{about.disturbed}: predictions on it are off by as much; measure again when it is idle"], stderr())
     return folder / "cluster.toml"
 
 
@@ -125,5 +118,5 @@ def measure(
     reference = (before + reference_seconds()) / 2
     if not brief:
         add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, reference=reference)
-    write_atomically(out / REFERENCE, msgspec.json.encode({"seconds": reference}))
+    write_atomically(out / REFERENCE, msgspec.json.encode(Reference(reference)))
     return path

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from harness.commands.calibrate import keep, kept_calibration
+from harness.commands.calibrate import keep
 from harness.commands.cells import deliver, writable
 from harness.commands.compare import cells_of, publish, run_all
 from harness.commands.welcome import NEXT
 from harness.config import RunConfig
 from harness.console import show, significant, stderr, time_unit
-from harness.machine import HERE
+from harness.machine import FOREIGN, HERE, KeptCalibration, kept_calibration
+from harness.running.drift import Load, reference_seconds, watching
 from sims.uncertainty import REPLAYS
 
 METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s:bits=1"
@@ -35,22 +36,58 @@ CONFIG = RunConfig.of(
     cluster=HERE,
 )
 
+DRIFT = 1.2
+"""By which factor the machine may be faster or slower than at a brief calibration before that is made again."""
+
 
 def main(args: argparse.Namespace) -> int:
     """Calibrate if need be, simulate, run, compare."""
     writable(args.out, folder=True)
-    known = kept_calibration()
-    if known is None:
-        keep("brief", quiet=args.quiet)
-    elif not args.quiet:
-        show([f"this machine as the {known.text()} has it"], stderr())
+    calibrated(args.quiet)
     runs = cells_of(CONFIG, METHODS, ("sim", "real"))
-    cells = run_all(runs, args.out / "runs", force=True, quiet=args.quiet, replays=REPLAYS)
+    with watching() as load:
+        cells = run_all(runs, args.out / "runs", force=True, quiet=args.quiet, replays=REPLAYS)
     tables, content = publish(cells, args.out)
-    errors = prediction_lines(content["rows"])
+    errors = [*prediction_lines(content["rows"]), *disturbance_lines(kept_calibration(), load)]
     lines = [*tables[:-1], *errors, tables[-1], f"the figure: {args.out / 'figure.png'}", *NEXT]
     deliver(content, lines, None, args.quiet)
     return 0 if all(cell.record["state"] == "done" for cell in cells) else 1
+
+
+def calibrated(quiet: bool = False) -> None:
+    """Measure this machine briefly, unless what is kept of it still holds. Says which, and why."""
+    known = kept_calibration()
+    if known is None:
+        keep("brief", quiet=quiet)
+        return
+    change = outdated(known)
+    again = bool(change) and known.depth == "brief"  # what took minutes is not replaced unasked
+    if not quiet:
+        rest = (
+            "" if not change else f"; {change}: " + ("measured again" if again else "haloscope calibrate does it again")
+        )
+        show([f"this machine as the {known.text()} has it{rest}"], stderr())
+    if again:
+        keep("brief", quiet=quiet)
+
+
+def outdated(known: KeptCalibration) -> str:
+    """Why a calibration says little of the machine as it is now; empty where it does not."""
+    if known.disturbed:
+        return known.disturbed
+    pace = reference_seconds() / known.reference
+    if max(pace, 1 / pace) <= DRIFT:
+        return ""
+    return f"it is {pace if pace > 1 else 1 / pace:.1f} times as {'slow' if pace > 1 else 'fast'} now"
+
+
+def disturbance_lines(known: KeptCalibration | None, load: Load) -> list[str]:
+    """What other programs used during the calibration and the runs, where that was much."""
+    said = [known.disturbed] if known is not None and known.disturbed else []
+    if load.foreign > FOREIGN:
+        said.append(f"other programs used {load.foreign:.0%} of the cores during these runs")
+    rest = "these times, and how far apart they are, tell little; run it again when the machine is idle"
+    return [f"{' and '.join(said)}: {rest}"] if said else []
 
 
 def prediction_lines(rows: Sequence[dict[str, Any]]) -> list[str]:

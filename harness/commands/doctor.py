@@ -23,7 +23,7 @@ from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
 from harness.datasets import data_folder
 from harness.errors import InputError
-from harness.machine import HERE, cache_root, calibration_folder, core_count, leftovers, remove_leftover
+from harness.machine import HERE, cache_root, core_count, kept_calibration, leftovers, remove_leftover
 from real.lab import remove as remove_namespaces
 from real.lab import stale as stale_namespaces
 
@@ -89,9 +89,11 @@ def _folders() -> Iterator[Finding]:
     nearest = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     fine = nearest.is_dir() and os.access(nearest, os.W_OK)
     yield Finding("cache folder", f"{root}{'' if fine else ' cannot be written; set HALOSCOPE_CACHE'}", fine)
-    measured = (calibration_folder() / "cluster.toml").exists()
-    said = f"kept, as --cluster {HERE}" if measured else f"none yet; haloscope calibrate makes --cluster {HERE}"
-    yield Finding("calibration", said, measured or None)
+    known = kept_calibration()
+    said = f"none yet; haloscope calibrate makes --cluster {HERE}"
+    if known is not None:
+        said = f"{known.text()}, as --cluster {HERE}" + (f"; {known.disturbed}" if known.disturbed else "")
+    yield Finding("calibration", said, (known is not None and not known.disturbed) or None)
     count = len(list(data_folder().glob("*.npz")))
     hint = "" if count else " (HALOSCOPE_DATA names another folder; synthetic graphs need none)"
     yield Finding("graph files", f"{count} npz files in {data_folder().absolute()}{hint}", count > 0 or None)

@@ -22,14 +22,14 @@ import msgspec
 import numpy as np
 
 from harness import running
-from harness.commands.calibrate import REFERENCE, measure
+from harness.commands.calibrate import REFERENCE, Reference, measure
 from harness.commands.cells import as_json
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.console import show, stderr
 from harness.errors import HaloscopeError, InputError
 from harness.machine import code_version, kept_json, write_atomically
 from harness.running import validation
-from harness.running.drift import reference_seconds
+from harness.running.drift import reference_seconds, watching
 from harness.running.results import Result
 from harness.running.validation_study import ValidationCell
 from real.measure.calibrate import RANKS, calibrate_links_to
@@ -120,7 +120,7 @@ class Validator:
         about = folder / REFERENCE
         if self.force or not about.exists():
             measure(folder, depth="quick", quiet=self.quiet, threads=threads, ranks=(RANKS,))
-        reference = float(msgspec.json.decode(about.read_bytes())["seconds"])
+        reference = msgspec.json.decode(about.read_bytes(), type=Reference).seconds
         lab = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
         if lab is None and ranks == RANKS:
             return Calibration(folder / "device.toml", folder / "cluster.toml", reference)
@@ -145,7 +145,7 @@ class Validator:
         opened = running.open_run(config)
         running.make_job(opened.plan)  # data are prepared before the measurement
         before = reference_seconds()
-        with validation.watching() as load:
+        with watching() as load:
             result = running.run_opened(opened)
         found = {**_epochs(result), "foreign_load": load.foreign}
         return _keep(path, code, {**found, "reference": (before + reference_seconds()) / 2})

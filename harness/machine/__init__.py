@@ -2,7 +2,14 @@
 
 from harness.machine._allocator import keep_heap, large_tensors, memory_left
 from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
-from harness.machine._calibration import HERE, calibration_folder
+from harness.machine._calibration import (
+    FOREIGN,
+    HERE,
+    Depth,
+    KeptCalibration,
+    calibration_folder,
+    kept_calibration,
+)
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import (
     Lock,
@@ -32,7 +39,10 @@ __all__ = [
     "LOST_AGAIN",
     "RUN_FOLDER_VARIABLE",
     "Claim",
+    "Depth",
+    "FOREIGN",
     "HERE",
+    "KeptCalibration",
     "Lock",
     "Reserved",
     "building",
@@ -43,6 +53,7 @@ __all__ = [
     "core_count",
     "map_on_processes",
     "keep_heap",
+    "kept_calibration",
     "kept_json",
     "large_blocks",
     "large_tensors",

@@ -1,4 +1,5 @@
-"""How fast the machine is now: the time of a fixed piece of work on every core at once.
+"""How fast the machine is now, and who else uses it: the time of a fixed piece of work on every core at once, and the
+share of the cores that other programs take.
 
 A virtual machine changes its speed by tens of percent within the hour. Measured beside a calibration and beside a run,
 the ratio of two such times is what the machine alone has changed in between.
@@ -6,12 +7,15 @@ the ratio of two such times is what the machine alone has changed in between.
 
 from __future__ import annotations
 
+import os
+import resource
 import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -51,6 +55,24 @@ def paced(reference: float | None) -> Iterator[Pace]:
         found.value = (before + reference_seconds()) / 2 / reference
 
 
+@dataclass
+class Load:
+    """Mean share of the machine's cores that other programs used; 0 if the kernel does not report it."""
+
+    foreign: float = 0.0
+
+
+@contextmanager
+def watching() -> Iterator[Load]:
+    """Context that measures the load of other programs, without this process and its ended children."""
+    load, busy, ours = Load(), *_busy()
+    yield load
+    busy_now, ours_now = _busy()
+    if busy is not None and busy_now is not None:
+        elapsed = busy_now[1] - busy[1]
+        load.foreign = max(0.0, (busy_now[0] - busy[0]) - (ours_now - ours)) / elapsed if elapsed > 0 else 0.0
+
+
 def _median_pass(passes: int) -> float:
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # of this thread
@@ -68,3 +90,16 @@ def _median_pass(passes: int) -> float:
     finally:
         torch.set_num_threads(before)
     return statistics.median(times)
+
+
+def _busy() -> tuple[tuple[float, float] | None, float]:
+    """Busy and total core seconds of the machine since its start, and core seconds of this process."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    ours = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return None, ours
+    ticks = [int(value) / os.sysconf("SC_CLK_TCK") for value in fields]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle, sum(ticks)), ours

@@ -7,21 +7,17 @@ are run by `harness.commands.validate`.
 from __future__ import annotations
 
 import math
-import os
-import resource
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.errors import InputError
-from harness.machine import core_count
+from harness.machine import FOREIGN, core_count
 from harness.methods.registry import parse_method, typical_methods
 
 VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
@@ -29,9 +25,6 @@ VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
 
 WARM_UP = 5
 """First epochs of a cell, which are excluded: memory, connections and caches warm up."""
-
-FOREIGN = 0.15
-"""Share of the machine's cores used by other programs above which a cell is excluded from the verdict."""
 
 MATTERS = 0.05
 """Share of the epoch below which a component is not judged."""
@@ -253,34 +246,3 @@ def kendall(records: Sequence[Mapping[str, Any]], apart: bool = False) -> float 
         agree += int(signs[0] * signs[1])
         total += 1
     return agree / total if total else None
-
-
-@dataclass
-class Load:
-    """Mean share of the machine's cores that other programs used; 0 if the kernel does not report it."""
-
-    foreign: float = 0.0
-
-
-@contextmanager
-def watching() -> Iterator[Load]:
-    """Context that measures the load of other programs, without this process and its ended children."""
-    load, busy, ours = Load(), *_busy()
-    yield load
-    busy_now, ours_now = _busy()
-    if busy is not None and busy_now is not None:
-        elapsed = busy_now[1] - busy[1]
-        load.foreign = max(0.0, (busy_now[0] - busy[0]) - (ours_now - ours)) / elapsed if elapsed > 0 else 0.0
-
-
-def _busy() -> tuple[tuple[float, float] | None, float]:
-    """Busy and total core seconds of the machine since its start, and core seconds of this process."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    ours = sum(usage.ru_utime + usage.ru_stime for usage in used)
-    try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    except OSError:
-        return None, ours
-    ticks = [int(value) / os.sysconf("SC_CLK_TCK") for value in fields]
-    idle = ticks[3] + ticks[4]
-    return (sum(ticks) - idle, sum(ticks)), ours

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import msgspec
 
 from harness.config import RunConfig
+from harness.machine import HERE, kept_calibration
 from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import load_device
@@ -69,6 +70,9 @@ def _execute(job: Job, placement: Placement) -> Execution:
         )
     tiers, tier_of = placement.tier_matrix()
     notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)
+    known = kept_calibration() if config.cluster.name.partition(":")[0] == HERE else None
+    if known is not None and known.disturbed:
+        notes.append(f"cluster {HERE}: {known.disturbed}; haloscope calibrate measures it again")
     if config.run.deterministic and config.cut.parts > 1:
         notes.append("all-reduce in rank order, as --mode real has it too; --no-deterministic: as the library does it")
     facts = {

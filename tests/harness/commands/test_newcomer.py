@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness import cli
@@ -15,7 +17,8 @@ from harness.commands import calibrate, completion, demo, welcome
 from harness.commands.arguments import COMMANDS, parse_arguments, parsers
 from harness.config import RUN_SETTINGS, RunConfig
 from harness.errors import InputError
-from harness.machine import HERE, calibration_folder
+from harness.machine import HERE, KeptCalibration, calibration_folder, kept_calibration
+from harness.running.drift import Load
 from sims.cluster import load_cluster
 from sims.cluster._load import CLUSTERS
 
@@ -98,6 +101,7 @@ def preset(out: Path, **_: Any) -> Path:
     """In place of a measurement: the files of a shipped cluster."""
     shutil.copy(CLUSTERS / "local.toml", out / "cluster.toml")
     (out / "device.toml").write_text("# the cluster names a shipped device\n")
+    (out / calibrate.REFERENCE).write_bytes(msgspec.json.encode(calibrate.Reference(0.01)))
     return out / "cluster.toml"
 
 
@@ -108,24 +112,24 @@ def test_a_calibration_is_kept_for_this_machine(
     monkeypatch.setattr(calibrate, "measure", preset)
     with pytest.raises(InputError, match="has not measured it"):
         load_cluster(HERE)
-    assert calibrate.kept_calibration() is None
+    assert kept_calibration() is None
     assert cli.main(["calibrate", "--brief"]) == 0
     assert f"--cluster {HERE}" in capsys.readouterr().out
-    about = calibrate.kept_calibration()
+    about = kept_calibration()
     assert about is not None and about.text().startswith("brief calibration of 20")
     assert {path.name for path in calibration_folder().iterdir()} == {"about.json", "cluster.toml", "device.toml"}
     assert [path.name for path in calibration_folder().parent.iterdir()] == [calibration_folder().name]
     changed = load_cluster(f"{HERE}:hosts.cores=3")
     assert changed.cores == 3 and changed.links == load_cluster(HERE).links
     assert cli.main(["calibrate"]) == 0
-    refined = calibrate.kept_calibration()
+    refined = kept_calibration()
     assert refined is not None and refined.depth == "quick"
     with monkeypatch.context() as patch:  # other probes
         patch.setattr("harness.machine._calibration.code_version", lambda *packages: "another")
-        assert calibrate.kept_calibration() is None
-    assert calibrate.kept_calibration() == refined
+        assert kept_calibration() is None
+    assert kept_calibration() == refined
     monkeypatch.setattr("harness.machine._calibration.core_count", lambda: 99)  # another machine
-    assert calibrate.kept_calibration() is None
+    assert kept_calibration() is None
 
 
 @pytest.mark.processes
@@ -141,6 +145,7 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(calibrate, "measure", measure)
     monkeypatch.setattr(demo, "METHODS", "vanilla")
+    monkeypatch.setattr(demo, "outdated", lambda known: "")  # whatever other tests do beside it
     small = demo.CONFIG.changed(dataset="synthetic:nodes=200,degree=6,classes=4,features=8", hidden=8, epochs=3)
     monkeypatch.setattr(demo, "CONFIG", small)
     assert cli.main(["demo"]) == 0
@@ -156,6 +161,54 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def _stop() -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("depth", "load", "pace", "says", "again"),
+    [
+        ("brief", 0.05, 1.1, "", False),
+        ("brief", 0.05, 1.5, "it is 1.5 times as slow now: measured again", True),
+        ("brief", 0.05, 0.5, "it is 2.0 times as fast now: measured again", True),
+        ("brief", 0.4, 1.0, "other programs used 40% of the cores while this machine was measured: measured", True),
+        ("quick", 0.4, 1.0, "haloscope calibrate does it again", False),
+    ],
+)
+def test_the_demo_measures_again_what_no_longer_holds(
+    depth: Any, load: float, pace: float, says: str, again: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A brief calibration that other programs disturbed, or of another pace, is not used again; longer ones are the
+    user's own."""
+    made: list[str] = []
+    monkeypatch.setattr(demo, "kept_calibration", lambda: KeptCalibration(depth, "2026-01-01", load, 0.01))
+    monkeypatch.setattr(demo, "reference_seconds", lambda: 0.01 * pace)
+    monkeypatch.setattr(demo, "keep", lambda depth, *, quiet: made.append(depth))
+    demo.calibrated()
+    err = " ".join(capsys.readouterr().err.split())
+    assert says in err and made == ["brief"] * again and ("again" in err) == bool(says)
+
+
+def test_the_demo_says_who_disturbed_it() -> None:
+    quiet, loaded = (KeptCalibration("brief", "2026-01-01", load, 0.01) for load in (0.05, 0.4))
+    assert demo.disturbance_lines(quiet, Load(0.1)) == []
+    (said,) = demo.disturbance_lines(loaded, Load(0.5))
+    assert "40% of the cores while this machine was measured and other programs used 50% of the cores during" in said
+
+
+def test_a_calibration_that_was_disturbed_says_so_wherever_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(calibrate, "measure", preset)
+    run = ["run", "--mode", "sim", "--cluster", HERE, "--parts", "2", "--epochs", "1", "--hidden", "8", "--method"]
+    run += ["vanilla", "--dataset", "synthetic:nodes=200,degree=6,classes=4,features=8", "--force", "--out"]
+    for load, times in ((0.0, 0), (0.4, 1)):
+        monkeypatch.setattr(calibrate, "watching", lambda load=load: nullcontext(Load(load)))
+        assert cli.main(["calibrate", "--brief"]) == 0
+        assert capsys.readouterr().err.count("40% of the cores") == times
+        assert cli.main([*run, str(tmp_path / "runs")]) == 0
+        assert " ".join(capsys.readouterr().out.split()).count("40% of the cores while this machine") == times
+        cli.main(["doctor"])
+        assert " ".join(capsys.readouterr().out.split()).count("40% of the cores while this") == times
 
 
 def test_errors_of_predictions_are_what_they_are() -> None:

@@ -6,7 +6,6 @@ import csv
 import json
 import math
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from harness.running.validation import (
     typical,
     validation_record,
     verdict,
-    watching,
 )
 from harness.running.validation_study import EACH, PLACES, ROUNDS, StudyPlace, ValidationCell, study_cells, takes_model
 from reports.draw.validation import write_validation
@@ -197,26 +195,6 @@ def test_methods_within_their_spread_have_no_order() -> None:
     found = verdict([close, near, far])
     assert found.tau == pytest.approx(1 / 3) and found.tau_apart == 1.0
     assert math.isnan(verdict([close, near]).tau_apart)
-
-
-def test_load_of_others_is_what_is_busy_and_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 20 core seconds that passed, 12 were busy and 9 of them ours."""
-    seen = iter([((100.0, 1000.0), 50.0), ((112.0, 1020.0), 59.0)])
-    monkeypatch.setattr(validation, "_busy", lambda: next(seen))
-    with watching() as load:
-        pass
-    assert load.foreign == pytest.approx(3 / 20)
-
-
-def test_the_kernel_tells_how_busy_the_machine_is() -> None:
-    before, begin = validation._busy(), time.process_time()
-    while time.process_time() - begin < 0.2:
-        pass
-    after = validation._busy()
-    assert 0.2 <= after[1] - before[1] < 60  # ours, in core seconds
-    if before[0] is not None and after[0] is not None:
-        assert after[0][0] - before[0][0] >= 0.1  # of the machine: ours are among them
-        assert 0 < after[0][0] < after[0][1]
 
 
 def test_files_of_a_report(tmp_path: Path) -> None:
