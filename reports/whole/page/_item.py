@@ -53,14 +53,17 @@ def _figure(plot: Plot, drawn: Picture) -> str:
 
 
 def _orderings(key: str, item: Item, anchors: Anchors) -> str:
-    if not item.orderings:
-        return ""
-    lines = [
-        f"<li{anchors.attributes(ordering, anchor)}>{mark(anchor, 'this ordering')}"
-        f'<span class="v-{slug(ordering.outcome)}">{escape(ordering.outcome)}</span> {escape(ordering.line())}</li>'
-        for ordering, anchor in zip(item.orderings, anchors.orderings(key), strict=True)
-    ]
-    return f'<h4>Orderings</h4><ul class="orderings">{"".join(lines)}</ul>'
+    """The orderings; those that follow from theory are no evidence, and often many: a click shows them."""
+    lists: dict[bool, list[str]] = {False: [], True: []}
+    for ordering, anchor in zip(item.orderings, anchors.orderings(key), strict=True):
+        lists[ordering.outcome == "theory"].append(
+            f"<li{anchors.attributes(ordering, anchor)}>{mark(anchor, 'this ordering')}"
+            f'<span class="v-{slug(ordering.outcome)}">{escape(ordering.outcome)}</span> {escape(ordering.line())}</li>'
+        )
+    open_, implied = (f'<ul class="orderings">{"".join(lists[which])}</ul>' for which in (False, True))
+    shown = f"<h4>Orderings</h4>{open_}" if lists[False] else ""
+    title = f"Orderings that follow from theory ({len(lists[True])})"
+    return shown + (collapsed(title, implied, css="by-theory") if lists[True] else "")
 
 
 def _basis(item: Item) -> str:

@@ -22,8 +22,8 @@
       section: item,
       claims: all("[data-verdict]", item),
       cells: all("[data-holds]", item),
-      fold: item.querySelector(".all-rows"),
-      heads: all(".orderings", item).map((list) => [list.previousElementSibling, list]),
+      folds: all(".all-rows, .by-theory", item).map((fold) => [fold, all("[data-verdict]", fold)]),
+      heads: all("h4 + .orderings", item).map((list) => [list.previousElementSibling, list]),
     })),
   }));
   const contents = all("nav li a").map((link) => [link.parentElement, link.getAttribute("href").slice(1)]);
@@ -75,7 +75,7 @@
     said.dataset.rows = rows;
     said.dataset.claims = claims;
   }
-  function filterItem({ section, claims, cells, fold, heads }) {
+  function filterItem({ section, claims, cells, folds, heads }) {
     const wanted = state.verdict;
     const left = [];
     for (const claim of claims) {
@@ -89,12 +89,15 @@
     }
     for (const [head, list] of heads) head.hidden = list.hidden = ![...list.children].some((line) => !line.hidden);
     section.hidden = wanted.size > 0 && !left.length;
-    if (fold && wanted.size > 0 && !fold.open && !section.hidden) {
-      fold.open = true;
-      fold.dataset.filter = "";
-    } else if (fold && wanted.size === 0 && "filter" in fold.dataset) {
-      fold.open = false;
-      delete fold.dataset.filter;
+    for (const [fold, within] of folds) {
+      fold.hidden = wanted.size > 0 && within.every((claim) => claim.hidden);
+      if (wanted.size > 0 && !fold.open && !fold.hidden) {
+        fold.open = true;
+        fold.dataset.filter = "";
+      } else if (wanted.size === 0 && "filter" in fold.dataset) {
+        fold.open = false;
+        delete fold.dataset.filter;
+      }
     }
     return left;
   }

@@ -228,6 +228,20 @@ def test_filters_by_keyboard_show_the_rows_and_their_number(tab: Tab, claims: di
     assert tab.run("document.querySelectorAll('.all-rows[open]').length") == 0
 
 
+def test_orderings_that_follow_from_theory_are_folded_until_they_are_asked_for(
+    tab: Tab, claims: dict[str, str]
+) -> None:
+    inside = "[...document.querySelectorAll('.by-theory li')].map((line) => line.dataset.verdict)"
+    assert tab.run(inside) and set(tab.run(inside)) == {"theory"}
+    assert tab.run("document.querySelectorAll('.by-theory[open]').length") == 0
+    choose(tab, "theory")
+    assert shown(tab) == {name for name, verdict in claims.items() if verdict == "theory"}
+    assert tab.run("[...document.querySelectorAll('.by-theory')].every((fold) => fold.open)")
+    choose(tab, "theory")
+    choose(tab, "contradicted")
+    assert tab.run("[...document.querySelectorAll('.by-theory')].every((fold) => fold.hidden)")
+
+
 def test_a_link_restores_filter_and_place(tab: Tab, place: Path, claims: dict[str, str]) -> None:
     tab.open(
         (place / "index.html").as_uri() + "#paper=sylvie&verdict=contradicted&at=sylvie-table3--yelp-dgl--epoch-time"
