@@ -16,6 +16,7 @@ from reports.core.context import Context
 from reports.core.predict import Fit
 from reports.core.table import Null, Ordering, PaperTable, Row
 from reports.core.testbeds import (
+    JUDGED_IN,
     SMALL_NOTE,
     SMALL_PARTS,
     SYSTEMS,
@@ -32,6 +33,7 @@ from reports.core.testbeds import (
     work_of,
 )
 from reports.core.train import Trained, accuracies
+from reports.study import kept_scores
 
 SCORES = ("test_accuracy", "f1_micro")
 GRAPHS = ("reddit", "ogbn-products", "yelp")
@@ -43,7 +45,17 @@ OUTSIDE = (
     "is predicted is near to the gain, and to the time of p = 0.1, so not to the time of p = 1"
 )
 SCRIPT_EPOCHS = {"ClusterGCN": 50, "NeighborSampling": 20, "GraphSAINT": 20}  # of OGB's and PyG's scripts
+WITHOUT_RUNS = (
+    "cells without ours: scores that a stand-in is fitted to (isolated parts), and systems on graphs that the study "
+    "has no runs of; --full trains them"
+)
 PARTITIONER = "metis-cut"  # of trainings where none is named
+SCALED: dict[str, dict[str, Any]] = {
+    "ClusterGCN": {"method": "cluster-gcn:clusters=150:batch=32"},
+    "NeighborSampling": {"method": "graphsage-ns:fanout=15/10/5:batch=1024"},
+    "GraphSAINT": {"method": "graphsaint:sampler=rw:size=2000:depth=3:coverage=0", "epochs": 300},
+}
+"""Table 5's samplers as the study of BNS-GCN trains them, on a stand-in of a hundredth of the nodes."""
 EDGES = {"BNS-GCN": "bns-gcn:p=0.1", "BES": "bns-gcn:p=0.1:sampling=bes", "DropEdge": "bns-gcn:p=0.1:sampling=dropedge"}
 
 
@@ -82,10 +94,11 @@ def methods_of(frame: pd.DataFrame) -> list[str]:
 
 
 def table4(context: Context) -> PaperTable:
-    """Accuracies of sampling-based methods and of BNS-GCN for four rates."""
+    """Accuracies of sampling-based methods and of BNS-GCN for four rates: those of the study, which judges the claims
+    about them; with `--full` of trainings, with differences and orderings."""
     frame = load.published("bns-gcn-table4")
     rows: list[Row] = []
-    orderings, notes = list[Ordering](), [SMALL_NOTE]
+    orderings, notes = list[Ordering](), [SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         own = select(mine, method="BNS-GCN")
@@ -93,18 +106,23 @@ def table4(context: Context) -> PaperTable:
         sampled = [method for method in methods_of(own) if method != "vanilla"]
         others: dict[str, Mapping[str, Any]] = {
             at_parts(m, n): {"method": m, "parts": n} for n in numbers for m in sampled
-        }
-        run = trained_on(context, name, ["vanilla"], numbers[-1], 2.0, others=others | on_one_rank(mine))
+        } | on_one_rank(mine)
+        if not context.full:
+            run = kept_scores("bns-gcn", name, {"vanilla": {"method": "single"}, **others})
+            rows += [_of_table4(line, run) for line in mine.itertuples()]
+            notes.append(run.summary)
+            continue
+        run = trained_on(context, name, ["vanilla"], numbers[-1], 2.0, others=others)
         notes.append(run.summary)
         rows += [_of_table4(line, run) for line in mine.itertuples()]
         rows += _changes(own, run)
         scores = {line.method: line.value for line in mine.itertuples() if line.method in run.scores and line.value > 0}
         full = {"vanilla": float(select(own, setting="p=1.0; METIS")["value"].iloc[0])}
-        orderings += behind_full_graph(name, scores | full, run, "vanilla", "FastGCN") if context.full else []
+        orderings += behind_full_graph(name, scores | full, run, "vanilla", "FastGCN")
         for parts in numbers:
             orderings += _worst(name, parts, own, run)
     notes.append("p = 1 is exact: one training stands for every number of parts, and its rows are not independent")
-    notes.append(ONE_DEVICE)
+    notes.append(ONE_DEVICE if context.full else WITHOUT_RUNS)
     return PaperTable(
         key="bns-gcn/table4", title="BNS-GCN Table 4: accuracies", rows=tuple(rows), orderings=tuple(orderings),
         assumptions=tuple(notes),
@@ -183,7 +201,7 @@ def table5(context: Context) -> PaperTable:
     bed = halo.bed(context)
     settings = [s for s in dict.fromkeys(frame["setting"]) if s.startswith("p=")]
     rates, own_lines = [work_of(s) for s in settings], select(frame, method="BNS-GCN")
-    run = trained_on(context, "ogbn-products", rates, 10, 1.0, others=on_one_rank(frame))
+    run = _of_table5(context, rates, frame)
     rows: list[Row] = []
     times = {method: epochs * bed.seconds(as_coded(method), fit).epoch for method in rates}
     for line in frame.itertuples():
@@ -192,7 +210,7 @@ def table5(context: Context) -> PaperTable:
         if line.metric != "training_time":
             trained = method if own else line.method
             rows.append(scored(label, line.value, run, trained, at=(side, "Test Acc (%)")))
-            if own and method != "vanilla":
+            if own and method != "vanilla" and context.full:
                 printed = line.value - value(frame, setting=settings[0], metric="test_accuracy")
                 rows.append(run.difference(f"{label} against p=1", round(printed, 2), method, "vanilla",
                                            claim=gained("ogbn-products", line.setting, 10)))  # fmt: skip
@@ -220,22 +238,33 @@ def table5(context: Context) -> PaperTable:
         ),
         assumptions=(
             MACHINE, fit.text(), *laws_of("METIS"), f"{epochs} epochs in 10 METIS parts of Table 8", OUTSIDE,
-            run.summary, SMALL_NOTE, SAMPLED_TIMES, f"epochs of their scripts: {SCRIPT_EPOCHS}",
+            run.summary, SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn"),
+            SAMPLED_TIMES, f"epochs of their scripts: {SCRIPT_EPOCHS}",
         ),
     )  # fmt: skip
+
+
+def _of_table5(context: Context, rates: Sequence[str], frame: pd.DataFrame) -> Trained:
+    """The accuracies of Table 5: those of the study, whose samplers have their scripts' settings scaled to the
+    stand-in; with `--full` of trainings."""
+    if context.full:
+        return trained_on(context, "ogbn-products", rates, 10, 1.0, others=on_one_rank(frame))
+    runs = {rate: {"method": "single" if rate == "vanilla" else rate, "parts": 10} for rate in rates}
+    samplers = {system: {**run, "parts": 1} for system, run in SCALED.items()}
+    return kept_scores("bns-gcn", "ogbn-products", runs | samplers)
 
 
 def table7(context: Context) -> PaperTable:
     """Random partitions: accuracy, and its loss against METIS."""
     frame = load.published("bns-gcn-table7")
     rows: list[Row] = []
-    orderings, assumptions = [], [SMALL_NOTE]
+    orderings = list[Ordering]()
+    assumptions = [SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
         methods = [work_of(s) for s in dict.fromkeys(mine["setting"])]
-        others = {by_metis(m): {"method": m, "partitioner": PARTITIONER} for m in methods if m != "vanilla"}
-        run = trained_on(context, name, methods, parts, 0.8, others=others, partitioner="hash")
+        run = _random_and_metis(context, name, methods, parts)
         assumptions.append(run.summary)
         head = f"{TITLES[name]} ({parts} partitions)"
         for line in mine.itertuples():
@@ -249,7 +278,9 @@ def table7(context: Context) -> PaperTable:
                                 note="p = 1 is exact: parts do not matter"))  # fmt: skip
             else:
                 gap = run.difference(label, line.value, method, by_metis(method), at=(side, f"{head}, +/-"))
-                rows.append(replace(gap, quantity="against METIS"))
+                rows.append(replace(gap, quantity="against METIS", judge="difference" if context.full else "none"))
+        if not context.full:
+            continue
         sampled = {"p=0.1": "bns-gcn:p=0.1", "p=0.0": "bns-gcn:p=0"}
         level = {"METIS": by_metis("bns-gcn:p=0.1"), "random": "bns-gcn:p=0.1"}
         orderings += [
@@ -260,6 +291,19 @@ def table7(context: Context) -> PaperTable:
         key="bns-gcn/table7", title="BNS-GCN Table 7: random partitions", rows=tuple(rows),
         orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
+
+
+def _random_and_metis(context: Context, name: str, methods: Sequence[str], parts: int) -> Trained:
+    """Methods in random parts and in METIS parts: the study's runs, or trainings with `--full`."""
+    sampled = [method for method in methods if method != "vanilla"]
+    if context.full:
+        others = {by_metis(m): {"method": m, "partitioner": PARTITIONER} for m in sampled}
+        return trained_on(context, name, methods, parts, 0.8, others=others, partitioner="hash")
+    runs: dict[str, dict[str, Any]] = {"vanilla": {"method": "single"}}
+    for method in sampled:
+        runs |= {method: {"method": method, "parts": parts, "partitioner": "hash"},
+                 by_metis(method): {"method": method, "parts": parts}}  # fmt: skip
+    return kept_scores("bns-gcn", name, runs, where=f"{parts} parts")
 
 
 def by_metis(method: str) -> str:

@@ -20,6 +20,7 @@ from reports.core.context import Context
 from reports.core.predict import Seconds, Testbed, parts_of
 from reports.core.table import How, Row
 from reports.core.train import Trained
+from reports.statistics import estimate
 
 TITLES = {
     "reddit": "Reddit",
@@ -177,12 +178,17 @@ def seconds_row(
 
 
 def scored(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
-    """The row of an accuracy: only its place in orderings is judged, unless the graph is the paper's."""
+    """The row of an accuracy with its 95 % interval: only its place in orderings is judged, unless the graph is the
+    paper's."""
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
     more["note"] = run.noted(more.get("note", "")) if run else more.get("note", "")
+    each = run.each(method) if run else []
+    if run and not each:
+        how = "needs data"
     return Row(
         label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
-        data=run.data if run else "", judge=judge, seeds=len(run.each(method)) if run else None, **more,
+        data=run.data if run else "", judge=judge, seeds=len(each) if run else None,
+        interval=estimate(each).half_width() if len(each) > 1 else None, **more,
     )  # fmt: skip
 
 
@@ -195,6 +201,13 @@ FEW_STEPS = (
     "mini-batches take many steps an epoch where the full graph takes one, and the few epochs of a budget leave the "
     "full graph short of convergence: one against the other is judged with --full only"
 )
+JUDGED_IN = (
+    "accuracies are means over the seeds of a study's runs on stand-ins, with 95 % intervals; the paper's claims about "
+    "them are judged in study/{}, seed by seed. A stand-in is fitted to the scores of full-graph training and of one "
+    "isolated partition"
+)
+"""Of a table whose accuracies are those of a study (`reports.study.kept_scores`)."""
+
 SMALL = {"layers": 3, "linear_layers": 0, "hidden": 16, "dropout": 0.1, "lr": 0.03}
 SMALL_PARTS = 8  # of every stand-in, so that graphs with one stand-in share its runs
 SMALL_NOTE = (

@@ -110,6 +110,11 @@ class ClaimFile:
     )
 
 
+def drawn(standin: str, seed: int, scale: float = 1.0) -> str:
+    """The graph of a seed: a stand-in is drawn anew for each."""
+    return ",".join([standin, *([f"scale={scale:g}"] if scale != 1 else []), f"seed={seed}"])
+
+
 @dataclass(frozen=True, kw_only=True)
 class AccuracyClaim:
     """One claim, to be judged by itself.
@@ -150,9 +155,7 @@ class AccuracyClaim:
 
     def _dataset(self, settings: Mapping[str, Any], seed: int, scale: float) -> str:
         name = str(settings["dataset"])
-        if not self.standin:
-            return name
-        return ",".join([name, *([f"scale={scale:g}"] if scale != 1 else []), f"seed={seed}"])
+        return drawn(name, seed, scale) if self.standin else name
 
     def gap(self, first: RunLine, second: RunLine) -> float:
         """First minus second: points, or per cent for bytes and epochs (`gap_of`)."""
@@ -305,13 +308,32 @@ def _settings(
     file: ClaimFile, statement: Statement, place: GraphPlace, each: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of both sides: the design's, the model's, the claim's, the side's, each over those before."""
-    base = {**SHARED, **(design_of(place.standin).training if place.standin else {})}
-    model = _named(file.models, str(each["model"]), "model") if "model" in each and file.models else {}
-    dataset = place.dataset or f"standin:{place.standin}"
     parts = {"parts": int(each["partitions"])} if "partitions" in each else {}
-    both = {**base, **place.settings, **model, **parts, **statement.settings, "dataset": dataset}
+    both = {**_graph_settings(file, place, str(each.get("model", ""))), **parts, **statement.settings}
     first, second = ({**both, **side.settings, "method": side.method} for side in (statement.first, statement.second))
     return _placed(first), _placed(second)
+
+
+def _graph_settings(file: ClaimFile, place: GraphPlace, model: str) -> dict[str, Any]:
+    """Settings of all runs on a graph, with one of the file's models where it has some."""
+    base = {**SHARED, **(design_of(place.standin).training if place.standin else {})}
+    own = _named(file.models, model, "model") if model and file.models else {}
+    return {**base, **place.settings, **own, "dataset": place.dataset or f"standin:{place.standin}"}
+
+
+def run_settings(file: ClaimFile, dataset: str, model: str, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings, without seed, of a run on the stand-in of a published graph, as a claim of the file would have them.
+
+    Args:
+        dataset, model: published names; "" for a model where the file has none.
+        run: settings over those of the graph: the method, and parts.
+
+    Raises:
+        InputError: a graph or model that the file does not have.
+    """
+    graphs = {name: keys.convert(place, GraphPlace, f"graphs.{name}") for name, place in file.graphs.items()}
+    place = _place(graphs, {"dataset": dataset, "model": model}, file.paper)
+    return _placed({**_graph_settings(file, place, model), **run})
 
 
 def _placed(settings: dict[str, Any]) -> dict[str, Any]:

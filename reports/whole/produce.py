@@ -78,7 +78,9 @@ def made_of(key: str, context: Context) -> str:
         digest.update(name.encode() + _source(name).read_bytes())
     for path in sorted(PUBLISHED.iterdir()):  # an item may read the numbers of other papers
         digest.update(path.name.encode() + path.read_bytes())
-    for path in sorted(RESULTS.glob("*.csv")):  # finished runs of studies
+    for path in sorted(RESULTS.parent.rglob("*.*")):  # finished runs of studies, and what they are of
+        if path.suffix not in (".csv", ".toml"):
+            continue
         digest.update(path.name.encode() + path.read_bytes())
     for path in sorted(data_folder().rglob("*")):
         if path.is_file():

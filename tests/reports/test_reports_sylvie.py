@@ -270,16 +270,30 @@ def test_sar_fetches_its_input_rows_in_rounds(context: Context) -> None:
 
 
 def test_table_2_judges_every_claim_of_accuracy(context: Context, made_up: None) -> None:
-    """Both of Sylvie's systems beside DGL where printed level, and BNS-GCN behind Sylvie-S on GAT."""
-    claims = [o.text for o in sylvie.TABLES["table2"](context).orderings if "accura" in o.text]
+    """With --full: both of Sylvie's systems beside DGL where printed level, and BNS-GCN behind Sylvie-S on GAT."""
+    full = sylvie.TABLES["table2"](replace(context, full=True))
+    claims = [o.text for o in full.orderings if "accura" in o.text]
     assert sum("BNS-GCN is less accurate than Sylvie-S, GAT" in text for text in claims) == 4
     level = [text for text in claims if "as accurate as DGL" in text]
     assert {text.split(" ")[0] for text in level} == {"Sylvie-S", "Sylvie-A"} and len(level) > 12
     assert all(float(text.partition("(")[2].split(" ")[0]) < POINTS for text in level)
 
 
+@pytest.mark.parametrize(("name", "least"), [("table2", 60), ("table4", 18)])
+def test_accuracies_are_those_of_the_study_which_judges_them(
+    name: str, least: int, context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.sylvie._scores.accuracies", lambda *_, **__: pytest.fail("trained"))
+    table = sylvie.TABLES[name](context)
+    scores = [row for row in table.rows if row.quantity == "accuracy" and row.ours is not None]
+    assert len(scores) >= least and all((row.seeds or 0) >= 5 and row.interval for row in scores)
+    assert {row.how for row in table.rows if row.quantity == "accuracy" and row.ours is None} <= {"needs data"}
+    assert not any("accura" in ordering.text for ordering in table.orderings)
+    assert any("study/sylvie" in line for line in table.assumptions)
+
+
 def test_quantising_everything_is_judged_by_its_place(context: Context, made_up: None) -> None:
-    table = sylvie.TABLES["table4"](context)
+    table = sylvie.TABLES["table4"](replace(context, full=True))
     assert len(table.orderings) == 9 and all(ordering.verdict == "right" for ordering in table.orderings)
     assert len({ordering.runs for ordering in table.orderings}) == 9  # made-up runs of nine graphs and models
     assert {row.judge for row in table.rows if row.at} == {"order"} and table.median_error() is None
