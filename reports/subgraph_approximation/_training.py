@@ -10,6 +10,7 @@ from typing import Any
 from reports.core.context import Context
 from reports.core.table import Ordering, Row
 from reports.core.train import FEWEST, Trained, accuracies, chosen_graph
+from reports.study import kept_scores
 from reports.subgraph_approximation._workers import GRAPH_OF, OVERLAPS, PAPER
 
 GNNS = ("KW-GCN", "GraphSAGE")
@@ -73,6 +74,14 @@ def overlap_runs(context: Context, name: str, gnn: str, parts: int, *, single: b
         epochs=200 if gnn == "KW-GCN" else 80, share=SHARES[gnn] * (2.2 if parts == 20 else 1.0),
         fewest=FEWEST_BATCHED if extra else FEWEST,
     )  # fmt: skip
+
+
+def kept_overlaps(name: str, gnn: str, parts: int) -> Trained:
+    """The study's runs of one machine and of every overlap, full batches of both GNNs, in the first reading."""
+    rows: dict[str, dict[str, Any]] = {SINGLE: {"method": "single"}}
+    for overlap, label in LABELS.items():
+        rows[label] = {"method": f"{PAPER}:overlap={overlap:g}{':loss=all' if overlap else ''}", "parts": parts}
+    return kept_scores(PAPER, name, rows, model=gnn, where=f"{parts} parts")
 
 
 CLUSTER_GCN, SAGE = "ClusterGCN", "GraphSAGE on 5 workers"

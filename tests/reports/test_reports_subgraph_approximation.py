@@ -189,6 +189,19 @@ def test_table2_judges_only_what_nothing_was_fitted_on(context: Context) -> None
     assert len(workers) == 1 + 2 * 2 * len(LABELS)  # one machine, and the least and the fullest of 3 and 5 workers
 
 
+def test_table2_shows_the_accuracies_of_the_study_which_judges_them(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "overlap_runs", lambda *_, **__: pytest.fail("trained"))
+    table = tables.table2(context)
+    scores = [row for row in table.rows if row.quantity == "accuracy"]
+    assert len(scores) == 18 and all((row.seeds or 0) >= 5 and row.interval and row.ours for row in scores)
+    stand_ins = {"standin:reddit-subgraph stands in for reddit", "standin:reddit-kwgcn stands in for reddit"}
+    assert {row.data for row in scores} == stand_ins
+    assert not any("copies" in ordering.text for ordering in table.orderings)
+    assert any("study/subgraph-approximation" in line for line in table.assumptions)
+
+
 def test_equal_time_reads_each_curve_where_its_epochs_end(context: Context) -> None:
     run = made_up(context, "amazon2m", "GraphSAGE", 20, single=False)
     best = {overlap: run.mean(label) for overlap, label in LABELS.items()}
