@@ -60,7 +60,7 @@ def calibrated(quiet: bool = False) -> None:
     if known is None:
         keep("brief", quiet=quiet)
         return
-    change = outdated(known)
+    change = changed_since(known)
     again = bool(change) and known.depth == "brief"  # what took minutes is not replaced unasked
     if not quiet:
         rest = (
@@ -71,7 +71,7 @@ def calibrated(quiet: bool = False) -> None:
         keep("brief", quiet=quiet)
 
 
-def outdated(known: KeptCalibration) -> str:
+def changed_since(known: KeptCalibration) -> str:
     """Why a calibration says little of the machine as it is now; empty where it does not."""
     if known.disturbed:
         return known.disturbed

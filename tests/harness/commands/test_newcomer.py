@@ -145,7 +145,7 @@ def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(calibrate, "measure", measure)
     monkeypatch.setattr(demo, "METHODS", "vanilla")
-    monkeypatch.setattr(demo, "outdated", lambda known: "")  # whatever other tests do beside it
+    monkeypatch.setattr(demo, "changed_since", lambda known: "")  # whatever other tests do beside it
     small = demo.CONFIG.changed(dataset="synthetic:nodes=200,degree=6,classes=4,features=8", hidden=8, epochs=3)
     monkeypatch.setattr(demo, "CONFIG", small)
     assert cli.main(["demo"]) == 0
