@@ -93,7 +93,7 @@ def _folders() -> Iterator[Finding]:
     said = f"none yet; haloscope calibrate makes --cluster {HERE}"
     if known is not None:
         said = f"{known.text()}, as --cluster {HERE}" + (f"; {known.disturbed}" if known.disturbed else "")
-    yield Finding("calibration", said, (known is not None and not known.disturbed) or None)
+    yield Finding("calibration", said, known is not None or None)
     count = len(list(data_folder().glob("*.npz")))
     hint = "" if count else " (HALOSCOPE_DATA names another folder; synthetic graphs need none)"
     yield Finding("graph files", f"{count} npz files in {data_folder().absolute()}{hint}", count > 0 or None)
