@@ -10,6 +10,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from harness.running.sweep import seconds_of
 from reports import study
 
 STALE_SHOWN = 10
+ALL = "all"
+"""In place of a study's name: every study of the project."""
 
 
 def main(args: argparse.Namespace) -> int:
@@ -30,6 +33,42 @@ def main(args: argparse.Namespace) -> int:
     json_target(args.json)
     if args.name == "list":
         return _list(args)
+    if args.name == ALL:
+        return _every_study(args)
+    done = _study(args)
+    deliver(done.content, done.lines, args.json, args.quiet)
+    return done.code
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What became of a study: exit code, what JSON has, lines, and findings where claims were judged."""
+
+    code: int
+    content: dict[str, Any]
+    lines: list[Any]
+    found: Sequence[Any] = ()
+
+
+def _every_study(args: argparse.Namespace) -> int:
+    """The project's studies one after another, within one budget; then the counts of all."""
+    if args.file is not None or args.only is not None:
+        raise InputError(f"--file and --only are for one study, not for {ALL!r}")
+    end, done = time.monotonic() + seconds_of(args.budget), dict[str, _Done]()
+    for name in study.names():
+        left = max(1.0, end - time.monotonic())  # too short for a run; what is finished is still judged
+        one = argparse.Namespace(**{**vars(args), "name": name, "budget": f"{left:.0f}s"})
+        telling(args.quiet)(f"study {name}")
+        done[name] = _study(one)
+        deliver(None, done[name].lines, None, args.quiet or args.json == "-")
+    rows = [[name, study.verdict_counts(each.found)] for name, each in done.items() if each.found]
+    summary = [table("all studies", ["study", "verdicts"], rows, left=2)] if rows else []
+    deliver({"studies": [each.content for each in done.values()]}, summary, args.json, args.quiet)
+    return max(each.code for each in done.values())
+
+
+def _study(args: argparse.Namespace) -> _Done:
+    """Run what one study misses, and judge its claims."""
     _check(args)
     claims = _chosen(args)
     path: Path = args.file or study.results_of(args.name, args.scale)
@@ -38,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
         return _judged(args, claims, path, engine)
 
 
-def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine: CellEngine) -> int:
+def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine: CellEngine) -> _Done:
     """Run what is missing on an engine, and judge."""
     begin, say = time.monotonic(), telling(args.quiet)
     jobs = 1 if args.report else engine.places()
@@ -46,7 +85,7 @@ def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine:
     runs = study.Runs(store, jobs, begin + seconds_of(args.budget), say, engine=engine)
     made = study.Study(claims, runs, args.scale, args.most, args.precision)
     if args.dry_run:
-        return _foretold(args, made, jobs)
+        return _foretold(made, jobs)
     if not args.report:
         warnings.filterwarnings("ignore", "A worker stopped while some jobs")  # loky renews workers that have grown
         for line in study.cost_lines(made.first_cells(), runs.forecast, jobs):
@@ -59,12 +98,12 @@ def _judged(args: argparse.Namespace, claims: Sequence[Any], path: Path, engine:
         runs.store.tidy()
     found = study.findings(claims, runs.store, args.scale, made.notes)
     content = {"study": args.name, "file": str(path), "claims": [finding.row() for finding in found]}
-    lines = [*_tables(found), f"{duration(time.monotonic() - begin)}; runs: {path}"]
-    deliver(content, lines + _failures(runs.failures), args.json, args.quiet)
-    return 1 if any(why != study.BUDGET_SPENT for why in runs.failures.values()) else 0
+    lines = [*_tables(found), f"{duration(time.monotonic() - begin)}; runs: {path}", *_failures(runs.failures)]
+    code = 1 if any(why != study.BUDGET_SPENT for why in runs.failures.values()) else 0
+    return _Done(code, content, lines, found)
 
 
-def _foretold(args: argparse.Namespace, made: Any, jobs: int) -> int:
+def _foretold(made: Any, jobs: int) -> _Done:
     """What there is to run, and what it takes."""
     forecast, first, further = made.runs.forecast, made.first_cells(), made.expected_cells()
     lines = [
@@ -79,8 +118,7 @@ def _foretold(args: argparse.Namespace, made: Any, jobs: int) -> int:
         "runs": len(first), "seconds": first_s, "jobs": jobs, "precision": made.precision,
         "further_runs": len(further), "further_seconds": further_s,
     }  # fmt: skip
-    deliver(content, lines, args.json, args.quiet)
-    return 0
+    return _Done(0, content, lines)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ def _add_shared(parser: argparse.ArgumentParser, budget: str) -> None:
 
 def add_study(parser: argparse.ArgumentParser) -> None:
     """`haloscope study`."""
-    text = "a paper's claims (`haloscope study list`), or a .toml file of your own"
+    text = "a paper's claims (`haloscope study list`), all of them, or a .toml file of your own"
     parser.add_argument("name", metavar="NAME", help=text)
     text = "claims whose key contains one of these texts, with semicolons between (default: all)"
     parser.add_argument("--only", metavar="TEXT;...", help=text)

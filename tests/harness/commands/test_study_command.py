@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness import cli
+from harness.commands import study as study_command
+from harness.running.sweep import seconds_of
 from reports.study import read_claims
 from tests.support.studies import CLAIMS, MadeUpRuns
 
@@ -111,3 +115,39 @@ def test_studies_and_stand_ins_are_listed(haloscope: Haloscope) -> None:
     assert code == 0 and "bns-gcn" in out and "subgraph-approximation" in out
     code, out, _ = haloscope("standin", "list", "--json", "-")
     assert code == 0 and {"reddit-bns", "yelp-bns"} <= {row["name"] for row in json.loads(out)}
+
+
+def test_all_studies_of_the_project_are_judged_one_after_another(
+    haloscope: Haloscope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.study.names", lambda: ["cdfgnn", "causes"])
+    code, out, err = haloscope("study", "all", "--report", "--json", "all.json")
+    made = json.loads(Path("all.json").read_text())["studies"]
+    assert code == 0 and [one["study"] for one in made] == ["cdfgnn", "causes"] and all(one["claims"] for one in made)
+    assert "study cdfgnn" in err and "all studies" in out
+    counts = [
+        line for line in out.splitlines() if " claims: " in line and line.lstrip().startswith(("cdfgnn", "causes"))
+    ]
+    assert len(counts) == 2 and f"{len(made[0]['claims'])} claims: " in counts[0]
+
+
+def test_all_studies_share_one_budget(haloscope: Haloscope, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may begin runs in what the ones before it have left."""
+    budgets: list[float] = []
+
+    def spend(args: argparse.Namespace) -> study_command._Done:
+        budgets.append(seconds_of(args.budget))
+        clock[0] += 40.0
+        return study_command._Done(0, {}, [])
+
+    clock = [100.0]
+    monkeypatch.setattr("reports.study.names", lambda: ["cdfgnn", "causes", "sylvie"])
+    monkeypatch.setattr(study_command, "_study", spend)
+    monkeypatch.setattr(study_command, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    assert haloscope("study", "all", "--budget", "1m")[0] == 0 and budgets == [60.0, 20.0, 1.0]
+
+
+@pytest.mark.parametrize("flag", ["--only", "--file"])
+def test_flags_of_one_study_are_refused_for_all(haloscope: Haloscope, flag: str) -> None:
+    code, _, err = haloscope("study", "all", flag, "x.csv")
+    assert code == 2 and "for one study" in err
