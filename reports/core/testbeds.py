@@ -20,7 +20,6 @@ from reports.core.context import Context
 from reports.core.predict import Seconds, Testbed, parts_of
 from reports.core.table import How, Row
 from reports.core.train import Trained
-from reports.statistics import estimate
 
 TITLES = {
     "reddit": "Reddit",
@@ -182,13 +181,12 @@ def scored(label: str, printed: float, run: Trained | None, method: str, *, how:
     paper's."""
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
     more["note"] = run.noted(more.get("note", "")) if run else more.get("note", "")
-    each = run.each(method) if run else []
-    if run and not each:
+    if run and method not in run.scores:
         how = "needs data"
     return Row(
         label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
-        data=run.data if run else "", judge=judge, seeds=len(each) if run else None,
-        interval=estimate(each).half_width() if len(each) > 1 else None, **more,
+        data=run.data if run else "", judge=judge, seeds=len(run.each(method)) if run else None,
+        interval=run.half_width(method) if run else None, **more,
     )  # fmt: skip
 
 

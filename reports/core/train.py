@@ -106,6 +106,11 @@ class Trained:
         """Test accuracy of every seed at its best validation, in per cent; none for a label that was not trained."""
         return [100 * record["summary"]["test_at_best_val"] for record in self.records.get(label, ())]
 
+    def half_width(self, label: str) -> float | None:
+        """Half of the 95 % interval (Student's) of `mean`, in points; None with fewer than two seeds."""
+        each = self.each(label)
+        return estimate(each).half_width() if len(each) > 1 else None
+
     def difference(self, label: str, printed: float | None, first: str, second: str, **more: Any) -> Row:
         """A printed difference of two scores (first - second, points) beside ours with its 95 % confidence interval.
 

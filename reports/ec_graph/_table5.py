@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Collection
 from typing import Any, Literal
-
-from scipy import stats
 
 from reports.core.context import Context
 from reports.core.load import published
@@ -153,19 +149,11 @@ def _accuracy(dataset: str, system: str, printed: float, trained: Trained, *, dr
     return Row(
         label=f"{DATASETS[dataset]}, {system}{DRAWN * drawn}", quantity="test accuracy", unit="%", published=printed,
         ours=trained.mean(source), how="trained", data=trained.data,
-        judge=judge, note="; ".join(filter(None, notes)), interval=_interval(trained, source),
+        judge=judge, note="; ".join(filter(None, notes)), interval=trained.half_width(source),
         seeds=len(trained.each(source)),
         conflict="EC9" if (dataset, system) == ("reddit", "EC-Graph") else "",
         at=None if drawn else (system, DATASETS[dataset]),
     )  # fmt: skip
-
-
-def _interval(trained: Trained, label: str) -> float | None:
-    """Half width of the 95 % interval of a mean accuracy over the seeds, in points; None with one seed."""
-    scores = [100 * record["summary"]["test_at_best_val"] for record in trained.records.get(label, ())]
-    if len(scores) < 2:
-        return None
-    return float(stats.t.ppf(0.975, len(scores) - 1) * statistics.stdev(scores) / math.sqrt(len(scores)))
 
 
 def _differences(dataset: str, printed: dict[str, float], trained: Trained) -> list[Row]:
