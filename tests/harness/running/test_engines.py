@@ -51,11 +51,23 @@ class Marked:
         # what a killed driver leaves in the temporary folder is for `doctor --clean`
         folders = {"PYTHONPATH": str(CODE), "TMPDIR": str(mark)}
         self.environment = {**os.environ, "MARK": str(mark), "OMP_NUM_THREADS": "1", **folders}
+        self.started = list[subprocess.Popen[str]]()
 
     def start(self, *argv: object) -> subprocess.Popen[str]:
         """Python with these arguments."""
         words = [sys.executable, *map(str, argv)]
-        return subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started = subprocess.Popen(
+            words, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.started.append(started)
+        return started
+
+    def reap(self) -> None:
+        """End what was started and still runs, and close its pipes, so that no later test meets either."""
+        for process in self.started:
+            if process.returncode is None:
+                process.kill()
+                process.communicate()
 
     def sweep(self, file: Path, out: Path, *more: str) -> subprocess.Popen[str]:
         """`haloscope sweep` of a file, with its rows on stdout."""
@@ -85,6 +97,7 @@ def marked(tmp_path: Path) -> Iterator[Marked]:
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    found.reap()
     assert not left, f"processes were left: {left}"
 
 
@@ -162,10 +175,14 @@ def test_a_cluster_elsewhere_is_used_and_left_as_it_is(
         assert [row["state"] for row in rows] == ["done"] * CELLS
         assert scheduler.poll() is None and worker.poll() is None, "what others started was ended"
     finally:
+        # one after the other: a worker whose scheduler leaves while it says goodbye can wait for it for good
         for process in (worker, scheduler):
             process.terminate()
-        for process in (worker, scheduler):
-            process.communicate(timeout=60)
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:  # how Dask's own programs end is not what this test is about
+                process.kill()
+                process.communicate()
 
 
 @pytest.mark.parametrize(
