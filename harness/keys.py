@@ -10,6 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -55,13 +56,19 @@ def convert(values: Mapping[str, Any], record: type[R], where: str) -> R:
 
 def _only_known(values: Mapping[str, Any], record: type, where: str) -> None:
     """Raise InputError for a key that is none of the record's, here or in a table inside."""
-    types, names = get_type_hints(record), [member.name for member in fields(record)]
+    types, names = _types(record), [member.name for member in fields(record)]
     for name, value in values.items():
         if name not in names:
             raise unknown(f"key in {where}:", name, names)
         for inner in records_in(types[name]):
             if isinstance(value, Mapping):
                 _only_known(value, inner, f"{where}{'.' if ':' in where else ': '}{name}")
+
+
+@cache
+def _types(record: type) -> dict[str, Any]:
+    """Types of a record's fields; a file may hold one record a thousand times."""
+    return get_type_hints(record)
 
 
 def _only_finite(value: Any, where: str) -> None:

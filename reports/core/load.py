@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,16 @@ def claims(paper: str) -> pd.DataFrame:
 
 
 def setup(paper: str) -> dict[str, Any]:
-    """A paper's testbed, data sets, models and settings as printed. Raises InputError for an unknown paper."""
+    """A paper's testbed, data sets, models and settings as printed, to be changed at will.
+
+    Raises:
+        InputError: an unknown paper.
+    """
+    return deepcopy(_setup(paper))
+
+
+@cache
+def _setup(paper: str) -> dict[str, Any]:
     path = PUBLISHED / f"{paper}-setup.toml"
     if not path.is_file():
         raise unknown("paper", paper, [file.stem.removesuffix("-setup") for file in PUBLISHED.glob("*-setup.toml")])
@@ -97,4 +107,4 @@ def entry(paper: str, kind: str, **where: Any) -> dict[str, Any]:
 
 def entries(paper: str, kind: str, **where: Any) -> list[dict[str, Any]]:
     """All entries of a kind in a paper's set-up that have these values."""
-    return [e for e in setup(paper)[kind] if all(e.get(key) == wanted for key, wanted in where.items())]
+    return [deepcopy(e) for e in _setup(paper)[kind] if all(e.get(key) == wanted for key, wanted in where.items())]

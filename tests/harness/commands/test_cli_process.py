@@ -92,12 +92,17 @@ def test_methods_and_partitioners_are_listed_without_torch_until_the_code_change
     assert printed("sar") == first[1]
 
 
-def test_a_run_does_without_torchs_compiler(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "--dataset synthetic:nodes=60,degree=4,classes=3,features=8 --parts 2",
+        "--dataset workload:reddit-10 --parts 10 --shapes-only",
+    ],
+)
+def test_a_run_does_without_torchs_compiler(graph: str, tmp_path: Path) -> None:
     """Its import takes as long as torch's own, in every rank; runs at once in one folder leave one whole result."""
     probe = PROBE.replace(str(HEAVY), "('torch._dynamo', 'scipy.optimize', 'matplotlib', 'pandas')")
-    words = (
-        "run --dataset synthetic:nodes=60,degree=4,classes=3,features=8 --method sylvie-s --parts 2 --mode sim --quiet"
-    )
+    words = f"run {graph} --method sylvie-s --mode sim --quiet"
     command = [sys.executable, "-c", probe, *words.split(), "--epochs", "2", "--out", str(tmp_path / "runs")]
     environment = {**ENVIRONMENT, "HALOSCOPE_CACHE": str(tmp_path / "cache")}
     begun = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
