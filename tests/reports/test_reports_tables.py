@@ -350,6 +350,15 @@ def test_every_paper_has_setup_text_and_claims() -> None:
         load.published("sylvie-tabel3")
 
 
+def test_a_set_up_that_is_changed_is_read_as_printed_again() -> None:
+    """Set-ups are parsed once a process: nothing that one table does to its copy may reach another."""
+    printed = load.setup("sylvie")
+    load.setup("sylvie")["paper"]["key"] = "another"
+    first = load.entries("sylvie", "dataset")[0]
+    first["name"] = "another"
+    assert load.setup("sylvie") == printed and load.entries("sylvie", "dataset")[0] != first
+
+
 def test_every_printed_table_and_figure_has_a_function() -> None:
     """28 tables; the figures that show data."""
     numbers = {"ec-graph": range(2, 6), "subgraph-approximation": range(1, 5), "sylvie": range(1, 5),
