@@ -116,7 +116,7 @@ def _standins(found: Sequence[study.ClaimFinding]) -> Iterator[str]:
             yield f"- `standin:{name}` is not fitted: `haloscope standin fit {name}`."
             continue
         scores = "; ".join(
-            f"{score.what} {score.ours:.2f}{_half(score)} (printed {score.printed:.2f})"
+            f"{score.label} {score.ours:.2f}{_half(score)} (printed {score.printed:.2f})"
             for score in fitted[name].scores
         )
         knobs = ", ".join(f"{knob} {value:g}" for knob, value in fitted[name].fitted.items())

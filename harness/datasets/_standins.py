@@ -20,7 +20,7 @@ STANDINS = Path(__file__).with_name("standins")
 class FittedScore:
     """A printed score that the parameters were fitted to, and what training on the stand-in gives."""
 
-    what: str = keys.key("full: exact training; isolated: training that is cut off from boundary nodes")
+    what: str = keys.key("full: exact training; isolated: training that lacks boundary nodes or samples")
     method: str = keys.key("the method that was trained")
     parts: int = keys.key("partitions")
     source: str = keys.key("the table and the row that print the score")
@@ -29,6 +29,11 @@ class FittedScore:
     half_width: float | None = keys.key(
         "of the 95 % interval of that mean; none of one seed", unit="points", default=None
     )
+
+    @property
+    def label(self) -> str:
+        """How texts call it: the second score is not always of isolated parts, so its method is said."""
+        return self.what if self.what == "full" else self.method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +76,7 @@ class StandIn:
         """One line for the list of data sets."""
         recipe = self.recipe()
         size = f"{recipe.nodes:,} nodes, {round(recipe.nodes * recipe.degree):,} edges"
-        scores = " and ".join(f"{s.what} {s.ours:.2f} (printed {s.printed:.2f})" for s in self.scores)
+        scores = " and ".join(f"{s.label} {s.ours:.2f} (printed {s.printed:.2f})" for s in self.scores)
         state = "fitted" if self.fit.state == "reached" else "nearest that was found, not reached"
         many = ", multi-label" * recipe.multilabel
         return f"stand-in for {recipe.standin}: {size}{many}; {state}: {scores}; scale=0.5 shrinks it"

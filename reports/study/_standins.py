@@ -159,11 +159,12 @@ class Fitting:
         self.points.append(Point(values, (found["full"].mean, found["isolated"].mean)))
         goal, named = self.design.goal, [knob.name for knob in self.design.knobs]
         at = ", ".join(f"{name} {value:g}" for name, value in zip(named, values, strict=True))
-        full, isolated = self.points[-1].scores
-        self.runs.say(
-            f"point {len(self.points)}: {at}: full {full:.2f} (printed {goal.scores[0]:.2f}), isolated {isolated:.2f} "
-            f"(printed {goal.scores[1]:.2f}); {goal.distance(self.points[-1].scores):.2f} of what counts as reached"
+        ours, said = self.points[-1].scores, ("full", self.design.isolated.method)
+        scores = ", ".join(
+            f"{what} {score:.2f} (printed {printed:.2f})"
+            for what, score, printed in zip(said, ours, goal.scores, strict=True)
         )
+        self.runs.say(f"point {len(self.points)}: {at}: {scores}; {goal.distance(ours):.2f} of what counts as reached")
         return True
 
     def scores(self, values: tuple[float, float], seeds: int) -> dict[str, Estimate]:
