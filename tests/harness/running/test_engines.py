@@ -175,7 +175,7 @@ def test_a_cluster_elsewhere_is_used_and_left_as_it_is(
         assert [row["state"] for row in rows] == ["done"] * CELLS
         assert scheduler.poll() is None and worker.poll() is None, "what others started was ended"
     finally:
-        # one after the other: a worker whose scheduler leaves while it says goodbye can wait for it for good
+        # one after the other: a worker whose scheduler was ended at the same time once did not end in a minute
         for process in (worker, scheduler):
             process.terminate()
             try:
