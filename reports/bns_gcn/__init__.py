@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reports.bns_gcn._curves import figure7, figure9
+from reports.bns_gcn._edges import table9
 from reports.bns_gcn._figures import figure3, figure4, figure5, figure6, figure8
 from reports.bns_gcn._papers import table6
 from reports.bns_gcn._parts import table1, table2, table3, table8
-from reports.bns_gcn._scores import table4, table5, table7, table9, table13
+from reports.bns_gcn._scores import table4, table5, table7, table13
 from reports.bns_gcn._times import table10, table11, table12
 from reports.core.context import Context
 from reports.core.table import PaperTable, Plot

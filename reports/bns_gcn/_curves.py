@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from reports.bns_gcn._figures import COUNTS
 from reports.bns_gcn._scores import trained_on
 from reports.core.context import Context
 from reports.core.table import STANDS_IN, Ordering, Plot
-from reports.core.testbeds import RATES, SMALL_NOTE, TITLES, WORKS
+from reports.core.testbeds import JUDGED_IN, RATES, SMALL_NOTE, SMALL_PARTS, TITLES, WORKS
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves
 from reports.draw.drawing import panels
+from reports.study import kept_scores
 
 DRAWN = {**RATES, "p = 0": WORKS["p=0.0"]}
-
-
 FEW = 2  # parts, beside which the gap of p = 0 is to grow
 
 
@@ -32,19 +31,19 @@ def figure9(context: Context) -> Plot:
 def _convergence(context: Context, name: str, graphs: Sequence[str], title: str) -> Plot:
     """Curves for four rates, and the claims of the text on them."""
     key, paths = f"bns-gcn/{name}", context.figure_paths(f"bns-gcn/{name}")
-    orderings, assumptions = list[Ordering](), [SMALL_NOTE]
+    orderings, assumptions = list[Ordering](), [SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
     with panels(paths, len(graphs), columns=2) as axes:
         for panel, graph in zip(axes, graphs, strict=True):
-            run = trained_on(context, graph, list(DRAWN.values()), COUNTS[graph][-1], 0.75)
-            lines = {rate: run.curve(method) for rate, method in DRAWN.items()}
-            curves(panel, lines, colours_of(DRAWN))
+            run = _of_figure(context, graph, DRAWN, COUNTS[graph][-1])
+            drawn = {rate: method for rate, method in DRAWN.items() if method in run.scores}
+            curves(panel, {rate: run.curve(method) for rate, method in drawn.items()}, colours_of(drawn))
             panel.set_title(short(run.data) or TITLES[graph], loc="left", fontsize=6.5)
             panel.set_xlabel("epoch")
             panel.set_ylabel("test score (%)")
-            orderings += _claims(run)
+            orderings += _claims(run, study=not context.full)
             assumptions.append(run.summary)
-            if name == "figure9":
-                few = trained_on(context, graph, [DRAWN["p = 0.1"], DRAWN["p = 0"]], COUNTS[graph][0], 0.2, few=FEW)
+            few = _of_figure(context, graph, ("p = 0.1", "p = 0"), COUNTS[graph][0], few=FEW)
+            if name == "figure9" and DRAWN["p = 0"] in few.scores:
                 orderings.append(_growing_gap(run, few))
                 assumptions.append(few.summary)
     return Plot(
@@ -53,31 +52,47 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
     )  # fmt: skip
 
 
+def _of_figure(context: Context, graph: str, rates: Iterable[str], parts: int, *, few: int = SMALL_PARTS) -> Trained:
+    """Rates in so many METIS parts: the study's runs, where p = 1 is one device; with `--full` trainings."""
+    methods = [DRAWN[rate] for rate in rates]
+    if context.full:
+        return trained_on(context, graph, methods, parts, 0.75 if few == SMALL_PARTS else 0.2, few=few)
+    runs = {method: {"method": "single" if method == "vanilla" else method, "parts": parts} for method in methods}
+    return kept_scores("bns-gcn", graph, runs, where=f"{parts} parts")
+
+
 def short(data: str) -> str:
     """The name of a stand-in without its parameters, which would not fit over a panel."""
     graph, stands_in, published = data.partition(STANDS_IN)
     return graph.partition(",")[0] + stands_in + published
 
 
-def _claims(run: Trained) -> list[Ordering]:
-    """Sampling converges no worse than p = 1 and better than p = 0, which is slowest (Sec. 4.2 and 4.3, App. B)."""
-    last = {method: [scores[-1] for _, scores in run.curves(method)] for method in DRAWN.values()}
-    early = {DRAWN[rate]: run.early(DRAWN[rate]) for rate in ("p = 0.1", "p = 0")}
+def _claims(run: Trained, *, study: bool) -> list[Ordering]:
+    """Sampling converges no worse than p = 1 and better than p = 0, which is slowest (Sec. 4.2 and 4.3, App. B).
+
+    Of the study's runs the first half of the epochs alone: the study itself judges their last scores.
+    """
+    last = {method: [scores[-1] for _, scores in run.curves(method)] for method in run.scores}
+    early = {method: run.early(method) for method in run.scores}
 
     def pair(*rates: str) -> dict[str, str]:
         return {rate: DRAWN[rate] for rate in rates}
 
+    first_half = f"early score (first half of the epochs), {run.where}"
+    converging = run.ordering(first_half, pair("p = 0.1", "p = 0"), values=early)
+    if study:
+        return [converging]
     return [
         run.ordering(f"last score, {run.where}", pair("p = 0.1", "p = 0"), values=last),
         run.ordering(f"last score: p = 1 is not ahead, {run.where}", pair("p = 0.1", "p = 1"), "right", values=last),
-        run.ordering(f"early score (first half of the epochs), {run.where}", pair("p = 0.1", "p = 0"), values=early),
+        converging,
     ]
 
 
 def _growing_gap(many: Trained, few: Trained) -> Ordering:
     """The gap between p = 0.1 and p = 0 is wider with more parts (App. B)."""
     gaps = [
-        [a - b for a, b in zip(run.each(DRAWN["p = 0.1"]), run.each(DRAWN["p = 0"]), strict=True)]
+        [a - b for a, b in zip(run.each(DRAWN["p = 0.1"]), run.each(DRAWN["p = 0"]), strict=False)]
         for run in (many, few)
     ]
     return Ordering.of_seeds(

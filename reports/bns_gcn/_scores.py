@@ -1,4 +1,4 @@
-"""BNS-GCN's tables with accuracies: 4 (all graphs), 5 (ogbn-products), 7 (random partitions), 9 (edges), 13 (p)."""
+"""BNS-GCN's tables with accuracies: 4 (all graphs), 5 (ogbn-products), 7 (random partitions), 13 (p)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from reports.bns_gcn._machine import MACHINE, cut, fewest, machine
+from reports.bns_gcn._machine import MACHINE, cut, machine
 from reports.bns_gcn._sampled import ONE_DEVICE, SAMPLED_TIMES, behind_full_graph, sampled_epoch, sampled_time
 from reports.bns_gcn._times import PROPORTIONAL, at_rate, share_of
 from reports.core import load
 from reports.core.context import Context
-from reports.core.predict import Fit
-from reports.core.table import Null, Ordering, PaperTable, Row
+from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
     JUDGED_IN,
     SMALL_NOTE,
@@ -56,7 +55,6 @@ SCALED: dict[str, dict[str, Any]] = {
     "GraphSAINT": {"method": "graphsaint:sampler=rw:size=2000:depth=3:coverage=0", "epochs": 300},
 }
 """Table 5's samplers as the study of BNS-GCN trains them, on a stand-in of a hundredth of the nodes."""
-EDGES = {"BNS-GCN": "bns-gcn:p=0.1", "BES": "bns-gcn:p=0.1:sampling=bes", "DropEdge": "bns-gcn:p=0.1:sampling=dropedge"}
 
 
 def trained_on(
@@ -311,113 +309,38 @@ def by_metis(method: str) -> str:
     return f"{method} in METIS parts"
 
 
-def table9(context: Context) -> PaperTable:
-    """Sampling of boundary nodes, of boundary edges (BES) and of all edges (DropEdge): volume, time, accuracy."""
-    fit = machine(context)
-    rows: list[Row] = []
-    orderings: list[Ordering] = []
-    assumptions = [MACHINE, fit.text(), *laws_of("METIS"), SMALL_NOTE]
-    for name in GRAPHS:
-        made, judged, run = _edges(context, name, fit)
-        rows += made
-        orderings += judged
-        assumptions.append(run.summary)
-    assumptions.append(
-        "boundary nodes follow from the volume of BNS-GCN (BN10); times take the shares of them that BES and DropEdge "
-        "still send from their printed volumes; the volumes shown are of the shares that the trained graphs kept"
-    )
-    return PaperTable(
-        key="bns-gcn/table9", title="BNS-GCN Table 9: sampling nodes against sampling edges", rows=tuple(rows),
-        orderings=tuple(orderings), assumptions=tuple(assumptions),
-    )  # fmt: skip
-
-
-def _edges(context: Context, name: str, fit: Fit) -> tuple[list[Row], list[Ordering], Trained]:
-    """Table 9's rows and orderings of one graph."""
-    frame, halo = select(load.published("bns-gcn-table9"), dataset=name), fewest(name)
-    volumes = {m: value(frame, method=m, metric="epoch_comm_volume") for m in EDGES}
-    everything = volumes["BNS-GCN"] / 0.1
-    bed, parts = halo.bed(context), halo.parts
-    run = trained_on(context, name, list(EDGES.values()), parts, 0.75)
-    rows, times = [], {}
-    for printed, method in EDGES.items():
-        label, share = f"{TITLES[name]}, {printed}, {parts} parts", volumes[printed] / everything
-        rates = {"kept nodes": min(share, 1.0)} if ":sampling" in method else None
-        times[printed] = bed.seconds(as_coded(method), fit, rates).epoch
-        side = f"{TITLES[name]} ({parts} partitions), {printed}"
-        rows += [
-            Row(label=label, quantity="volume", unit="MB", published=volumes[printed],
-                ours=everything * _share_kept(run, method), how="fitted" if printed == "BNS-GCN" else "trained",
-                data=run.data, judge="order", at=(side, "Epoch Comm (MB)")),
-            seconds_row(label, "epoch time", value(frame, method=printed, metric="epoch_time"), times[printed],
-                        note=FEW, null=halo.null(share), at=(side, "Epoch Time (sec)")),
-            scored(label, value(frame, method=printed, metric=lambda m: m in SCORES), run, method,
-                   at=(side, "Test Score (%)")),
-        ]  # fmt: skip
-    for printed in ("BES", "DropEdge"):
-        scores = [value(frame, method=m, metric=lambda x: x in SCORES) for m in ("BNS-GCN", printed)]
-        rows.append(run.difference(f"{TITLES[name]}, BNS-GCN against {printed}", round(scores[0] - scores[1], 2),
-                                   EDGES["BNS-GCN"], EDGES[printed]))  # fmt: skip
-    rows += _gains(name, times)
-    order = ("DropEdge", "BES", "BNS-GCN")
-    shares = tuple(_share_kept(run, EDGES[m]) for m in order)
-    sent = Ordering(
-        text=f"volume (share of the boundary nodes sent), {run.where}", expected=order, ours=shares,
-        runs=run.evidence(EDGES.values()),
-    )  # fmt: skip
-    ours = tuple(times[m] for m in order)
-    # The printed volumes of BES and DropEdge are inputs of their times, so their order cannot fail.
-    slower = Ordering(
-        text=f"epoch time, {TITLES[name]}", expected=order, ours=ours, theory="the printed volumes are inputs"
-    )
-    return rows, [sent, slower], run
-
-
-def _gains(name: str, times: Mapping[str, float]) -> list[Row]:
-    """Sec. 4.3's gains of BNS-GCN over sampling edges on a graph, beside the ratios of `times` by system."""
-    text = load.text("bns-gcn")
-    said = [
-        (line.method, line.value, "BN9" if line.method == "BES" else "")
-        for line in select(text, dataset=name, metric="epoch_time_ratio").itertuples()
-    ]
-    if name == "ogbn-products":
-        said.append(("DropEdge", value(text, metric="speedup", baseline="edge sampling"), ""))
-    return [
-        Row(label=f"{TITLES[name]}, {system} over BNS-GCN", quantity="epoch time", unit="x", published=printed,
-            ours=times[system] / times["BNS-GCN"], how="simulated", conflict=conflict, null=Null(same=1.0))
-        for system, printed, conflict in said
-    ]  # fmt: skip
-
-
-def _share_kept(run: Trained, method: str) -> float:
-    """Mean share of the boundary nodes that were sent, over the epochs of the first seed."""
-    seen = [epoch["observed"]["kept nodes"] for epoch in run.records[method][0]["epochs"] if epoch["observed"]]
-    return float(sum(seen) / len(seen))
-
-
 def table13(context: Context) -> PaperTable:
-    """Accuracy for p from 0.1 to 1."""
+    """Accuracy for p from 0.1 to 1: of the study, which judges the claims about it; with `--full` of trainings."""
     frame = load.published("bns-gcn-table13")
     rows: list[Row] = []
-    orderings, assumptions = [], [SMALL_NOTE]
+    orderings, assumptions = list[Ordering](), [SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
     for name in ("reddit", "ogbn-products"):
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
-        methods = {s: f"bns-gcn:{s.partition(';')[0]}" for s in mine["setting"]}
-        run = trained_on(context, name, list(methods.values()), parts, 1.2)
+        methods = {s: work_of(s) for s in mine["setting"]}
+        run = _of_rates(context, name, list(methods.values()), parts)
         assumptions.append(run.summary)
         for line in mine.itertuples():
             label = f"{TITLES[name]}, {line.setting}, {parts} parts"
             short = line.setting.partition(";")[0]
             at = (f"{TITLES[name]} ({parts} partitions)", short.replace("=", " = "))
             rows.append(scored(label, line.value, run, methods[line.setting], at=at))
-            if short != "p=1.0":
+            if short != "p=1.0" and context.full:
                 printed = round(line.value - value(mine, setting="p=1.0; METIS"), 2)
-                rows.append(run.difference(f"{label} against p=1", printed, methods[line.setting], "bns-gcn:p=1.0",
+                rows.append(run.difference(f"{label} against p=1", printed, methods[line.setting], "vanilla",
                                            claim=gained(name, line.setting, parts)))  # fmt: skip
-        pair = {p: methods[f"{p}; METIS"] for p in ("p=0.1", "p=1.0")}
-        orderings.append(run.ordering(f"p = 0.1 is no worse than p = 1, {run.where}", pair, "right"))
+        if context.full:
+            pair = {p: methods[f"{p}; METIS"] for p in ("p=0.1", "p=1.0")}
+            orderings.append(run.ordering(f"p = 0.1 is no worse than p = 1, {run.where}", pair, "right"))
     return PaperTable(
         key="bns-gcn/table13", title="BNS-GCN Table 13: accuracy and p", rows=tuple(rows),
         orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
+
+
+def _of_rates(context: Context, name: str, methods: Sequence[str], parts: int) -> Trained:
+    """Methods in so many METIS parts: the study's runs, where p = 1 is one device; or trainings with `--full`."""
+    if context.full:
+        return trained_on(context, name, methods, parts, 1.2)
+    runs = {method: {"method": "single" if method == "vanilla" else method, "parts": parts} for method in methods}
+    return kept_scores("bns-gcn", name, runs, where=f"{parts} parts")

@@ -164,8 +164,9 @@ def as_coded(method: str) -> str:
 
 
 def work_of(setting: str) -> str:
-    """The method of a printed setting ("p=0.1; METIS")."""
-    return WORKS[setting.split(";")[0].strip()]
+    """The method of a printed setting ("p=0.3; METIS")."""
+    rate = setting.split(";")[0].strip()
+    return WORKS.get(rate, f"bns-gcn:{rate}")
 
 
 def seconds_row(

@@ -54,6 +54,22 @@ def kept_scores(
     )
 
 
+def settings_of_run(
+    study: str, graph: str, run: Mapping[str, Any], *, model: str = "", seed: int = 0
+) -> dict[str, Any]:
+    """Settings of one run as a study would train it on its stand-in for a published graph, drawn for that seed.
+
+    Args:
+        study, graph, model: as in `kept_scores`.
+        run: settings over the graph's, such as the method and its parts.
+
+    Raises:
+        InputError: a graph or model that the file of claims does not have.
+    """
+    settings = run_settings(read_file(file_of(study)), graph, model, run)
+    return {**settings, "dataset": drawn(str(settings["dataset"]), seed), "seed": seed}
+
+
 def _deviation(scores: list[float]) -> float:
     return statistics.stdev(scores) if len(scores) > 1 else 0.0
 

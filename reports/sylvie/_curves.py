@@ -9,19 +9,17 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Null, Ordering, Plot, Row
-from reports.core.testbeds import SMALL_NOTE, protocol_differs, seconds_row, select, value
-from reports.core.train import Trained, accuracies
+from reports.core.testbeds import JUDGED_IN, SMALL_NOTE, seconds_row, select, value
+from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._scores import accuracy_claim, parts_of_training
+from reports.sylvie._scores import accuracy_claim, trained_on
 from reports.sylvie._testbed import (
     CROWDED,
     GRAPH_NOTES,
     SIDE_BYTES,
     crowded,
     crowded_fit,
-    logged_epochs,
-    training_of,
 )
 from reports.sylvie._times import QUANTISER
 
@@ -44,31 +42,37 @@ SENT_1_BIT = (512 / 8 + SIDE_BYTES) / (4 * 512)  # of FP32's bytes, for rows of 
 def figure8(context: Context) -> Plot:
     """Accuracy against epochs with stale rows and periodic synchronisation, Reddit."""
     key, paths = "sylvie/figure8", context.figure_paths("sylvie/figure8")
-    run = accuracies(
-        context, "reddit", STALE, parts=parts_of_training(context), model=training_of(context, "reddit", "GraphSAGE"),
-        epochs=logged_epochs("reddit", "GraphSAGE"), seeds=1,
-    )  # fmt: skip
+    run = trained_on(context, "reddit", "GraphSAGE", STALE, seeds=1)
+    drawn = {name: method for name, method in STALE.items() if name in run.scores}
     with panels(paths, 1) as (axes,):
-        curves(axes, {name: run.curve(name) for name in STALE}, colours_of(STALE))
+        curves(axes, {name: run.curve(name) for name in drawn}, colours_of(drawn))
         axes.set_xlabel("epoch")
         axes.set_ylabel("test accuracy (%)")
+    return Plot(
+        key=key, title="Sylvie Fig. 8: convergence with bounded staleness, Reddit",
+        caption=f"Test accuracy during training; {run.data or 'the real graph'}.", paths=paths,
+        orderings=_early(run) if context.full else (),
+        assumptions=(
+            run.summary,
+            *((SMALL_NOTE, "early: mean over the first half of the epochs") if context.full else
+              (JUDGED_IN.format("sylvie"),)),
+        ),
+    )  # fmt: skip
+
+
+def _early(run: Trained) -> tuple[Ordering, ...]:
+    """What the text says of the curves, as accuracy over the first half of the epochs."""
     ours = {name: run.early(name) for name in STALE}
     ahead = (
         ("stale rows slow training down", ("DGL", "Sylvie-A")),
         ("one bit does not", ("Sylvie-S", "Sylvie-A")),
         ("synchronising helps, more the more often", ("Sylvie-A, eps 2", "Sylvie-A, eps 5", "Sylvie-A")),
     )
-    orderings = [
-        run.ordering(f"early accuracy: {text}, {run.where}", {name: name for name in chain}, values=ours)
-        for text, chain in ahead
-    ]
     level = {"DGL": "DGL", "Sylvie-S": "Sylvie-S"}
-    orderings.append(run.ordering(f"early accuracy: one bit is level, {run.where}", level, "demanded", values=ours))
-    return Plot(
-        key=key, title="Sylvie Fig. 8: convergence with bounded staleness, Reddit",
-        caption=f"Test accuracy during training; {run.data or 'the real graph'}.", paths=paths,
-        orderings=tuple(orderings),
-        assumptions=(run.summary, SMALL_NOTE, "early: mean over the first half of the epochs"),
+    return (
+        *(run.ordering(f"early accuracy: {text}, {run.where}", {name: name for name in chain}, values=ours)
+          for text, chain in ahead),
+        run.ordering(f"early accuracy: one bit is level, {run.where}", level, "demanded", values=ours),
     )  # fmt: skip
 
 
@@ -79,10 +83,7 @@ def figure9(context: Context) -> Plot:
     times = dict(zip(BITS, bed.all_seconds([(m, fit, None) for m in BITS.values()], "bits"), strict=True))
     rows = _bits(times)
     printed = {row.label.partition(", ")[2]: row.published or 0.0 for row in rows if row.quantity == "epoch time"}
-    run = accuracies(
-        context, "yelp", BITS, parts=parts_of_training(context), model=training_of(context, "yelp", "GraphSAGE"),
-        epochs=logged_epochs("yelp", "GraphSAGE"), differs=protocol_differs(context, "yelp"),
-    )  # fmt: skip
+    run = trained_on(context, "yelp", "GraphSAGE", BITS)
     with panels(paths, 2, columns=2) as (left, right):
         stacked(left, {name: paper_parts(seconds) for name, seconds in times.items()}, printed)
         left.tick_params(axis="x", labelrotation=30)
@@ -91,17 +92,19 @@ def figure9(context: Context) -> Plot:
         right.tick_params(axis="x", labelrotation=30)
         right.set_ylabel("F1-micro (%)")
     order = tuple(BITS)
+    sent = Ordering(
+        text="communication falls with the bits", expected=order, ours=tuple(times[n].comm for n in order),
+        theory="the bytes of a row fall with its bits, and nothing else of an exchange changes",
+    )  # fmt: skip
     level = run.ordering(f"accuracy is level at every width, {run.where}", {name: name for name in BITS}, "demanded")
+    judged = (replace(level, claim=accuracy_claim("yelp", "GraphSAGE", "Sylvie-S")),) if context.full else ()
+    gap = replace(_gap(run), judge="difference" if context.full else "none")
     return Plot(
         key=key, title="Sylvie Fig. 9: bits, Yelp on one server",
         caption=f"Simulated epochs, hollow: printed. Accuracy: {run.data or 'the real graph'}.",
-        paths=paths, rows=(*rows, _gap(run)),
-        orderings=(
-            Ordering(text="communication falls with the bits", expected=order, ours=tuple(times[n].comm for n in order),
-                     theory="the bytes of a row fall with its bits, and nothing else of an exchange changes"),
-            replace(level, claim=accuracy_claim("yelp", "GraphSAGE", "Sylvie-S")),
-        ),
-        assumptions=(fit.text(), CROWDED, *GRAPH_NOTES, run.summary, SMALL_NOTE,
+        paths=paths, rows=(*rows, gap), orderings=(sent, *judged),
+        assumptions=(fit.text(), CROWDED, *GRAPH_NOTES, run.summary,
+                     SMALL_NOTE if context.full else JUDGED_IN.format("sylvie"),
                      "its accuracies are not printed as numbers: those of FP32 and 1 bit are taken from Table 2"),
     )  # fmt: skip
 

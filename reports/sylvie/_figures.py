@@ -9,10 +9,9 @@ from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Null, Ordering, Plot, Row
 from reports.core.testbeds import TITLES, select, value
-from reports.core.train import accuracies
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._scores import parts_of_training, throughput_rows
+from reports.sylvie._scores import throughput_rows, trained_on
 from reports.sylvie._testbed import (
     CROWDED,
     FITTED,
@@ -25,11 +24,9 @@ from reports.sylvie._testbed import (
     case,
     crowded,
     crowded_fit,
-    logged_epochs,
     null_gain,
     speed_ups,
     sylvie_bed,
-    training_of,
 )
 from reports.sylvie._times import throughput_claim
 
@@ -51,10 +48,7 @@ def figure1(context: Context) -> Plot:
             stacked(axes[2 * at], {system: paper_parts(seconds) for system, seconds in epochs.items()})
             axes[2 * at].set_title(TITLES[name], loc="left")
             orderings.append(_shares(name, epochs))
-            run = accuracies(
-                context, name, methods, parts=parts_of_training(context), model=training_of(context, name, "GCN"),
-                epochs=logged_epochs(name, "GCN"), share=0.5,
-            )  # fmt: skip
+            run = trained_on(context, name, "GCN", methods, share=0.5)
             ours = {system: [run.mean(system)] for system in THREE_SYSTEMS}
             theirs = {system: [value(printed, dataset=name, method=system)] for system in THREE_SYSTEMS}
             grouped(axes[2 * at + 1], [run.data or name], ours, colours, theirs)
