@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from reports.core.context import Context
 from reports.core.load import text
 from reports.core.table import POINTS, Ordering, Plot, Row
+from reports.core.testbeds import JUDGED_IN
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.draw.drawing import AS_PRINTED, DASHES, panels
 from reports.draw.figures import METHOD_COLOURS, shades
@@ -25,18 +27,18 @@ from reports.ec_graph._times import (
     gcn,
     split_of,
 )
+from reports.study import kept_scores
 
-# A sparse and a dense graph, each with its share of a table's training time: these figures have many curves.
-TRAIN_SHARES = {"cora": 0.8, "reddit": 1.4}
+STUDIED = ("cora", "reddit")  # a sparse and a dense graph, on which the study has runs for these figures
 WIDTHS = (1, 2, 4, 8)  # bits
 SEEDS = 3  # at most: fewer where the budget leaves too few epochs
 SAME = 0.01  # speed-ups this close tie
 NEAR = 1.0  # points below Non-cp's best accuracy at which a run counts as converged
 
 
-def graphs(context: Context) -> dict[str, float]:
-    """The data sets of the figures and their shares of the training: the paper's five with `--full`."""
-    return dict.fromkeys(DATASETS, 1.0) if context.full else TRAIN_SHARES
+def graphs(context: Context) -> tuple[str, ...]:
+    """The data sets of the figures: the paper's five with `--full`."""
+    return tuple(DATASETS) if context.full else STUDIED
 
 
 def depth_of(context: Context, dataset: str) -> int:
@@ -51,6 +53,16 @@ def trained(context: Context, dataset: str, texts: Mapping[str, str], share: flo
     settings = {**gcn(widths, depth_of(context, dataset)), "partitioner": "hash"}
     settings["split"] = split_of(dataset, shares=bool(stands_in))
     return accuracies(context, dataset, texts, parts=PARTS, model=settings, seeds=SEEDS, share=share)
+
+
+def shown(context: Context, dataset: str, texts: Mapping[str, str]) -> Trained:
+    """What a figure shows of methods on a data set: the study's runs, without those it lacks; trainings with `--full`.
+
+    The study judges the claims about them.
+    """
+    if context.full:
+        return trained(context, dataset, texts, 1.0)
+    return kept_scores("ec-graph", dataset, {label: {"method": method} for label, method in texts.items()})
 
 
 def best(run: Trained, label: str) -> float:
@@ -86,21 +98,21 @@ def _curves(
 ) -> Plot:
     """A panel per graph and method: accuracy by epoch for every number of bits."""
     paths = context.figure_paths(key)
-    runs = {dataset: trained(context, dataset, texts, share) for dataset, share in graphs(context).items()}
+    runs = {dataset: shown(context, dataset, texts) for dataset in graphs(context)}
     colours = shades("ec-graph", len(WIDTHS))[::-1]  # few bits: lighter
     with panels(paths, 2 * len(runs), columns=2, height=2.2) as axes:
         for at, (dataset, name) in enumerate((d, n) for d in runs for n in names):
             run, panel = runs[dataset], axes[at]
             panel.set_title(f"{run.data or DATASETS[dataset]}: {name}", loc="left")
-            for curve in run.curves("Non-cp"):
+            for curve in _drawn(run, "Non-cp"):
                 panel.plot(*curve, color="#595959", linewidth=1.6, alpha=0.6, label="Non-cp")
             for which, b in enumerate(WIDTHS):
                 style: Any = {"color": colours[which], "linestyle": DASHES[which % len(DASHES)], "linewidth": 1.1}
-                for curve in run.curves(f"{name}-{b}"):
+                for curve in _drawn(run, f"{name}-{b}"):
                     panel.plot(*curve, **style, label=f"{b} bit" + "s" * (b > 1))
             if published_points and dataset == "reddit":
                 epochs, score = _printed(name)
-                last = run.curve("Non-cp")[0][-1]
+                last = max((curve[0][-1] for curve in _drawn(run, "Non-cp")), default=epochs)
                 panel.scatter([last], [score], **AS_PRINTED, label="printed best (Reddit, 8 bits)")
                 annotation = f"after {epochs:.0f}"
                 panel.annotate(annotation, (last, score), (-5, 4), textcoords="offset points", ha="right", fontsize=6.5)
@@ -109,20 +121,25 @@ def _curves(
     return Plot(
         key=key, title=title, paths=paths,
         caption=f"{names[0]}: compression alone; {names[1]}: with compensation. {PARTS} parts.",
-        rows=tuple(_eight_bits(runs["reddit"], names) if published_points else ()),
-        orderings=(*_better(runs, names, published_points), *_few_bits(runs, names)),
+        rows=tuple(_eight_bits(context, runs["reddit"], names) if published_points else ()),
+        orderings=(*_better(runs, names, published_points), *_few_bits(runs, names)) if context.full else (),
         assumptions=(
             *(run.summary for run in runs.values()),
             "learning rate 0.01 and epochs: not published; accuracies of stand-ins are compared with each other only",
             "two layers of 16 for all, the widths and depths of each data set with --full",
-            f"orderings at one and two bits{', and at four and eight for Reddit' * published_points}, of the best "
-            "accuracy and of the mean accuracy over the first half of the epochs, each the mean over the seeds; less "
-            f"than {POINTS:g} point apart is not judged",
+            *((f"orderings at one and two bits{', and at four and eight for Reddit' * published_points}, of the best "
+               "accuracy and of the mean accuracy over the first half of the epochs, each the mean over the seeds; "
+               f"less than {POINTS:g} point is not judged",) if context.full else (JUDGED_IN.format("ec-graph"),)),
             "the split is EC-Graph's, by position; the Bit-Tuner is off",
             NOT_NORMALISED,
         ),
         commands=tuple(command for run in runs.values() for command in run.commands),
     )  # fmt: skip
+
+
+def _drawn(run: Trained, label: str) -> list[tuple[list[int], list[float]]]:
+    """The curves of every seed; none of what the study has no runs of."""
+    return run.curves(label) if label in run.records else []
 
 
 def _printed(name: str) -> tuple[float, float]:
@@ -149,13 +166,14 @@ def _better(runs: Mapping[str, Trained], names: tuple[str, str], printed: bool) 
     return orderings
 
 
-def _eight_bits(run: Trained, names: tuple[str, str]) -> list[Row]:
+def _eight_bits(context: Context, run: Trained, names: tuple[str, str]) -> list[Row]:
     """The printed best accuracies of Reddit with eight bits beside ours, and what compensation adds."""
     printed = {name: _printed(name)[1] for name in names}
     rows = [
         Row(
             label=f"Reddit, {name}-8", quantity="best test accuracy", unit="%", published=printed[name],
-            ours=best(run, f"{name}-8"), how="trained", data=run.data, judge="order" if run.data else "points",
+            ours=best(run, f"{name}-8") if f"{name}-8" in run.records else None, data=run.data,
+            how="trained" if f"{name}-8" in run.records else "needs data", judge="order" if run.data else "points",
             seeds=len(run.each(f"{name}-8")),
             note="; ".join(filter(None, ("Bit-Tuner off", "below Table V's 92.66 (EC9)" * (name == names[1])))),
         )
@@ -164,7 +182,8 @@ def _eight_bits(run: Trained, names: tuple[str, str]) -> list[Row]:
     added = printed[names[1]] - printed[names[0]]
     label = f"Reddit, 8 bits: {names[1]} less {names[0]}"
     note = "Bit-Tuner off; at the best validation; learning rate and epochs are not printed"
-    return [*rows, run.difference(label, added, f"{names[1]}-8", f"{names[0]}-8", note=note)]
+    gap = run.difference(label, added, f"{names[1]}-8", f"{names[0]}-8", note=note)
+    return [*rows, replace(gap, judge=gap.judge if context.full else "none")]
 
 
 def _few_bits(runs: Mapping[str, Trained], names: tuple[str, str]) -> list[Ordering]:
@@ -196,13 +215,13 @@ def _few_bits(runs: Mapping[str, Trained], names: tuple[str, str]) -> list[Order
 def figure8(context: Context) -> Plot:
     """Ablation: speed-up to convergence over Non-cp, and the accuracy reached."""
     paths = context.figure_paths("ec-graph/figure8")
-    runs = {dataset: trained(context, dataset, ablation(dataset), share) for dataset, share in graphs(context).items()}
+    runs = {dataset: shown(context, dataset, ablation(dataset)) for dataset in graphs(context)}
     timing = Timing.fitted(context)
     each = {dataset: _speedups(context, timing, dataset, run) for dataset, run in runs.items()}
     speedups = {dataset: {k: statistics.fmean(v) for k, v in found.items()} for dataset, found in each.items()}
     with panels(paths, len(runs), columns=2) as axes:
         for panel, dataset in zip(axes, runs, strict=True):
-            run, labels = runs[dataset], list(ablation(dataset))
+            run, labels = runs[dataset], list(speedups[dataset])
             panel.set_title(run.data or DATASETS[dataset], loc="left")
             bars = [speedups[dataset][label] for label in labels]
             panel.bar(range(len(labels)), bars, 0.6, color=METHOD_COLOURS["ec-graph"], label="speed-up to convergence")
@@ -211,21 +230,22 @@ def figure8(context: Context) -> Plot:
                 panel.text(at, 0.03 * max(bars), annotation, ha="center", va="bottom", fontsize=6.5)
             panel.set_xticks(range(len(labels)), labels, rotation=35, ha="right", fontsize=7)
             panel.set_ylabel("speed-up over Non-cp")
-            panel.set_ylim(0, 1.25 * max(bars))
+            panel.set_ylim(0, 1.25 * max(bars, default=1.0))
             right = panel.twinx()
             scores = [best(run, label) for label in labels]
             right.plot(range(len(labels)), scores, "D-", color="#404040", markersize=3.2, linewidth=0.8)
             right.set_ylabel("best test accuracy (%), diamonds")
             right.spines["right"].set_visible(True)
-            margin = max(2.0, max(scores) - min(scores))
-            right.set_ylim(min(scores) - 1.5 * margin, max(scores) + 0.5 * margin)
+            if scores:
+                margin = max(2.0, max(scores) - min(scores))
+                right.set_ylim(min(scores) - 1.5 * margin, max(scores) + 0.5 * margin)
     return Plot(
         key="ec-graph/figure8", title="EC-Graph, Fig. 8: ablation", paths=paths,
         caption=f"Converged: within {NEAR:g} point of Non-cp's best test accuracy. Epochs from training, seconds of an "
         "epoch from the simulated testbed.",
-        orderings=tuple(_ablation_orderings(each, {d: run.where for d, run in runs.items()})),
+        orderings=tuple(_ablation_orderings(each, {d: run.where for d, run in runs.items()}, study=not context.full)),
         assumptions=(
-            *(run.summary for run in runs.values()),
+            *(run.summary for run in runs.values()), *(() if context.full else (JUDGED_IN.format("ec-graph"),)),
             "bits as printed for each data set; seconds of an epoch are those of the paper's graphs, as in Table IV",
             NOT_NORMALISED,
             "a method that does not converge in the epochs trained has the speed-up 0: it is slower than every "
@@ -259,15 +279,19 @@ def ablation(dataset: str) -> dict[str, str]:
 
 
 def _speedups(context: Context, timing: Timing, dataset: str, run: Trained) -> dict[str, list[float]]:
-    """Non-cp's seconds to convergence over each method's, of every seed; 0 where one never converges."""
+    """Non-cp's seconds to convergence over each method's, of every seed; 0 where one never converges.
+
+    Of the methods that have runs, and of the seeds that both have.
+    """
     bed = timing.machines(dataset, depth_of(context, dataset))
-    targets = [max(scores) - NEAR for _, scores in run.curves("Non-cp")]
+    targets = [max(scores) - NEAR for _, scores in _drawn(run, "Non-cp")]
     seconds: dict[str, list[float]] = {}
     for label, method in ablation(dataset).items():
-        each = [reached_at(*curve, target) for curve, target in zip(run.curves(label), targets, strict=True)]
-        seconds[label] = [math.inf if epoch is None else epoch * bed.seconds(method) for epoch in each]
-    first = seconds["Non-cp"]
-    return {label: [a / b for a, b in zip(first, values, strict=True)] for label, values in seconds.items()}
+        each = [reached_at(*curve, target) for curve, target in zip(_drawn(run, label), targets, strict=False)]
+        if each:
+            seconds[label] = [math.inf if epoch is None else epoch * bed.seconds(method) for epoch in each]
+    first = seconds.get("Non-cp", [])
+    return {label: [a / b for a, b in zip(first, values, strict=False)] for label, values in seconds.items()}
 
 
 def reached_at(epochs: Sequence[int], scores: Sequence[float], target: float) -> int | None:
@@ -276,20 +300,23 @@ def reached_at(epochs: Sequence[int], scores: Sequence[float], target: float) ->
 
 
 def _ablation_orderings(
-    speedups: Mapping[str, Mapping[str, Sequence[float]]], names: Mapping[str, str]
+    speedups: Mapping[str, Mapping[str, Sequence[float]]], names: Mapping[str, str], *, study: bool = False
 ) -> list[Ordering]:
-    """Compression alone is slower to convergence than none; gains are smaller on the dense graph."""
+    """Compression alone is slower to convergence than none; gains are smaller on the dense graph.
+
+    Of the study's runs the second alone: it judges the epochs of the first itself.
+    """
     claims = []
-    for dataset, values in speedups.items():
+    for dataset, values in {} if study else speedups.items():
         for kind in ("Cp-fp", "Cp-bp"):
             label = next(name for name in values if name.startswith(kind))
             claim = f"{names[dataset]}: {label} converges later than Non-cp"
             claims.append(Ordering.of_seeds(claim, ("Non-cp", label), (values["Non-cp"], values[label])))
     most = {
-        d: [max(each) for each in zip(*(v for k, v in values.items() if k.startswith(("Re", "EC"))), strict=True)]
+        d: [max(each) for each in zip(*(v for k, v in values.items() if k.startswith(("Re", "EC"))), strict=False)]
         for d, values in speedups.items()
     }
-    for sparser in (d for d in speedups if d != "reddit"):
+    for sparser in (d for d in speedups if d != "reddit" and most[d] and most["reddit"]):
         labels = (names[sparser], names["reddit"])
         claim = f"the speed-up of EC-Graph is smaller on a dense graph: {' > '.join(labels)}"
         claims.append(Ordering.of_seeds(claim, labels, (most[sparser], most["reddit"])))

@@ -18,10 +18,10 @@ from reports.study._study import MOST_SEEDS
 def kept_scores(
     study: str, graph: str, rows: Mapping[str, Mapping[str, Any]], *, model: str = "", where: str = ""
 ) -> Trained:
-    """What the runs of a study say of methods on its stand-in for a published graph. Trains nothing.
+    """What the runs of a study say of methods on a published graph, or its stand-in for it. Trains nothing.
 
     Args:
-        study: the name of a file of claims, whose graphs are stand-ins.
+        study: the name of a file of claims.
         graph, model: published names, as the file has them.
         rows: label -> settings over the graph's, such as the method and its parts. A label without runs has no score.
         where: what the rows share, such as "8 parts", for texts.
@@ -31,13 +31,13 @@ def kept_scores(
     """
     file, store = read_file(file_of(study)), store_of(study)
     found: dict[str, list[RunLine]] = {}
-    standin = ""
+    dataset = ""
     for label, row in rows.items():
         settings = run_settings(file, graph, model, row)
-        standin = str(settings["dataset"])
+        dataset = str(settings["dataset"])
         lines = list[RunLine]()
         for seed in range(MOST_SEEDS):  # claims pair seeds from 0 on: as many as there are without a gap
-            line = store.finished(StudyCell({**settings, "dataset": drawn(standin, seed), "seed": seed}))
+            line = store.finished(StudyCell({**settings, "dataset": _of_seed(dataset, seed), "seed": seed}))
             if line is None:
                 break
             lines.append(line)
@@ -47,10 +47,10 @@ def kept_scores(
     return Trained(
         scores={label: (statistics.fmean(each), _deviation(each)) for label, each in scores.items()},
         records={label: [_record(line) for line in lines] for label, lines in found.items()},
-        data=f"{standin}{STANDS_IN}{graph}",
-        summary=f"{standin}: {_counted(found)}; kept runs of `haloscope study {study}`, which judges claims on them",
+        data=f"{dataset}{STANDS_IN}{graph}" if _stands_in(dataset) else "",
+        summary=f"{dataset}: {_counted(found)}; kept runs of `haloscope study {study}`, which judges claims on them",
         commands=tuple(lines[0]["command"] for lines in found.values()),
-        where=", ".join(filter(None, (standin, where))),
+        where=", ".join(filter(None, (dataset, where))),
     )
 
 
@@ -67,7 +67,17 @@ def settings_of_run(
         InputError: a graph or model that the file of claims does not have.
     """
     settings = run_settings(read_file(file_of(study)), graph, model, run)
-    return {**settings, "dataset": drawn(str(settings["dataset"]), seed), "seed": seed}
+    return {**settings, "dataset": _of_seed(str(settings["dataset"]), seed), "seed": seed}
+
+
+def _stands_in(dataset: str) -> bool:
+    """Whether a study's graph is a stand-in, and not the published graph itself."""
+    return dataset.startswith("standin:")
+
+
+def _of_seed(dataset: str, seed: int) -> str:
+    """The graph of a seed: a stand-in is drawn anew for each, as claims have it."""
+    return drawn(dataset, seed) if _stands_in(dataset) else dataset
 
 
 def _deviation(scores: list[float]) -> float:
