@@ -11,10 +11,11 @@ from reports.cdfgnn._times import config, timed_record
 from reports.core.context import Context
 from reports.core.inputs import Inputs
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import FEW_STEPS
+from reports.core.testbeds import JUDGED_IN
 from reports.core.train import Trained, accuracies
 from reports.draw.drawing import DASHES, panels
 from reports.draw.figures import method_colours
+from reports.study import kept_scores
 
 FULL = "single GPU, full batch"
 MINI, SAMPLED = "single GPU, mini-batch", "graphsage-ns:fanout=10"  # the limit on the neighbours drawn is not printed
@@ -22,8 +23,11 @@ NEAR = 0.98  # share of the best accuracy on one device that counts as converged
 
 
 def trained_variants(context: Context, dataset: str) -> Trained:
-    """All variants, and one device, on a data set or its stand-in."""
-    rows: dict[str, str | dict[str, Any]] = {**VARIANTS, FULL: "single", MINI: {"method": SAMPLED, "parts": 1}}
+    """All variants, and one device: the study's runs, without those it lacks; with `--full` trainings."""
+    rows: dict[str, dict[str, Any]] = {label: {"method": method} for label, method in VARIANTS.items()}
+    rows |= {FULL: {"method": "single"}, MINI: {"method": SAMPLED, "parts": 1}}
+    if not context.full:
+        return kept_scores("cdfgnn", dataset, rows, where=f"{SHOWN[dataset]} parts")
     graph = GRAPH_OF.get(dataset, dataset)
     return accuracies(context, graph, rows, parts=SHOWN[dataset], model=gcn_of(context), seeds=1, share=0.8)
 
@@ -37,7 +41,7 @@ def figure8(context: Context) -> Plot:
     colours = method_colours(tuple(methods[label] for label in labels))
     with panels(paths, len(runs), columns=2, height=2.6) as axes:
         for panel, (dataset, run) in zip(axes, runs.items(), strict=True):
-            for at, label in enumerate(labels):
+            for at, label in enumerate(label for label in labels if label in run.records):
                 colour = colours[methods[label]]
                 style: Any = {"color": colour, "linestyle": DASHES[at % len(DASHES)], "linewidth": 1.1}
                 if label == FULL:  # the variants' curves lie on it
@@ -55,15 +59,15 @@ def figure8(context: Context) -> Plot:
             row for dataset, run in runs.items() for row in (*_convergence(context, dataset, run), *_mini_batch(run))
         ),
         orderings=(
-            *(ordering for run in runs.values() for ordering in (*_level(run), *_as_soon(run))),
+            *(ordering for run in runs.values() if context.full for ordering in (*_level(run), *_as_soon(run))),
             *_behind(context, runs),
         ),
         assumptions=(
             *(f"{run.summary}; {PROTOCOL}" for run in runs.values()),
-            *(_active(run) for run in runs.values()),
+            *(_active(run) for run in runs.values() if context.full),
+            *(() if context.full else (JUDGED_IN.format("cdfgnn"),)),
             f"mini-batches: {SAMPLED}, a gcn's sums weighted to be unbiased; the paper prints no limit of neighbours",
-            FEW_STEPS,
-            "hidden width 16 instead of 64 unless --full; 8 bits and a first threshold of 0.01; epochs not published",
+            "8 bits and a first threshold of 0.01; epochs not published",
         ),
         commands=tuple(command for run in runs.values() for command in run.commands),
     )  # fmt: skip
@@ -99,10 +103,11 @@ def epochs_to(run: Trained, label: str, score: float) -> list[float | None]:
 def _sooner(run: Trained) -> tuple[dict[str, list[float | None]], float, int]:
     """Epochs to `NEAR` the best accuracy of one device, that accuracy (of the first seed), and the epochs between
     evaluations."""
-    score = NEAR * max(run.curve(FULL)[1])
-    at = run.curve(FULL)[0]
+    at, scores = run.curve(FULL)
+    score = NEAR * max(scores)
     step = at[1] - at[0] if len(at) > 1 else at[0]
-    return {label: epochs_to(run, label, score) for label in (*VARIANTS, FULL)}, score, step
+    shown = (label for label in (*VARIANTS, FULL) if label in run.records)
+    return {label: epochs_to(run, label, score) for label in shown}, score, step
 
 
 def _mean(epochs: list[float | None]) -> float | None:
@@ -114,6 +119,8 @@ def _mean(epochs: list[float | None]) -> float | None:
 def _convergence(context: Context, dataset: str, run: Trained) -> list[Row]:
     """Epochs to converge of all variants and of one device, and their time; the mini-batches that they are compared
     with."""
+    if FULL not in run.records:
+        return []
     each, score, _ = _sooner(run)
     found = {label: _mean(epochs) for label, epochs in each.items()}
     rows = [
@@ -125,7 +132,7 @@ def _convergence(context: Context, dataset: str, run: Trained) -> list[Row]:
     if context.inputs != Inputs():
         return rows  # no claim depends on modelled times
     for label, record in zip(VARIANTS, context.runs(wanted, "epoch times"), strict=True):
-        epoch, epochs = timed_record(record)["summary"]["seconds"]["epoch"], found[label]
+        epoch, epochs = timed_record(record)["summary"]["seconds"]["epoch"], found.get(label)
         rows.append(
             Row(label=label, quantity=f"time to {score:.1f} %", unit="s", published=None,
                 ours=epochs * epoch if epochs else None, how="simulated", data=run.data, judge="none",
@@ -136,7 +143,7 @@ def _convergence(context: Context, dataset: str, run: Trained) -> list[Row]:
 
 def _mini_batch(run: Trained) -> list[Row]:
     """The best accuracy of mini-batches on one device, beside that of full batch."""
-    best = {label: max(run.curve(label)[1]) for label in (MINI, FULL)}
+    best = {label: max(run.curve(label)[1]) for label in (MINI, FULL) if label in run.records}
     return [
         Row(label=label, quantity="best accuracy", unit="%", published=None, ours=score, how="trained", data=run.data,
             judge="none", note=SAMPLED if label == MINI else "")

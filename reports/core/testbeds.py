@@ -196,10 +196,6 @@ def ratio(slow: Seconds, fast: Seconds) -> float:
     return slow.epoch / fast.epoch
 
 
-FEW_STEPS = (
-    "mini-batches take many steps an epoch where the full graph takes one, and the few epochs of a budget leave the "
-    "full graph short of convergence: one against the other is judged with --full only"
-)
 JUDGED_IN = (
     "accuracies are means over the seeds of a study's runs on stand-ins, with 95 % intervals; the paper's claims about "
     "them are judged in study/{}, seed by seed. A stand-in is fitted to the scores of full-graph training and of one "
