@@ -1,6 +1,6 @@
 """Seconds and memory that the fluid network takes for one all-to-all, and how they grow with the number of ranks.
 
-    python -m benchmarks.network [--ranks 16 64 192 1024] [--sizes equal different] [--repeat 2] [--window 0.005]
+    python -m benchmarks.network [--ranks 16 64 192 1024] [--sizes equal different] [--repeat 2] [--window 0.01]
 
 Hosts of 8 devices (192 ranks: of 6) on a PCIe bus of 22.7 GB/s each, one NIC of 8.27 GB/s per host, NCCL. `equal`:
 64 kB each; `different`: 1 to 127 kB in random order, all different up to 354 ranks. Rows are one process each, so

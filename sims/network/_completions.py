@@ -20,7 +20,7 @@ from sims.network._routes import Fabric, Floats, Ints, over_links
 EXACT_FLOWS = 2500
 """Default number of flows in flight up to which every completion is computed exactly."""
 
-WINDOW = 0.005
+WINDOW = 0.01
 """Above that, completions within this share of a lower bound of the makespan are combined."""
 
 ELAPSED = 4.0
@@ -31,6 +31,13 @@ KEPT = 4.0
 
 EARLY = 5.0
 """The window is at most this times the share of the time that has passed: completions of early flows stay precise."""
+
+TAIL = 10.0
+"""The window is at most this part of the time up to the last completion, at present rates: what flows leave that end in
+it goes to others on average, and a link without others idles. `SHORTEST` of the window at least."""
+
+SHORTEST = 1 / 64
+"""See `TAIL`."""
 
 MERGE = 0.5
 """Flows that begin within this share of a window begin together."""
@@ -109,7 +116,7 @@ def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, other
 @njit(cache=True, nogil=True, error_model="numpy")
 def plan(
     fabric: Fabric, routes: FlowRoutes, progress: FlowProgress, window: float, stale: bool
-) -> tuple[float, bool, int]:  # fmt: skip
+) -> tuple[float, bool, int, float]:  # fmt: skip
     """Rates for the next step.
 
     The step ends with the first completion, exactly. When that comes within `window`, the step is the window: flows
@@ -117,7 +124,8 @@ def plan(
     link moves at most its capacity x window. The flows that end in it are determined by `rate` if that is `stale` (the
     average of the window before, 0 for flows that begin), and by fair shares otherwise.
 
-    Returns the seconds of the step (inf without flows), whether it is a window, and how often rates were computed.
+    Returns the seconds of the step (inf without flows), whether it is a window, how often rates were computed, and the
+    seconds to the last completion at these rates.
     """
     remaining, rate = progress
     by_segment, solves = np.zeros(fabric.segments.shape[0]), 0
@@ -125,9 +133,10 @@ def plan(
         for flow in range(rate.shape[0]):
             rate[flow] = RISING if remaining[flow] >= 0.0 else 0.0
         fill(fabric, routes, rate, np.zeros(fabric.capacity.shape[0]))
-        first, solves = _span(progress)[0], 1
+        first, last, _ = _span(progress)
+        solves = 1
         if first >= window:
-            return first, False, 1
+            return first, False, 1, last
     for flow in range(rate.shape[0]):
         if remaining[flow] > rate[flow] * window:
             rate[flow] = RISING
@@ -135,10 +144,8 @@ def plan(
             by_segment[routes.head[flow]] += remaining[flow] / window
             by_segment[routes.tail[flow]] += remaining[flow] / window
     fill(fabric, routes, rate, over_links(fabric, by_segment))
-    for flow in range(rate.shape[0]):
-        if remaining[flow] > rate[flow] * window:
-            return window, True, solves + 1
-    return min(window, _span(progress)[1]), True, solves + 1
+    last = _span(progress)[1]
+    return min(window, last), True, solves + 1, last
 
 
 @njit(cache=True, nogil=True)

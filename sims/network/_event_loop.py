@@ -15,6 +15,8 @@ from sims.network._completions import (
     KEPT,
     MERGE,
     SAME_TIME,
+    SHORTEST,
+    TAIL,
     FlowProgress,
     GroupCounts,
     count_by_segment,
@@ -219,9 +221,12 @@ def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: floa
     if begun:
         _bound(fabric, flows, routes, progress, now)
     window = scalars.share * min(scalars.bound, EARLY * now)
-    step, stale, solves = plan(fabric, routes, progress, window, scalars.stale)
+    if scalars.last > now:
+        window = min(window, max((scalars.last - now) / TAIL, SHORTEST * window))
+    step, stale, solves, last = plan(fabric, routes, progress, window, scalars.stale)
     scalars.stale, scalars.until, scalars.merge = stale, now + step, now + MERGE * window
     scalars.solves += solves
+    scalars.last = now + last
     if stale:
         if window > scalars.widest or (window == scalars.widest and scalars.bound > scalars.widest_bound):
             scalars.widest, scalars.widest_bound = window, scalars.bound

@@ -29,6 +29,7 @@ SCALARS = np.dtype([
     ("share", np.float64), ("bound", np.float64),  # of the lower bound that a window is; the bound, 0 for exact steps
     ("began", np.float64), ("until", np.float64), ("merge", np.float64),  # the step; when flows begin at the earliest
     ("renew", np.float64),  # from when on the bound is computed anew
+    ("last", np.float64),  # when the last flow would end at the rates of the step
     ("wakes", np.float64),  # when the next latency ends
     ("ahead_time", np.float64), ("ahead_slack", np.float64),  # when the completions looked ahead are over
     ("widest", np.float64), ("widest_bound", np.float64),  # longest window, and the lower bound that it is a share of

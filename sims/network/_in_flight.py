@@ -99,7 +99,7 @@ class InFlight:
     def reset(self, *, recording: bool) -> None:
         """Reset time and flows to zero; nothing is in flight. With `recording`, `finish` keeps every flow's end."""
         self._recording, self._spare_flows, self._spare_batches = recording, 0, 0
-        for name in ("begun", "began", "merge", "bound", "renew"):
+        for name in ("begun", "began", "merge", "bound", "renew", "last"):
             self._state.scalars[name] = 0
         if len(self._state.finish):
             self._replace(self._state._replace(finish=np.empty(0)))

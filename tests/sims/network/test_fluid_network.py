@@ -156,6 +156,17 @@ def test_coalesced_schedule(placement: Placement, kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["uniform", "lognormal", "17 sizes"])
+def test_windows_shrink_towards_the_last_completion(placement: Placement, kind: str) -> None:
+    """In the last window of a link nothing takes over what its flows leave: with whole windows until the end the
+    makespan is up to 0.4 % late."""
+    nbytes, nobody_late = sizes(kind, placement.size), np.zeros(placement.size)
+    exact = exact_all_to_all(placement, nbytes, nobody_late)
+    network = FluidNetwork(simpy.Environment(), placement.capacity, placement.segments, exact_flows=0)
+    found = all_to_all(placement, network, nbytes, nobody_late)
+    assert found.max() == pytest.approx(exact.max(), rel=0.0015)
+
+
 def test_windows_do_not_shrink_while_ranks_arrive(placement: Placement) -> None:
     """They are a share of the whole period, also when few bytes are in flight because ranks arrive over twice L."""
     nbytes, arrival = sizes("uniform", placement.size), np.linspace(0, 0.01, placement.size)

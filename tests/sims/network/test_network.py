@@ -208,8 +208,9 @@ def test_a_window_moves_no_more_than_its_links_can(network: Network, window: flo
     progress = FlowProgress(remaining, rate)
     if stale:  # as the step before left it
         plan(fabric, crossed, progress, 0.0, False)
-    step, coalesced, solves = plan(fabric, crossed, progress, window, stale)
+    step, coalesced, solves, last = plan(fabric, crossed, progress, window, stale)
     assert step <= window or not coalesced
+    assert last == pytest.approx((remaining / rate).max()) and step <= last
     assert 1 <= solves <= 2
     moved = np.minimum(remaining, rate * step)
     for link, can in enumerate(capacity):
