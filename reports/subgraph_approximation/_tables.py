@@ -83,7 +83,7 @@ EQUAL_TIME = (
     "80 without overlap"
 )
 
-EQUAL_EPOCHS = "every overlap is trained for its printed epochs, with batches of 32 of a worker's 840 training nodes"
+EQUAL_EPOCHS = "every overlap is trained for its printed epochs, with batches of 64 of a worker's 840 training nodes"
 WITHOUT_RUNS = "cells without ours: scores that the stand-in is fitted to"
 
 
