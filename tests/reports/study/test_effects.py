@@ -61,7 +61,7 @@ def test_differences_too_small_to_count_are_shaded_apart(tmp_path: Path) -> None
 def test_graphs_of_one_sentence_share_its_row(tmp_path: Path) -> None:
     found = [one for one in found_of("bns-gcn") if one.claim.unit == "points"]
     rows = sentence_rows(found)
-    assert len(rows) == 13 and sum(map(len, rows.values())) == len(found) > 40
+    assert len(rows) == 23 and sum(map(len, rows.values())) == len(found) > 40
     sized = [one for one in found_of("cdfgnn") if one.claim.judge == "size"]
     assert sized and set(map(id, shown_findings(sized, "%"))) == set(map(id, sized)), "sizes without an order are shown"
 
