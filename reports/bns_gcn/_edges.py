@@ -12,10 +12,9 @@ from reports.core.context import Context, demand
 from reports.core.predict import Fit
 from reports.core.table import Null, Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    JUDGED_IN,
-    SMALL_NOTE,
     TITLES,
     as_coded,
+    judged_in,
     laws_of,
     scored,
     seconds_row,
@@ -34,7 +33,7 @@ def table9(context: Context) -> PaperTable:
     fit = machine(context)
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    assumptions = [MACHINE, fit.text(), *laws_of("METIS"), SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
+    assumptions = [MACHINE, fit.text(), *laws_of("METIS"), *judged_in(context, "bns-gcn")]
     for name in GRAPHS:
         made, judged, run = _edges(context, name, fit)
         rows += made
@@ -111,7 +110,7 @@ def _gains(name: str, times: Mapping[str, float]) -> list[Row]:
 def _trained(context: Context, name: str, parts: int) -> Trained:
     """The three kinds of sampling: the study's runs, or trainings with `--full`."""
     if context.full:
-        return trained_on(context, name, list(EDGES.values()), parts, 0.75)
+        return trained_on(context, name, list(EDGES.values()), parts)
     runs = {method: {"method": method, "parts": parts} for method in EDGES.values()}
     return kept_scores("bns-gcn", name, runs, where=f"{parts} parts")
 

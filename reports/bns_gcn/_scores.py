@@ -15,15 +15,12 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    JUDGED_IN,
-    SMALL_NOTE,
-    SMALL_PARTS,
     SYSTEMS,
     TITLES,
     as_coded,
     epochs_of,
+    judged_in,
     laws_of,
-    protocol_differs,
     scored,
     seconds_row,
     select,
@@ -49,12 +46,26 @@ WITHOUT_RUNS = (
     "has no runs of; --full trains them"
 )
 PARTITIONER = "metis-cut"  # of trainings where none is named
-SCALED: dict[str, dict[str, Any]] = {
-    "ClusterGCN": {"method": "cluster-gcn:clusters=150:batch=32"},
-    "NeighborSampling": {"method": "graphsage-ns:fanout=15/10/5:batch=1024"},
-    "GraphSAINT": {"method": "graphsaint:sampler=rw:size=2000:depth=3:coverage=0", "epochs": 300},
-}
-"""Table 5's samplers as the study of BNS-GCN trains them, on a stand-in of a hundredth of the nodes."""
+CLUSTERS = {
+    "ogbn-products": "cluster-gcn:clusters=150:batch=32"
+}  # else 130, of as many nodes as the authors' on Reddit
+SUBGRAPHS = {"ogbn-products": {"method": "graphsaint:sampler=rw:size=2000:depth=3:coverage=0", "epochs": 300}}
+SAMPLED_EPOCHS = 30  # of the study's samplers that take 4 to 60 steps in one
+
+
+def studied_samplers(name: str) -> dict[str, dict[str, Any]]:
+    """Sampling-based system as printed -> the settings of its runs in the study of BNS-GCN, on one device.
+
+    Batches and draws are the authors', numbers of clusters and sizes of subgraphs scaled to the stand-in.
+    """
+    drawn = {system: {"method": SYSTEMS[system], "epochs": SAMPLED_EPOCHS}
+             for system in ("FastGCN", "GraphSAGE", "AS-GCN", "LADIES", "VR-GCN")}  # fmt: skip
+    others: dict[str, dict[str, Any]] = {
+        "ClusterGCN": {"method": CLUSTERS.get(name, "cluster-gcn:clusters=130:batch=20")},
+        "GraphSAINT": SUBGRAPHS.get(name, {"method": "graphsaint:sampler=rw:size=500"}),
+        "NeighborSampling": {"method": "graphsage-ns:fanout=15/10/5:batch=1024"},
+    }
+    return {system: {**run, "parts": 1} for system, run in (drawn | others).items()}
 
 
 def trained_on(
@@ -62,22 +73,18 @@ def trained_on(
     name: str,
     methods: Sequence[str],
     parts: int,
-    share: float,
     *,
-    few: int = SMALL_PARTS,
     others: Mapping[str, Mapping[str, Any]] | None = None,
     **changes: Any,
 ) -> Trained:
-    """Train methods on a graph, or without `--full` on its stand-in in `few` parts; each label is the method's text.
+    """Train methods on a graph as the paper does (`--full`); each label is the method's text.
 
     `others`: label -> settings of further trainings.
     """
     rows: dict[str, str | Mapping[str, Any]] = {method: method for method in methods}
-    model = trainable(context, name, **changes)
-    parts = parts if context.full else few
     return accuracies(
-        context, name, {**rows, **(others or {})}, parts=parts, model=model, seeds=10, epochs=epochs_of(name),
-        share=share, differs=protocol_differs(context, name),
+        context, name, {**rows, **(others or {})}, parts=parts, model=trainable(name, **changes), seeds=10,
+        epochs=epochs_of(name),
     )  # fmt: skip
 
 
@@ -96,7 +103,7 @@ def table4(context: Context) -> PaperTable:
     about them; with `--full` of trainings, with differences and orderings."""
     frame = load.published("bns-gcn-table4")
     rows: list[Row] = []
-    orderings, notes = list[Ordering](), [SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
+    orderings, notes = list[Ordering](), [*judged_in(context, "bns-gcn")]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         own = select(mine, method="BNS-GCN")
@@ -104,13 +111,14 @@ def table4(context: Context) -> PaperTable:
         sampled = [method for method in methods_of(own) if method != "vanilla"]
         others: dict[str, Mapping[str, Any]] = {
             at_parts(m, n): {"method": m, "parts": n} for n in numbers for m in sampled
-        } | on_one_rank(mine)
+        }
         if not context.full:
-            run = kept_scores("bns-gcn", name, {"vanilla": {"method": "single"}, **others})
+            runs = {"vanilla": {"method": "single"}, **others, **studied_samplers(name)}
+            run = kept_scores("bns-gcn", name, runs)
             rows += [_of_table4(line, run) for line in mine.itertuples()]
             notes.append(run.summary)
             continue
-        run = trained_on(context, name, ["vanilla"], numbers[-1], 2.0, others=others)
+        run = trained_on(context, name, ["vanilla"], numbers[-1], others=others | on_one_rank(mine))
         notes.append(run.summary)
         rows += [_of_table4(line, run) for line in mine.itertuples()]
         rows += _changes(own, run)
@@ -236,7 +244,7 @@ def table5(context: Context) -> PaperTable:
         ),
         assumptions=(
             MACHINE, fit.text(), *laws_of("METIS"), f"{epochs} epochs in 10 METIS parts of Table 8", OUTSIDE,
-            run.summary, SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn"),
+            run.summary, *judged_in(context, "bns-gcn"),
             SAMPLED_TIMES, f"epochs of their scripts: {SCRIPT_EPOCHS}",
         ),
     )  # fmt: skip
@@ -246,10 +254,9 @@ def _of_table5(context: Context, rates: Sequence[str], frame: pd.DataFrame) -> T
     """The accuracies of Table 5: those of the study, whose samplers have their scripts' settings scaled to the
     stand-in; with `--full` of trainings."""
     if context.full:
-        return trained_on(context, "ogbn-products", rates, 10, 1.0, others=on_one_rank(frame))
+        return trained_on(context, "ogbn-products", rates, 10, others=on_one_rank(frame))
     runs = {rate: {"method": "single" if rate == "vanilla" else rate, "parts": 10} for rate in rates}
-    samplers = {system: {**run, "parts": 1} for system, run in SCALED.items()}
-    return kept_scores("bns-gcn", "ogbn-products", runs | samplers)
+    return kept_scores("bns-gcn", "ogbn-products", runs | studied_samplers("ogbn-products"))
 
 
 def table7(context: Context) -> PaperTable:
@@ -257,7 +264,7 @@ def table7(context: Context) -> PaperTable:
     frame = load.published("bns-gcn-table7")
     rows: list[Row] = []
     orderings = list[Ordering]()
-    assumptions = [SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
+    assumptions = [*judged_in(context, "bns-gcn")]
     for name in GRAPHS:
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
@@ -296,7 +303,7 @@ def _random_and_metis(context: Context, name: str, methods: Sequence[str], parts
     sampled = [method for method in methods if method != "vanilla"]
     if context.full:
         others = {by_metis(m): {"method": m, "partitioner": PARTITIONER} for m in sampled}
-        return trained_on(context, name, methods, parts, 0.8, others=others, partitioner="hash")
+        return trained_on(context, name, methods, parts, others=others, partitioner="hash")
     runs: dict[str, dict[str, Any]] = {"vanilla": {"method": "single"}}
     for method in sampled:
         runs |= {method: {"method": method, "parts": parts, "partitioner": "hash"},
@@ -313,7 +320,7 @@ def table13(context: Context) -> PaperTable:
     """Accuracy for p from 0.1 to 1: of the study, which judges the claims about it; with `--full` of trainings."""
     frame = load.published("bns-gcn-table13")
     rows: list[Row] = []
-    orderings, assumptions = list[Ordering](), [SMALL_NOTE if context.full else JUDGED_IN.format("bns-gcn")]
+    orderings, assumptions = list[Ordering](), [*judged_in(context, "bns-gcn")]
     for name in ("reddit", "ogbn-products"):
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
@@ -341,6 +348,6 @@ def table13(context: Context) -> PaperTable:
 def _of_rates(context: Context, name: str, methods: Sequence[str], parts: int) -> Trained:
     """Methods in so many METIS parts: the study's runs, where p = 1 is one device; or trainings with `--full`."""
     if context.full:
-        return trained_on(context, name, methods, parts, 1.2)
+        return trained_on(context, name, methods, parts)
     runs = {method: {"method": "single" if method == "vanilla" else method, "parts": parts} for method in methods}
     return kept_scores("bns-gcn", name, runs, where=f"{parts} parts")

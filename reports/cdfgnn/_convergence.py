@@ -11,7 +11,7 @@ from reports.cdfgnn._times import config, timed_record
 from reports.core.context import Context
 from reports.core.inputs import Inputs
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import JUDGED_IN
+from reports.core.testbeds import judged_in
 from reports.core.train import Trained, accuracies
 from reports.draw.drawing import DASHES, panels
 from reports.draw.figures import method_colours
@@ -66,7 +66,7 @@ def figure8(context: Context) -> Plot:
         assumptions=(
             *(f"{run.summary}; {PROTOCOL}" for run in runs.values()),
             *(_active(run) for run in runs.values() if context.full),
-            *(() if context.full else (JUDGED_IN.format("cdfgnn"),)),
+            *judged_in(context, "cdfgnn"),
             f"mini-batches: {SAMPLED}, a gcn's sums weighted to be unbiased; the paper prints no limit of neighbours",
             "8 bits and a first threshold of 0.01; epochs not published",
         ),

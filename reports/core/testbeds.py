@@ -181,7 +181,6 @@ def scored(label: str, printed: float, run: Trained | None, method: str, *, how:
     """The row of an accuracy with its 95 % interval: only its place in orderings is judged, unless the graph is the
     paper's."""
     judge: Literal["points", "order"] = "points" if run and not run.data else "order"
-    more["note"] = run.noted(more.get("note", "")) if run else more.get("note", "")
     if run and method not in run.scores:
         how = "needs data"
     return Row(
@@ -196,32 +195,22 @@ def ratio(slow: Seconds, fast: Seconds) -> float:
     return slow.epoch / fast.epoch
 
 
-JUDGED_IN = (
-    "accuracies are means over the seeds of a study's runs on stand-ins, with 95 % intervals; the paper's claims about "
-    "them are judged in study/{}, seed by seed. A stand-in is fitted to the scores of full-graph training and of one "
-    "isolated partition"
-)
-"""Of a table whose accuracies are those of a study (`reports.study.kept_scores`)."""
-
-SMALL = {"layers": 3, "linear_layers": 0, "hidden": 16, "dropout": 0.1, "lr": 0.03}
-SMALL_PARTS = 8  # of every stand-in, so that graphs with one stand-in share its runs
-SMALL_NOTE = (
-    "trained with 3 layers of width 16, dropout 0.1 and learning rate 0.03; synthetic stand-ins have one label a node, "
-    "as several need hundreds of epochs; with --full as in the paper"
-)
+def judged_in(context: Context, study: str) -> tuple[str, ...]:
+    """What is assumed of accuracies that are those of a study (`reports.study.kept_scores`): of all but those of
+    `--full`."""
+    if context.full:
+        return ()
+    return (
+        "accuracies are means over the seeds of a study's runs on stand-ins, with 95 % intervals; the paper's claims "
+        f"about them are judged in study/{study}, seed by seed. A stand-in is fitted to two printed scores, as a rule "
+        "those of full-graph training and of one isolated partition",
+    )
 
 
-def trainable(context: Context, name: str, **changes: Any) -> dict[str, Any]:
-    """Settings that a graph or its stand-in is trained with: the paper's with `--full`, otherwise `SMALL`."""
-    if not context.full:
-        return {**sage(name), **SMALL, **changes}
+def trainable(name: str, **changes: Any) -> dict[str, Any]:
+    """Settings that the paper trains a graph with (`--full`)."""
     protocol = "inductive" if name in INDUCTIVE else "transductive"
     return {**sage(name), "lr": _printed_model(name).get("lr", 0.01), "protocol": protocol, **changes}
-
-
-def protocol_differs(context: Context, name: str) -> str:
-    """What a row says where `trainable` lets a graph see all nodes in training and the paper does not; else ""."""
-    return "transductive here, inductive in the paper" if name in INDUCTIVE and not context.full else ""
 
 
 def epochs_of(name: str) -> int:

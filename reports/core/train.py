@@ -86,7 +86,6 @@ class Trained:
         commands: one command per label.
         where: the graph and the number of parts of the training.
         majority: per cent of the labelled nodes that are of the commonest class; None where nodes have several labels.
-        differs: how the training differs from the paper's, for the note of every row.
     """
 
     scores: dict[str, tuple[float, float]]
@@ -96,7 +95,6 @@ class Trained:
     commands: tuple[str, ...]
     where: str = ""
     majority: float | None = None
-    differs: str = ""
 
     def mean(self, label: str) -> float | None:
         """Mean test accuracy in per cent; None for a label that was not trained."""
@@ -125,15 +123,10 @@ class Trained:
         interval = estimate(gaps).half_width() if len(gaps) > 1 else None
         fields: dict[str, Any] = {"how": "trained" if gaps else "needs data", "data": self.data, "judge": "difference"}
         fields["seeds"] = len(gaps) if gaps else None
-        more["note"] = self.noted(more.get("note", ""))
         return Row(
             label=label, quantity="difference of accuracy", unit="points", published=printed,
             ours=statistics.fmean(gaps) if gaps else None, interval=interval, **{**fields, **more},
         )  # fmt: skip
-
-    def noted(self, note: str) -> str:
-        """The note of a row of these scores, with how the training differs from the paper's."""
-        return "; ".join(filter(None, (note, self.differs)))
 
     def ordering(
         self,
@@ -193,7 +186,6 @@ def accuracies(
     epochs: int = 200,
     share: float = 1.0,
     fewest: int = FEWEST,
-    differs: str = "",
 ) -> Trained:
     """Train every row on the paper's graph or its stand-in.
 
@@ -206,7 +198,6 @@ def accuracies(
         seeds, epochs: the paper's, trained with `--full`; otherwise the most that is trained.
         share: of the table's training time, where a table trains several graphs.
         fewest: epochs below which the number of seeds is reduced; fewer suffice where an epoch has many steps.
-        differs: how the training differs from the paper's, for the note of every row.
 
     Raises:
         InputError: no row can be trained, or one of the runs failed.
@@ -233,7 +224,6 @@ def accuracies(
     return Trained(
         scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
         summary=summary + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
-        differs=differs,
     )  # fmt: skip
 
 

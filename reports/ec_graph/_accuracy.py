@@ -11,7 +11,7 @@ from typing import Any
 from reports.core.context import Context
 from reports.core.load import text
 from reports.core.table import POINTS, Ordering, Plot, Row
-from reports.core.testbeds import JUDGED_IN
+from reports.core.testbeds import judged_in
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.draw.drawing import AS_PRINTED, DASHES, panels
 from reports.draw.figures import METHOD_COLOURS, shades
@@ -129,7 +129,7 @@ def _curves(
             "two layers of 16 for all, the widths and depths of each data set with --full",
             *((f"orderings at one and two bits{', and at four and eight for Reddit' * published_points}, of the best "
                "accuracy and of the mean accuracy over the first half of the epochs, each the mean over the seeds; "
-               f"less than {POINTS:g} point is not judged",) if context.full else (JUDGED_IN.format("ec-graph"),)),
+               f"less than {POINTS:g} point is not judged",) if context.full else judged_in(context, "ec-graph")),
             "the split is EC-Graph's, by position; the Bit-Tuner is off",
             NOT_NORMALISED,
         ),
@@ -245,7 +245,7 @@ def figure8(context: Context) -> Plot:
         "epoch from the simulated testbed.",
         orderings=tuple(_ablation_orderings(each, {d: run.where for d, run in runs.items()}, study=not context.full)),
         assumptions=(
-            *(run.summary for run in runs.values()), *(() if context.full else (JUDGED_IN.format("ec-graph"),)),
+            *(run.summary for run in runs.values()), *judged_in(context, "ec-graph"),
             "bits as printed for each data set; seconds of an epoch are those of the paper's graphs, as in Table IV",
             NOT_NORMALISED,
             "a method that does not converge in the epochs trained has the speed-up 0: it is slower than every "

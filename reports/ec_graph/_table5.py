@@ -8,7 +8,7 @@ from typing import Any, Literal
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.table import POINTS, Ordering, PaperTable, Row
-from reports.core.testbeds import JUDGED_IN
+from reports.core.testbeds import judged_in
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.ec_graph._rivals import RIVALS, rival_method
 from reports.ec_graph._table4 import printed_fanouts
@@ -65,7 +65,7 @@ def table5(context: Context) -> PaperTable:
         key="ec-graph/table5", title="EC-Graph, Table V: test accuracy (%)", rows=tuple(rows),
         orderings=tuple(orderings), commands=tuple(dict.fromkeys(commands)),
         assumptions=(
-            *notes, *(() if context.full else (JUDGED_IN.format("ec-graph"),)),
+            *notes, *judged_in(context, "ec-graph"),
             "DGL is single:style=fused, PyG single:style=gather: the same up to rounding, and as far as that carries "
             "in training",
             "the split is that of EC-Graph's code: the first nodes by number train, the next validate, the "

@@ -10,7 +10,7 @@ from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.inputs import Inputs
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import JUDGED_IN
+from reports.core.testbeds import judged_in
 from reports.core.train import FEWEST, Trained, accuracies
 from reports.draw.drawing import panels
 from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, shades
@@ -210,7 +210,7 @@ def figure6(context: Context) -> Plot:
     gap = _at_80(run)
     return _drawn(
         context, "figure6", _curves(run, list(LABELS.values())), "epoch", "Figure 6: 20 workers, Amazon2M",
-        [run.summary, *(() if context.full else (JUDGED_IN.format(PAPER),))],
+        [run.summary, *judged_in(context, PAPER)],
         caption="Test accuracy by epoch and overlap.",
         rows=(gap if context.full else replace(gap, judge="none"),),
         orderings=orderings(run, "GraphSAGE, 20 workers, equal epochs") if context.full else (), commands=run.commands,

@@ -14,7 +14,7 @@ from typing import Any
 from reports.core import load
 from reports.core.context import Context
 from reports.core.table import How, Null, Ordering, PaperTable, Row
-from reports.core.testbeds import JUDGED_IN
+from reports.core.testbeds import judged_in
 from reports.core.train import Trained
 from reports.subgraph_approximation._figures import FIGURES
 from reports.subgraph_approximation._training import (
@@ -236,7 +236,7 @@ def table2(context: Context) -> PaperTable:
         orderings=(*claims, *_times(gcn)),
         assumptions=(
             *gcn.notes, SAGE_MEMORY, SAGE_TIME, *ASSUMED, READINGS, *(run.summary for run in runs.values()),
-            *(() if context.full else (JUDGED_IN.format(PAPER),)),
+            *judged_in(context, PAPER),
         ),
     )  # fmt: skip
 
@@ -289,7 +289,7 @@ def table3(context: Context) -> PaperTable:
         orderings=orderings(run, "KW-GCN, 5 workers") if context.full else (),
         assumptions=(
             *gcn.notes, *ASSUMED, run.summary,
-            *((READINGS,) if context.full else (JUDGED_IN.format(PAPER), WITHOUT_RUNS)),
+            *((READINGS,) if context.full else (*judged_in(context, PAPER), WITHOUT_RUNS)),
         ),
     )  # fmt: skip
 
@@ -316,7 +316,7 @@ def table4(context: Context) -> PaperTable:
         orderings=claims,
         assumptions=(
             SAGE_MEMORY, SAGE_EPOCHS, *ASSUMED, run.summary,
-            *((EQUAL_TIME, READINGS) if context.full else (JUDGED_IN.format(PAPER), EQUAL_EPOCHS)),
+            *((EQUAL_TIME, READINGS) if context.full else (*judged_in(context, PAPER), EQUAL_EPOCHS)),
         ),
     )  # fmt: skip
 

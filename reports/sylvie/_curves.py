@@ -9,7 +9,7 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Null, Ordering, Plot, Row
-from reports.core.testbeds import JUDGED_IN, SMALL_NOTE, seconds_row, select, value
+from reports.core.testbeds import judged_in, seconds_row, select, value
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
@@ -53,9 +53,8 @@ def figure8(context: Context) -> Plot:
         caption=f"Test accuracy during training; {run.data or 'the real graph'}.", paths=paths,
         orderings=_early(run) if context.full else (),
         assumptions=(
-            run.summary,
-            *((SMALL_NOTE, "early: mean over the first half of the epochs") if context.full else
-              (JUDGED_IN.format("sylvie"),)),
+            run.summary, *judged_in(context, "sylvie"),
+            *(("early: mean over the first half of the epochs",) if context.full else ()),
         ),
     )  # fmt: skip
 
@@ -104,7 +103,7 @@ def figure9(context: Context) -> Plot:
         caption=f"Simulated epochs, hollow: printed. Accuracy: {run.data or 'the real graph'}.",
         paths=paths, rows=(*rows, gap), orderings=(sent, *judged),
         assumptions=(fit.text(), CROWDED, *GRAPH_NOTES, run.summary,
-                     SMALL_NOTE if context.full else JUDGED_IN.format("sylvie"),
+                     *judged_in(context, "sylvie"),
                      "its accuracies are not printed as numbers: those of FP32 and 1 bit are taken from Table 2"),
     )  # fmt: skip
 

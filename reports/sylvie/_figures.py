@@ -48,7 +48,7 @@ def figure1(context: Context) -> Plot:
             stacked(axes[2 * at], {system: paper_parts(seconds) for system, seconds in epochs.items()})
             axes[2 * at].set_title(TITLES[name], loc="left")
             orderings.append(_shares(name, epochs))
-            run = trained_on(context, name, "GCN", methods, share=0.5)
+            run = trained_on(context, name, "GCN", methods)
             ours = {system: [run.mean(system)] for system in THREE_SYSTEMS}
             theirs = {system: [value(printed, dataset=name, method=system)] for system in THREE_SYSTEMS}
             grouped(axes[2 * at + 1], [run.data or name], ours, colours, theirs)

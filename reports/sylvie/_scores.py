@@ -10,11 +10,9 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.table import POINTS, How, Ordering, PaperTable, Row
 from reports.core.testbeds import (
-    JUDGED_IN,
-    SMALL_NOTE,
     SYSTEMS,
     TITLES,
-    protocol_differs,
+    judged_in,
     scored,
     select,
     value,
@@ -60,7 +58,7 @@ def table1(context: Context) -> PaperTable:
         gaps = [_difference(run, row, best[0]) for row in rows if row is not best[0]]
     return PaperTable(
         key="sylvie/table1", title="Sylvie Table 1: sampling neighbours loses accuracy", rows=(*rows, *gaps),
-        orderings=orderings, assumptions=(run.summary, SMALL_NOTE if context.full else JUDGED_IN.format("sylvie")),
+        orderings=orderings, assumptions=(run.summary, *judged_in(context, "sylvie")),
     )  # fmt: skip
 
 
@@ -97,7 +95,7 @@ def table2(context: Context) -> PaperTable:
         orderings=tuple(orderings),
         assumptions=(
             FITTED, made.fit.text(), *GRAPH_NOTES, CROSSING, ROUNDS,
-            SMALL_NOTE if context.full else JUDGED_IN.format("sylvie"),
+            *judged_in(context, "sylvie"),
             "GAT has one head and keeps the input features of boundary nodes, as in the authors' code",
         ),
     )  # fmt: skip
@@ -136,7 +134,7 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     Where the printed ones of Sylvie and DGL are level, ours have to be; on GAT BNS-GCN is behind Sylvie-S (Sec. 4.1).
     """
     methods = {name: METHOD_OF[name] for name in dict.fromkeys(frame["method"])}
-    run = trained_on(context, name, model, methods, share=0.3)
+    run = trained_on(context, name, model, methods)
     column = f"{TITLES[name]}, {'F1-micro' if name == 'yelp' else 'Test Acc.'} (%)"
     rows = [
         scored(f"{TITLES[name]}, {model}, {line.method}", line.value, run, line.method,
@@ -167,7 +165,6 @@ def trained_on(
     methods: Mapping[str, str],
     *,
     parts: int = ON_TWO_SERVERS,
-    share: float = 1.0,
     seeds: int = 3,
 ) -> Trained:
     """Methods by label on a graph: the study's runs, or trainings with `--full`, of so many `seeds`.
@@ -176,8 +173,8 @@ def trained_on(
     """
     if context.full:
         return accuracies(
-            context, name, methods, parts=parts, model=training_of(context, name, model),
-            epochs=logged_epochs(name, model), share=share, seeds=seeds, differs=protocol_differs(context, name),
+            context, name, methods, parts=parts, model=training_of(name, model),
+            epochs=logged_epochs(name, model), seeds=seeds,
         )  # fmt: skip
     exact = {METHOD_OF["DGL"], METHOD_OF["SAR"]}
     runs = {
@@ -196,12 +193,12 @@ def table4(context: Context) -> PaperTable:
     frame = load.published("sylvie-table4")
     rows: list[Row] = []
     orderings: list[Ordering] = []
-    assumptions = [SMALL_NOTE if context.full else JUDGED_IN.format("sylvie")]
+    assumptions = [*judged_in(context, "sylvie")]
     methods = {"Sylvie-S": METHOD_OF["Sylvie-S"], "quantize all": ALL}
     for name in dict.fromkeys(frame["dataset"]):
         for model in MODEL_OF:
             mine = select(frame, dataset=name, model=model)
-            run = trained_on(context, name, model, methods, share=1 / 4)
+            run = trained_on(context, name, model, methods)
             label = f"{TITLES[name]}, {model}"
             pair = [
                 scored(f"{label}, {line.method}", line.value, run, line.method,

@@ -96,12 +96,9 @@ def settings_of(name: str, model: str = "GraphSAGE") -> dict[str, Any]:
     return made
 
 
-def training_of(context: Context, name: str, model: str) -> dict[str, Any]:
-    """Settings to train a graph or its stand-in with: the authors' with `--full`."""
-    small = trainable(context, name)
-    if not context.full:
-        return {**small, "model": MODEL_OF[model], "layer0": settings_of(name, model)["layer0"]}
-    return {**settings_of(name, model), "lr": 0.01, "protocol": small["protocol"]}
+def training_of(name: str, model: str) -> dict[str, Any]:
+    """Settings that the authors train a graph with (`--full`)."""
+    return {**settings_of(name, model), "lr": 0.01, "protocol": trainable(name)["protocol"]}
 
 
 def logged_epochs(name: str, model: str) -> int:

@@ -12,19 +12,15 @@ from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed, parts_of
 from reports.core.testbeds import (
-    SMALL,
     eq4,
     halo_of,
     num_exchanging_layers,
-    protocol_differs,
     sage,
-    scored,
     select,
     shape,
     trainable,
     value,
 )
-from reports.core.train import Trained
 
 WIDTH = 16
 MODEL = {"model": "sage", "layers": 2, "hidden": WIDTH, "layer0": "precompute"}
@@ -152,11 +148,10 @@ def test_one_published_value_or_none() -> None:
         value(frame, method="nobody")
 
 
-def test_trained_settings(tmp_path: Path) -> None:
-    small = trainable(Context(out=tmp_path), "reddit", partitioner="hash")
-    assert small["hidden"] == SMALL["hidden"] and small["partitioner"] == "hash"
-    paper = trainable(Context(out=tmp_path, full=True), "reddit")
+def test_trained_settings() -> None:
+    paper = trainable("reddit", partitioner="hash")
     assert (paper["hidden"], paper["layers"], paper["lr"], paper["protocol"]) == (256, 4, 0.01, "inductive")
+    assert paper["partitioner"] == "hash" and trainable("ogbn-products")["protocol"] == "transductive"
 
 
 def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:
@@ -168,16 +163,3 @@ def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:
     width, inputs = WIDTH * 4, 3 * 2000 * 32 * 4  # the input layer holds no halo rows
     assert (half - inputs) / (whole - inputs) == pytest.approx(eq4(2000, 900, 0.5), rel=1e-6)
     assert whole == inputs + (3 * 2000 + 900) * width
-
-
-def test_rows_say_that_a_graph_is_transductive_here_and_inductive_there(tmp_path: Path) -> None:
-    small, full = Context(out=tmp_path), Context(out=tmp_path, full=True)
-    said = protocol_differs(small, "reddit")
-    assert said and trainable(small, "reddit").get("protocol", "transductive") == "transductive"
-    assert not protocol_differs(small, "ogbn-products")
-    assert not protocol_differs(full, "reddit") and trainable(full, "reddit")["protocol"] == "inductive"
-    runs = [{"summary": {"test_at_best_val": score}, "epochs": []} for score in (0.9, 0.91)]
-    records = {"a": runs, "b": runs}
-    run = Trained(scores={"a": (90.5, 0.7)}, records=records, data="", summary="", commands=(), differs=said)
-    assert scored("x", 90.0, run, "a", note="own").note == f"own; {said}"
-    assert run.difference("x", 0.0, "a", "b").note == said
