@@ -279,6 +279,9 @@ def copy_on_meta(model: GNN) -> GNN:
 
 
 _NEVER_CHANGE = frozenset((str, int, float, bool, type(None), torch.dtype))
+_USUAL = {
+    name: getattr(nn.Module, name, None) for name in ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__")
+}
 _CONTAINERS = frozenset((dict, OrderedDict, set, list))
 
 
@@ -286,9 +289,10 @@ def _module_copy(module: nn.Module, memo: dict[int, Any]) -> Any:
     """`deepcopy` of a module whose tensors `memo` has: faster, as most attributes are empty or cannot change."""
     if id(module) in memo:
         return memo[id(module)]
-    if hasattr(type(module), "__deepcopy__") or type(module).__setstate__ is not nn.Module.__setstate__:
+    kind = type(module)
+    if hasattr(kind, "__deepcopy__") or any(getattr(kind, name, None) is not usual for name, usual in _USUAL.items()):
         return deepcopy(module, memo)
-    copied = memo[id(module)] = type(module).__new__(type(module))
+    copied = memo[id(module)] = kind.__new__(kind)
     for name, value in module.__dict__.items():
         if name == "_modules":
             new: Any = type(value)(
@@ -299,7 +303,7 @@ def _module_copy(module: nn.Module, memo: dict[int, Any]) -> Any:
         elif type(value) in _NEVER_CHANGE:
             new = value
         elif type(value) in _CONTAINERS and not value:
-            new = type(value)()
+            new = memo.setdefault(id(value), type(value)())
         else:
             new = deepcopy(value, memo)
         copied.__dict__[name] = new

@@ -44,6 +44,7 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
             if name == "figure9":
                 few = _of_figure(context, graph, ("p = 0.1", "p = 0"), COUNTS[graph][0])
                 orderings += _growing_gap(run, few)
+                assumptions.append(few.summary)
     return Plot(
         key=key, title=title, caption="Test score during training; no number is printed.", paths=paths,
         orderings=tuple(orderings), assumptions=tuple(assumptions),

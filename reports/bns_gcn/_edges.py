@@ -41,7 +41,8 @@ def table9(context: Context) -> PaperTable:
         assumptions.append(run.summary)
     assumptions.append(
         "boundary nodes follow from the volume of BNS-GCN (BN10); times take the shares of them that BES and DropEdge "
-        "still send from their printed volumes; the volumes shown are of the shares that the trained graphs kept"
+        "still send from their printed volumes; the volumes shown are of the shares that are kept on the study's first "
+        "graph, counted in a few epochs; with --full in the trainings"
     )
     return PaperTable(
         key="bns-gcn/table9", title="BNS-GCN Table 9: sampling nodes against sampling edges", rows=tuple(rows),

@@ -34,7 +34,7 @@ RECORDED = ("graphsage-ns", "fastgcn", "ladies", "as-gcn", "vr-gcn")
 OF_PARTS = "how many edges a batch of clusters or a subgraph keeps depends on the structure of the graph itself"
 ONE_DEVICE = (
     "sampling-based systems train on one rank, with the settings of their authors' code as far as known; they take "
-    "many steps an epoch where the full graph takes one, so their place among accuracies is judged with --full only"
+    "many steps an epoch where the full graph takes one"
 )
 
 

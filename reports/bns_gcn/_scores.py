@@ -46,23 +46,32 @@ WITHOUT_RUNS = (
     "has no runs of; --full trains them"
 )
 PARTITIONER = "metis-cut"  # of trainings where none is named
-CLUSTERS = {
-    "ogbn-products": "cluster-gcn:clusters=150:batch=32"
-}  # else 130, of as many nodes as the authors' on Reddit
-SUBGRAPHS = {"ogbn-products": {"method": "graphsaint:sampler=rw:size=2000:depth=3:coverage=0", "epochs": 300}}
-SAMPLED_EPOCHS = 30  # of the study's samplers that take 4 to 60 steps in one
+CLUSTERS = {"reddit": 130, "ogbn-products": 150}
+"""Of ClusterGCN, so that they keep the nodes that the authors' have on Reddit, and OGB's on ogbn-products."""
+SUBGRAPHS: dict[str, dict[str, Any]] = {
+    "reddit": {"method": "graphsaint:sampler=rw:size=500"},
+    "ogbn-products": {"method": "graphsaint:sampler=rw:size=2000:depth=3:coverage=0", "epochs": 300},
+}
+MANY_STEPS = {"reddit": 30}  # epochs of systems that take tens of steps in one
 
 
 def studied_samplers(name: str) -> dict[str, dict[str, Any]]:
     """Sampling-based system as printed -> the settings of its runs in the study of BNS-GCN, on one device.
 
-    Batches and draws are the authors', numbers of clusters and sizes of subgraphs scaled to the stand-in.
+    Batches and draws are the authors', numbers of clusters and sizes of subgraphs scaled to the stand-in. Empty for a
+    graph on which the study has none.
     """
-    drawn = {system: {"method": SYSTEMS[system], "epochs": SAMPLED_EPOCHS}
-             for system in ("FastGCN", "GraphSAGE", "AS-GCN", "LADIES", "VR-GCN")}  # fmt: skip
+    if name not in CLUSTERS:
+        return {}
+    epochs = {"epochs": MANY_STEPS[name]} if name in MANY_STEPS else {}
+    drawn: dict[str, dict[str, Any]] = {
+        system: {"method": SYSTEMS[system], **epochs}
+        for system in ("FastGCN", "GraphSAGE", "AS-GCN", "LADIES", "VR-GCN")
+    }
+    batch = 20 if name == "reddit" else 32
     others: dict[str, dict[str, Any]] = {
-        "ClusterGCN": {"method": CLUSTERS.get(name, "cluster-gcn:clusters=130:batch=20")},
-        "GraphSAINT": SUBGRAPHS.get(name, {"method": "graphsaint:sampler=rw:size=500"}),
+        "ClusterGCN": {"method": f"cluster-gcn:clusters={CLUSTERS[name]}:batch={batch}"},
+        "GraphSAINT": SUBGRAPHS[name],
         "NeighborSampling": {"method": "graphsage-ns:fanout=15/10/5:batch=1024"},
     }
     return {system: {**run, "parts": 1} for system, run in (drawn | others).items()}
@@ -151,13 +160,19 @@ def _of_table4(line: Any, run: Trained) -> Row:
     method, name = method_of(line), TITLES[line.dataset]
     if line.method != "BNS-GCN":
         label, at = f"{name}, {line.method}", (line.method, name)
-        return scored(label, line.value, run, line.method, at=at, note=method)
+        return scored(label, line.value, run, line.method, at=at, note=_trained_as(run, line.method, method))
     conflict = BELOW.get((line.dataset, line.setting.partition(";")[0], int(line.partitions)), "")
     return scored(
         f"{name}, {line.setting}, {line.partitions:.0f} parts", line.value, run, at_parts(method, line.partitions),
         conflict=conflict, at=(at_rate(line.setting), f"{name}, {line.partitions:.0f} parts"),
         note="one training of p = 1 stands for all numbers of parts" if method == "vanilla" else "",
     )  # fmt: skip
+
+
+def _trained_as(run: Trained, system: str, method: str) -> str:
+    """The method of a system's runs, and their epochs where a study has them; the printed system's without runs."""
+    kept = run.records.get(system, [{}])[0]
+    return f"{kept['method']}, {kept['epochs'][-1]['epoch'] + 1} epochs" if "method" in kept else method
 
 
 def _changes(own: pd.DataFrame, run: Trained) -> list[Row]:

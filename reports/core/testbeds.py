@@ -201,9 +201,10 @@ def judged_in(context: Context, study: str) -> tuple[str, ...]:
     if context.full:
         return ()
     return (
-        "accuracies are means over the seeds of a study's runs on stand-ins, with 95 % intervals; the paper's claims "
-        f"about them are judged in study/{study}, seed by seed. A stand-in is fitted to two printed scores, as a rule "
-        "those of full-graph training and of one isolated partition",
+        "accuracies are means over the seeds of a study's runs, with 95 % intervals, on stand-ins, or on the paper's "
+        f"graph where no stand-in is named; claims about them are judged in study/{study}, seed by seed. A stand-in is "
+        "fitted to two printed scores, as a rule those of full-graph training and of one isolated partition. Curves "
+        "are of the first seed, unless all are drawn",
     )
 
 

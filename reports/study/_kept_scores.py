@@ -87,7 +87,12 @@ def _deviation(scores: list[float]) -> float:
 def _record(line: RunLine) -> dict[str, Any]:
     """What tables read of a run's record."""
     epochs = [{"epoch": epoch - 1, "test": score / 100, "observed": {}} for epoch, score in curve_of(line["curve"])]
-    return {"run_id": line["key"], "epochs": epochs, "summary": {"test_at_best_val": line_score(line) / 100}}
+    return {
+        "run_id": line["key"],
+        "method": line["method"],
+        "epochs": epochs,
+        "summary": {"test_at_best_val": line_score(line) / 100},
+    }
 
 
 def _counted(found: Mapping[str, list[RunLine]]) -> str:

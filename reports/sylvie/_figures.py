@@ -8,7 +8,7 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.predict import Seconds
 from reports.core.table import Null, Ordering, Plot, Row
-from reports.core.testbeds import TITLES, select, value
+from reports.core.testbeds import TITLES, judged_in, select, value
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
 from reports.sylvie._scores import throughput_rows, trained_on
@@ -60,8 +60,8 @@ def figure1(context: Context) -> Plot:
         paths=paths, orderings=tuple(orderings),
         assumptions=(
             "the two graphs are not named",
-            "who is faster, and levels of accuracy: judged in Table 2, by the same runs", FITTED, made.fit.text(),
-            *GRAPH_NOTES, *fits,
+            "who is faster: judged in Table 2, by the same runs", FITTED, made.fit.text(),
+            *GRAPH_NOTES, *fits, *judged_in(context, "sylvie"),
         ),
     )  # fmt: skip
 

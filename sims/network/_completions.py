@@ -34,10 +34,10 @@ EARLY = 5.0
 
 TAIL = 10.0
 """The window is at most this part of the time up to the last completion, at present rates: what flows leave that end in
-it goes to others on average, and a link without others idles. `SHORTEST` of the window at least."""
+it goes to others on average, and a link without others idles."""
 
 SHORTEST = 1 / 64
-"""See `TAIL`."""
+"""`TAIL` does not shorten a window below this share of its length."""
 
 MERGE = 0.5
 """Flows that begin within this share of a window begin together."""

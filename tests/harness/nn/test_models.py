@@ -79,6 +79,8 @@ class Remembering(nn.Module):
         super().__init__()
         self.part = nn.Linear(2, 2)
         self.parts, self.notes = [self.part], {"seen": [0]}
+        self.open: list[int] = []
+        self.same = self.open
         self.register_forward_hook(lambda *_: None)
 
 
@@ -96,6 +98,7 @@ def test_a_copy_on_meta_is_a_deep_one(kind: type[nn.Module], told: bool) -> None
     old: Any = model.layers[-1]
     new: Any = copy.layers[-1]
     assert type(new) is kind and new.parts[0] is new.part is not old.part and new.part.weight.is_meta
+    assert new.open is new.same is not old.open
     assert new.notes == old.notes and new.notes["seen"] is not old.notes["seen"] and len(new._forward_hooks) == 1
     assert hasattr(new, "told") == told and not copy.training
     new.register_forward_pre_hook(lambda *_: None)
