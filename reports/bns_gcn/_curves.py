@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reports.bns_gcn._figures import COUNTS
-from reports.bns_gcn._scores import trained_on
+from reports.bns_gcn._scores import trained_in_full
 from reports.core.context import Context
 from reports.core.table import STANDS_IN, Ordering, Plot
 from reports.core.testbeds import RATES, TITLES, WORKS, judged_in
@@ -55,7 +55,7 @@ def _of_figure(context: Context, graph: str, rates: Iterable[str], parts: int) -
     """Rates in so many METIS parts: the study's runs, where p = 1 is one device; with `--full` trainings."""
     methods = [DRAWN[rate] for rate in rates]
     if context.full:
-        return trained_on(context, graph, methods, parts)
+        return trained_in_full(context, graph, methods, parts)
     runs = {method: {"method": "single" if method == "vanilla" else method, "parts": parts} for method in methods}
     return kept_scores("bns-gcn", graph, runs, where=f"{parts} parts")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.bns_gcn._machine import MACHINE, fewest, machine
-from reports.bns_gcn._scores import FEW, GRAPHS, SCORES, trained_on
+from reports.bns_gcn._scores import BNS_GRAPHS, FROM_8_PARTS, SCORE_METRICS, trained_in_full
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit
@@ -22,7 +22,7 @@ from reports.core.testbeds import (
     value,
 )
 from reports.core.train import Trained
-from reports.study import kept_scores, settings_of_run
+from reports.study import kept_scores, study_run_settings
 
 EDGES = {"BNS-GCN": "bns-gcn:p=0.1", "BES": "bns-gcn:p=0.1:sampling=bes", "DropEdge": "bns-gcn:p=0.1:sampling=dropedge"}
 COUNTED_EPOCHS = 3  # in which boundary nodes that are still sent are counted
@@ -34,7 +34,7 @@ def table9(context: Context) -> PaperTable:
     rows: list[Row] = []
     orderings: list[Ordering] = []
     assumptions = [MACHINE, fit.text(), *laws_of("METIS"), *judged_in(context, "bns-gcn")]
-    for name in GRAPHS:
+    for name in BNS_GRAPHS:
         made, judged, run = _edges(context, name, fit)
         rows += made
         orderings += judged
@@ -69,12 +69,12 @@ def _edges(context: Context, name: str, fit: Fit) -> tuple[list[Row], list[Order
                 ours=everything * kept[method], how="fitted" if printed == "BNS-GCN" else "trained",
                 data=run.data, judge="order", at=(side, "Epoch Comm (MB)")),
             seconds_row(label, "epoch time", value(frame, method=printed, metric="epoch_time"), times[printed],
-                        note=FEW, null=halo.null(share), at=(side, "Epoch Time (sec)")),
-            scored(label, value(frame, method=printed, metric=lambda m: m in SCORES), run, method,
+                        note=FROM_8_PARTS, null=halo.null(share), at=(side, "Epoch Time (sec)")),
+            scored(label, value(frame, method=printed, metric=lambda m: m in SCORE_METRICS), run, method,
                    at=(side, "Test Score (%)")),
         ]  # fmt: skip
     for printed in ("BES", "DropEdge") if context.full else ():
-        scores = [value(frame, method=m, metric=lambda x: x in SCORES) for m in ("BNS-GCN", printed)]
+        scores = [value(frame, method=m, metric=lambda x: x in SCORE_METRICS) for m in ("BNS-GCN", printed)]
         rows.append(run.difference(f"{TITLES[name]}, BNS-GCN against {printed}", round(scores[0] - scores[1], 2),
                                    EDGES["BNS-GCN"], EDGES[printed]))  # fmt: skip
     rows += _gains(name, times)
@@ -111,7 +111,7 @@ def _gains(name: str, times: Mapping[str, float]) -> list[Row]:
 def _trained(context: Context, name: str, parts: int) -> Trained:
     """The three kinds of sampling: the study's runs, or trainings with `--full`."""
     if context.full:
-        return trained_on(context, name, list(EDGES.values()), parts)
+        return trained_in_full(context, name, list(EDGES.values()), parts)
     runs = {method: {"method": method, "parts": parts} for method in EDGES.values()}
     return kept_scores("bns-gcn", name, runs, where=f"{parts} parts")
 
@@ -126,7 +126,8 @@ def _shares_kept(context: Context, name: str, parts: int, run: Trained) -> dict[
     else:
         counted = {"epochs": COUNTED_EPOCHS, "eval_every": -1}
         configs = [
-            settings_of_run("bns-gcn", name, {"method": method, "parts": parts, **counted}) for method in EDGES.values()
+            study_run_settings("bns-gcn", name, {"method": method, "parts": parts, **counted})
+            for method in EDGES.values()
         ]
         made = map(demand, context.runs(configs, f"boundary nodes sent, {name}"))
         records = dict(zip(EDGES.values(), map(dict, made), strict=True))

@@ -31,11 +31,11 @@ from reports.core.testbeds import (
 from reports.core.train import Trained, accuracies
 from reports.study import kept_scores
 
-SCORES = ("test_accuracy", "f1_micro")
-GRAPHS = ("reddit", "ogbn-products", "yelp")
+SCORE_METRICS = ("test_accuracy", "f1_micro")
+BNS_GRAPHS = ("reddit", "ogbn-products", "yelp")
 BELOW = {("yelp", "p=0.0", 3): "BN12", ("yelp", "p=0.0", 6): "BN12"}  # Table 4 against "p = 0 is always worst"
 BELOW |= {("reddit", "p=0.01", parts): "BN13" for parts in (2, 4, 8)}  # and against "p > 0 loses nothing"
-FEW = "both constants are those of 8 parts of Reddit"
+FROM_8_PARTS = "both constants are those of 8 parts of Reddit"
 OUTSIDE = (
     "Table 8 prints a gain of 3.4 for p = 0.1 on these parts, and these times one of 1.73 (CONSISTENCY.md, BN7): what "
     "is predicted is near to the gain, and to the time of p = 0.1, so not to the time of p = 1"
@@ -77,7 +77,7 @@ def studied_samplers(name: str) -> dict[str, dict[str, Any]]:
     return {system: {**run, "parts": 1} for system, run in (drawn | others).items()}
 
 
-def trained_on(
+def trained_in_full(
     context: Context,
     name: str,
     methods: Sequence[str],
@@ -113,7 +113,7 @@ def table4(context: Context) -> PaperTable:
     frame = load.published("bns-gcn-table4")
     rows: list[Row] = []
     orderings, notes = list[Ordering](), [*judged_in(context, "bns-gcn")]
-    for name in GRAPHS:
+    for name in BNS_GRAPHS:
         mine = select(frame, dataset=name)
         own = select(mine, method="BNS-GCN")
         numbers = sorted({int(n) for n in own["partitions"]})
@@ -127,7 +127,7 @@ def table4(context: Context) -> PaperTable:
             rows += [_of_table4(line, run) for line in mine.itertuples()]
             notes.append(run.summary)
             continue
-        run = trained_on(context, name, ["vanilla"], numbers[-1], others=others | on_one_rank(mine))
+        run = trained_in_full(context, name, ["vanilla"], numbers[-1], others=others | on_one_rank(mine))
         notes.append(run.summary)
         rows += [_of_table4(line, run) for line in mine.itertuples()]
         rows += _changes(own, run)
@@ -269,7 +269,7 @@ def _of_table5(context: Context, rates: Sequence[str], frame: pd.DataFrame) -> T
     """The accuracies of Table 5: those of the study, whose samplers have their scripts' settings scaled to the
     stand-in; with `--full` of trainings."""
     if context.full:
-        return trained_on(context, "ogbn-products", rates, 10, others=on_one_rank(frame))
+        return trained_in_full(context, "ogbn-products", rates, 10, others=on_one_rank(frame))
     runs = {rate: {"method": "single" if rate == "vanilla" else rate, "parts": 10} for rate in rates}
     return kept_scores("bns-gcn", "ogbn-products", runs | studied_samplers("ogbn-products"))
 
@@ -280,7 +280,7 @@ def table7(context: Context) -> PaperTable:
     rows: list[Row] = []
     orderings = list[Ordering]()
     assumptions = [*judged_in(context, "bns-gcn")]
-    for name in GRAPHS:
+    for name in BNS_GRAPHS:
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
         methods = [work_of(s) for s in dict.fromkeys(mine["setting"])]
@@ -290,7 +290,7 @@ def table7(context: Context) -> PaperTable:
         for line in mine.itertuples():
             label, method = f"{TITLES[name]}, {line.setting}", work_of(line.setting)
             side = f"Random+{at_rate(line.setting)}"
-            if line.metric in SCORES:
+            if line.metric in SCORE_METRICS:
                 rows.append(scored(label, line.value, run, method, at=(side, head)))
             elif method == "vanilla":  # exact: the same training
                 rows.append(Row(label=label, quantity="against METIS", unit="points", published=line.value, ours=0.0,
@@ -318,7 +318,7 @@ def _random_and_metis(context: Context, name: str, methods: Sequence[str], parts
     sampled = [method for method in methods if method != "vanilla"]
     if context.full:
         others = {by_metis(m): {"method": m, "partitioner": PARTITIONER} for m in sampled}
-        return trained_on(context, name, methods, parts, others=others, partitioner="hash")
+        return trained_in_full(context, name, methods, parts, others=others, partitioner="hash")
     runs: dict[str, dict[str, Any]] = {"vanilla": {"method": "single"}}
     for method in sampled:
         runs |= {method: {"method": method, "parts": parts, "partitioner": "hash"},
@@ -363,6 +363,6 @@ def table13(context: Context) -> PaperTable:
 def _of_rates(context: Context, name: str, methods: Sequence[str], parts: int) -> Trained:
     """Methods in so many METIS parts: the study's runs, where p = 1 is one device; or trainings with `--full`."""
     if context.full:
-        return trained_on(context, name, methods, parts)
+        return trained_in_full(context, name, methods, parts)
     runs = {method: {"method": "single" if method == "vanilla" else method, "parts": parts} for method in methods}
     return kept_scores("bns-gcn", name, runs, where=f"{parts} parts")

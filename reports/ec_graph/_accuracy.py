@@ -59,7 +59,7 @@ def trained(context: Context, dataset: str, texts: Mapping[str, str], share: flo
     return accuracies(context, dataset, texts, parts=PARTS, model=settings, seeds=SEEDS, share=share)
 
 
-def shown(context: Context, dataset: str, texts: Mapping[str, str]) -> Trained:
+def shown_runs(context: Context, dataset: str, texts: Mapping[str, str]) -> Trained:
     """What a figure shows of methods on a data set: the study's runs, without those it lacks; trainings with `--full`.
 
     The study judges the claims about them.
@@ -102,7 +102,7 @@ def _curves(
 ) -> Plot:
     """A panel per graph and method: accuracy by epoch for every number of bits."""
     paths = context.figure_paths(key)
-    runs = {dataset: shown(context, dataset, texts) for dataset in graphs(context)}
+    runs = {dataset: shown_runs(context, dataset, texts) for dataset in graphs(context)}
     colours = shades("ec-graph", len(WIDTHS))[::-1]  # few bits: lighter
     with panels(paths, 2 * len(runs), columns=2, height=2.2) as axes:
         for at, (dataset, name) in enumerate((d, n) for d in runs for n in names):
@@ -220,7 +220,7 @@ def _few_bits(runs: Mapping[str, Trained], names: tuple[str, str]) -> list[Order
 def figure8(context: Context) -> Plot:
     """Ablation: speed-up to convergence over Non-cp, and the accuracy reached."""
     paths = context.figure_paths("ec-graph/figure8")
-    runs = {dataset: shown(context, dataset, ablation(dataset)) for dataset in graphs(context)}
+    runs = {dataset: shown_runs(context, dataset, ablation(dataset)) for dataset in graphs(context)}
     timing = Timing.fitted(context)
     each = {dataset: _speedups(context, timing, dataset, run) for dataset, run in runs.items()}
     speedups = {dataset: {k: statistics.fmean(v) for k, v in found.items()} for dataset, found in each.items()}

@@ -10,7 +10,7 @@ from reports.study._claims import AccuracyClaim, ClaimFile, file_of, names, read
 from reports.study._effects import draw_effects
 from reports.study._forecast import Forecast, cost_lines
 from reports.study._items import EFFECTS, RESULTS, figure_of, found_of, results_of, store_of, table_of
-from reports.study._kept_scores import kept_scores, settings_of_run
+from reports.study._kept_scores import kept_scores, study_run_settings
 from reports.study._knobs import KNOBS, draw_parameters, moved, sweep
 from reports.study._margins import band_text
 from reports.study._needs import Need, NeededRuns, need_of, needed_runs
@@ -59,7 +59,7 @@ __all__ = [
     "passing_cache",
     "read_claims",
     "results_of",
-    "settings_of_run",
+    "study_run_settings",
     "store_of",
     "sweep",
     "verdict_counts",

@@ -54,7 +54,7 @@ def kept_scores(
     )
 
 
-def settings_of_run(
+def study_run_settings(
     study: str, graph: str, run: Mapping[str, Any], *, model: str = "", seed: int = 0
 ) -> dict[str, Any]:
     """Settings of one run as a study would train it on its stand-in for a published graph, drawn for that seed.

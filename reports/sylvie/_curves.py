@@ -13,7 +13,7 @@ from reports.core.testbeds import judged_in, seconds_row, select, value
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._scores import accuracy_claim, trained_on
+from reports.sylvie._scores import accuracy_claim, scores_of_systems
 from reports.sylvie._testbed import (
     CROWDED,
     GRAPH_NOTES,
@@ -42,7 +42,7 @@ SENT_1_BIT = (512 / 8 + SIDE_BYTES) / (4 * 512)  # of FP32's bytes, for rows of 
 def figure8(context: Context) -> Plot:
     """Accuracy against epochs with stale rows and periodic synchronisation, Reddit."""
     key, paths = "sylvie/figure8", context.figure_paths("sylvie/figure8")
-    run = trained_on(context, "reddit", "GraphSAGE", STALE, seeds=1)
+    run = scores_of_systems(context, "reddit", "GraphSAGE", STALE, seeds=1)
     drawn = {name: method for name, method in STALE.items() if name in run.scores}
     with panels(paths, 1) as (axes,):
         curves(axes, {name: run.curve(name) for name in drawn}, colours_of(drawn))
@@ -82,7 +82,7 @@ def figure9(context: Context) -> Plot:
     times = dict(zip(BITS, bed.all_seconds([(m, fit, None) for m in BITS.values()], "bits"), strict=True))
     rows = _bits(times)
     printed = {row.label.partition(", ")[2]: row.published or 0.0 for row in rows if row.quantity == "epoch time"}
-    run = trained_on(context, "yelp", "GraphSAGE", BITS)
+    run = scores_of_systems(context, "yelp", "GraphSAGE", BITS)
     with panels(paths, 2, columns=2) as (left, right):
         stacked(left, {name: paper_parts(seconds) for name, seconds in times.items()}, printed)
         left.tick_params(axis="x", labelrotation=30)

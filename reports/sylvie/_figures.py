@@ -11,7 +11,7 @@ from reports.core.table import Null, Ordering, Plot, Row
 from reports.core.testbeds import TITLES, judged_in, select, value
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._scores import throughput_rows, trained_on
+from reports.sylvie._scores import scores_of_systems, throughput_rows
 from reports.sylvie._testbed import (
     CROWDED,
     FITTED,
@@ -48,7 +48,7 @@ def figure1(context: Context) -> Plot:
             stacked(axes[2 * at], {system: paper_parts(seconds) for system, seconds in epochs.items()})
             axes[2 * at].set_title(TITLES[name], loc="left")
             orderings.append(_shares(name, epochs))
-            run = trained_on(context, name, "GCN", methods)
+            run = scores_of_systems(context, name, "GCN", methods)
             ours = {system: [run.mean(system)] for system in THREE_SYSTEMS}
             theirs = {system: [value(printed, dataset=name, method=system)] for system in THREE_SYSTEMS}
             grouped(axes[2 * at + 1], [run.data or name], ours, colours, theirs)

@@ -44,7 +44,7 @@ def table1(context: Context) -> PaperTable:
     frame = load.published("sylvie-table1")
     name, model = "ogbn-products", "GraphSAGE"
     methods = {f"{line.method}, {line.setting}": _sampler(line) for line in frame.itertuples()}
-    run = trained_on(context, name, model, methods, parts=2 if context.full else 1)
+    run = scores_of_systems(context, name, model, methods, parts=2 if context.full else 1)
     columns = [line.setting.rpartition("=")[2] if "=" in line.setting else "Full-Graph" for line in frame.itertuples()]
     rows = [
         scored(label, line.value, run, label, at=("Accuracy (%)", column))
@@ -134,7 +134,7 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     Where the printed ones of Sylvie and DGL are level, ours have to be; on GAT BNS-GCN is behind Sylvie-S (Sec. 4.1).
     """
     methods = {name: METHOD_OF[name] for name in dict.fromkeys(frame["method"])}
-    run = trained_on(context, name, model, methods)
+    run = scores_of_systems(context, name, model, methods)
     column = f"{TITLES[name]}, {'F1-micro' if name == 'yelp' else 'Test Acc.'} (%)"
     rows = [
         scored(f"{TITLES[name]}, {model}, {line.method}", line.value, run, line.method,
@@ -158,7 +158,7 @@ def _scores(context: Context, name: str, model: str, frame: Any) -> tuple[list[R
     return [*rows, *gaps], orderings
 
 
-def trained_on(
+def scores_of_systems(
     context: Context,
     name: str,
     model: str,
@@ -198,7 +198,7 @@ def table4(context: Context) -> PaperTable:
     for name in dict.fromkeys(frame["dataset"]):
         for model in MODEL_OF:
             mine = select(frame, dataset=name, model=model)
-            run = trained_on(context, name, model, methods)
+            run = scores_of_systems(context, name, model, methods)
             label = f"{TITLES[name]}, {model}"
             pair = [
                 scored(f"{label}, {line.method}", line.value, run, line.method,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
-from reports.study import Store, file_of, kept_scores, read_claims, settings_of_run
+from reports.study import Store, file_of, kept_scores, read_claims, study_run_settings
 from reports.study import _items as items
 from tests.support.studies import line_of
 
@@ -68,7 +68,7 @@ def test_a_real_graph_is_one_for_all_seeds_and_no_stand_in(store: Store) -> None
 
 def test_settings_of_a_run_are_those_of_the_claim() -> None:
     claim = read_claims(file_of("bns-gcn"))[0]
-    found = settings_of_run("bns-gcn", "reddit", ROWS["p=0.1"], seed=3)
+    found = study_run_settings("bns-gcn", "reddit", ROWS["p=0.1"], seed=3)
     assert found == dict(claim.cells(3)[0].settings)
 
 

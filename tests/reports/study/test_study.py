@@ -184,7 +184,7 @@ def test_claims_whose_stand_in_is_not_fitted_are_named_and_not_run(
     claim = read_claims(file_of("subgraph-approximation"))[-1]
     study = Study([claim], MadeUpRuns.of(scored, tmp_path / "runs.csv"))
     study.run()
-    assert "haloscope standin fit amazon2m-subgraph" in study.notes[claim.key] and not study.ready
+    assert "haloscope standin fit amazon2m-sage" in study.notes[claim.key] and not study.ready
     assert not study.runs.store.lines
 
 
