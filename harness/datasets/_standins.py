@@ -79,7 +79,7 @@ class StandIn:
         scores = " and ".join(f"{s.label} {s.ours:.2f} (printed {s.printed:.2f})" for s in self.scores)
         state = "fitted" if self.fit.state == "reached" else "nearest that was found, not reached"
         many = ", multi-label" * recipe.multilabel
-        return f"stand-in for {recipe.standin}: {size}{many}; {state}: {scores}; scale=0.5 shrinks it"
+        return f"stand-in for {recipe.standin}: {size}{many}; {state}: {scores}; scale=0.9 shrinks it"
 
 
 def read_standin(path: Path) -> StandIn:

@@ -112,4 +112,4 @@ def test_damaged_files_are_named(folder: Path, old: str, new: str, said: str) ->
 def test_the_projects_own_stand_ins_load() -> None:
     for name, standin in read_standins().items():
         assert standin.scores and standin.fit.command.startswith(f"haloscope standin fit {name}")
-        assert datasets.load(f"standin:{name},scale=0.5").num_nodes == round(standin.recipe().nodes * 0.5)
+        assert datasets.load(f"standin:{name},scale=0.9").num_nodes == round(standin.recipe().nodes * 0.9)
