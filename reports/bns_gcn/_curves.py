@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from reports.bns_gcn._figures import COUNTS
-from reports.bns_gcn._scores import trained_in_full
+from reports.bns_gcn._scores import scores_of_rates
 from reports.core.context import Context
 from reports.core.table import STANDS_IN, Ordering, Plot
 from reports.core.testbeds import RATES, TITLES, WORKS, judged_in
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves
 from reports.draw.drawing import panels
-from reports.study import kept_scores
 
 DRAWN = {**RATES, "p = 0": WORKS["p=0.0"]}
 
@@ -33,7 +32,7 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
     orderings, assumptions = list[Ordering](), [*judged_in(context, "bns-gcn")]
     with panels(paths, len(graphs), columns=2) as axes:
         for panel, graph in zip(axes, graphs, strict=True):
-            run = _of_figure(context, graph, DRAWN, COUNTS[graph][-1])
+            run = scores_of_rates(context, graph, list(DRAWN.values()), COUNTS[graph][-1])
             drawn = {rate: method for rate, method in DRAWN.items() if method in run.scores}
             curves(panel, {rate: run.curve(method) for rate, method in drawn.items()}, colours_of(drawn))
             panel.set_title(short(run.data) or TITLES[graph], loc="left", fontsize=6.5)
@@ -42,22 +41,13 @@ def _convergence(context: Context, name: str, graphs: Sequence[str], title: str)
             orderings += _claims(run, study=not context.full)
             assumptions.append(run.summary)
             if name == "figure9":
-                few = _of_figure(context, graph, ("p = 0.1", "p = 0"), COUNTS[graph][0])
+                few = scores_of_rates(context, graph, [DRAWN["p = 0.1"], DRAWN["p = 0"]], COUNTS[graph][0])
                 orderings += _growing_gap(run, few)
                 assumptions.append(few.summary)
     return Plot(
         key=key, title=title, caption="Test score during training; no number is printed.", paths=paths,
         orderings=tuple(orderings), assumptions=tuple(assumptions),
     )  # fmt: skip
-
-
-def _of_figure(context: Context, graph: str, rates: Iterable[str], parts: int) -> Trained:
-    """Rates in so many METIS parts: the study's runs, where p = 1 is one device; with `--full` trainings."""
-    methods = [DRAWN[rate] for rate in rates]
-    if context.full:
-        return trained_in_full(context, graph, methods, parts)
-    runs = {method: {"method": "single" if method == "vanilla" else method, "parts": parts} for method in methods}
-    return kept_scores("bns-gcn", graph, runs, where=f"{parts} parts")
 
 
 def short(data: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.bns_gcn._machine import MACHINE, fewest, machine
-from reports.bns_gcn._scores import BNS_GRAPHS, FROM_8_PARTS, SCORE_METRICS, trained_in_full
+from reports.bns_gcn._scores import BNS_GRAPHS, FROM_8_PARTS, SCORE_METRICS, scores_of_rates
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit
@@ -22,7 +22,7 @@ from reports.core.testbeds import (
     value,
 )
 from reports.core.train import Trained
-from reports.study import kept_scores, study_run_settings
+from reports.study import study_run_settings
 
 EDGES = {"BNS-GCN": "bns-gcn:p=0.1", "BES": "bns-gcn:p=0.1:sampling=bes", "DropEdge": "bns-gcn:p=0.1:sampling=dropedge"}
 COUNTED_EPOCHS = 3  # in which boundary nodes that are still sent are counted
@@ -56,7 +56,7 @@ def _edges(context: Context, name: str, fit: Fit) -> tuple[list[Row], list[Order
     volumes = {m: value(frame, method=m, metric="epoch_comm_volume") for m in EDGES}
     everything = volumes["BNS-GCN"] / 0.1
     bed, parts = halo.bed(context), halo.parts
-    run = _trained(context, name, parts)
+    run = scores_of_rates(context, name, list(EDGES.values()), parts)
     kept = _shares_kept(context, name, parts, run)
     rows, times = [], {}
     for printed, method in EDGES.items():
@@ -106,14 +106,6 @@ def _gains(name: str, times: Mapping[str, float]) -> list[Row]:
             ours=times[system] / times["BNS-GCN"], how="simulated", conflict=conflict, null=Null(same=1.0))
         for system, printed, conflict in said
     ]  # fmt: skip
-
-
-def _trained(context: Context, name: str, parts: int) -> Trained:
-    """The three kinds of sampling: the study's runs, or trainings with `--full`."""
-    if context.full:
-        return trained_in_full(context, name, list(EDGES.values()), parts)
-    runs = {method: {"method": method, "parts": parts} for method in EDGES.values()}
-    return kept_scores("bns-gcn", name, runs, where=f"{parts} parts")
 
 
 def _shares_kept(context: Context, name: str, parts: int, run: Trained) -> dict[str, float]:

@@ -340,7 +340,7 @@ def table13(context: Context) -> PaperTable:
         mine = select(frame, dataset=name)
         parts = int(mine["partitions"].iloc[0])
         methods = {s: work_of(s) for s in mine["setting"]}
-        run = _of_rates(context, name, list(methods.values()), parts)
+        run = scores_of_rates(context, name, list(methods.values()), parts)
         assumptions.append(run.summary)
         for line in mine.itertuples():
             label = f"{TITLES[name]}, {line.setting}, {parts} parts"
@@ -360,7 +360,7 @@ def table13(context: Context) -> PaperTable:
     )  # fmt: skip
 
 
-def _of_rates(context: Context, name: str, methods: Sequence[str], parts: int) -> Trained:
+def scores_of_rates(context: Context, name: str, methods: Sequence[str], parts: int) -> Trained:
     """Methods in so many METIS parts: the study's runs, where p = 1 is one device; or trainings with `--full`."""
     if context.full:
         return trained_in_full(context, name, methods, parts)

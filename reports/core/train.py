@@ -1,7 +1,7 @@
 """Accuracies behind a report: the graph to train on, the numbers of epochs and seeds, and the scores.
 
 The paper's graph is used where it is on disk and within the budget, otherwise a stand-in, named as such: for every
-published graph the most similar one within the budget. Epochs follow from the budget by a fixed estimate of cost,
+published graph the most similar one that is there. Epochs follow from the budget by a fixed estimate of cost,
 not by the clock: an equal budget trains equal runs on every machine. Where several published graphs have one stand-in,
 a table says so (`reports.core.table.shared_stand_ins`), and orderings of the same runs count once
 (`Ordering.runs`).
@@ -52,9 +52,6 @@ GRAPHS: dict[str, tuple[tuple[str, ...], float, tuple[str, ...]]] = {
     ),
     "friendster": ((), 3.6e9, ("facebook_pages", "synthetic:nodes=6000,degree=29")),  # who befriends whom
 }  # fmt: skip
-# Values of the features of stand-ins (nodes x width) that cost more than one table of the default budget has.
-LARGE = {"github_social": 151.0e6}
-VALUES_PER_SECOND = 1e6  # such a stand-in is used where it has at most so many per second of the table's share
 PROJECTED = ("amazon_computers", "mnist_knn15", "facebook_pages", "coauthor_physics")
 STANDARDISED = ("yelp", "pyg:Yelp", "amazon", "pyg:AmazonProducts", "reddit2", "pyg:Reddit2")
 SETTINGS = dict.fromkeys(PROJECTED, {"features": "projected"}) | dict.fromkeys(STANDARDISED, {"features": "standard"})
@@ -223,7 +220,7 @@ def accuracies(
     where, commands = f"{data or name}, {parts} parts", context.texts_of(made.values())
     return Trained(
         scores={label: _score(group) for label, group in grouped.items()}, records=grouped, data=data,
-        summary=summary + caveats(graph, name), commands=commands, where=where, majority=_majority(name),
+        summary=summary + caveats(name), commands=commands, where=where, majority=_majority(name),
     )  # fmt: skip
 
 
@@ -232,15 +229,9 @@ def _lasting(epochs: int) -> dict[str, int]:
     return {"epochs": epochs, "eval_every": max(1, epochs // EVALUATIONS)}
 
 
-def caveats(graph: str, name: str) -> str:
-    """Notes on projected features, and on a more similar stand-in that exceeds the budget."""
-    from harness.datasets import known_datasets
-
-    first = GRAPHS[graph][2][0]
-    there = {known_name for known_name, _, here in known_datasets() if here}
-    nearer = name in GRAPHS[graph][2][1:] and first in there
-    narrow = "; features projected to 256 columns" * (SETTINGS.get(name, {}).get("features") == "projected")
-    return narrow + f"; {first} is more similar and takes a larger budget" * nearer
+def caveats(name: str) -> str:
+    """A note on projected features."""
+    return "; features projected to 256 columns" * (SETTINGS.get(name, {}).get("features") == "projected")
 
 
 @cache
@@ -270,12 +261,7 @@ def chosen_graph(context: Context, graph: str) -> tuple[str, str]:
         for name in real:
             if name in there:
                 return name, ""
-    affordable_here = VALUES_PER_SECOND * context.seconds
-    chosen = next(
-        name for name in others
-        if name.startswith("synthetic:")
-        or (name in there and (context.full or LARGE.get(name, 0.0) <= affordable_here))
-    )  # fmt: skip
+    chosen = next(name for name in others if name.startswith("synthetic:") or name in there)
     return chosen, f"{chosen}{STANDS_IN}{graph}"
 
 

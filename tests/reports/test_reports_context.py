@@ -114,22 +114,18 @@ def test_fewer_epochs_may_suffice_before_seeds_are_given_up() -> None:
     assert affordable(3.1, 0.1, 200, 3) == (30, 1) and affordable(3.1, 0.1, 200, 3, fewest=10) == (10, 3)
 
 
-def test_every_graph_has_the_most_similar_stand_in_that_the_budget_affords(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_graph_has_the_most_similar_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALOSCOPE_DATA", str(real_data()))
     small, large = (Context(tmp_path, seconds=seconds, quiet=True) for seconds in (43.0, 400.0))
     papers = (("reddit", "yelp", "ogbn-products", "amazon"), ("cora", "pubmed", "reddit", "ogbn-papers100m"))
     for context in (small, large):
         for graphs in papers:
             assert len({chosen_graph(context, graph)[0] for graph in graphs}) == len(graphs)
-    assert chosen_graph(small, "yelp")[0].startswith("synthetic:") and chosen_graph(large, "yelp")[0] == "github_social"
-    assert "; github_social is more similar" in train.caveats("yelp", chosen_graph(small, "yelp")[0])
-    assert train.caveats("yelp", "github_social") == ""
+    assert chosen_graph(small, "yelp")[0] == "github_social" and train.caveats("github_social") == ""
     assert chosen_graph(small, "reddit2")[1] == "amazon_computers stands in for reddit2"
     assert chosen_graph(small, "amazon2m")[0] != chosen_graph(small, "reddit2")[0]
     assert train.SETTINGS["pyg:Yelp"] == {"features": "standard"} and "pyg:Reddit" not in train.SETTINGS
-    assert train.caveats("reddit", "amazon_computers") == "; features projected to 256 columns"
+    assert train.caveats("amazon_computers") == "; features projected to 256 columns"
 
 
 def test_training_says_what_stood_in(context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
