@@ -6,12 +6,13 @@ The stack never communicates; methods call it layer by layer and put their excha
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -274,4 +275,36 @@ def copy_on_meta(model: GNN) -> GNN:
         empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
         learned = isinstance(tensor, nn.Parameter)
         own[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if learned else empty
-    return deepcopy(model, own)
+    return cast(GNN, _module_copy(model, dict[int, Any](own)))
+
+
+_NEVER_CHANGE = frozenset((str, int, float, bool, type(None), torch.dtype))
+_USUAL = {
+    name: getattr(nn.Module, name, None) for name in ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__")
+}
+_CONTAINERS = frozenset((dict, OrderedDict, set, list))
+
+
+def _module_copy(module: nn.Module, memo: dict[int, Any]) -> Any:
+    """`deepcopy` of a module whose tensors `memo` has: faster, as most attributes are empty or cannot change."""
+    if id(module) in memo:
+        return memo[id(module)]
+    kind = type(module)
+    if hasattr(kind, "__deepcopy__") or any(getattr(kind, name, None) is not usual for name, usual in _USUAL.items()):
+        return deepcopy(module, memo)
+    copied = memo[id(module)] = kind.__new__(kind)
+    for name, value in module.__dict__.items():
+        if name == "_modules":
+            new: Any = type(value)(
+                (key, None if one is None else _module_copy(one, memo)) for key, one in value.items()
+            )
+        elif name in ("_parameters", "_buffers"):
+            new = type(value)((key, memo.get(id(one))) for key, one in value.items())
+        elif type(value) in _NEVER_CHANGE:
+            new = value
+        elif type(value) in _CONTAINERS and not value:
+            new = memo.setdefault(id(value), type(value)())
+        else:
+            new = deepcopy(value, memo)
+        copied.__dict__[name] = new
+    return copied

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.conformance import adjacency, dense_forward
@@ -69,3 +70,36 @@ def test_a_copy_on_meta_has_the_shapes_of_the_model_and_reads_none_of_its_tensor
     assert all(tensor.is_meta and tensor.shape == theirs[name].shape for name, tensor in own.items())
     assert copy.layers[-1].neighbour.weight is copy.layers[-1].own.weight
     assert not {id(module) for module in copy.modules()} & {id(module) for module in model.modules()}
+
+
+class Remembering(nn.Module):
+    """A module of someone else, with a list of its own parts, a hook, and its own way to be unpickled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(2, 2)
+        self.parts, self.notes = [self.part], {"seen": [0]}
+        self.open: list[int] = []
+        self.same = self.open
+        self.register_forward_hook(lambda *_: None)
+
+
+class Unpickled(Remembering):
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__({**state, "told": True})
+
+
+@pytest.mark.parametrize(("kind", "told"), [(Remembering, False), (Unpickled, True)])
+def test_a_copy_on_meta_is_a_deep_one(kind: type[nn.Module], told: bool) -> None:
+    model = make_model("sage", GRAPH)
+    model.layers.append(kind())
+    model.train(False)
+    copy = copy_on_meta(model)
+    old: Any = model.layers[-1]
+    new: Any = copy.layers[-1]
+    assert type(new) is kind and new.parts[0] is new.part is not old.part and new.part.weight.is_meta
+    assert new.open is new.same is not old.open
+    assert new.notes == old.notes and new.notes["seen"] is not old.notes["seen"] and len(new._forward_hooks) == 1
+    assert hasattr(new, "told") == told and not copy.training
+    new.register_forward_pre_hook(lambda *_: None)
+    assert not old._forward_pre_hooks
