@@ -23,7 +23,14 @@ from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, co
 from harness.running.drift import reference_seconds, watching
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_contention, add_host, add_operators
+from sims.study.calibrated import (
+    BRIEF_GRAPHS,
+    BRIEF_METHODS,
+    add_contention,
+    add_gpu_operators,
+    add_host,
+    add_operators,
+)
 
 TAKES = {"brief": "half a minute", "quick": "four to six minutes", "full": "some minutes"}
 """How long each depth of a calibration takes."""
@@ -52,6 +59,7 @@ def main(args: argparse.Namespace) -> int:
         quick = args.depth == "quick"
         show([f"measuring a GPU ({'one to two minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
         path = calibrate_gpu_to(out, quick=quick)
+        add_gpu_operators(out / "device.toml", quick=quick)
         add_host(out, quick=quick)
     elif here:
         path = keep(args.depth)
@@ -105,7 +113,7 @@ def measure(
 
     See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4,
     of a brief one 2; with `hosts` between the hosts of a lab), and `sims.study.calibrated` for operators. GPUs are
-    measured by `calibrate_gpu_to` and `add_host`.
+    measured by `calibrate_gpu_to`, `add_gpu_operators` and `add_host`.
     """
     if not quiet:
         show([f"measuring this machine ({TAKES[depth]}; keep it idle)"], stderr())

@@ -80,6 +80,11 @@ class ModelConfig:
         "order of linear map and aggregation; auto: linear first where the output is narrower and the method can; "
         "method: as the method's system does, aggregation first where it has no order of its own",
     )
+    attention: Literal["auto", "fused", "composed"] = option(
+        "auto",
+        "attention over neighbours (gat) as one operator, fused, or composed of several with values for every edge; "
+        "auto: fused on GPUs, real and modelled, composed on CPUs",
+    )
     precision: Literal["fp32", "bf16"] = option(
         "fp32",
         "bf16 computes and sends rows and gradients in bfloat16, accumulated in fp32, with parameters in fp32; exact "

@@ -1,4 +1,4 @@
-"""Keyed dropout of float32 rows on CUDA, in one pass over them; see `dropout` for the definition."""
+"""Keyed dropout of float32 rows on CUDA, after a ReLU or without, in one pass over them; see `dropout`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,24 @@ _DROP = constant(32 - UNIFORM_BITS)
 
 @jit
 def _kernel(  # type: ignore[no-untyped-def]
-    x, nodes, out, stream, factor, threshold, num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
+    x, nodes, out, stream, factor, threshold, num_rows, width,
+    RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     first, second = row_words(stream, tl.load(nodes + row, mask=row < num_rows, other=0))
     keep = (element_words(first[:, None], second[:, None], column[None, :]) >> _DROP).to(tl.int32) >= threshold
     inside, at = (row < num_rows)[:, None] & (column < width)[None, :], (row * width)[:, None] + column[None, :]
-    tl.store(out + at, tl.where(keep, tl.load(x + at, mask=inside, other=0.0) * factor, 0.0), mask=inside)
+    value = tl.load(x + at, mask=inside, other=0.0)
+    if RELU:
+        value = tl.where(value <= 0.0, 0.0, value)  # nan passes, as in torch
+    tl.store(out + at, tl.where(keep, value * factor, 0.0), mask=inside)
 
 
-def dropout(x: Tensor, nodes: Tensor, factor: float, threshold: int, key: int) -> Tensor:
-    """x [n, d] times `factor` where the 24 bits of (key, node, column) reach `threshold`, else 0."""
+def dropout(x: Tensor, nodes: Tensor, factor: float, threshold: int, key: int, relu: bool = False) -> Tensor:
+    """x [n, d], or max(x, 0), times `factor` where the 24 bits of (key, node, column) reach `threshold`, else 0."""
     x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     tile = rows_at_once(x.shape[1], 1, ELEMENTS, WIDEST)
     grid = (triton.cdiv(x.shape[0], tile["ROWS"]), triton.cdiv(x.shape[1], tile["COLUMNS"]))
-    _kernel[grid](x, nodes.contiguous(), out, stream_argument(key), factor, threshold, *x.shape, **tile)
+    _kernel[grid](x, nodes.contiguous(), out, stream_argument(key), factor, threshold, *x.shape, RELU=relu, **tile)
     return out

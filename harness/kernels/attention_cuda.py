@@ -26,6 +26,9 @@ ELEMENTS = 1024
 MOST_ENTRIES = 32
 """Most entries of a row that one program reads at a time."""
 
+WARPS = 1
+"""Warps of 32 threads per program: with more, its sums cross warps, and take several times as long."""
+
 NUMBERS = constant(4)
 """Numbers kept per destination and head: target score, largest score, 1 / sum of exponentials, and one more."""
 
@@ -152,7 +155,7 @@ def _tile(heads: int, width: int) -> dict[str, Any]:
     columns = triton.next_power_of_2(width)
     most = min(triton.next_power_of_2(heads), max(1, ELEMENTS // 4 // columns))
     entries = min(MOST_ENTRIES, max(1, ELEMENTS // (most * columns)))
-    return {"HEADS": most, "COLUMNS": columns, "ENTRIES": entries, "enable_fp_fusion": False}
+    return {"HEADS": most, "COLUMNS": columns, "ENTRIES": entries, "num_warps": WARPS, "enable_fp_fusion": False}
 
 
 def attended_rows(
@@ -179,7 +182,7 @@ def target_gradient(
     """`haloscope::attend_target_gradient` for CUDA tensors."""
     d_target, after = out.new_empty(out.shape[:2]), torch.empty_like(numbers)
     columns = triton.next_power_of_2(out.shape[2])
-    tile = {"PAIRS": max(1, ELEMENTS // columns), "COLUMNS": columns, "enable_fp_fusion": False}
+    tile = {"PAIRS": max(1, ELEMENTS // columns), "COLUMNS": columns, "num_warps": WARPS, "enable_fp_fusion": False}
     _target_kernel[(triton.cdiv(d_target.numel(), tile["PAIRS"]),)](
         gradient.contiguous(), out, kept, numbers, d_target, after, d_target.numel(), out.shape[2], slope, **tile
     )

@@ -179,6 +179,10 @@ def norm_relu_dropout_rows(x: Tensor, affine: Tensor, nodes: Tensor, eps: float,
 
 @norm_relu_dropout_rows.register_kernel("cuda")
 def _(x: Tensor, affine: Tensor, nodes: Tensor, eps: float, p: float, key: int) -> Tensor:
+    from harness.kernels import _norm_relu_dropout_cuda as cuda
+
+    if cuda.takes_rows(x):
+        return cuda.forward(x, affine, nodes, eps, key, dropout_factor(p), dropout_threshold(p), p > 0)
     bias, weight, shift = affine
     rows = functional.layer_norm(x + bias, bias.shape, weight, shift, eps).relu()
     return (torch.ops.haloscope.dropout_rows(rows, nodes, p, key) if p else rows).to(x.dtype)
@@ -215,6 +219,10 @@ def norm_relu_dropout_gradients(
 
 @norm_relu_dropout_gradients.register_kernel("cuda")
 def _(g: Tensor, x: Tensor, out: Tensor, affine: Tensor, eps: float, p: float) -> tuple[Tensor, Tensor]:
+    from harness.kernels import _norm_relu_dropout_cuda as cuda
+
+    if cuda.takes_rows(x):
+        return cuda.backward(g, x, out, affine, eps, dropout_factor(p))
     bias, weight, shift = affine
     rows, aten = x + bias, torch.ops.aten
     _, mean, scale = aten.native_layer_norm(rows, bias.shape, weight, shift, eps)

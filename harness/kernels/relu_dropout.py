@@ -13,7 +13,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from harness.kernels.dropout import dropout_factor, keyed_dropout, masked_rows
+from harness.kernels.dropout import dropout_factor, dropout_threshold, keyed_dropout, masked_rows
 from harness.kernels.random import element_bits, row_words, signed64
 from harness.kernels.threads import over_rows
 from harness.kernels.work import Streamed, declare_work
@@ -62,6 +62,11 @@ def relu_dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 
 @relu_dropout_rows.register_kernel("cuda")
 def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
+    from harness.kernels import _dropout_cuda as dropout_cuda
+    from harness.kernels.triton_code import takes
+
+    if takes(x):
+        return dropout_cuda.dropout(x, nodes, dropout_factor(p), dropout_threshold(p), key, relu=True)
     return torch.ops.haloscope.dropout_rows(x.relu(), nodes, p, key)  # type: ignore[no-any-return]
 
 
@@ -95,7 +100,7 @@ def relu_dropout_gradient(g: Tensor, out: Tensor, p: float) -> Tensor:
 
 @relu_dropout_gradient.register_kernel("cuda")
 def _(g: Tensor, out: Tensor, p: float) -> Tensor:
-    return torch.ops.aten.threshold_backward(g, out, 0) * dropout_factor(p)  # type: ignore[no-any-return]
+    return torch.ops.aten.threshold_backward(g, out, 0).mul_(dropout_factor(p))  # type: ignore[no-any-return]
 
 
 @relu_dropout_gradient.register_fake

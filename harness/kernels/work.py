@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
+ACROSS = ":across"
+"""Ends the name of a sum over all but the last dimension, for which rows are not handled one by one."""
+
 UNKNOWN = "unknown"
 """The class of an operator that nobody knows; it is priced by its bytes, as elementwise."""
 
@@ -49,6 +52,11 @@ class Work:
     name: str = ""
     rows: int = field(default=0, compare=False)
     row_bytes: int = field(default=0, compare=False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is read, written or computed."""
+        return not (self.nbytes or self.flops or self.entries)
 
 
 FREE = Work("free")

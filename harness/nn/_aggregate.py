@@ -1,8 +1,9 @@
 """Sparse neighbourhood sums over a CSR block and their adjoints: the aggregation every model and method shares.
 
-The operators work on rows, columns and widths, independent of normalisation, halos and ranks. Sums use
-`embedding_bag`, whose CPU kernel is twice as fast as torch's CSR product; its own backward is never used: the
-gradient uses the transposed index of the block. Attention heads are a middle axis: weights [nnz, H], x [n, H, d].
+The operators work on rows, columns and widths, independent of normalisation, halos and ranks. On CPUs sums use
+`embedding_bag`, whose kernel is twice as fast there as torch's CSR product, on GPUs a Triton kernel
+(`harness.kernels.neighbour_sum_cuda`). The gradient uses the transposed index of the block. Attention heads are a
+middle axis: weights [nnz, H], x [n, H, d].
 """
 
 from __future__ import annotations
@@ -39,6 +40,15 @@ def _(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
     return x.new_empty((indptr.shape[0] - 1, *x.shape[1:]))
 
 
+@gather_sum.register_kernel("cuda")
+def _(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
+    from harness.kernels import neighbour_sum_cuda
+
+    if neighbour_sum_cuda.takes_rows(indices, x):
+        return neighbour_sum_cuda.summed_rows(indptr, indices, None, x)
+    return _bag(indptr, indices, x, None)
+
+
 declare_work("haloscope::gather_sum", NeighbourSum(columns=1, rows=2))
 
 
@@ -52,12 +62,16 @@ def gather_weighted_sum(indptr: Tensor, indices: Tensor, weights: Tensor, x: Ten
 
     weights [nnz] with x [n_cols, d] -> [n_rows, d]; weights [nnz, H] with x [n_cols, H, d] -> [n_rows, H, d].
     """
-    if x.ndim == 2:
-        return _bag(indptr, indices, x, weights.contiguous())
-    out = x.new_empty((indptr.shape[0] - 1, *x.shape[1:]))
-    for head, weight in enumerate(weights.t().contiguous()):
-        out[:, head] = _bag(indptr, indices, x[:, head], weight)
-    return out
+    return _weighted_bag(indptr, indices, weights, x)
+
+
+@gather_weighted_sum.register_kernel("cuda")
+def _(indptr: Tensor, indices: Tensor, weights: Tensor, x: Tensor) -> Tensor:
+    from harness.kernels import neighbour_sum_cuda
+
+    if neighbour_sum_cuda.takes_rows(indices, x):
+        return neighbour_sum_cuda.summed_rows(indptr, indices, weights, x)
+    return _weighted_bag(indptr, indices, weights, x)
 
 
 @gather_weighted_sum.register_fake
@@ -66,6 +80,15 @@ def _(indptr: Tensor, indices: Tensor, weights: Tensor, x: Tensor) -> Tensor:
 
 
 declare_work("haloscope::gather_weighted_sum", NeighbourSum(columns=1, rows=3))
+
+
+def _weighted_bag(indptr: Tensor, indices: Tensor, weights: Tensor, x: Tensor) -> Tensor:
+    if x.ndim == 2:
+        return _bag(indptr, indices, x, weights.contiguous())
+    out = x.new_empty((indptr.shape[0] - 1, *x.shape[1:]))
+    for head, weight in enumerate(weights.t().contiguous()):
+        out[:, head] = _bag(indptr, indices, x[:, head], weight)
+    return out
 
 
 def _bag(indptr: Tensor, indices: Tensor, x: Tensor, weights: Tensor | None) -> Tensor:

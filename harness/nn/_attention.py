@@ -1,4 +1,4 @@
-"""Attention over own and halo neighbours as one operator forwards and two kinds backwards, for GPUs.
+"""Attention over own and halo neighbours as one operator forwards and two kinds backwards.
 
 `haloscope::attend` computes scores, their softmax over all neighbours of a row, and the weighted sums; no value per
 edge outlives it. On CUDA tensors the operators are Triton kernels (`harness.kernels.attention_cuda`), for other types
@@ -148,9 +148,9 @@ class _Attend(torch.autograd.Function):
         return None, None, None, d_target, d_source, d_halo_source, d_x, d_halo_x
 
 
-def fuses(x: Tensor) -> bool:
-    """Whether attention over these rows is one operator: on GPUs. On CPUs, `GATConv` composes it of others."""
-    return x.is_cuda
+def fuses(x: Tensor, attention: str) -> bool:
+    """Whether attention over these rows is one operator, by the setting `attention`: auto is so on GPUs."""
+    return x.is_cuda if attention == "auto" else attention == "fused"
 
 
 def attend(own: Block, halo: Block, slope: float, given: Attended) -> Tensor:

@@ -213,8 +213,9 @@ class GATConv(Conv):
 
     self_loops = True
 
-    def __init__(self, inputs: int, outputs: int, heads: int, mean_heads: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, heads: int, mean_heads: bool, attention: str = "auto") -> None:
         super().__init__()
+        self.attention = attention
         self.heads, self.width, self.mean_heads = heads, outputs, mean_heads
         self.weight = nn.Parameter(torch.empty(inputs, heads * outputs))
         self.source = nn.Parameter(torch.empty(heads, outputs))
@@ -231,7 +232,7 @@ class GATConv(Conv):
         if isinstance(graph, EdgeGraph):
             return self._merged(self._messages(graph, own_h))
         halo_h = halo.view(-1, self.heads, self.width)
-        if fuses(own):
+        if fuses(own, self.attention):
             source, halo_source = ((rows * self.source).sum(-1) for rows in (own_h, halo_h))
             given = Attended((own_h * self.target).sum(-1), source, halo_source, own_h, halo_h)
             return self._merged(attend(graph.own, graph.halo, LEAKY_SLOPE, given))

@@ -202,7 +202,8 @@ def _sage(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[n
 
 
 def _gat(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
-    return GATConv(inputs, outputs, config.heads, mean_heads=last), outputs if last else outputs * config.heads
+    layer = GATConv(inputs, outputs, config.heads, mean_heads=last, attention=config.attention)
+    return layer, outputs if last else outputs * config.heads
 
 
 MODELS: Registry[Factory] = Registry(

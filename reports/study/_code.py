@@ -1,8 +1,8 @@
 """A hash of the code that one method's training runs: a change of another method leaves finished cells valid.
 
 Comments, docstrings and layout do not count. Follows the imports of `harness` from the method's module and the runner;
-names that come through a folder's door are followed to the file that defines them. Commands, and the list of all
-methods, are left out.
+names that come through a folder's door are followed to the file that defines them. Commands, the list of all
+methods, and kernels of GPUs, on which no study runs, are left out.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from reports.core.context import ROOT
 
 RUNNER = "harness.running._runner"
 WHOLE = "harness.methods.registry"  # imports every method
+GPU_KERNELS = ("_cuda", ".triton_code")  # how the names of their modules end
 
 
 @cache
@@ -49,7 +50,13 @@ def modules_behind(*modules: str) -> frozenset[str]:
     found, waiting = set[str](), list(modules)
     while waiting:
         name = waiting.pop()
-        if name in found or name == WHOLE or not name.startswith("harness.") or not _file(name).is_file():
+        if (
+            name in found
+            or name == WHOLE
+            or name.endswith(GPU_KERNELS)
+            or not name.startswith("harness.")
+            or not _file(name).is_file()
+        ):
             continue
         found.add(name)
         waiting += _imports(name)

@@ -47,6 +47,10 @@ class OperatorCost:
         numbered("time", "COLUMNS"),
     )
     error: Quantity = key("relative error of the fit, median over the timed calls", factor())
+    host: Quantity = key(
+        "host seconds of a call beyond `launch`: kernels that Python launches take longer (gpu)",
+        dimensioned("time", zero=True), default=Quantity(0.0),
+    )  # fmt: skip
 
     def seconds(self, work: Work) -> float:
         """Seconds of one call."""

@@ -15,7 +15,18 @@ import torch
 from torch import Tensor, strided
 from torch._ops import OpOverload
 
-from harness.kernels.work import FREE, UNKNOWN, Gather, NeighbourSum, Streamed, Work, bytes_of, declared_work, lines_of
+from harness.kernels.work import (
+    ACROSS,
+    FREE,
+    UNKNOWN,
+    Gather,
+    NeighbourSum,
+    Streamed,
+    Work,
+    bytes_of,
+    declared_work,
+    lines_of,
+)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -55,6 +66,7 @@ REDUCTIONS = _names(
     "_native_batch_norm_legit native_group_norm native_group_norm_backward _fused_rms_norm _fused_rms_norm_backward "
     "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data nll_loss_forward nll_loss_backward"
 )
+SUMS = _names("sum mean")
 COPIES = _names("cat stack clone _to_copy copy copy_ contiguous repeat constant_pad_nd _pin_memory expand_copy")
 RANDOMS = _names(
     "native_dropout native_dropout_backward bernoulli rand randn rand_like randn_like randint "
@@ -70,6 +82,11 @@ WRITES = _names(
     "scalar_tensor"
 )
 """Operators that read nothing."""
+
+
+def _across(x: Tensor, out: Tensor) -> bool:
+    """Whether rows were added up, and not the numbers of each row."""
+    return x.ndim > 1 and x.shape[0] > x.shape[-1] and out.numel() * x.shape[0] == x.numel()
 
 
 class Operator:
@@ -126,6 +143,10 @@ class Operator:
         work = self._work(args, inputs, outputs) if self._formula is None else self._formula(args, inputs, outputs)
         bits = self.bits(args)
         name = f"{self._named}:{bits}" if bits else self._named
+        if self.name in SUMS and inputs and outputs and _across(inputs[0], outputs[0]):
+            name += ACROSS
+        if outputs and not any(output.numel() for output in outputs):
+            work = replace(work, nbytes=0, flops=0, entries=0, lines=0)
         return replace(work, fresh=self._fresh(outputs), bits=bits, name=name)
 
     def _work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:

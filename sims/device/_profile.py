@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.kernels.work import ACROSS, UNKNOWN, Work
 from harness.kernels.work import FREE as FREE
-from harness.kernels.work import UNKNOWN, Work
 from sims import records, units
 from sims.device._cache import EVEN, Popularity, RowCache
 from sims.device._costs import OperatorCost
@@ -132,6 +132,11 @@ class DeviceProfile:
         """Seconds of host work per operator that run beside the device: a GPU's launches; 0 on a CPU."""
         return self.launch.value if self.kind == "gpu" else 0.0
 
+    def launches(self, work: Work) -> float:
+        """Host time of an operator on a GPU, as a multiple of `launch`; 1 on a CPU, whose costs have it in them."""
+        cost = self.cost_of(work) if self.kind == "gpu" else None
+        return 1.0 if cost is None else 1.0 + cost.host.value / self.launch.value
+
     def slowdown(self, stream: str) -> float:
         """How much longer something (`stream`, of OVERLAP) takes while what it overlaps with is busy too."""
         usual = SHARED if stream == "background" else 1.0
@@ -150,11 +155,14 @@ class DeviceProfile:
         return self._alone(work, popularity) * (1.0 if work.kind == "codec" else self.crowding.value)
 
     def cost_of(self, work: Work) -> OperatorCost | None:
-        """What the operator of this work costs where it was timed; an in-place form that was not, as its other form."""
-        return self.operators.get(work.name) or self.operators.get(work.name.removesuffix("_"))
+        """What the operator of this work costs where it was timed; a form of it that was not, as its plain form."""
+        plain = work.name.removesuffix("_").removesuffix(ACROSS)
+        return self.operators.get(work.name) or self.operators.get(plain)
 
     def _alone(self, work: Work, popularity: Popularity) -> float:
         """Seconds of an operator as it was watched."""
+        if self.kind == "gpu" and work.empty:
+            return 0.0
         total = self.launch.value - self.host_launch
         if self.fresh is not None and work.fresh > self.fresh_above.value:
             total += work.fresh / self.fresh.value

@@ -60,7 +60,7 @@ class SimClock:
         self.blocked: dict[str, float] = {}
         self._blocked: dict[str, float] = {}  # the same of the epoch that runs
         self._device: dict[str, float] = {}  # of the open stretch: component -> seconds of the device
-        self._operators: dict[str, int] = {}  # and component -> operators
+        self._launches: dict[str, float] = {}  # and component -> launches of operators
         self._host: dict[str, float] = {}  # and component -> seconds of the host beside those of its launches
         self._pending: dict[str, float] = {}
         self._on_device = 0.0  # of the pending seconds, those in which the device works
@@ -111,11 +111,15 @@ class SimClock:
 
     # -- for the ledger and the driver -----------------------------------------------------------------------------
 
-    def charge(self, seconds: float, operators: int = 1) -> None:
-        """Add device seconds of operators that the rank has called; no simulated time passes here."""
+    def charge(self, seconds: float, launches: float = 1) -> None:
+        """Add device seconds of operators that the rank has called; no simulated time passes here.
+
+        Args:
+            launches: the host time of the operators, as a multiple of that of one.
+        """
         if not self.paused:
             self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds
-            self._operators[self.kind] = self._operators.get(self.kind, 0) + operators
+            self._launches[self.kind] = self._launches.get(self.kind, 0) + launches
 
     def charge_host(self, seconds: float) -> None:
         """Add host seconds of the program itself, as compute: on a GPU concurrent with the device, as launches are,
@@ -200,12 +204,12 @@ class SimClock:
         if not self._device:
             return
         busy = sum(self._device.values())
-        launch = self._launch_s * sum(self._operators.values()) + sum(self._host.values())
+        launch = self._launch_s * sum(self._launches.values()) + sum(self._host.values())
         scale = 1.0 if self._pace is None else self._pace()
         for kind, seconds in self._device.items():
             if launch > busy:
-                seconds = self._launch_s * self._operators[kind] + self._host.get(kind, 0.0)
+                seconds = self._launch_s * self._launches[kind] + self._host.get(kind, 0.0)
             self._booked[kind] += seconds * scale
             self._pending[kind] = self._pending.get(kind, 0.0) + seconds * scale
         self._on_device += busy * scale
-        self._device, self._operators, self._host = {}, {}, {}
+        self._device, self._launches, self._host = {}, {}, {}

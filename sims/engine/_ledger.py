@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sims.device import UNKNOWN, Call, DeviceProfile, GammaRates, LiveMemory, Operator, ShapeMemory, Work, tensors_of
 
-Price = tuple[float, Work]
-"""Seconds of an operator, and the work that they were computed from."""
+Price = tuple[float, Work, float]
+"""Seconds of an operator, the work that they were computed from, and its host time as a multiple of a launch."""
 
 _MANY = (list, tuple)  # what operators with several results return
 
@@ -38,8 +38,8 @@ class Meter(Protocol):
     paused: bool
     kind: str
 
-    def charge(self, seconds: float, operators: int = 1) -> None:
-        """Book compute seconds of operators."""
+    def charge(self, seconds: float, launches: float = 1) -> None:
+        """Book compute seconds of operators, whose host time is that of so many launches."""
         ...
 
 
@@ -81,7 +81,7 @@ class Prices:
         found = self._prices.get(key)
         if found is None:
             work = operator.work(args, inputs, outputs)
-            found = (self.seconds(work), work)
+            found = (self.seconds(work), work, self.profile.launches(work))
             if call is None:
                 self._prices[key] = found
         if call is not None:
@@ -136,8 +136,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outputs = [result] if type(result) is Tensor else tensors_of(result if type(result) in _MANY else (result,))
         self.memory.touch(inputs, outputs, meter.kind == "codec")
         if not meter.paused and not operator.free:
-            seconds, work = self.prices.price(func, args, inputs, outputs, call)
-            meter.charge(seconds)
+            seconds, work, launches = self.prices.price(func, args, inputs, outputs, call)
+            meter.charge(seconds, launches)
             self.count(meter.kind, work, seconds)
         return result
 

@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 
 class SideMeter:
-    """Implements the ledger's meter: seconds and operators of one conversion."""
+    """Implements the ledger's meter: seconds and launches of one conversion."""
 
     def __init__(self, paused: bool) -> None:
         self.paused, self.kind = paused, "codec"
-        self.seconds, self.operators = 0.0, 0
+        self.seconds, self.launches = 0.0, 0.0
 
-    def charge(self, seconds: float, operators: int = 1) -> None:
+    def charge(self, seconds: float, launches: float = 1) -> None:
         """Add device seconds."""
         self.seconds += seconds
-        self.operators += operators
+        self.launches += launches
 
 
 class SideThread:
@@ -96,7 +96,7 @@ class SideThread:
 
     def _elapse(self, effect: Background, meter: SideMeter, start_s: float) -> SimProcess:
         """Let a conversion elapse, after those that came before, and then `start_s` of the exchange's software."""
-        launch = self._launch_s * meter.operators
+        launch = self._launch_s * meter.launches
         seconds = max(meter.seconds, launch)
         if not seconds and not start_s:
             return

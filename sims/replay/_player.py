@@ -14,8 +14,8 @@ from harness.trampoline import Finished
 from sims.engine import SimClock
 from sims.replay._notation import BEGIN, COMPUTE, END, START, START_BESIDE, WAIT, Action
 
-Stretch = list[tuple[str, float, int]]
-"""A stretch of compute: (component, device seconds, operators), in order of first charge."""
+Stretch = list[tuple[str, float, float]]
+"""A stretch of compute: (component, device seconds, launches), in order of first charge."""
 
 Playback = Generator[Effect, Any, list[dict[str, float]]]
 """Yields effects, receives their results, and returns the seconds of the epochs."""
@@ -62,42 +62,43 @@ def replay_actions(
     return epochs
 
 
-def folded(stretch: bytes, seconds: np.ndarray) -> Stretch:
+def folded(stretch: bytes, seconds: np.ndarray, launches: np.ndarray) -> Stretch:
     """A stretch's sums by component, added in the order in which a clock adds them.
 
     Args:
-        seconds: float64 [works].
+        seconds, launches: of each work, float64 [works].
     """
     found = []
     components, works = np.frombuffer(stretch, np.int32).reshape(-1, 2).T
     for component in dict.fromkeys(components.tolist()):
-        charged = seconds[works[components == component]]
-        found.append((COMPONENTS[component], float(np.cumsum(charged)[-1]), len(charged)))
+        mine = works[components == component]
+        busy, host = (float(np.cumsum(each[mine])[-1]) for each in (seconds, launches))
+        found.append((COMPONENTS[component], busy, host))
     return found
 
 
 def charge(clock: SimClock, stretch: Stretch) -> None:
     """Charge a stretch to a clock, as its operators were."""
-    for clock.kind, seconds, operators in stretch:
-        clock.charge(seconds, operators)
+    for clock.kind, seconds, launches in stretch:
+        clock.charge(seconds, launches)
     clock.kind = "compute"
 
 
-def replayed(exchange: AllToAll, before: Stretch, after: Stretch, charge: Callable[[float, int], None]) -> Background:
+def replayed(exchange: AllToAll, before: Stretch, after: Stretch, charge: Callable[[float, float], None]) -> Background:
     """A background exchange whose conversion charges what was recorded.
 
     Args:
-        charge: charges seconds and operators to the conversion that runs.
+        charge: charges seconds and launches to the conversion that runs.
     """
 
     def encode() -> tuple[Tensor, ...]:
-        for _, seconds, operators in before:
-            charge(seconds, operators)
+        for _, seconds, launches in before:
+            charge(seconds, launches)
         return exchange.tensors()
 
     def decode(received: object) -> Any:
-        for _, seconds, operators in after:
-            charge(seconds, operators)
+        for _, seconds, launches in after:
+            charge(seconds, launches)
 
     return Background(tag=exchange.tag, parts=exchange.parts, conversion=Conversion(encode, decode, ()))
 

@@ -186,12 +186,12 @@ class _EffectTable:
         found = self._stretches.get((prices, number))
         if found is None:
             raw, works = self.tables.stretches.values[number], self.tables.works.values
-            seconds = np.zeros(len(works))
+            seconds, launches = np.zeros(len(works)), np.zeros(len(works))
             operators = []
             for component, work in np.frombuffer(raw, np.int32).reshape(-1, 2).tolist():
-                seconds[work] = prices.seconds(works[work])
+                seconds[work], launches[work] = prices.seconds(works[work]), prices.profile.launches(works[work])
                 operators.append((COMPONENTS[component], works[work], float(seconds[work])))
-            found = self._stretches[prices, number] = operators, folded(raw, seconds)
+            found = self._stretches[prices, number] = operators, folded(raw, seconds, launches)
         return found
 
 

@@ -175,7 +175,8 @@ class Replay:
     def _priced_with(self, prices: Prices, changes: Changes) -> list[Stretch]:
         works = self.recording.works
         seconds = np.asarray([prices.seconds(work) for work in works]) * changes.work(prices.profile, works)
-        return [folded(raw, seconds) for raw in self.recording.stretches]
+        launches = np.asarray([prices.profile.launches(work) for work in works], np.float64)
+        return [folded(raw, seconds, launches) for raw in self.recording.stretches]
 
     def _epoch(self, rank: int, number: int, seconds: dict[str, float]) -> RankEpoch:
         traffic = self._bytes[rank][number]

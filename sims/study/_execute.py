@@ -9,6 +9,7 @@ import msgspec
 
 from harness.config import RunConfig
 from harness.machine import HERE, kept_calibration
+from harness.nn import build_model
 from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import load_device
@@ -55,8 +56,20 @@ def open_driver(config: RunConfig) -> SimulatedCluster:
     return SimulatedCluster(place(load_cluster(config.cluster.name), config.cut.parts))
 
 
+def _on_device(job: Job, kind: str) -> Job:
+    """The job with the operators that its ranks choose on such a device: attention is one operator on GPUs."""
+    config = job.config
+    if kind != "gpu" or config.model.name != "gat" or config.model.attention != "auto":
+        return job
+    config, totals = config.changed(attention="fused"), job.parts.totals
+    model = build_model(config.model, totals.num_features, totals.num_classes, config.training.seed)
+    return replace(job, config=config, model=model)
+
+
 def _execute(job: Job, placement: Placement) -> Execution:
-    config, cluster = job.config, placement.cluster
+    cluster = placement.cluster
+    job = _on_device(job, load_device(cluster.device).kind)
+    config = job.config
     repeats = Repeats() if config.cluster.shapes_only and job.method.promises().repeats else None
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(

@@ -29,8 +29,9 @@ from harness.methods.registry import METHODS
 from harness.running.drift import paced
 from harness.running.results import Result
 from sims.device import DeviceProfile, Work, fit_cost, load_device, save_device
+from sims.study._gpu_profiling import observe_gpu
 from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
-from sims.units import NORMAL_90, SMALLEST, fitted
+from sims.units import NORMAL_90, SMALLEST, Quantity, fitted
 
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
 """Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
@@ -46,13 +47,23 @@ WIDE_GRADIENTS, WIDE_CODECS = (64, 128), ("ec-graph", "ec-graph-s:fanouts=10/5/5
 """Widths of those in which EC-Graph's codecs are timed too, with three layers: with two, the gradients that they
 convert are as narrow as there are classes, and what they cost by the row and by the byte cannot be told apart."""
 
+GPU_GRAPHS = ((2_000, 10, 32), (20_000, 15, 128), (60_000, 25, 64), (150_000, 12, 256), (250_000, 35, 128))
+"""Nodes, neighbours and columns of the graphs that operators of a GPU are timed on."""
+
+GPU_MODELS: tuple[dict[str, Any], ...] = (
+    {"model": "gcn"}, {"model": "sage"}, {"model": "gat"}, {"model": "gat", "heads": 4},
+    {"model": "sage", "norm": "layer", "dropout": 0.5}, {"model": "gcn", "dropout": 0.5},
+)  # fmt: skip
+"""And the networks, of three layers."""
+
 LIMIT_S = 900.0
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
 """The configs that `add_contention` runs for real."""
 
-STEP_S = 1e-3
-"""Seconds by which it changes the cost of an effect, to find the number of effects."""
+STEP_S, STRETCH = 1e-3, 1e3
+"""Seconds by which it changes the cost of an effect, to find the number of effects; the factor by which `add_host`
+stretches what operators take the host beyond a launch, to find their sum."""
 
 
 class Found(msgspec.Struct):
@@ -155,6 +166,28 @@ def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None, 
     _save(replace(profile, effect=effect, crowding=crowding), folder / "device.toml")
 
 
+def gpu_workloads(quick: bool) -> list[RunConfig]:
+    """The training runs in which operators of a GPU are timed."""
+    return [
+        _workload("single", nodes, width // model.get("heads", 1), 1, quick).changed(
+            dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
+            parts=1, layers=3, renumber="0", **model,
+        )
+        for nodes, degree, width in GPU_GRAPHS
+        for model in GPU_MODELS
+    ]  # fmt: skip
+
+
+def add_gpu_operators(device: Path, *, quick: bool = True) -> None:
+    """Time the operators of training on this machine's first GPU and write their costs into the device file.
+
+    Raises:
+        InputError: the device file cannot be read or written.
+    """
+    profile = load_device(device)
+    _save(replace(profile, operators=observe_gpu(gpu_workloads(quick)).costs()), device)
+
+
 def add_host(folder: Path, *, quick: bool = True) -> None:
     """Train tiny graphs on one GPU for real, and write its host time per operator and around effects.
 
@@ -168,17 +201,21 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
         HaloscopeError: a run failed.
     """
     profile, rows = load_device(folder / "device.toml"), []
-    launched = replace(profile, launch=fitted(STEP_S, ""), effect=fitted(0.0, ""))
-    around = replace(profile, launch=fitted(1e-9, ""), effect=fitted(STEP_S, ""))
+    alike = {name: replace(cost, host=Quantity(0.0)) for name, cost in profile.operators.items()}
+    slower = {name: replace(c, host=fitted(c.host.value * STRETCH)) for name, c in profile.operators.items()}
+    launched = replace(profile, launch=fitted(STEP_S, ""), effect=fitted(0.0, ""), operators=alike)
+    around = replace(profile, launch=fitted(1e-9, ""), effect=fitted(STEP_S, ""), operators=alike)
+    beyond = replace(profile, launch=fitted(1e-9, ""), effect=fitted(0.0, ""), operators=slower)
     for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
         config = _workload("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
         config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
         measured = _computing(running.run(config.changed(mode="real", device="cuda", cluster="local")))
-        rows.append((measured, *(_simulated(config, folder, None, device) / STEP_S for device in (launched, around))))
-    measured, operators, effects = np.asarray(rows).T
+        counts = (_simulated(config, folder, None, device) / STEP_S for device in (launched, around))
+        rows.append((measured, *counts, _simulated(config, folder, None, beyond) / STRETCH))
+    measured, operators, effects, more = np.asarray(rows).T
     design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
-    launch, effect = nnls(design, np.ones(len(rows)))[0] * SCALES[1]
-    error = float(np.median(np.abs((operators * launch + effects * effect) / measured - 1)))
+    launch, effect = nnls(design, np.maximum(measured - more, 0.0) / measured)[0] * SCALES[1]
+    error = float(np.median(np.abs((operators * launch + effects * effect + more) / measured - 1)))
     note = f"of the host; fits {len(rows)} real runs within {100 * error:.0f} %, median"
     found = replace(profile, launch=fitted(max(float(launch), 1e-8), note), effect=fitted(float(effect), note))
     _save(found, folder / "device.toml")

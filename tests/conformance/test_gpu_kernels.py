@@ -36,7 +36,7 @@ def _agree(row: dict[str, Any], attends: bool = False) -> None:
     setting = config(**{"dataset": DATASET, "epochs": 2, "hidden": 4, "eval_every": -1, **row})
     expected = run(setting)
     with KernelDevice("interpreted").kernels(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_layers, "fuses", lambda x: attends)
+        patch.setattr(_layers, "fuses", lambda x, attention: attends)
         found = run(setting)
     for ours, theirs in zip(found.epochs, expected.epochs, strict=True):
         near = 0.02 if theirs["observed"] else 0  # where values decide what is sent, rounding may decide otherwise

@@ -12,7 +12,16 @@ from typing import Any
 import torch
 
 from harness.graphs import Block
-from harness.kernels import bucket, linear, mixed, quantize, trend, triton_code  # noqa: F401 (operators)
+from harness.kernels import (  # noqa: F401 (operators)
+    bucket,
+    linear,
+    mixed,
+    norm_relu_dropout,
+    quantize,
+    relu_dropout,
+    trend,
+    triton_code,
+)
 from harness.kernels.dropout import keyed_dropout
 from harness.nn._attention import Attended, attend
 from tests.support.kernel_devices import INTERPRETED, KernelDevice
@@ -74,7 +83,15 @@ def call_operators() -> None:
     ops.trend_score(x, *given)
     for chosen in (flags, flags[:, 0]):
         ops.trend_restore(codes.flatten(), chosen, torch.zeros(70, dtype=torch.int64), *given)
+    torch.ops.haloscope.relu_dropout(x, torch.arange(70), 0.5, 1)
+    affine = torch.randn(3, 33)
+    for rows, p in ((x, 0.5), (x.bfloat16(), 0.0)):
+        out = ops.norm_relu_dropout(rows, affine, torch.arange(70), 1e-5, p, 1)
+        ops.norm_relu_dropout_backward(rows, rows, out, affine, 1e-5, p)
     own = Block.from_csr(torch.arange(71).int().numpy(), torch.arange(70).int().numpy(), 70)
+    for rows in (x, torch.randn(70, 300), x.bfloat16()):
+        ops.gather_sum(own.indptr, own.indices, rows)
+    ops.gather_weighted_sum(own.indptr, own.indices, torch.rand(70, 3), x.view(70, 3, 11))
     for heads, width in ((1, 16), (4, 64)):
         scores, rows = torch.randn(70, heads), torch.randn(70, heads, width)
         values = [v.clone().requires_grad_() for v in (scores, scores, scores, rows, rows)]

@@ -12,6 +12,7 @@ from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
 
+import torch
 from pyarrow import csv
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -63,9 +64,11 @@ def open_what_stays() -> None:
     """Open what a library keeps open until the process ends, so that no test is held responsible for it.
 
     The first store of torch.distributed starts libuv, whose signal handling keeps one pipe; so does the first CSV file
-    that pyarrow reads.
+    that pyarrow reads, and the first use of a GPU another.
     """
     csv.read_csv(BytesIO(b"a\n1\n"))
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")
     TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
 
 

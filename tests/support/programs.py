@@ -235,7 +235,7 @@ async def _slip_in_third_epoch(rank: Rank, slip: Callable[[], None], who: int = 
         rank.clock.begin_epoch()
         if epoch == 2 and rank.index == who:
             slip()
-        await rank.all_reduce(torch.ones(4), label="gradients")
+        await rank.all_reduce(torch.ones(4, device=rank.device), label="gradients")
         rank.clock.end_epoch()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from harness.kernels import norm_relu_dropout as kernel
 from harness.kernels.dropout import keyed_dropout
 from harness.kernels.norm_relu_dropout import norm_relu_dropout
 from harness.nn import GNN, Dense
+from tests.support.kernel_devices import KernelDevice
 
 
 def made(num_rows: int, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, nn.LayerNorm, Tensor]:
@@ -55,6 +58,41 @@ def test_single_precision_is_as_close_as_torch() -> None:
     assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max()
     large = norm_relu_dropout(x + 1000, None, norm)  # a mean far above the deviation
     torch.testing.assert_close(large, norm(x + 1000).relu(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(("num_rows", "width"), [(1, 1), (7, 33), (530, 8), (3, 300)])
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_kernels_of_gpus_are_those_of_the_cpu(
+    where: KernelDevice, dtype: torch.dtype, num_rows: int, width: int, p: float
+) -> None:
+    """The same elements are dropped; values and gradients to rounding, the gradients of the parameters included."""
+    kept = torch.float64 if dtype == torch.float64 else torch.float32
+    x, bias, norm, g = (each.to(dtype if index in (0, 3) else kept)
+                        for index, each in enumerate(made(num_rows, width, torch.float64)))  # fmt: skip
+    x, g, affine = x.detach(), g.detach(), torch.stack([bias, norm.weight, norm.bias]).detach()
+    nodes, results = torch.arange(num_rows) * 10**11, []
+    for there, kernels in ((torch.Tensor.cpu, nullcontext()), (where.there, where.kernels())):
+        with kernels:
+            given = [there(each) for each in (x, affine, nodes)]
+            out = torch.ops.haloscope.norm_relu_dropout(*given, 1e-5, p, -3)
+            found = torch.ops.haloscope.norm_relu_dropout_backward(there(g), given[0], out, given[1], 1e-5, p)
+        results.append([each.cpu() for each in (out, *found)])
+    near = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 2e-2}[dtype]
+    for expected, mine in zip(*results, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=near, atol=near * max(1.0, num_rows / 20))
+
+
+def test_relu_and_dropout_on_gpus_are_those_of_the_cpu(where: KernelDevice) -> None:
+    x, nodes = torch.randn(40, 70, generator=torch.Generator().manual_seed(1)), torch.arange(40) * 10**11
+    x[3, 5] = float("nan")
+    expected = torch.ops.haloscope.relu_dropout(x, nodes, 0.4, 9)
+    gradient = torch.ops.haloscope.relu_dropout_backward(x, expected, 0.4)
+    with where.kernels():
+        found = torch.ops.haloscope.relu_dropout(where.there(x), where.there(nodes), 0.4, 9)
+        of_found = torch.ops.haloscope.relu_dropout_backward(where.there(x), found, 0.4)
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(of_found.cpu(), gradient, rtol=0, atol=0, equal_nan=True)
 
 
 def test_nan_and_infinity_reach_the_result() -> None:

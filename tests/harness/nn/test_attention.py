@@ -140,7 +140,7 @@ def test_layers_attend_with_it_where_it_is_faster(
             out = layer.to(device)(graph, own, halo)
             gradients = torch.autograd.grad(out.square().sum(), [own, halo, *layer.parameters()])
         results.append([t.detach().cpu() for t in (out, *gradients)])
-        monkeypatch.setattr(_layers, "fuses", lambda x: True)
+        monkeypatch.setattr(_layers, "fuses", lambda x, attention: True)
     for expected, found in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
 

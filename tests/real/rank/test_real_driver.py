@@ -134,9 +134,10 @@ def test_gpu_ranks_equal_loopback(tmp_path: Path, backend: str, parts: int) -> N
 
 @pytest.mark.processes
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_killed_gpu_rank_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_a_killed_gpu_rank_is_named(tmp_path: Path, backend: str) -> None:
     with pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL in epoch 2"):
-        start("killed", tmp_path, 3, where=("cuda", "gloo"))
+        start("killed", tmp_path, 3, where=("cuda", backend))
 
 
 @pytest.fixture(scope="module")

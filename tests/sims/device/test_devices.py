@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
-from sims.device import DeviceProfile, Work, load_device, save_device
+from sims.device import DeviceProfile, OperatorCost, Work, load_device, save_device
 from sims.device._profile import DEVICES, known_devices
 from sims.units import SOURCES, Quantity
 
@@ -97,6 +97,15 @@ def test_a_gpu_launches_beside_its_work() -> None:
     assert gpu.host_launch == gpu.launch.value and cpu.host_launch == 0.0
     assert gpu.seconds(Work("copy", 10**9)) == pytest.approx(1e9 / gpu.bandwidth["copy"].value)
     assert gpu.seconds(Work("copy")) == 0.0 and cpu.seconds(Work("copy")) == cpu.launch.value
+
+
+def test_what_operators_take_the_host_counts_in_launches() -> None:
+    cost = OperatorCost(Quantity(1e-6), {}, {}, Quantity(0.1), host=Quantity(5e-5))
+    gpu, cpu = (replace(load_device(name), operators={"mm": cost}) for name in ("rtx-3090", "cpu-epyc-1core"))
+    work = Work("gemm", nbytes=8, flops=8, name="mm")
+    assert gpu.launches(work) == pytest.approx(1 + 5e-5 / gpu.launch.value)
+    assert gpu.launches(replace(work, name="add")) == cpu.launches(work) == 1
+    assert gpu.seconds(work) == 1e-6 and gpu.seconds(Work("gemm", name="mm")) == 0, "an operator on nothing"
 
 
 def test_a_crowd_slows_all_but_codecs() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.kernels import dropout, quantize
+from harness.kernels.work import ACROSS
 from harness.nn import _aggregate as spmm
 from sims.device import Call, LiveMemory, ShapeMemory, Work, load_device
 from sims.engine import Ledger, Prices
@@ -26,7 +27,7 @@ class Meter:
     def __init__(self) -> None:
         self.paused, self.kind, self.total, self.calls = False, "compute", 0.0, 0
 
-    def charge(self, seconds: float) -> None:
+    def charge(self, seconds: float, launches: float = 1) -> None:
         self.total += seconds
         self.calls += 1
 
@@ -52,7 +53,7 @@ def works_of(run: Any, shapes: ShapeMemory | None = None) -> list[tuple[str, Wor
     with Ledger(recorder, Meter(), LiveMemory(), shapes):
         run()
     assert not recorder.unknown
-    plain = [(name, work.name.removesuffix("_"), work.bits) for name, work in recorder.works]
+    plain = [(name, work.name.removesuffix("_").removesuffix(ACROSS), work.bits) for name, work in recorder.works]
     assert all(named == (f"{name}:{bits}" if bits else name) for name, named, bits in plain)
     return [(name, replace(work, name="")) for name, work in recorder.works]
 
@@ -138,6 +139,19 @@ def test_work_of_bytes() -> None:
         ("sum", Work("reduction", size + 4, lines=10, width=4, fresh=4)),
         ("zeros", Work("elementwise", size, fresh=size)),
     ]
+
+
+def test_sums_over_rows_have_a_name_of_their_own() -> None:
+    recorder, x = Recorder(), torch.ones(50, 3, 4)
+    with Ledger(recorder, Meter(), LiveMemory()):
+        x.sum(0), x.sum(-1), x[:, 0].sum(0, keepdim=True), x[:, 0].mean(1)
+    assert [work.name for _, work in recorder.works] == ["sum" + ACROSS, "sum", "sum" + ACROSS, "mean"]
+
+
+def test_operators_on_nothing_have_no_work() -> None:
+    rows = torch.ones(0, 4)
+    works = works_of(lambda: (rows @ torch.ones(4, 5), rows * torch.ones(4), rows.sum(1), torch.cat([rows, rows])))
+    assert [work.empty for _, work in works] == [False, True, False, True, True, True]  # the ones are work
 
 
 def train_step(device: str) -> None:
