@@ -65,13 +65,12 @@ def named(config: RunConfig) -> dict[str, Any]:
 
 
 def haloscope(config: RunConfig) -> dict[str, float]:
-    """Median epoch of the rank that `haloscope run` starts, here in this process, and its compute and memory."""
+    """Median epoch of the rank that `haloscope run` starts, here in this process, and its memory."""
     records: list[Any] = []
     run_rank(config, records.append)
     kept = records[SKIPPED:]
     return {
         "seconds": statistics.median(each.seconds["epoch"] for each in kept),
-        "compute": statistics.median(each.seconds["compute"] for each in kept),
         "memory": max(each.peak_memory for each in kept),
     }
 
@@ -221,9 +220,9 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def predicted(config: RunConfig, cluster: str) -> float:
-    """Compute seconds of the simulated epoch."""
+    """Seconds of the simulated epoch."""
     result = run(config.changed(mode="sim", device="cpu", cluster=cluster, shapes_only=True))
-    return statistics.median(epoch["seconds"]["compute"] for epoch in result.epochs[SKIPPED:])
+    return statistics.median(epoch["seconds"]["epoch"] for epoch in result.epochs[SKIPPED:])
 
 
 def predict(file: Path, cluster: str) -> None:
@@ -234,7 +233,7 @@ def predict(file: Path, cluster: str) -> None:
     errors, configs = [], {tuple(named(config).values()): config for config in cells(SKIPPED + 2)}
     for row in saved["cells"]:
         about = {key: row[key] for key in ("nodes", "degree", "model", "width")}
-        measured = row["contenders"]["haloscope"]["compute"]
+        measured = row["contenders"]["haloscope"]["seconds"]
         seconds = predicted(configs[tuple(about.values())], cluster)
         errors.append(abs(seconds / measured - 1))
         figures = f"{1e3 * measured:>10.3f} ms{1e3 * seconds:>10.3f} ms{seconds / measured - 1:>+9.1%}"

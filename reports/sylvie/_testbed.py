@@ -88,11 +88,12 @@ GRAPH_NOTES = (HALO_ROWS, PARTS_DIFFER, METIS_LAW, SETTING)
 def settings_of(name: str, model: str = "GraphSAGE") -> dict[str, Any]:
     """Settings of a model, by its printed name, on a graph.
 
-    The input is summed once; attention cannot do that and keeps the inputs of boundary nodes.
+    The input is summed once; attention cannot do that and keeps the inputs of boundary nodes. DGL's has values for
+    every edge.
     """
     made = {"model": MODEL_OF[model], "norm": "layer", "layer0": "precompute", **LAYERS[name]}
     if model == "GAT":
-        made |= {**ATTENTION[name], "linear_layers": 0, "heads": 1, "layer0": "cache"}
+        made |= {**ATTENTION[name], "linear_layers": 0, "heads": 1, "layer0": "cache", "attention": "composed"}
     return made
 
 

@@ -15,7 +15,7 @@ from reports.study._allocation import gain_per_second, power_with, supposed_trut
 from reports.study._cells import COLUMNS, line_score, outdated, train_cell, without_seed
 from reports.study._code import RUNNER, code_of, modules_behind
 from reports.study._forecast import Forecast, cost_lines, formula
-from reports.study._study import TRIED
+from reports.study._study import TRIED, comes_out_as_before
 from tests.support.studies import CLAIMS, GRAPH, MadeUpRuns, line_of
 
 BETTER = {"vanilla": 80.0, "bns-gcn:p=0.1": 80.0, "bns-gcn:p=0": 70.0}
@@ -168,6 +168,37 @@ def test_one_seed_that_comes_out_the_same_speaks_for_the_others(
         runs.store.keep(line_of(cell, 80.0, code="0" * 16))
     assert Study(claims, runs).recheck() == 3 - left and runs.made == cells[:1]
     assert runs.store.stale(cells) == cells[4 - left :] and len(runs.store.lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({}, True),
+        ({"test": "80.4", "last": "79.8"}, True),  # less than seeds differ by
+        ({"test": "82.0"}, False),
+        ({"test": "80.4", "megabytes": "5.01"}, True),
+        ({"megabytes": "5.5"}, False),
+        ({"epochs": "99"}, False),
+        ({"test": "80.4", "state": "diverged"}, False),
+    ],
+)
+def test_a_run_on_a_machine_that_rounds_otherwise_comes_out_as_before(
+    claims: list[AccuracyClaim], changes: dict[str, str], same: bool
+) -> None:
+    cell = claims[0].cells(0)[0]
+    before, *others = ({**line_of(cell, score), "megabytes": "5.0"} for score in (80.0, 79.0, 81.0))
+    assert comes_out_as_before({**before, **changes}, before, *others) == same
+    assert comes_out_as_before({**before, **changes}, before) == (not changes), "nothing is known of other seeds"
+
+
+def test_a_short_budget_rechecks_every_method_first(claims: list[AccuracyClaim], tmp_path: Path) -> None:
+    runs = MadeUpRuns.of(lambda cell: 80.0, tmp_path / "runs.csv")
+    cells = list(dict.fromkeys(cell for claim in claims for cell in claim.cells(0)))
+    for cell in cells:
+        runs.store.keep(line_of(cell, 80.0, code="0" * 16))
+    Study(claims, runs).recheck()
+    methods = [cell.settings["method"] for cell in runs.made]
+    assert len(methods) == len(cells) and len(set(methods[: len(set(methods))])) == len(set(methods))
 
 
 def test_a_changed_graph_is_not_rechecked(claims: list[AccuracyClaim], tmp_path: Path) -> None:

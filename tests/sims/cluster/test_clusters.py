@@ -31,6 +31,7 @@ PAPERS = {  # preset -> hosts, devices per host, device, transport
 TODAY = {
     "a100-8": (1, 8, "a100-80gb", "nccl"),
     "h100-1": (1, 1, "h100-80gb-vm", "nccl"),
+    "h200-1": (1, 1, "h200-141gb-vm", "nccl"),
     "h100-8": (1, 8, "h100-80gb", "nccl"),
     "h100-8x": (16, 8, "h100-80gb", "nccl"),
     "h200-8x": (16, 8, "h200-141gb", "nccl"),

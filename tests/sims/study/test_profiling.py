@@ -21,7 +21,7 @@ from harness.methods.registry import METHODS
 from harness.running import drift
 from harness.running.results import Result
 from sims.cluster._load import CLUSTERS
-from sims.device import LiveMemory, Work, load_device, save_device
+from sims.device import LiveMemory, OperatorCost, Work, load_device, save_device
 from sims.engine import SimClock
 from sims.study import _profiling as profiling
 from sims.study import calibrated
@@ -150,8 +150,10 @@ def test_workloads_run_every_method(quick: bool) -> None:
 
 
 def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that are "real" on a host of 20 us per operator and 100 us around an effect, of a fast GPU."""
-    gpu = load_device("h100-80gb-vm")
+    """Runs that are "real" on a host of 20 us per operator and 100 us around an effect, of a fast GPU, with an operator
+    that takes the host 50 us."""
+    slow = OperatorCost(Quantity(1e-6), {}, {}, Quantity(0.1), host=Quantity(30e-6))
+    gpu = replace(load_device("h100-80gb-vm"), operators={"mm": slow})
     there = (CLUSTERS / "h100-1.toml").read_text().replace('"h100-80gb-vm"', '"device.toml"')
     truth = tmp_path / "truth"
     truth.mkdir()
