@@ -33,8 +33,8 @@ def add_study(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", type=number, default=0.5, metavar="X", help=text)
     parser.add_argument("--refresh", action="store_true", help="run cells again whose code or graph has changed")
     text = (
-        "where code has changed, run one seed of each kind of run again, every method first: if it comes out as before, "
-        "the other seeds count as today's"
+        "where code has changed, run one seed of each kind of run again, every method first: if it comes out as "
+        "before, the other seeds count as today's"
     )
     parser.add_argument("--recheck", action="store_true", help=text)
     text = "what there is to run, and what it takes, without running it"

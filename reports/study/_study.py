@@ -99,8 +99,8 @@ def _finite(value: float) -> float | None:
 def comes_out_as_before(now: RunLine, before: RunLine, *others: RunLine) -> bool:
     """Whether a run came out as `before`, also on a machine that rounds sums otherwise.
 
-    Either all numbers are the same, or as many epochs ended in the same state with the same bytes (within APART), and the
-    scores differ by no more than the standard deviation over the seeds, of which `others` are the rest.
+    Either all numbers are the same, or as many epochs ended in the same state with the same bytes (within APART), and
+    the scores differ by no more than the standard deviation over the seeds, of which `others` are the rest.
     """
     if all(now[name] == before[name] for name in COMPUTED):
         return True
@@ -197,7 +197,7 @@ class Study:
     def _code_first(self, cells: list[StudyCell]) -> list[StudyCell]:
         """The cheapest cell of every method and model, then the next one of each, and so on."""
         turns: Counter[tuple[str, str]] = Counter()
-        placed = []
+        placed: list[tuple[int, int, StudyCell]] = []
         for cell in sorted(cells, key=self.runs.forecast.seconds):
             code = str(cell.settings["method"]), str(cell.settings.get("model", ""))
             placed.append((turns[code], len(placed), cell))
