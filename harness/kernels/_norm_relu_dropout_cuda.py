@@ -90,7 +90,7 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     tl.store(place + 2 * width, of_shift, mask=wide)
 
 
-def takes_rows(x: Tensor) -> bool:
+def norms_rows(x: Tensor) -> bool:
     """Whether the kernels can handle these rows [n, d]; torch's operators handle others."""
     return triton is not None and x.dtype in TYPES and x.numel() > 0 and x.shape[1] <= WIDEST
 

@@ -50,7 +50,7 @@ def _sum_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + row * width + column, tl.sum(total, 0).to(out.dtype.element_ty), mask=inside)
 
 
-def takes_rows(indices: Tensor, x: Tensor) -> bool:
+def sums_rows(indices: Tensor, x: Tensor) -> bool:
     """Whether the kernel can sum these rows; torch's operators sum others."""
     return triton is not None and x.dtype in TYPES and x.numel() > 0 and indices.numel() > 0
 

@@ -181,7 +181,7 @@ def norm_relu_dropout_rows(x: Tensor, affine: Tensor, nodes: Tensor, eps: float,
 def _(x: Tensor, affine: Tensor, nodes: Tensor, eps: float, p: float, key: int) -> Tensor:
     from harness.kernels import _norm_relu_dropout_cuda as cuda
 
-    if cuda.takes_rows(x):
+    if cuda.norms_rows(x):
         return cuda.forward(x, affine, nodes, eps, key, dropout_factor(p), dropout_threshold(p), p > 0)
     bias, weight, shift = affine
     rows = functional.layer_norm(x + bias, bias.shape, weight, shift, eps).relu()
@@ -221,7 +221,7 @@ def norm_relu_dropout_gradients(
 def _(g: Tensor, x: Tensor, out: Tensor, affine: Tensor, eps: float, p: float) -> tuple[Tensor, Tensor]:
     from harness.kernels import _norm_relu_dropout_cuda as cuda
 
-    if cuda.takes_rows(x):
+    if cuda.norms_rows(x):
         return cuda.backward(g, x, out, affine, eps, dropout_factor(p))
     bias, weight, shift = affine
     rows, aten = x + bias, torch.ops.aten

@@ -44,7 +44,7 @@ def _(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
 def _(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
     from harness.kernels import neighbour_sum_cuda
 
-    if neighbour_sum_cuda.takes_rows(indices, x):
+    if neighbour_sum_cuda.sums_rows(indices, x):
         return neighbour_sum_cuda.summed_rows(indptr, indices, None, x)
     return _bag(indptr, indices, x, None)
 
@@ -69,7 +69,7 @@ def gather_weighted_sum(indptr: Tensor, indices: Tensor, weights: Tensor, x: Ten
 def _(indptr: Tensor, indices: Tensor, weights: Tensor, x: Tensor) -> Tensor:
     from harness.kernels import neighbour_sum_cuda
 
-    if neighbour_sum_cuda.takes_rows(indices, x):
+    if neighbour_sum_cuda.sums_rows(indices, x):
         return neighbour_sum_cuda.summed_rows(indptr, indices, weights, x)
     return _weighted_bag(indptr, indices, weights, x)
 

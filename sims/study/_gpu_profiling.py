@@ -33,7 +33,7 @@ AHEAD = 64 << 20
 FIRST_COPIES, MOST_COPIES = 100, 3200
 """Copies before an epoch: twice as many each time the host was too slow."""
 
-Timed = tuple[Work, float, torch.cuda.Event, torch.cuda.Event]
+Stamped = tuple[Work, float, torch.cuda.Event, torch.cuda.Event]
 """An operator's work, its host seconds, and the events around it."""
 
 
@@ -103,7 +103,7 @@ class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.found, self.copies = found, FIRST_COPIES
         self._room = torch.empty(2, AHEAD, device="cuda")
         self._operators: dict[Any, Operator] = {}
-        self._timed: list[Timed] | None = None
+        self._timed: list[Stamped] | None = None
         self._copied = torch.cuda.Event()
         self._tick = self._between_nothing()
 
