@@ -8,7 +8,8 @@ Full-graph training on one rank, no exchange: made graphs of four sizes, three m
 no dropout, Adam, fp32. `measure` times, in one process: haloscope's rank (`single`); `pyg`, PyG's layers on an edge
 index; `pyg-csr`, the same on a sparse matrix of torch (cuSPARSE; GCN and GraphSAGE); `torch`, the same network written
 down with torch's sparse matrices. Each is the median of the epochs after the first five, by events on the stream.
-`predict` needs no GPU; the calibration has seen none of these runs.
+`predict` needs no GPU; a calibration has seen none of these runs (of `h200-1`, the host's two numbers are fitted to six
+of them).
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def named(config: RunConfig) -> dict[str, Any]:
 def haloscope(config: RunConfig) -> dict[str, float]:
     """Median epoch of the rank that `haloscope run` starts, here in this process, and its memory."""
     records: list[Any] = []
+    torch.cuda.reset_peak_memory_stats()
     run_rank(config, records.append)
     kept = records[SKIPPED:]
     return {
@@ -195,7 +197,7 @@ def measure(epochs: int, only: Sequence[str], chosen: str, file: Path) -> None:
             try:
                 got = haloscope(config) if name == "haloscope" else peer(name, part, config)
             except torch.OutOfMemoryError:
-                got = {"memory": float("inf")}
+                got = {"error": "out of memory"}  # type: ignore[dict-item]
             except (HaloscopeError, RuntimeError) as error:
                 got = {"error": str(error)[:200]}  # type: ignore[dict-item]
             if got is not None:
@@ -212,7 +214,7 @@ def _line(row: dict[str, Any]) -> str:
     texts = []
     for name, got in row["contenders"].items():
         if "seconds" not in got:
-            texts.append(f"{name} {got.get('error', 'out of memory')[:60]}")
+            texts.append(f"{name} {got['error'][:60]}")
             continue
         ratio = f" x{got['seconds'] / ours:.2f}" if ours and name != "haloscope" else ""
         texts.append(f"{name} {1e3 * got['seconds']:.3f} ({got['memory'] / 1e9:.1f}){ratio}")
@@ -233,7 +235,9 @@ def predict(file: Path, cluster: str) -> None:
     errors, configs = [], {tuple(named(config).values()): config for config in cells(SKIPPED + 2)}
     for row in saved["cells"]:
         about = {key: row[key] for key in ("nodes", "degree", "model", "width")}
-        measured = row["contenders"]["haloscope"]["seconds"]
+        measured = row["contenders"].get("haloscope", {}).get("seconds")
+        if measured is None:
+            continue
         seconds = predicted(configs[tuple(about.values())], cluster)
         errors.append(abs(seconds / measured - 1))
         figures = f"{1e3 * measured:>10.3f} ms{1e3 * seconds:>10.3f} ms{seconds / measured - 1:>+9.1%}"

@@ -45,10 +45,11 @@ def sums(block: Block, width: int, budget_s: float) -> None:
     for name, call in others:
         print(line(f"{width:>4} {name}", nbytes, timed_on_gpu(call, budget_s)), flush=True)
     usual = neighbour_sum_cuda.WIDEST
+    marked = min(usual, 1 << (width - 1).bit_length())
     for columns in (each for each in SLICES if each <= max(width, min(SLICES))):
         neighbour_sum_cuda.WIDEST = columns
         took = timed_on_gpu(lambda: torch.ops.haloscope.gather_sum(block.indptr, block.indices, x), budget_s)
-        print(line(f"{width:>4} slice {columns}{' (usual)' if columns == usual else ''}", nbytes, took), flush=True)
+        print(line(f"{width:>4} slice {columns}{' (usual)' if columns == marked else ''}", nbytes, took), flush=True)
     neighbour_sum_cuda.WIDEST = usual
 
 

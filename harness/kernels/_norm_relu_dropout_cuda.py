@@ -21,7 +21,7 @@ WIDEST = 4096
 """Columns of the widest rows that the kernels take."""
 
 ROWS_PER_SUM = 256
-"""Rows whose gradients of the parameters one program adds up."""
+"""Rows whose gradients of the parameters one program adds up; more where they are narrow."""
 
 TYPES = (torch.float32, torch.bfloat16)
 

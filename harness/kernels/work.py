@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ACROSS = ":across"
-"""Ends the name of a sum over all but the last dimension, for which rows are not handled one by one."""
+"""Ends the name of a sum over the first dimension and not the last, for which rows are not handled one by one."""
 
 UNKNOWN = "unknown"
 """The class of an operator that nobody knows; it is priced by its bytes, as elementwise."""

@@ -102,7 +102,7 @@ def gpu_cluster_toml(measured: dict[str, Any]) -> str:
     rates = f"pinned copies of 256 MiB: {there:.3g} GB/s to the host, {back:.3g} GB/s back"
     text = [
         *_gpu_provenance(about),
-        "# Between GPUs, and what NCCL takes, nothing was measured: see sims/clusters for hosts with NVLink.",
+        "# Between GPUs, and what NCCL takes, nothing was measured: see sims/cluster/presets for hosts with NVLink.",
         'name = "calibrated"',
         f"summary = {_quoted('{gpus} x {machine}'.format_map(about))}",
         "",

@@ -107,7 +107,9 @@ def comes_out_as_before(now: RunLine, before: RunLine, *others: RunLine) -> bool
     if len(others) < 2 or any(now[name] != before[name] for name in ("state", "epochs")):
         return False
     found, wanted = float(now["megabytes"]), float(before["megabytes"])
-    scores = [name for name in ("test", "best", "last") if now[name] and all(line[name] for line in (before, *others))]
+    scores = [name for name in ("test", "best", "last") if before[name] and all(line[name] for line in others)]
+    if any(bool(now[name]) != bool(before[name]) for name in ("test", "best", "last")):
+        return False
     return abs(found - wanted) <= APART * wanted and all(
         abs(float(now[name]) - float(before[name])) <= stdev(float(line[name]) for line in (before, *others))
         for name in scores

@@ -84,9 +84,11 @@ WRITES = _names(
 """Operators that read nothing."""
 
 
-def _across(x: Tensor, out: Tensor) -> bool:
-    """Whether rows were added up, and not the numbers of each row."""
-    return x.ndim > 1 and x.shape[0] > x.shape[-1] and out.numel() * x.shape[0] == x.numel()
+def _across(args: Any) -> bool:
+    """Whether rows are added up, and not the numbers of each row: a sum over the first dimension without the last."""
+    x, dims = args[0], args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else ()
+    places = {dim % x.ndim for dim in dims} if x.ndim else set()
+    return 0 in places and x.ndim - 1 not in places
 
 
 class Operator:
@@ -118,6 +120,7 @@ class Operator:
         self._named = f"{self.name}_" if apart else self.name
         self._bits = arguments.index("bits") if "bits" in arguments and self.kind == "codec" else None
         self.known = self.kind != UNKNOWN
+        self._found = torch.Tag.dynamic_output_shape in func.tags  # all is read to find what there is, if nothing
 
     def _kind(self, func: OpOverload, foreach: bool) -> str:
         if self._formula is not None:
@@ -143,9 +146,9 @@ class Operator:
         work = self._work(args, inputs, outputs) if self._formula is None else self._formula(args, inputs, outputs)
         bits = self.bits(args)
         name = f"{self._named}:{bits}" if bits else self._named
-        if self.name in SUMS and inputs and outputs and _across(inputs[0], outputs[0]):
+        if self.name in SUMS and _across(args):
             name += ACROSS
-        if outputs and not any(output.numel() for output in outputs):
+        if outputs and not self._found and not any(output.numel() for output in outputs):
             work = replace(work, nbytes=0, flops=0, entries=0, lines=0)
         return replace(work, fresh=self._fresh(outputs), bits=bits, name=name)
 

@@ -1,5 +1,6 @@
 """Recordings of what ranks did, without tensor values: replayed on other clusters, repeated, drawn as a timeline."""
 
+from sims.replay._device_choices import on_device
 from sims.replay._recording import RECORDING_FORMAT, Recorder, Recording, load_recording
 from sims.replay._repeats import Repeats
 from sims.replay._replay import Changes, Replay, enough_epochs, record, record_placed, refusal, unchanged
@@ -14,6 +15,7 @@ __all__ = [
     "Replay",
     "enough_epochs",
     "load_recording",
+    "on_device",
     "record",
     "record_placed",
     "refusal",

@@ -26,6 +26,7 @@ from harness.traffic import Traffic
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import DeviceProfile, Fullest, Work, load_device
 from sims.engine import Ledger, Observer, Prices, SimClock, Simulation, Simulator, simulate
+from sims.replay._device_choices import on_device
 from sims.replay._notation import BEGIN, DO, END, START, START_BESIDE, Action
 from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions, replayed
 from sims.replay._recording import PeakMemory, Recorder, Recording
@@ -213,8 +214,8 @@ def record(config: RunConfig, progress: Progress | None = None) -> Recording:
 
 def record_placed(plan: Plan, placement: Placement, progress: Progress | None = None) -> Recording:
     """As `record`, on ranks that have their places already."""
-    config = plan.config
-    job, prepared = make_job(plan, progress)
+    config = on_device(plan.config, placement)
+    job, prepared = make_job(replace(plan, config=config), progress)
     recorder = Recorder(config.cut.parts)
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(

@@ -14,7 +14,7 @@ from harness.running import Execution, Job, cpu_threads, program, threads_per_ra
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import load_device
 from sims.engine import Simulation, simulate
-from sims.replay import Repeats
+from sims.replay import Repeats, on_device
 from sims.study import _remarks as remarks
 from sims.transport import LIBRARIES
 
@@ -56,19 +56,18 @@ def open_driver(config: RunConfig) -> SimulatedCluster:
     return SimulatedCluster(place(load_cluster(config.cluster.name), config.cut.parts))
 
 
-def _on_device(job: Job, kind: str) -> Job:
-    """The job with the operators that its ranks choose on such a device: attention is one operator on GPUs."""
-    config = job.config
-    if kind != "gpu" or config.model.name != "gat" or config.model.attention != "auto":
+def _placed(job: Job, placement: Placement) -> Job:
+    """The job of ranks that have their places."""
+    config, totals = on_device(job.config, placement), job.parts.totals
+    if config == job.config:
         return job
-    config, totals = config.changed(attention="fused"), job.parts.totals
     model = build_model(config.model, totals.num_features, totals.num_classes, config.training.seed)
     return replace(job, config=config, model=model)
 
 
 def _execute(job: Job, placement: Placement) -> Execution:
     cluster = placement.cluster
-    job = _on_device(job, load_device(cluster.device).kind)
+    job = _placed(job, placement)
     config = job.config
     repeats = Repeats() if config.cluster.shapes_only and job.method.promises().repeats else None
     with cpu_threads(threads_per_rank(config)):

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness import loopback, running
 from harness.config import RunConfig
+from harness.errors import HaloscopeError
 from harness.rank import NoClock, Rank
 from harness.running import program
 from sims.device import Operator, OperatorCost, Work, tensors_of
@@ -30,8 +31,9 @@ from sims.units import fitted
 AHEAD = 64 << 20
 """Elements, fp32, of one copy: about 0.2 ms on a GPU of 3 TB/s."""
 
-FIRST_COPIES, MOST_COPIES = 100, 3200
-"""Copies before an epoch: twice as many each time the host was too slow."""
+FIRST_COPIES, MOST_COPIES = 100, 400
+"""Copies before an epoch: twice as many each time the host was too slow. A queue takes about a thousand launches, and a
+host that waits for room in it is not ahead."""
 
 Stamped = tuple[Work, float, torch.cuda.Event, torch.cuda.Event]
 """An operator's work, its host seconds, and the events around it."""
@@ -49,7 +51,12 @@ class GpuObserved:
 
         The host time of a plain operator, which `launch` of a device stands for, is the median of all operators of
         torch; `OperatorCost.host` is what others take beyond that.
+
+        Raises:
+            HaloscopeError: the host was never ahead of the GPU for a whole epoch.
         """
+        if not self.host:
+            raise HaloscopeError("no epoch was timed: the host was never ahead of the GPU; keep the machine idle")
         typical = {name: median(seconds) for name, seconds in self.host.items()}
         plain = median(seconds for name, seconds in typical.items() if "::" not in name)
         return {
@@ -122,8 +129,8 @@ class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         late = self._copied.query()
         torch.cuda.synchronize()
-        if late and self.copies < MOST_COPIES:
-            self.copies *= 2
+        if late:
+            self.copies = min(2 * self.copies, MOST_COPIES)
             return
         for work, host, begin, end in timed:
             self.found.host[work.name].append(host)

@@ -12,7 +12,7 @@ from harness.config import RunConfig
 from harness.running import Progress, data_inputs, plan_of, prepare
 from harness.running.results import environment
 from sims.cluster import Placement
-from sims.replay import RECORDING_FORMAT, Recording, load_recording, record_placed
+from sims.replay import RECORDING_FORMAT, Recording, load_recording, on_device, record_placed
 
 WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "backend", "device")
 """Settings that a recording does not depend on."""
@@ -32,6 +32,7 @@ def kept_recording(
         progress: opens what is told of every epoch; called only where a recording is made.
         again: makes it even if it is there.
     """
+    config = on_device(config, placement)
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     plan = plan_of(config)
     graph = prepare(config, plan.cut).graph["fingerprint"]

@@ -1,8 +1,9 @@
 """Adds the costs of all operators of real training, and of neighbour sums on given graphs, to a measured device file.
 
-The operators are timed in small training runs of every method (`_profiling`), in one process per core at once, so that
-they share caches and memory as the ranks of a run do. The slowdown of compute in real runs, and the host time of a GPU,
-are measured in real runs. The graphs are made for this purpose; runs that predictions are validated on are not used.
+The operators are timed in small training runs of every method (`_profiling`; those of a GPU in runs of one rank,
+`_gpu_profiling`), in one process per core at once, so that they share caches and memory as the ranks of a run do. The
+slowdown of compute in real runs, and the host time of a GPU, are measured in real runs. The graphs are made for this
+purpose; runs that predictions are validated on are not used.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_single_precision_is_as_close_as_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize(("num_rows", "width"), [(1, 1), (7, 33), (530, 8), (3, 300)])
+@pytest.mark.parametrize(("num_rows", "width"), [(1, 1), (7, 33), (530, 8), (3, 300), (530, 33)])
 @pytest.mark.parametrize("p", [0.0, 0.5])
 def test_kernels_of_gpus_are_those_of_the_cpu(
     where: KernelDevice, dtype: torch.dtype, num_rows: int, width: int, p: float

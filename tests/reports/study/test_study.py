@@ -180,6 +180,7 @@ def test_one_seed_that_comes_out_the_same_speaks_for_the_others(
         ({"megabytes": "5.5"}, False),
         ({"epochs": "99"}, False),
         ({"test": "80.4", "state": "diverged"}, False),
+        ({"test": ""}, False),
     ],
 )
 def test_a_run_on_a_machine_that_rounds_otherwise_comes_out_as_before(
@@ -191,14 +192,17 @@ def test_a_run_on_a_machine_that_rounds_otherwise_comes_out_as_before(
     assert comes_out_as_before({**before, **changes}, before) == (not changes), "nothing is known of other seeds"
 
 
-def test_a_short_budget_rechecks_every_method_first(claims: list[AccuracyClaim], tmp_path: Path) -> None:
-    runs = MadeUpRuns.of(lambda cell: 80.0, tmp_path / "runs.csv")
-    cells = list(dict.fromkeys(cell for claim in claims for cell in claim.cells(0)))
-    for cell in cells:
-        runs.store.keep(line_of(cell, 80.0, code="0" * 16))
-    Study(claims, runs).recheck()
-    methods = [cell.settings["method"] for cell in runs.made]
-    assert len(methods) == len(cells) and len(set(methods[: len(set(methods))])) == len(set(methods))
+def test_a_short_budget_rechecks_every_method_first(
+    claims: list[AccuracyClaim], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one whose cells are all dearer than those of another."""
+    runs, base = MadeUpRuns.of(lambda cell: 80.0, tmp_path / "runs.csv"), claims[0].cells(0)[0].settings
+    costs = {("single", 1): 1.0, ("single", 2): 2.0, ("vanilla", 3): 9.0, ("vanilla", 4): 8.0}
+    cells = [StudyCell({**base, "method": method, "parts": parts}) for method, parts in costs]
+    monkeypatch.setattr(
+        type(runs.forecast), "seconds", lambda _, cell: costs[cell.settings["method"], cell.settings["parts"]]
+    )
+    assert [cell.settings["parts"] for cell in Study(claims, runs)._code_first(cells)] == [1, 4, 2, 3]
 
 
 def test_a_changed_graph_is_not_rechecked(claims: list[AccuracyClaim], tmp_path: Path) -> None:

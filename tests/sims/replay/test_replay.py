@@ -113,6 +113,20 @@ def test_every_effect_on_every_kind_of_cluster(name: str, deterministic: bool) -
     assert_equal(Replay(recording), simulate(busy, place(cluster, 4), **options), cluster)
 
 
+@pytest.mark.parametrize("cluster", ["h200-1", "ethernet-1g"])
+def test_attention_is_recorded_as_it_runs(cluster: str) -> None:
+    """One operator on a GPU; composed on a CPU, and everywhere where the setting says so."""
+    base = config("single", mode="sim", model="gat", parts=1, cluster=cluster, shapes_only=True, epochs=3)
+    for chosen in ("auto", "fused", "composed"):
+        setting = base.changed(attention=chosen)
+        recording = record(setting)
+        fused = chosen == "fused" or (chosen == "auto" and cluster == "h200-1")
+        assert any(work.name == "haloscope::attend" for work in recording.works) == fused
+        full = run(setting).epochs[-1]["seconds"]["epoch"]
+        replayed = Replay(recording).time(load_cluster(cluster)).epochs[-1]["seconds"]["epoch"]
+        assert replayed == pytest.approx(full)
+
+
 @given(size=st.integers(3, 6), rate=st.floats(1e5, 1e12), latency=st.floats(1e-9, 1e-2))
 @settings(max_examples=8)
 def test_any_bandwidth_and_latency(size: int, rate: float, latency: float) -> None:
