@@ -133,13 +133,14 @@ def pyg(part: Part, model: str, width: int, csr: bool) -> Forward:
     from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
     block = part.graph.own
-    rows = torch.repeat_interleave(torch.arange(block.num_rows, device=block.indptr.device), block.indptr.diff().long())
-    graph = sparse(part, "plain") if csr else torch.stack([block.indices.long(), rows])
-    if csr and model == "gcn":
-        graph = sparse(part, "gcn")
-    options: dict[str, Any] = {"gcn": {"normalize": not csr, "cached": True}, "sage": {}, "gat": {}}[model]
-    if csr and model == "gcn":
-        options = {"normalize": False}
+    if csr:
+        graph = sparse(part, "gcn" if model == "gcn" else "plain")
+    else:
+        places = torch.arange(block.num_rows, device=block.indptr.device)
+        graph = torch.stack([block.indices.long(), torch.repeat_interleave(places, block.indptr.diff().long())])
+    options: dict[str, Any] = {}
+    if model == "gcn":
+        options = {"normalize": False} if csr else {"cached": True}
     kind: Any = {"gcn": GCNConv, "sage": SAGEConv, "gat": GATConv}[model]
     layers = nn.ModuleList(kind(width, to, **options) for to in (width, width, CLASSES)).to(block.indptr.device)
 

@@ -184,6 +184,7 @@ def add_gpu_operators(device: Path, *, quick: bool = True) -> None:
 
     Raises:
         InputError: the device file cannot be read or written.
+        HaloscopeError: the host was never ahead of the GPU for a whole epoch.
     """
     profile = load_device(device)
     _save(replace(profile, operators=observe_gpu(gpu_workloads(quick)).costs()), device)
