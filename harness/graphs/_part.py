@@ -10,6 +10,7 @@ F = features, C = classes. Rows of a block are destinations, columns are sources
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,8 @@ from harness.kernels.boundary import host_select_columns as _host_select_columns
 from harness.kernels.columns import select_columns as _select_columns
 from harness.kernels.edge_drop import drop_edges as _drop_edges
 from harness.kernels.random import signed64
+
+_Arrays = tuple[Tensor, Tensor, Tensor, Tensor]  # of a block, without its edge map
 
 
 def position_dtype(nnz: int) -> torch.dtype:
@@ -103,7 +106,7 @@ class Block(OnDevice):
         kept = Block(*self._selected(arrays, columns))
         return kept if self.t_edge is None else kept.with_edge_map()
 
-    def _selected(self, arrays: tuple[Tensor, ...], columns: Tensor) -> tuple[Tensor, ...]:
+    def _selected(self, arrays: _Arrays, columns: Tensor) -> tuple[Tensor, ...]:
         found: tuple[Tensor, ...] = _select_columns(*arrays, columns)
         return found
 
@@ -126,7 +129,7 @@ class HostBlock(Block):
         host = block if block.indices.is_meta else block.to("cpu")
         return cls(**{f.name: getattr(host, f.name) for f in fields(host)})
 
-    def _selected(self, arrays: tuple[Tensor, ...], columns: Tensor) -> tuple[Tensor, ...]:
+    def _selected(self, arrays: _Arrays, columns: Tensor) -> tuple[Tensor, ...]:
         found: tuple[Tensor, ...] = _host_select_columns(*arrays, columns if columns.is_meta else columns.cpu())
         return found
 
@@ -142,6 +145,11 @@ class LocalGraph(OnDevice):
     halo: Block  # [n_own x n_halo]
     degree: Tensor  # int64 [n_own] in-degree
     halo_degree: Tensor  # int64 [n_halo] in-degree
+
+    @cached_property
+    def factors(self) -> dict[object, Tensor]:
+        """Factors of its rows that follow from degrees, kept by those who made them; a copy begins without any."""
+        return {}
 
     @property
     def num_own(self) -> int:

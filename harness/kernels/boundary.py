@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from harness.kernels.columns import Arrays, select_columns
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.work import Work, bytes_of, declare_work
 
 
-@torch.library.custom_op(
-    "haloscope::draw_rows",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor nodes, int[] available, float p, bool fixed, int key, int expected) -> Tensor",
+@custom_operator(
+    "haloscope::draw_rows", "(Tensor nodes, int[] available, float p, bool fixed, int key, int expected) -> Tensor"
 )
 def draw_rows(nodes: Tensor, available: Sequence[int], p: float, fixed: bool, key: int, expected: int) -> Tensor:
     """Positions of the nodes that are kept, ascending int64 [k], drawn from `key`.
@@ -52,11 +50,9 @@ def _(nodes: Tensor, available: Sequence[int], p: float, fixed: bool, key: int, 
     return nodes.new_empty(expected)
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::host_select_columns",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indptr, Tensor indices, Tensor t_indptr, Tensor t_indices, Tensor columns)"
+    "(Tensor indptr, Tensor indices, Tensor t_indptr, Tensor t_indices, Tensor columns)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def host_select_columns(

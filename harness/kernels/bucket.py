@@ -19,16 +19,15 @@ import torch
 from torch import Tensor
 
 from harness.kernels._bucket_cpu import decode_range, encode_range
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
 from harness.kernels.work import RowCodec, declare_work
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::bucket_encode",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor rows, Tensor side, Tensor starts, int bits, bool keep_error) -> (Tensor, Tensor)",
+    "(Tensor rows, Tensor side, Tensor starts, int bits, bool keep_error) -> (Tensor, Tensor)",
 )
 def bucket_encode(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -> tuple[Tensor, Tensor]:
     """Float rows [n, d] -> codes uint8 [n, ceil(d B / 8)] and rows minus their decoded form, float32 [n, d].
@@ -49,11 +48,8 @@ def bucket_encode(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_er
     return codes, error
 
 
-@torch.library.custom_op(
-    "haloscope::bucket_decode",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor codes, Tensor side, Tensor starts, int bits, int width) -> Tensor",
+@custom_operator(
+    "haloscope::bucket_decode", "(Tensor codes, Tensor side, Tensor starts, int bits, int width) -> Tensor"
 )
 def bucket_decode(codes: Tensor, side: Tensor, starts: Tensor, bits: int, width: int) -> Tensor:
     """Codes uint8 [n, ceil(width B / 8)] -> float32 [n, width]."""

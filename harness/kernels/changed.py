@@ -10,17 +10,13 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import not_finite
 from harness.kernels.threads import over_rows
 from harness.kernels.work import Streamed, declare_work
 
 
-@torch.library.custom_op(
-    "haloscope::changed_rows",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor x, Tensor cached, float threshold) -> Tensor",
-)
+@custom_operator("haloscope::changed_rows", "(Tensor x, Tensor cached, float threshold) -> Tensor")
 def changed_rows(x: Tensor, cached: Tensor, threshold: float) -> Tensor:
     """bool [n]: max |x[r] - cached[r]| > threshold * max |cached[r]|, for x and cached [n, d] of one float type.
 

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 from harness.kernels import csr
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.work import Streamed, declare_work
 
 Arrays = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::select_columns",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indptr, Tensor indices, Tensor t_indptr, Tensor t_indices, Tensor columns)"
+    "(Tensor indptr, Tensor indices, Tensor t_indptr, Tensor t_indices, Tensor columns)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def select_columns(indptr: Tensor, indices: Tensor, t_indptr: Tensor, t_indices: Tensor, columns: Tensor) -> Arrays:

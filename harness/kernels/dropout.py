@@ -14,6 +14,7 @@ from numba import njit
 from torch import Tensor
 
 from harness.errors import InputError
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.random import (
     UNIFORM_BITS,
     element_bits,
@@ -57,12 +58,7 @@ def dropout_factor(p: float) -> float:
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
-@torch.library.custom_op(
-    "haloscope::dropout_rows",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor x, Tensor nodes, float p, int key) -> Tensor",
-)
+@custom_operator("haloscope::dropout_rows", "(Tensor x, Tensor nodes, float p, int key) -> Tensor")
 def dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     """x [n, d] times its mask over 1 - p; element (r, c) is dropped when its 24 uniform bits are below p * 2**24."""
     return masked_rows(_dropout_range, x, nodes, p, key)

@@ -12,6 +12,7 @@ from numba import njit
 from torch import Tensor
 
 from harness.kernels import csr
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.random import UNIFORM_BITS, element_bits, element_bits_torch, row_words, row_words_torch, stream_of
 from harness.kernels.work import Gather, declare_work
 
@@ -41,11 +42,9 @@ def _threshold(share: float) -> int:
     return round(share * (1 << UNIFORM_BITS))
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::drop_edges",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indptr, Tensor indices, SymInt num_cols, int key, float share, bool diagonal)"
+    "(Tensor indptr, Tensor indices, SymInt num_cols, int key, float share, bool diagonal)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def drop_edges(indptr: Tensor, indices: Tensor, num_cols: int, key: int, share: float, diagonal: bool) -> Arrays:

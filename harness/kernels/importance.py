@@ -16,6 +16,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.random import GOLDEN, mix64, signed64, stream_of
 from harness.kernels.work import Work, bytes_of, declare_work
 
@@ -46,11 +47,8 @@ def importance_draw(q: Tensor, nodes: Tensor, count: int, draw: str, key: int, e
     return found
 
 
-@torch.library.custom_op(
-    "haloscope::draw_nodes",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor q, Tensor nodes, int count, str draw, int key, int expected) -> (Tensor, Tensor)",
+@custom_operator(
+    "haloscope::draw_nodes", "(Tensor q, Tensor nodes, int count, str draw, int key, int expected) -> (Tensor, Tensor)"
 )
 def draw_nodes(q: Tensor, nodes: Tensor, count: int, draw: str, key: int, expected: int) -> tuple[Tensor, Tensor]:
     """See `importance_draw`."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.kernels._quantize_cpu import INFINITY, LIFT, TINY_SCALE, extreme_keys, grid, key_float, pack_row
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.threads import over_rows
 from harness.kernels.work import RowCodec, declare_work
@@ -23,12 +24,7 @@ from harness.kernels.work import RowCodec, declare_work
 _ZERO, _ONE, _HALF = np.float32(0), np.float32(1), np.float32(0.5)
 
 
-@torch.library.custom_op(
-    "haloscope::quantize_linear",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor rows, int bits) -> (Tensor, Tensor)",
-)
+@custom_operator("haloscope::quantize_linear", "(Tensor rows, int bits) -> (Tensor, Tensor)")
 def quantize_linear(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """Float rows [n, width] -> codes uint8 [n, B] and fp32 [n, 2] = (scale, minimum). ValueError for nan and inf."""
     rows = rows.float().contiguous()

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 
 from harness.kernels._mixed_cpu import dequantize_mixed_range, quantize_mixed_range
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import not_finite
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
 from harness.kernels.work import RowCodec, declare_work
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::quantize_mixed",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor rows, Tensor row_bits, Tensor offsets, int key, int nbytes) -> (Tensor, Tensor)",
+    "(Tensor rows, Tensor row_bits, Tensor offsets, int key, int nbytes) -> (Tensor, Tensor)",
 )
 def quantize_mixed(rows: Tensor, row_bits: Tensor, offsets: Tensor, key: int, nbytes: int) -> tuple[Tensor, Tensor]:
     """Float rows [n, width], uint8 bits [n], int64 offsets [n + 1] -> codes uint8 [nbytes] and side bf16 [n, 2].
@@ -46,11 +45,8 @@ def quantize_mixed(rows: Tensor, row_bits: Tensor, offsets: Tensor, key: int, nb
     return codes, side.bfloat16()
 
 
-@torch.library.custom_op(
-    "haloscope::dequantize_mixed",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor codes, Tensor side, Tensor row_bits, Tensor offsets, int width) -> Tensor",
+@custom_operator(
+    "haloscope::dequantize_mixed", "(Tensor codes, Tensor side, Tensor row_bits, Tensor offsets, int width) -> Tensor"
 )
 def dequantize_mixed(codes: Tensor, side: Tensor, row_bits: Tensor, offsets: Tensor, width: int) -> Tensor:
     """Codes uint8, side [n, 2], bits and offsets as for `quantize_mixed` -> float32 [n, width]."""

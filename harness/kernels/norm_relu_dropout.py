@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from harness.errors import InputError
 from harness.kernels.bfloat16 import narrow, widen
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.dropout import dropout_factor, dropout_threshold
 from harness.kernels.random import element_bits, row_words, signed64, stream_of
 from harness.kernels.threads import over_rows
@@ -152,11 +153,8 @@ def _plain(tensor: Tensor) -> np.ndarray:
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-@torch.library.custom_op(
-    "haloscope::norm_relu_dropout",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor x, Tensor affine, Tensor nodes, float eps, float p, int key) -> Tensor",
+@custom_operator(
+    "haloscope::norm_relu_dropout", "(Tensor x, Tensor affine, Tensor nodes, float eps, float p, int key) -> Tensor"
 )
 def norm_relu_dropout_rows(x: Tensor, affine: Tensor, nodes: Tensor, eps: float, p: float, key: int) -> Tensor:
     """`dropout_rows` of max(LayerNorm(x + bias), 0), x [n, d]; affine [3, d] has bias, weight and shift.
@@ -193,11 +191,9 @@ def _(x: Tensor, affine: Tensor, nodes: Tensor, eps: float, p: float, key: int) 
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::norm_relu_dropout_backward",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor g, Tensor x, Tensor out, Tensor affine, float eps, float p) -> (Tensor, Tensor)",
+    "(Tensor g, Tensor x, Tensor out, Tensor affine, float eps, float p) -> (Tensor, Tensor)",
 )
 def norm_relu_dropout_gradients(
     g: Tensor, x: Tensor, out: Tensor, affine: Tensor, eps: float, p: float

@@ -20,18 +20,14 @@ import torch
 from torch import Tensor
 
 from harness.kernels._quantize_cpu import dequantize_range, quantize_range
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
 from harness.kernels.work import RowCodec, declare_work
 
 
-@torch.library.custom_op(
-    "haloscope::quantize_rows",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor rows, int bits, int key, bool half_side) -> (Tensor, Tensor)",
-)
+@custom_operator("haloscope::quantize_rows", "(Tensor rows, int bits, int key, bool half_side) -> (Tensor, Tensor)")
 def quantize_rows(rows: Tensor, bits: int, key: int, half_side: bool) -> tuple[Tensor, Tensor]:
     """Float rows [n, width] -> codes uint8 [n, B] and side fp16 or fp32 [n, 2]. ValueError for nan and inf."""
     rows = rows.float().contiguous()
@@ -53,12 +49,7 @@ def quantize_rows(rows: Tensor, bits: int, key: int, half_side: bool) -> tuple[T
     return codes, side.half() if half_side else side
 
 
-@torch.library.custom_op(
-    "haloscope::dequantize_rows",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor codes, Tensor side, int bits, int width) -> Tensor",
-)
+@custom_operator("haloscope::dequantize_rows", "(Tensor codes, Tensor side, int bits, int width) -> Tensor")
 def dequantize_rows(codes: Tensor, side: Tensor, bits: int, width: int) -> Tensor:
     """Codes uint8 [n, B] and side [n, 2] -> float32 [n, width]."""
     num_rows = codes.shape[0]

@@ -13,6 +13,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.dropout import dropout_factor, dropout_threshold, keyed_dropout, masked_rows
 from harness.kernels.random import element_bits, row_words, signed64
 from harness.kernels.threads import over_rows
@@ -49,12 +50,7 @@ def _backward_range(
         target[at] = zero if out[at] <= zero else g[at] * factor
 
 
-@torch.library.custom_op(
-    "haloscope::relu_dropout",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor x, Tensor nodes, float p, int key) -> Tensor",
-)
+@custom_operator("haloscope::relu_dropout", "(Tensor x, Tensor nodes, float p, int key) -> Tensor")
 def relu_dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     """`dropout_rows` of max(x, 0), x [n, d]."""
     return masked_rows(_forward_range, x, nodes, p, key)
@@ -75,12 +71,7 @@ def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op(
-    "haloscope::relu_dropout_backward",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor g, Tensor out, float p) -> Tensor",
-)
+@custom_operator("haloscope::relu_dropout_backward", "(Tensor g, Tensor out, float p) -> Tensor")
 def relu_dropout_gradient(g: Tensor, out: Tensor, p: float) -> Tensor:
     """The gradient of x from that of the result `out`, [n, d]: g / (1 - p) where the result is above zero, else 0."""
     if g.dtype == torch.bfloat16:

@@ -19,6 +19,7 @@ from harness.kernels._trend_cpu import AVERAGE as AVERAGE
 from harness.kernels._trend_cpu import COMPRESSED as COMPRESSED
 from harness.kernels._trend_cpu import PREDICTED as PREDICTED
 from harness.kernels._trend_cpu import choose_range, restore_elements_range, restore_range, score_range
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
 from harness.kernels.work import RowCodec, declare_work
@@ -32,7 +33,7 @@ def _float(tensor: Tensor) -> np.ndarray:
     return array
 
 
-@torch.library.custom_op("haloscope::trend_score", mutates_args=(), device_types="cpu", schema=_FORMS)
+@custom_operator("haloscope::trend_score", _FORMS)
 def trend_score(
     rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int
 ) -> tuple[Tensor, Tensor]:
@@ -51,7 +52,7 @@ def trend_score(
     return codes, scores
 
 
-@torch.library.custom_op("haloscope::trend_choose", mutates_args=(), device_types="cpu", schema=_FORMS)
+@custom_operator("haloscope::trend_choose", _FORMS)
 def trend_choose(
     rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, starts: Tensor, bits: int
 ) -> tuple[Tensor, Tensor]:
@@ -69,12 +70,7 @@ def trend_choose(
     return codes, flags
 
 
-@torch.library.custom_op(
-    "haloscope::trend_restore",
-    mutates_args=(),
-    device_types="cpu",
-    schema=f"(Tensor packed, Tensor flags, Tensor offsets, {_TREND}) -> Tensor",
-)
+@custom_operator("haloscope::trend_restore", f"(Tensor packed, Tensor flags, Tensor offsets, {_TREND}) -> Tensor")
 def trend_restore(
     packed: Tensor, flags: Tensor, offsets: Tensor, base: Tensor, rate: Tensor, step: float,
     side: Tensor, starts: Tensor, bits: int,

@@ -1,9 +1,8 @@
 """Keeps torch's compiler out of processes that compile nothing by it: its import takes as long as that of torch.
 
-Where its compiler shall not look inside a function (some of an optimizer's, the kernels of custom operators, and
-elementwise operators on the meta device), torch wraps it, and the wrapper imports the compiler at its first call, to
-mark the function. A mark that is there already is kept, so the functions are marked here as what they are: called
-directly.
+Where its compiler shall not look inside a function (some of an optimizer's, and elementwise operators on the meta
+device), torch wraps it, and the wrapper imports the compiler at its first call, to mark the function. A mark that is
+there already is kept, so the functions are marked here as what they are: called directly.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 
 from torch._compile import _disable_dynamo
 from torch._decomp import global_decomposition_table
-from torch._library.custom_ops import OPDEFS
 from torch.optim import Optimizer
 
 _MARK = "__dynamo_disable"
@@ -29,19 +27,14 @@ _OF_OPTIMIZERS: tuple[Callable[..., Any], ...] = (
 )
 
 
+@cache
 def without_compiler() -> None:
-    """Mark what training calls; changes nothing where the compiler is loaded, or where torch has no such wrappers."""
+    """Mark what training calls; changes nothing where the compiler is loaded, or where torch has no such wrappers.
+
+    Done once in a process: every rank of a model comes here.
+    """
     if "torch._dynamo" in sys.modules:
         return
-    for name, operator in list(OPDEFS.items()):
-        if name.startswith("haloscope::"):
-            _mark(operator._backend_fns.values())
-    _mark_torchs_own()
-
-
-@cache
-def _mark_torchs_own() -> None:
-    """Mark methods of optimizers and operators on the meta device: once, since every rank of a model comes here."""
     _mark(_OF_OPTIMIZERS)
     for operators in global_decomposition_table.values():
         _mark(operators.values())

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.errors import ProgramError
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.threads import num_ranges, run_ranges
 from harness.kernels.work import NeighbourSum, declare_work
 
@@ -27,9 +28,7 @@ EDGES_PER_GATHER = 1 << 20
 """Bounds the memory of `edge_dot` in torch operators, which gathers both ends of that many edges at a time."""
 
 
-@torch.library.custom_op(
-    "haloscope::gather_sum", mutates_args=(), schema="(Tensor indptr, Tensor indices, Tensor x) -> Tensor"
-)
+@custom_operator("haloscope::gather_sum", "(Tensor indptr, Tensor indices, Tensor x) -> Tensor")
 def gather_sum(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
     """out[r] = sum of x[indices[e]] for e in [indptr[r], indptr[r+1]): x [n_cols, d] -> [n_rows, d]."""
     return _bag(indptr, indices, x, None)
@@ -52,10 +51,8 @@ def _(indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
 declare_work("haloscope::gather_sum", NeighbourSum(columns=1, rows=2))
 
 
-@torch.library.custom_op(
-    "haloscope::gather_weighted_sum",
-    mutates_args=(),
-    schema="(Tensor indptr, Tensor indices, Tensor weights, Tensor x) -> Tensor",
+@custom_operator(
+    "haloscope::gather_weighted_sum", "(Tensor indptr, Tensor indices, Tensor weights, Tensor x) -> Tensor"
 )
 def gather_weighted_sum(indptr: Tensor, indices: Tensor, weights: Tensor, x: Tensor) -> Tensor:
     """out[r] = sum of weights[e] * x[indices[e]] over the entries e of row r.
@@ -115,12 +112,7 @@ def _edge_dot_range(
                 out[edge, head] = total
 
 
-@torch.library.custom_op(
-    "haloscope::edge_dot",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indptr, Tensor indices, Tensor g, Tensor x) -> Tensor",
-)
+@custom_operator("haloscope::edge_dot", "(Tensor indptr, Tensor indices, Tensor g, Tensor x) -> Tensor")
 def edge_dot(indptr: Tensor, indices: Tensor, g: Tensor, x: Tensor) -> Tensor:
     """out[e] = dot(g[row of e], x[indices[e]]): g [n_rows, d], x [n_cols, d] -> [nnz]; with heads -> [nnz, H]."""
     heads = g.shape[1] if g.ndim == 3 else 1

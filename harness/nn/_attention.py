@@ -13,35 +13,27 @@ import torch
 from torch import Tensor
 
 from harness.graphs import Block
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.work import AttentionSum, Streamed, declare_work
 from harness.nn._attention_torch import attend_torch, source_gradient_torch, target_gradient_torch
 
 Three = tuple[Tensor, Tensor, Tensor]
 Two = tuple[Tensor, Tensor]
 
-_attend = torch.library.custom_op(
+_attend = custom_operator(
     "haloscope::attend",
-    attend_torch,
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indptr, Tensor indices, Tensor halo_indptr, Tensor halo_indices, Tensor target, Tensor source, "
+    "(Tensor indptr, Tensor indices, Tensor halo_indptr, Tensor halo_indices, Tensor target, Tensor source, "
     "Tensor halo_source, Tensor x, Tensor halo_x, float slope, bool keep) -> (Tensor, Tensor, Tensor)",
-)
-_target_gradient = torch.library.custom_op(
+)(attend_torch)
+_target_gradient = custom_operator(
     "haloscope::attend_target_gradient",
-    target_gradient_torch,
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor gradient, Tensor out, Tensor kept, Tensor numbers, float slope) -> (Tensor, Tensor)",
-)
-_source_gradient = torch.library.custom_op(
+    "(Tensor gradient, Tensor out, Tensor kept, Tensor numbers, float slope) -> (Tensor, Tensor)",
+)(target_gradient_torch)
+_source_gradient = custom_operator(
     "haloscope::attend_source_gradient",
-    source_gradient_torch,
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor t_indptr, Tensor t_indices, Tensor numbers, Tensor source, Tensor x, Tensor gradient, float slope)"
+    "(Tensor t_indptr, Tensor t_indices, Tensor numbers, Tensor source, Tensor x, Tensor gradient, float slope)"
     " -> (Tensor, Tensor)",
-)
+)(source_gradient_torch)
 
 
 @_attend.register_fake

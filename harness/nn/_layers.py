@@ -40,16 +40,30 @@ class Aggregation:
         least = degree.clamp(min=1)
         return (least.rsqrt() if self.kind == "symmetric" else least.reciprocal()).to(like.dtype)
 
+    def own_scale(self, graph: LocalGraph, like: Tensor) -> Tensor:
+        """`scale` of the own rows, [n_own, 1], which the graph keeps for further layers and epochs."""
+        return self._kept(graph, "own", like)
+
+    def halo_scale(self, graph: LocalGraph, like: Tensor) -> Tensor:
+        """`scale` of the halo rows, [n_halo, 1], kept as those of the own rows are."""
+        return self._kept(graph, "halo", like)
+
+    def _kept(self, graph: LocalGraph, rows: Literal["own", "halo"], like: Tensor) -> Tensor:
+        key = (rows, self.kind, like.dtype)
+        if key not in graph.factors:
+            graph.factors[key] = self.scale(graph.degree if rows == "own" else graph.halo_degree, like)
+        return graph.factors[key]
+
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor) -> Tensor:
         """z [n_own, d] from own [n_own, d] and halo [n_halo, d]."""
         if isinstance(graph, EdgeGraph):
             z = message_sum(graph, own, graph.weight)
-            return z.mul_(self.scale(graph.degree, own)) if graph.weight is None else z
+            return z.mul_(self.own_scale(graph, own)) if graph.weight is None else z
         return self.finish(graph, self.begin(graph, own), halo)
 
     def begin(self, graph: LocalGraph, own: Tensor, *, adjoint: bool = False) -> tuple[Tensor, Tensor]:
         """The part of `forward`, or of `adjoint`, that needs no halo: own rows times their factors, and their sums."""
-        scaled = own * self.scale(graph.degree, own) if adjoint or self.kind != "mean" else own
+        scaled = own * self.own_scale(graph, own) if adjoint or self.kind != "mean" else own
         return scaled, aggregate(graph.own, scaled)
 
     def finish(self, graph: LocalGraph, begun: tuple[Tensor, Tensor], halo: Tensor, *, adjoint: bool = False) -> Tensor:
@@ -57,23 +71,23 @@ class Aggregation:
         scaled, z = begun
         if graph.halo.nnz:
             plain = self.kind == "mean" and not adjoint
-            z = z.add_(aggregate(graph.halo, halo if plain else halo * self.scale(graph.halo_degree, halo)))
+            z = z.add_(aggregate(graph.halo, halo if plain else halo * self.halo_scale(graph, halo)))
         if self.kind == "gcn":
             z = z.add_(scaled)
-        return z if self.kind == "mean" and adjoint else z.mul_(self.scale(graph.degree, z))
+        return z if self.kind == "mean" and adjoint else z.mul_(self.own_scale(graph, z))
 
     def halo_gradient(self, graph: LocalGraph, g: Tensor) -> tuple[Tensor, Tensor]:
         """From the gradient g of z, [n_own, d]: g times its factors, and the gradient of the halo rows [n_halo, d]."""
-        scaled = g * self.scale(graph.degree, g)
+        scaled = g * self.own_scale(graph, g)
         found: Tensor = torch.ops.haloscope.gather_sum(graph.halo.t_indptr, graph.halo.t_indices, scaled)
-        return scaled, found if self.kind == "mean" else found.mul_(self.scale(graph.halo_degree, g))
+        return scaled, found if self.kind == "mean" else found.mul_(self.halo_scale(graph, g))
 
     def own_gradient(self, graph: LocalGraph, scaled: Tensor) -> Tensor:
         """The gradient of the own rows, [n_own, d], from the first result of `halo_gradient`."""
         found: Tensor = torch.ops.haloscope.gather_sum(graph.own.t_indptr, graph.own.t_indices, scaled)
         if self.kind == "gcn":
             found = found.add_(scaled)
-        return found if self.kind == "mean" else found.mul_(self.scale(graph.degree, scaled))
+        return found if self.kind == "mean" else found.mul_(self.own_scale(graph, scaled))
 
     def edges(self, graph: LocalGraph, like: Tensor) -> EdgeGraph:
         """The graph with the edges that messages travel on, loops among them, and weights in the type of `like`."""
@@ -84,7 +98,7 @@ class Aggregation:
         if self.kind == "gcn":
             loops = torch.arange(graph.num_own, device=source.device)
             source, destination = torch.cat([source, loops]), torch.cat([destination, loops])
-        scale = self.scale(graph.degree, like)
+        scale = self.own_scale(graph, like)
         weight = scale.index_select(0, source) * scale.index_select(0, destination)
         return replace(listed, source=source, destination=destination, weight=weight)
 

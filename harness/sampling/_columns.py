@@ -17,6 +17,7 @@ from torch import Tensor
 
 from harness.graphs import Block, position_dtype
 from harness.kernels.csr import edge_map, transpose
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.importance import importance_draw
 from harness.kernels.work import declare_work
 from harness.nn import Aggregation, edge_rows
@@ -137,12 +138,7 @@ def matrix_entries(
     return weight * aggregation.scale(column_degree, like)[:, 0].index_select(0, block.indices)
 
 
-@torch.library.custom_op(
-    "haloscope::looped_lists",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, Tensor ids) -> (Tensor, Tensor)",
-)
+@custom_operator("haloscope::looped_lists", "(Tensor columns, Tensor indptr, Tensor ids) -> (Tensor, Tensor)")
 def looped_lists(columns: Tensor, indptr: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """(indptr, columns) of the lists with node `ids[i]` at the end of list i; all int64."""
     a, b = _looped(columns.numpy(), indptr.numpy(), ids.numpy())
@@ -168,11 +164,9 @@ def _looped(columns: np.ndarray, indptr: np.ndarray, ids: np.ndarray) -> tuple[n
     return starts, out
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::keep_columns",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indptr, Tensor indices, Tensor places, int columns, int leading, int[] expected)"
+    "(Tensor indptr, Tensor indices, Tensor places, int columns, int leading, int[] expected)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def keep_columns(

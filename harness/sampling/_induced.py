@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harness.graphs import Block
 from harness.kernels.csr import edge_map, transpose
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.work import Work, bytes_of, declare_work
 
 
@@ -41,12 +42,9 @@ def induced_subgraph(block: Block, rows: Tensor, expected: int) -> Induced:
     return Induced(Block(*arrays[:5]), arrays[5])
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::induced_block",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indices, Tensor indptr, Tensor rows, int expected)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor indices, Tensor indptr, Tensor rows, int expected) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def induced_block(indices: Tensor, indptr: Tensor, rows: Tensor, expected: int) -> tuple[Tensor, ...]:
     """The five arrays of a `Block` with its edge map, and the positions of its edges in `indices`."""

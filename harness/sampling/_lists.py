@@ -19,6 +19,7 @@ from torch import Tensor
 from harness.graphs import position_dtype
 from harness.kernels.boundary import Written
 from harness.kernels.csr import edge_map, transpose
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.random import mix64
 from harness.kernels.work import Work, bytes_of, declare_work
 from harness.sampling._neighbours import sample_neighbours
@@ -55,12 +56,9 @@ class Scattered:
         return Work(self.kind, bytes_of(outputs) + self.line * outputs[self.entries].numel())
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::draw_lists",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, Tensor rows, Tensor ids, int fanout, int key, int expected)"
-    " -> (Tensor, Tensor)",
+    "(Tensor columns, Tensor indptr, Tensor rows, Tensor ids, int fanout, int key, int expected) -> (Tensor, Tensor)",
 )
 def draw_lists(
     columns: Tensor, indptr: Tensor, rows: Tensor, ids: Tensor, fanout: int, key: int, expected: int
@@ -89,11 +87,9 @@ def _(
 declare_work("haloscope::draw_lists", Scattered(entries=1, line=16))
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::draw_from_lists",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, Tensor ids, int fanout, int key, int expected) -> (Tensor, Tensor)",
+    "(Tensor columns, Tensor indptr, Tensor ids, int fanout, int key, int expected) -> (Tensor, Tensor)",
 )
 def draw_from_lists(
     columns: Tensor, indptr: Tensor, ids: Tensor, fanout: int, key: int, expected: int
@@ -112,9 +108,7 @@ def _(columns: Tensor, indptr: Tensor, ids: Tensor, fanout: int, key: int, expec
 declare_work("haloscope::draw_from_lists", Scattered(entries=1, line=16))
 
 
-@torch.library.custom_op(
-    "haloscope::last_of_each", mutates_args=(), device_types="cpu", schema="(Tensor rows) -> Tensor"
-)
+@custom_operator("haloscope::last_of_each", "(Tensor rows) -> Tensor")
 def last_of_each(rows: Tensor) -> Tensor:
     """Positions of the last occurrence of every value in `rows`, int64; as many as `rows` without numbers."""
     _, first = np.unique(rows.numpy()[::-1], return_index=True)
@@ -129,12 +123,7 @@ def _(rows: Tensor) -> Tensor:
 declare_work("haloscope::last_of_each", Scattered(entries=0, line=80))
 
 
-@torch.library.custom_op(
-    "haloscope::own_rows",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor nodes, Tensor rows, Tensor starts, Tensor ids, int shift) -> Tensor",
-)
+@custom_operator("haloscope::own_rows", "(Tensor nodes, Tensor rows, Tensor starts, Tensor ids, int shift) -> Tensor")
 def own_rows(nodes: Tensor, rows: Tensor, starts: Tensor, ids: Tensor, shift: int) -> Tensor:
     """int64 [n] local rows of the own nodes at the addresses `ids`.
 
@@ -165,12 +154,7 @@ def _(nodes: Tensor, rows: Tensor, starts: Tensor, ids: Tensor, shift: int) -> T
 declare_work("haloscope::own_rows", Scattered(entries=0, line=16))
 
 
-@torch.library.custom_op(
-    "haloscope::by_owner",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor ids, int own, int size) -> (Tensor, Tensor)",
-)
+@custom_operator("haloscope::by_owner", "(Tensor ids, int own, int size) -> (Tensor, Tensor)")
 def by_owner(ids: Tensor, own: int, size: int) -> tuple[Tensor, Tensor]:
     """(int64 [n] order, int64 [size] counts): positions of the rank's own addresses, then of the others' rank by rank.
 
@@ -207,12 +191,7 @@ def _by_owner(ids: np.ndarray, own: int, size: int) -> tuple[np.ndarray, np.ndar
     return order, counts
 
 
-@torch.library.custom_op(
-    "haloscope::ordered_lists",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor counts, Tensor columns, Tensor order) -> (Tensor, Tensor)",
-)
+@custom_operator("haloscope::ordered_lists", "(Tensor counts, Tensor columns, Tensor order) -> (Tensor, Tensor)")
 def ordered_lists(counts: Tensor, columns: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     """Lists one after the other (int32 [n] entries of each, int64 [E]) as CSR whose row `order[i]` is list i.
 
@@ -246,11 +225,9 @@ def _ordered(counts: np.ndarray, columns: np.ndarray, order: np.ndarray) -> tupl
     return indptr, out
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::list_block",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, Tensor ids, int num_nodes, int expected)"
+    "(Tensor columns, Tensor indptr, Tensor ids, int num_nodes, int expected)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def list_block(columns: Tensor, indptr: Tensor, ids: Tensor, num_nodes: int, expected: int) -> tuple[Tensor, ...]:

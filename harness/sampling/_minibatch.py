@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harness.graphs import Block, LocalGraph, Part
 from harness.kernels.csr import transpose
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.work import Gather, declare_work
 from harness.nn import GNN
 from harness.rank import Rank
@@ -130,12 +131,10 @@ def _expected(rank: Rank, l: int, fanout: int, count: int) -> list[int]:
     return [round(own), round(edges - own), round(new)]
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::sample_block",
-    mutates_args=(),
-    device_types="cpu",
     # The graph's `indices` come first: the simulated ledger charges the arguments after it, as few of them are read.
-    schema="(Tensor indices, Tensor indptr, Tensor rows, int fanout, int key, int[] expected)"
+    "(Tensor indices, Tensor indptr, Tensor rows, int fanout, int key, int[] expected)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def sample_block(

@@ -15,6 +15,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.random import GOLDEN, mix64, signed64, stream_of
 from harness.kernels.work import Work, bytes_of, declare_work
 from harness.sampling._induced import induced_edges
@@ -115,11 +116,8 @@ def pre_sample(
     return SubgraphCounts(drawn, in_node, in_edge)
 
 
-@torch.library.custom_op(
-    "haloscope::draw_subgraph",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor indptr, Tensor indices, int[] sizes, int key, int expected) -> Tensor",
+@custom_operator(
+    "haloscope::draw_subgraph", "(Tensor indptr, Tensor indices, int[] sizes, int key, int expected) -> Tensor"
 )
 def draw_subgraph(indptr: Tensor, indices: Tensor, sizes: Sequence[int], key: int, expected: int) -> Tensor:
     """Ascending nodes; `sizes` are the sampler's number in `KINDS`, its size, depth, frontier and clip."""

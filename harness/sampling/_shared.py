@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harness.effects import Counts, Rows
 from harness.graphs import Part
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.importance import importance_draw
 from harness.kernels.work import declare_work
 from harness.nn import Aggregation
@@ -239,11 +240,9 @@ def _among(
     return made
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::lists_among",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, Tensor rows, Tensor ids, Tensor drawn, int num_nodes, bool loops,"
+    "(Tensor columns, Tensor indptr, Tensor rows, Tensor ids, Tensor drawn, int num_nodes, bool loops,"
     " int expected) -> (Tensor, Tensor)",
 )
 def lists_among(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harness.graphs import Block, position_dtype
 from harness.kernels.csr import edge_map, transpose
+from harness.kernels.custom_operator import custom_operator
 from harness.kernels.work import declare_work
 from harness.rank import Rank
 from harness.sampling._lists import OWNER_BITS, Scattered
@@ -131,11 +132,9 @@ def first_rows(indptr: Tensor, columns: Tensor, rows: int, cols: int) -> Block:
     return Block(*torch.ops.haloscope.first_rows(columns, indptr, rows, cols))
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::reach",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, Tensor batch, int num_nodes, bool merge, int[] expected)"
+    "(Tensor columns, Tensor indptr, Tensor batch, int num_nodes, bool merge, int[] expected)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def reach(
@@ -177,11 +176,9 @@ def _(
 declare_work("haloscope::reach", Scattered(entries=2))
 
 
-@torch.library.custom_op(
+@custom_operator(
     "haloscope::first_rows",
-    mutates_args=(),
-    device_types="cpu",
-    schema="(Tensor columns, Tensor indptr, int rows, int cols) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "(Tensor columns, Tensor indptr, int rows, int cols) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def first_rows_arrays(columns: Tensor, indptr: Tensor, rows: int, cols: int) -> tuple[Tensor, ...]:
     """The five arrays of a block of the first `rows` lists, with `cols` columns."""

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.kernels.custom_operator import OPERATORS
 
 VARIABLE = "TRITON_INTERPRET"
 if not torch.cuda.is_available():
@@ -63,12 +64,9 @@ class _GpuKernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        operator = OPDEFS.get(func._schema.name)
-        kernels = {} if operator is None else operator._backend_fns
-        if "cuda" in kernels:
-            # without the wrapper that marks it as nothing for torch's compiler, which would import that
-            return getattr(kernels["cuda"], "__wrapped__", kernels["cuda"])(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        operator = OPERATORS.get(func._schema.name)
+        kernel = func if operator is None else operator.kernels.get("CUDA", func)
+        return kernel(*args, **(kwargs or {}))
 
 
 def small_tiles(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:

@@ -177,7 +177,9 @@ def test_memory_of_a_run_that_fits(tmp_path: Path) -> None:
     assert parts["parameters"] == (features * 64 + 64 + 64 * 10 + 10) * 4
     steps = 4 * 4  # a count for each of the four tensors
     assert parts["optimizer"] == 2 * parts["parameters"] + steps
-    assert parts["features"] == pytest.approx(2 * own * features * 4, abs=SCALARS), "x and the precomputed z0"
+    factors = (own + boundary) * 4
+    expected = 2 * own * features * 4 + factors
+    assert parts["features"] == pytest.approx(expected, abs=SCALARS), "x, the precomputed z0, factors of degrees"
     edges, halo = 10 * nodes // 2, boundary
     blocks = 4 * (2 * edges + 2 * (own + 1) + (own + 1) + (halo + 1))  # both blocks, with their transposes
     assert blocks <= parts["graph"] <= blocks + 8 * 12 * own, "and degrees, labels, ids, the plan"
