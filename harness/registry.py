@@ -8,8 +8,9 @@ Where a name takes options they are the fields of a frozen dataclass, written `n
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import UnionType
 from typing import (
@@ -87,8 +88,14 @@ class Registry(Generic[T]):
         if name not in self:
             raise unknown(self.kind, name, self.names())
 
-    def _outside(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+    def _outside(self) -> Mapping[str, EntryPoint]:
+        return _offered(entry_points, self.group)
+
+
+@cache
+def _offered(find: Callable[..., Iterable[EntryPoint]], group: str) -> dict[str, EntryPoint]:
+    """What other packages offer in a group, by name: what is installed is looked through once in a process."""
+    return {point.name: point for point in find(group=group)}
 
 
 def class_places(package: str, group: str, classes: Mapping[str, str]) -> dict[str, EntryPoint]:

@@ -142,7 +142,7 @@ class Curve:
 
     def too_large(self, x: float) -> str:
         """Message on ranks that do not fit their devices; empty if all fit."""
-        return str(self._at(x)[2].too_large)
+        return str(self._at(x)[2].simulation.too_large)
 
     def held_back(self, x: float) -> bool:
         """Whether the epoch would be shorter without the bandwidth ceiling of a process."""

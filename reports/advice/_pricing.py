@@ -168,7 +168,7 @@ class Pricing:
             seconds,
             sent,
             timed.simulation.fullest,
-            timed.too_large,
+            timed.simulation.too_large,
             work,
             1 - shares.get("measured", 0.0),
         )

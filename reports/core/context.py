@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.config import COMMAND_DEFAULTS, RunConfig, from_mapping
 from harness.console import duration, show, stderr
@@ -26,6 +26,10 @@ from harness.running import results
 from harness.workloads import is_workload, read_description
 from reports.core.inputs import Inputs
 from reports.core.table import Fitted
+
+if TYPE_CHECKING:
+    from harness.running.results import Result
+    from sims.study import Retimed
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRESS_EVERY_S = 20.0  # seconds between lines of progress inside one table
@@ -179,13 +183,25 @@ def _record(config: RunConfig) -> dict[str, Any]:
         with building(path):
             if path.exists():  # made by another process meanwhile
                 return results.load_result(path)
-            from harness import running  # torch: not before there is something to run
-
-            record = running.run(config).to_dict()
+            record = _run(config).to_dict()
             write_atomically(path, json.dumps(record).encode())
     except Exception as error:
         return _failed(config, error)
     return record
+
+
+def _run(config: RunConfig) -> Result:
+    from harness import running  # torch: not before there is something to run
+
+    return _retimed().run(config) if config.run.mode == "sim" else running.run(config)
+
+
+@cache
+def _retimed() -> Retimed:
+    """The simulated runs of this process: fits and trials of inputs time the same ones on many clusters."""
+    from sims.study import Retimed
+
+    return Retimed()
 
 
 def _failed(config: RunConfig, error: Exception) -> dict[str, Any]:

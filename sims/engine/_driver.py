@@ -55,6 +55,7 @@ class Simulation:
         network: how exact the network's times are (see `FluidNetwork.facts`).
         tail_s: seconds per rank of computation after the last exchange of the last epoch (see `Tail`).
         blocked_s: label of effects -> seconds that a rank waited for them in the last epoch, mean over ranks.
+        skew: coefficient of variation of the graph's degrees by which operators were priced.
     """
 
     results: list[Any]
@@ -70,11 +71,18 @@ class Simulation:
     network: dict[str, float]
     tail_s: list[float]
     blocked_s: dict[str, float]
+    skew: float
 
     @property
     def out_of_memory(self) -> list[int]:
         """Ranks whose peak exceeds the memory of their device."""
         return [rank for rank, peak in enumerate(self.peak_memory) if peak > self.memory[rank]]
+
+    @property
+    def too_large(self) -> str:
+        """Message on these ranks and the fullest of them; empty if all fit."""
+        ranks = self.out_of_memory
+        return f"{len(ranks)} ranks do not fit: {self.fullest}" if ranks else ""
 
 
 def simulate(
@@ -339,6 +347,7 @@ class Simulator:
             network=self.effects.network.facts(),
             tail_s=[tail.seconds for tail in self._tails],
             blocked_s=self._blocked(),
+            skew=self.skew,
         )
 
     def _blocked(self) -> dict[str, float]:

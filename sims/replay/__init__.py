@@ -3,7 +3,7 @@
 from sims.replay._device_choices import on_device
 from sims.replay._recording import RECORDING_FORMAT, Recorder, Recording, load_recording
 from sims.replay._repeats import Repeats
-from sims.replay._replay import Changes, Replay, enough_epochs, record, record_placed, refusal, unchanged
+from sims.replay._replay import Changes, Replay, enough_epochs, needed, record, record_placed, refusal, unchanged
 from sims.replay._timeline import traced
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Replay",
     "enough_epochs",
     "load_recording",
+    "needed",
     "on_device",
     "record",
     "record_placed",

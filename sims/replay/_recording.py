@@ -20,7 +20,7 @@ from sims.device import Work
 from sims.engine import Observer
 from sims.replay._notation import BEGIN, END, Action, Converted, EffectShape, Tables, Track, counts_of
 
-RECORDING_FORMAT = 5
+RECORDING_FORMAT = 6
 
 
 class PeakMemory(msgspec.Struct, frozen=True):
@@ -49,6 +49,7 @@ class Recording(msgspec.Struct):
         actions: the actions of every rank, in order.
         memory: the memory that the ranks needed.
         timed: whether actions depended on when messages arrived (`Facts.timed`).
+        skew: coefficient of variation of the graph's degrees, by which devices with a cache price sums.
     """
 
     size: int
@@ -63,6 +64,7 @@ class Recording(msgspec.Struct):
     actions: list[list[Action]]
     memory: PeakMemory
     timed: bool = False
+    skew: float = 0.0
     format: int = RECORDING_FORMAT
 
     def save(self, path: Path) -> None:
@@ -132,6 +134,7 @@ class Recorder(Observer):
         facts: dict[str, Any],
         memory: PeakMemory,
         timed: bool = False,
+        skew: float = 0.0,
     ) -> Recording:
         """The recording of the run, after its end."""
         tables, actions = self.tables, [track.close() for track in self.tracks]
@@ -148,4 +151,5 @@ class Recorder(Observer):
             actions=actions,
             memory=memory,
             timed=timed,
+            skew=skew,
         )

@@ -46,12 +46,6 @@ class Timed:
         seconds = {name: fmean(each["seconds"][name] for each in found) for name in found[0]["seconds"]}
         return seconds, round(fmean(each["bytes_per_epoch"] for each in found))
 
-    @property
-    def too_large(self) -> str:
-        """Message on the ranks whose memory exceeds their devices' and the fullest of them; empty if there are none."""
-        ranks = self.simulation.out_of_memory
-        return f"{len(ranks)} ranks do not fit: {self.simulation.fullest}" if ranks else ""
-
 
 def unchanged(profile: DeviceProfile, works: Sequence[Work]) -> np.ndarray:
     """No factor on any operator."""
@@ -114,7 +108,8 @@ class Replay:
         cluster.stragglers.check(size, len(placement.ranks_on_host))
         attendance = Rendezvous(size, attendance_only=True)
         device = self._device if changes is None else changes.device
-        simulator = Simulator(placement, device=device, rendezvous=attendance, observers=observers)
+        skew = self.recording.skew
+        simulator = Simulator(placement, skew=skew, device=device, rendezvous=attendance, observers=observers)
         effects = self._effects if changes is None else self.recording.on_meta(changes.rows)
         changed: dict[int, list[Stretch]] = {}  # by device
         for rank in range(size):
@@ -220,10 +215,11 @@ def record_placed(plan: Plan, placement: Placement, progress: Progress | None = 
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(
             program(job), placement, seed=config.training.seed, deterministic=config.run.deterministic,
-            shapes_only=config.cluster.shapes_only, observers=[recorder],
+            shapes_only=config.cluster.shapes_only, skew=prepared.totals.skew, observers=[recorder],
         )  # fmt: skip
-    facts, memory = simulation.results[0].facts, needed(simulation)
-    return recorder.recording(config.flat(), prepared.describe(), facts, memory, timed=job.method.facts.timed)
+    facts, memory, timed = simulation.results[0].facts, needed(simulation), job.method.facts.timed
+    described = prepared.describe()
+    return recorder.recording(config.flat(), described, facts, memory, timed=timed, skew=prepared.totals.skew)
 
 
 def needed(simulation: Simulation) -> PeakMemory:

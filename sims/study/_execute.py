@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import msgspec
 
@@ -13,7 +15,7 @@ from harness.nn import build_model
 from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import load_device
-from sims.engine import Simulation, simulate
+from sims.engine import Observer, Simulation, simulate
 from sims.replay import Repeats, on_device
 from sims.study import _remarks as remarks
 from sims.transport import LIBRARIES
@@ -21,9 +23,16 @@ from sims.transport import LIBRARIES
 
 @dataclass(frozen=True, eq=False)
 class SimulatedCluster:
-    """The driver of a modelled cluster, loaded and with its ranks placed."""
+    """The driver of a modelled cluster, loaded and with its ranks placed.
+
+    Attributes:
+        observers: of the simulation.
+        simulations: of every job that was executed.
+    """
 
     placement: Placement
+    observers: Sequence[Observer] = ()
+    simulations: list[Simulation] = field(default_factory=list)
 
     @property
     def cluster(self) -> Cluster:
@@ -44,7 +53,12 @@ class SimulatedCluster:
 
     def execute(self, job: Job) -> Execution:
         """Run all ranks in this process, on modelled clocks."""
-        return _execute(job, self.placement)
+        job = _placed(job, self.placement)
+        simulation = _simulated(job, self.placement, self.observers)
+        self.simulations.append(simulation)
+        tiers, tier_of = self.placement.tier_matrix()
+        facts = cluster_facts(simulation, self.placement, job.config)
+        return Execution(simulation.results, list(tiers), tier_of, facts, simulation.too_large)
 
 
 def open_driver(config: RunConfig) -> SimulatedCluster:
@@ -65,29 +79,31 @@ def _placed(job: Job, placement: Placement) -> Job:
     return replace(job, config=config, model=model)
 
 
-def _execute(job: Job, placement: Placement) -> Execution:
-    cluster = placement.cluster
-    job = _placed(job, placement)
+def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) -> Simulation:
     config = job.config
-    repeats = Repeats() if config.cluster.shapes_only and job.method.promises().repeats else None
+    repeats = [Repeats()] if config.cluster.shapes_only and job.method.promises().repeats else []
     with cpu_threads(threads_per_rank(config)):
-        simulation = simulate(
-            program(replace(job, epochs=repeats)),
+        return simulate(
+            program(replace(job, epochs=repeats[0] if repeats else None)),
             placement,
             seed=config.training.seed,
             deterministic=config.run.deterministic,
             shapes_only=config.cluster.shapes_only,
             skew=job.parts.totals.skew,
-            observers=[] if repeats is None else [repeats],
+            observers=[*repeats, *observers],
         )
-    tiers, tier_of = placement.tier_matrix()
+
+
+def cluster_facts(simulation: Simulation, placement: Placement, config: RunConfig) -> dict[str, Any]:
+    """What a result says of the cluster that it was simulated on."""
+    cluster = placement.cluster
     notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)
     known = kept_calibration() if config.cluster.name.partition(":")[0] == HERE else None
     if known is not None and known.disturbed:
         notes.append(f"cluster {HERE}: {known.disturbed}; haloscope calibrate measures it again")
     if config.run.deterministic and config.cut.parts > 1:
         notes.append("all-reduce in rank order, as --mode real has it too; --no-deterministic: as the library does it")
-    facts = {
+    return {
         "cluster": cluster.name,
         "memory": asdict(simulation.fullest),
         "network": simulation.network,
@@ -96,9 +112,3 @@ def _execute(job: Job, placement: Placement) -> Execution:
         "compute_sources": remarks.source_shares(simulation.source_seconds),
         "notes": notes,
     }
-    return Execution(simulation.results, list(tiers), tier_of, facts, _too_large(simulation))
-
-
-def _too_large(simulation: Simulation) -> str:
-    ranks = simulation.out_of_memory
-    return f"{len(ranks)} ranks do not fit: {simulation.fullest}" if ranks else ""

@@ -132,7 +132,8 @@ class Explorer:
             run = self._runs[state.ranks, method]
             timed = run.replay.time(self.cluster_at(state))
             seconds, nbytes = timed.typical(run.config, run.cycles)
-            self._known[key] = {"method": method, "seconds": seconds, "bytes": nbytes, "too_large": timed.too_large}
+            large = timed.simulation.too_large
+            self._known[key] = {"method": method, "seconds": seconds, "bytes": nbytes, "too_large": large}
         return self._known[key]
 
     def timeline(self, state: LinkSetting, method: str) -> dict[str, Any]:

@@ -215,14 +215,14 @@ def test_memory_is_judged_on_the_devices_of_the_cluster() -> None:
     recording = record(base)
     full = run(base)
     timed = Replay(recording).time(load_cluster("sylvie-2x8"))
-    assert timed.simulation.peak_memory == full.epochs[-1]["peak_memory"] and not timed.too_large
+    assert timed.simulation.peak_memory == full.epochs[-1]["peak_memory"] and not timed.simulation.too_large
     assert asdict(timed.simulation.fullest) == full.facts["memory"]
     memory = recording.memory
     for rank in (memory.rank, 1 - memory.rank):  # 20 GB fit an RTX 3090 (24 GiB), not a V100
         peaks = [20 * 10**9 if r == rank else 10**6 for r in range(2)]
         large = Replay(msgspec.structs.replace(recording, memory=msgspec.structs.replace(memory, peaks=peaks)))
-        assert not large.time(load_cluster("sylvie-2x8")).too_large
-        found = large.time(load_cluster("bns-32x6v100")).too_large
+        assert not large.time(load_cluster("sylvie-2x8")).simulation.too_large
+        found = large.time(load_cluster("bns-32x6v100")).simulation.too_large
         assert found.startswith(f"1 ranks do not fit: rank {rank} needs 20 GB") and "its device has 1" in found
         assert ("in all 20 GB" in found) == (rank != memory.rank)
 
