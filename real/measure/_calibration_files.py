@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from real.measure.link_probes import Line, copying_rate
+from real.measure.link_probes import FOLLOWING, Line, copying_rate, following
 
 UNITS = {
     "launch": (1e-6, "us"),
@@ -63,7 +63,8 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         *_provenance(about),
         f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
         "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order;",
-        "# `started` is what a rank itself spends on an exchange behind compute). Ranks compute in between.",
+        "# `started` is what a rank itself spends on an exchange behind compute). Ranks compute in between, but not",
+        "# where one is following another.",
         *(_row(size, kind, line) for size, by_kind in links.items() for kind, line in by_kind.items()),
         'name = "calibrated"',
         f"summary = {_quoted(_summary(about))}",
@@ -83,10 +84,11 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         'kind = "gloo"',
         f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks', error=apart)}",
     ]
-    for kind in next(iter(links.values())):
-        text += ["", f"[transport.measured.{kind}]"]
+    for timed in next(iter(links.values())):
+        kind = next((kind for kind in FOLLOWING if following(kind) == timed), "")
+        text += ["", f"[transport.following.{kind}]" if kind else f"[transport.measured.{timed}]"]
         for size, by_kind in links.items():
-            line = by_kind[kind]
+            line = by_kind[timed]
             note = f"fits {len(line.points)} sizes within {100 * line.error:.0f} %"
             text.append(f"{size} = {_with_unit(line.alpha, 1e-6, 'us', note=note, error=line.error)}")
     note = "deviation of the logarithm of equal stretches of about 20 ms"

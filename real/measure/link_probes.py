@@ -42,6 +42,13 @@ KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "st
 all_reduce adds in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones;
 started is the time a rank itself spends on starting an all-to-all and on waiting for one that is already complete."""
 
+FOLLOWING = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
+"""Kinds that are timed without compute in between too, as small exchanges that follow one another: threads and caches
+are warm then."""
+
+FOLLOWING_SIZES = SIZES[:4]
+"""Bytes: up to 64 KiB, where the software decides."""
+
 SWEPT, PASSES = 4 << 20, 5
 """Elements, fp32, that a rank computes on between two collectives, and how often: about 15 ms, as between exchanges of
 a training. After a stretch of compute the threads of a collective wait for cores and caches as they do there."""
@@ -118,25 +125,32 @@ def trimmed_mean(times: torch.Tensor) -> float:
     return float(ordered[cut : len(times) - cut].mean())
 
 
+def following(kind: str) -> str:
+    """The name of a kind of collective that follows another of its kind at once."""
+    return f"{kind} following"
+
+
 async def probe(
     rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST
 ) -> dict[str, list[tuple[float, float, float]]]:
     """Time every kind at every size, about `budget_s` and at least `fewest` times each.
 
     Returns:
-        The points by kind, as this rank measured them.
+        The points by kind, and by `following` of the kinds in FOLLOWING, as this rank measured them.
     """
     await rank.all_reduce(torch.zeros(1), label="begin together")
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
     points: dict[str, list[tuple[float, float, float]]] = {}
+    asked = [(kind, nbytes, PASSES) for kind in KINDS for nbytes in sizes]
+    asked += [(kind, nbytes, 0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
     work = torch.ones(SWEPT)
-    for kind in KINDS:
-        for nbytes in sizes:
-            found = await _timed(rank, kind, nbytes, budget_s, fewest, work)
-            times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
-            low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
-            points.setdefault(kind, []).append((float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low))
+    for kind, nbytes, passes in asked:
+        found = await _timed(rank, kind, nbytes, budget_s, fewest, work, passes)
+        times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
+        low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
+        point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
+        points.setdefault(kind if passes else following(kind), []).append(point)
     rank.clock.end_epoch()
     return points
 
@@ -167,9 +181,10 @@ def since_last_arrival(marks: torch.Tensor) -> torch.Tensor:
 
 
 async def _timed(
-    rank: Rank, kind: str, nbytes: int, budget_s: float, fewest: int, work: torch.Tensor
+    rank: Rank, kind: str, nbytes: int, budget_s: float, fewest: int, work: torch.Tensor, passes: int
 ) -> list[tuple[float, float]]:
-    """Begin and end of every repetition; ranks agree on how many, because it depends on sizes only.
+    """Begin and end of every repetition, `passes` over memory before each; ranks agree on how many repetitions, because
+    that depends on sizes only.
 
     Of `started` they are 0 and the seconds that the rank spent; NaN of a rank that has no part in it.
     """
@@ -177,7 +192,7 @@ async def _timed(
     repeats = int(min(100, max(fewest, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
     make, times = _effects(rank, kind, nbytes), []
     for _ in range(repeats + 2):
-        for _ in range(PASSES):
+        for _ in range(passes):
             work.mul_(1.0)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()

@@ -90,6 +90,7 @@ class Cluster:
                 yield f"transport.{name}", cost
         if self.transport.process is not None:
             yield "transport.process", self.transport.process
-        for kind, known in self.transport.measured.items():
-            for ranks, quantity in known.items():
-                yield f"transport.measured.{kind}.{ranks}", quantity
+        for name, collectives in (("measured", self.transport.measured), ("following", self.transport.following)):
+            for kind, known in collectives.items():
+                for ranks, quantity in known.items():
+                    yield f"transport.{name}.{kind}.{ranks}", quantity

@@ -66,10 +66,28 @@ class TransportSpec:
         named(OPERATIONS, numbered("time", "RANKS")),
         default={},
     )
+    following: dict[str, dict[int, Quantity]] = key(
+        "the same of a collective that begins as soon as the rank is done with the one before: threads and caches are "
+        "still warm; without it, as `measured`",
+        named(OPERATIONS, numbered("time", "RANKS")),
+        default={},
+    )
+    rested: Quantity = key(
+        "seconds after the end of the collective before from which on one takes as long as `measured` says; earlier "
+        "ones lie on a line between `following` and that",
+        dimensioned("time"),
+        default=Quantity(15e-3),
+    )
 
-    def seconds(self, kind: str, ranks: int) -> float:
-        """Seconds of software of one collective: between two measured numbers of ranks, and beyond them, on a line."""
+    def seconds(self, kind: str, ranks: int, *, following: bool = False) -> float:
+        """Seconds of software of one collective: between two measured numbers of ranks, and beyond them, on a line.
+
+        Args:
+            following: of one that begins as soon as the rank is done with the one before.
+        """
         known = self.measured.get(kind) or (self.measured.get("all_to_all") if kind == "counted" else None)
+        if following:
+            known = self.following.get(kind) or known
         if not known:
             return 0.0 if kind == "started" else self.operation.value
         counts = sorted(known)

@@ -40,7 +40,8 @@ def _without_cost(kind: str) -> Callable[[Cluster], Cluster]:
     def change(cluster: Cluster) -> Cluster:
         known = cluster.transport.measured
         kept = {name: dict.fromkeys(by, NOTHING) if kind in ("", name) else by for name, by in known.items()}
-        return replace(cluster, transport=replace(cluster.transport, measured=kept))
+        following = {} if kind == "" else cluster.transport.following
+        return replace(cluster, transport=replace(cluster.transport, measured=kept, following=following))
 
     return change
 
@@ -59,6 +60,9 @@ def _endless(link: str) -> Callable[[Cluster], Cluster]:
 MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
     "software of a collective": _cluster(_without_cost("")),
     "what starting a hidden exchange takes": _cluster(_without_cost("started")),
+    "warm threads of collectives that follow each other": _cluster(
+        lambda c: replace(c, transport=replace(c.transport, following={}))
+    ),
     "jitter of the ranks' compute": _cluster(lambda c: replace(c, stragglers=replace(c.stragglers, jitter=0.0))),
     "cores that ranks share": _cluster(lambda c: replace(c, cores=0)),
     "frames around payload": _cluster(lambda c: replace(c, nic_rates=tuple(r / PAYLOAD_SHARE for r in c.nic_rates))),

@@ -37,7 +37,7 @@ class Retimed:
         most: recordings that are kept, the last used ones.
     """
 
-    def __init__(self, most: int = 64) -> None:
+    def __init__(self, most: int = 400) -> None:
         self._most = most
         self._known: dict[Hashable, _Recorded] = {}
 

@@ -9,6 +9,7 @@ become transfers is the library's business (`_gloo`, `_nccl`, `_grpc`). Traffic 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -49,7 +50,8 @@ class Transport:
         self.env, self.network, self.placement, self.profiles = env, network, placement, profiles
         spec = placement.cluster.transport
         self._spec, self._operation_s = spec, {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
-        self._of_group_s: dict[tuple[str, int], float] = {}  # by kind and number of members
+        self._of_group_s: dict[tuple[str, int, bool], float] = {}  # by kind, number of members, and whether it follows
+        self._ended = [-math.inf] * placement.size  # when a rank's last operation did
         self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
         self._ways: dict[tuple[int, bool], Callable[[int, float], Waits]] = {}
         self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
@@ -64,7 +66,7 @@ class Transport:
         if size == 1 and not isinstance(effect, AllToAll):
             return
         if size > 1:
-            operation.add_busy(rank, self._software_s(_kind(effect), size))
+            operation.add_busy(rank, self._software_s(_kind(effect), size, self.env.now - self._ended[rank]))
         staged = self._staged[rank]
         if staged and (nbytes := staged_bytes(effect, rank)):
             yield from self.copy(rank, nbytes, to_host=True, after=operation.take_busy(rank))
@@ -80,14 +82,22 @@ class Transport:
             counted = isinstance(effect, AllToAll) and effect.unknown
             received = int(operation.announced(rank).sum()) if counted else incoming_bytes(effect, rank)
             yield from self.copy(rank, received, to_host=False)
+        self._ended[rank] = self.env.now
 
-    def _software_s(self, kind: str, ranks: int) -> float:
-        """A rank's software cost of one operation of so many ranks."""
-        if ranks == self.placement.size:
+    def _software_s(self, kind: str, ranks: int, apart_s: float) -> float:
+        """A rank's software cost of one operation of so many ranks, `apart_s` after the end of its last one."""
+        rested = self._fixed_s(kind, ranks, False)
+        if not self._spec.following:
+            return rested
+        following = self._fixed_s(kind, ranks, True)
+        return following + (rested - following) * min(1.0, apart_s / self._spec.rested.value)
+
+    def _fixed_s(self, kind: str, ranks: int, following: bool) -> float:
+        if ranks == self.placement.size and not following:
             return self._operation_s[kind]
-        if (kind, ranks) not in self._of_group_s:
-            self._of_group_s[kind, ranks] = self._spec.seconds(kind, ranks)
-        return self._of_group_s[kind, ranks]
+        if (kind, ranks, following) not in self._of_group_s:
+            self._of_group_s[kind, ranks, following] = self._spec.seconds(kind, ranks, following=following)
+        return self._of_group_s[kind, ranks, following]
 
     def copy(self, rank: int, nbytes: int, *, to_host: bool, after: float = 0.0) -> Waits:
         """A copy between the rank's device and host memory that begins in `after` seconds; nothing on a CPU."""

@@ -80,11 +80,11 @@ def inputs_of(cluster: Cluster, graph: Mapping[str, Any], exact: Collection[str]
 def _of_cluster(cluster: Cluster) -> Iterator[Input]:
     software = cluster.transport
     for name, quantity in cluster.quantities():
-        if quantity.value and not name.startswith("transport.measured."):
+        if quantity.value and not name.startswith(("transport.measured.", "transport.following.")):
             time = name.endswith((".latency", ".operation", ".message"))
             yield _input(name, quantity, "time" if time else "bandwidth")
     for kind, known in software.measured.items():
-        values = [q for q in known.values() if q.value]
+        values = [q for q in (*known.values(), *software.following.get(kind, {}).values()) if q.value]
         if values:
             yield replace(_widest(f"transport.measured.{kind}", values, "time"), value=_span(values, "time"))
     tuning = LIBRARIES.find(software.kind).tuning()
@@ -172,16 +172,24 @@ def changed_cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         operation=by("transport.operation", spec.operation),
         message=by("transport.message", spec.message),
         process=None if spec.process is None else by("transport.process", spec.process),
-        measured={
-            kind: {ranks: by(f"transport.measured.{kind}", q) for ranks, q in known.items()}
-            for kind, known in spec.measured.items()
-        },
+        measured=_changed_software(spec.measured, by),
+        following=_changed_software(spec.following, by),
     )
     constants, slower = cluster.constants, factors.get(LIBRARY, 1.0)
     if slower != 1:
         own = LIBRARIES.find(spec.kind).tuning()
         constants = None if own is None else own.slower(slower)
     return replace(cluster, links=links, transport=spec, constants=constants)
+
+
+def _changed_software(
+    known: Mapping[str, Mapping[int, Quantity]], by: Callable[[str, Quantity], Quantity]
+) -> dict[str, dict[int, Quantity]]:
+    """Costs of collectives by kind and ranks; those of one kind have one factor, whether they follow others or not."""
+    return {
+        kind: {ranks: by(f"transport.measured.{kind}", q) for ranks, q in costs.items()}
+        for kind, costs in known.items()
+    }
 
 
 def device_loader(factors: Mapping[str, float], load: Callable[[str], DeviceProfile]) -> Callable[[str], DeviceProfile]:

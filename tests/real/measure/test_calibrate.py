@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -23,7 +24,7 @@ from real.measure import _calibration_files as calibration_files
 from real.measure import _probes as probes
 from real.measure import calibrate
 from real.measure._probes import timed
-from real.measure.link_probes import KINDS, SIZES, Line, fit_line, sent, since_last_arrival, trimmed_mean
+from real.measure.link_probes import KINDS, SIZES, Line, fit_line, following, sent, since_last_arrival, trimmed_mean
 from sims.cluster import OPERATIONS, load_cluster
 from sims.cluster._software import TransportSpec
 from sims.device import DeviceProfile, Operator, load_device, tensors_of
@@ -80,6 +81,16 @@ def test_files_say_what_was_measured(tmp_path: Path) -> None:
     assert all(quantity.source == "measured" for _, quantity in cluster.quantities())
     text = (tmp_path / "cluster.toml").read_text()
     assert "2026-01-02" in text and "torch 2.13" in text and "4096: 104" in text and "within 7 %" in text
+
+
+def test_files_say_what_collectives_cost_that_follow_others(tmp_path: Path) -> None:
+    links = {
+        size: {**by_kind, following("ring"): msgspec.structs.replace(by_kind["ring"], alpha=4e-5)}
+        for size, by_kind in MEASURED["links"].items()
+    }
+    transport = files(tmp_path, {**MEASURED, "links": links})[1].transport
+    assert transport.seconds("ring", 3, following=True) == pytest.approx(4e-5)
+    assert transport.seconds("pair", 3, following=True) == transport.seconds("pair", 3)
 
 
 def test_between_measured_numbers_of_ranks_costs_are_between() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from harness.config import RunConfig
+from real.measure.link_probes import FOLLOWING, following
 from sims.cluster import load_cluster, place
 from sims.device import OperatorCost, save_device
 from sims.explain import MECHANISMS, at_pace, without
@@ -19,7 +21,11 @@ from tests.real.measure.test_calibrate import MEASURED, files
 def foretold(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecordedPrediction:
     """Four ranks of a lab on two cores that run sylvie-a, on a device with all kinds of costs."""
     folder = tmp_path_factory.mktemp("calibration")
-    device, _ = files(folder, MEASURED)
+    links = {
+        size: by_kind | {following(kind): msgspec.structs.replace(by_kind[kind], alpha=2e-5) for kind in FOLLOWING}
+        for size, by_kind in MEASURED["links"].items()
+    }
+    device, _ = files(folder, {**MEASURED, "links": links})
     cost = OperatorCost(Quantity(1e-5, "measured"), {}, {}, Quantity(0.1))
     made = replace(
         device, operators={"haloscope::gather_sum": cost}, crowding=Quantity(1.3), effect=Quantity(2e-4, "measured"),
