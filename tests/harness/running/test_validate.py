@@ -7,6 +7,7 @@ import json
 import math
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -342,6 +343,27 @@ def test_cells_that_would_end_after_the_budget_are_not_begun(
     monkeypatch.setattr(validation, "seconds_left", lambda done, rest: 1.0 * len(rest))
     assert main(command) == 0
     assert began == ["vanilla real", "vanilla sim", "sylvie-s real", "sylvie-s sim"]
+
+
+def test_what_a_calibration_takes_is_no_time_of_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It serves many cells; counted as one's, it would have the budget end after the first."""
+    now, known = [0.0], list[list[float]]()
+
+    def calibrated(self: cells_module.Validator, config: RunConfig) -> cells_module.Calibration:
+        now[0] += 600.0
+        return cells_module.Calibration(tmp_path, tmp_path)
+
+    def recorded(self: cells_module.Validator, cell: ValidationCell) -> dict[str, Any]:
+        now[0] += 10.0
+        return made("vanilla", 1.0, 1.0)
+
+    monkeypatch.setattr(cells_module.Validator, "calibration", calibrated)
+    monkeypatch.setattr(cells_module.Validator, "record", recorded)
+    monkeypatch.setattr(validation, "seconds_left", lambda done, rest: known.append([s for _, s in done]) or 0.0)
+    monkeypatch.setattr(command_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    cells = [ValidationCell(RunConfig.of(dataset=COMMAND[2], seed=seed)) for seed in (1, 2)]
+    command_module._run(cells, cells_module.Validator(tmp_path, quiet=True), 1e6)
+    assert known[-1] == [10.0]
 
 
 @pytest.mark.parametrize(
