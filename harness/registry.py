@@ -8,6 +8,7 @@ Where a name takes options they are the fields of a frozen dataclass, written `n
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from functools import cache
@@ -89,12 +90,12 @@ class Registry(Generic[T]):
             raise unknown(self.kind, name, self.names())
 
     def _outside(self) -> Mapping[str, EntryPoint]:
-        return _offered(entry_points, self.group)
+        return _offered(entry_points, self.group, tuple(sys.path))
 
 
 @cache
-def _offered(find: Callable[..., Iterable[EntryPoint]], group: str) -> dict[str, EntryPoint]:
-    """What other packages offer in a group, by name: what is installed is looked through once in a process."""
+def _offered(find: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """What other packages offer in a group, by name: the folders of `path` are looked through once in a process."""
     return {point.name: point for point in find(group=group)}
 
 
