@@ -96,7 +96,7 @@ def test_the_command_says_once_what_is_true_of_all(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("all rows: ") and "layer0 cache; 2 parts; mode sim" in lines[0]
     tables = [line for line in lines if line.startswith((" method", " vanilla", " sancus"))]
-    assert max(map(len, tables)) <= 80 and any("epoch ms" in line for line in tables)
+    assert max(map(len, tables)) <= 80 and any("epoch us" in line for line in tables)
     assert not any("layer0" in line for line in tables)
     assert cli.main(["compare", "--methods", "vanilla,sancus,ec-graph", *base, "--layer0", "precompute"]) == 0
     out = capsys.readouterr().out
