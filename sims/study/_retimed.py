@@ -1,8 +1,8 @@
 """Runs of one config on many clusters: simulated in full on the first, timed by replay on the others.
 
 The results are those of full simulations, at the cost of the network alone, but for the memory of what is held behind
-compute, which is that on the first cluster. Fits of a cluster's constants and trials
-of other bandwidths time the same run again and again.
+compute, which is that on the first cluster. Fits of a cluster's constants and trials of other bandwidths time the same
+run again and again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Retimed:
         driver = opened.driver
         if not isinstance(driver, SimulatedCluster) or not config.cluster.shapes_only or opened.plan.method.facts.timed:
             return run_opened(opened)
-        key = _alike(config, driver.placement, opened.inputs())
+        inputs = opened.inputs()
+        key = _alike(config, driver.placement, inputs)
         before = self._known.pop(key, None)
         if before is None:
             recorder = Recorder(config.cut.parts)
@@ -61,7 +62,7 @@ class Retimed:
             made = recorder.recording(config.flat(), result.graph, {}, needed(simulation), skew=simulation.skew)
             before = _Recorded(result, simulation, Replay(made))
         else:
-            result = _again(before, config, driver.placement, opened.inputs())
+            result = _again(before, config, driver.placement, inputs)
         self._known[key] = before
         if len(self._known) > self._most:
             del self._known[next(iter(self._known))]

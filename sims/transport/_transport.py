@@ -86,11 +86,11 @@ class Transport:
 
     def _software_s(self, kind: str, ranks: int, apart_s: float) -> float:
         """A rank's software cost of one operation of so many ranks, `apart_s` after the end of its last one."""
-        rested = self._fixed_s(kind, ranks, False)
-        if not self._spec.following:
+        rested, rested_after_s = self._fixed_s(kind, ranks, False), self._spec.rested.value
+        if not self._spec.following or apart_s >= rested_after_s:
             return rested
         following = self._fixed_s(kind, ranks, True)
-        return following + (rested - following) * min(1.0, apart_s / self._spec.rested.value)
+        return following + (rested - following) * apart_s / rested_after_s
 
     def _fixed_s(self, kind: str, ranks: int, following: bool) -> float:
         if ranks == self.placement.size and not following:

@@ -43,6 +43,10 @@ def test_software_grows_with_the_time_since_the_last_one(tmp_path: Path, compute
     assert reduced(tmp_path, computed) == pytest.approx(seconds, abs=4 * LATENCY)
 
 
+def test_a_rank_may_need_no_rest(tmp_path: Path) -> None:
+    assert reduced(tmp_path, 0.0, rested="0 ms") == pytest.approx(3e-3, abs=4 * LATENCY)
+
+
 def test_without_such_costs_it_is_what_was_measured(tmp_path: Path) -> None:
     software = '[transport.measured.all_reduce]\n2 = "3 ms"\n'
     assert reduced(tmp_path, 0.0, software) == pytest.approx(3e-3, abs=4 * LATENCY)
