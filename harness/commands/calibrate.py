@@ -125,6 +125,6 @@ def measure(
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, **few)
     reference = (before + reference_seconds()) / 2
     if not brief:
-        add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, reference=reference)
+        add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)
     write_atomically(out / REFERENCE, msgspec.json.encode(Reference(reference)))
     return path

@@ -39,23 +39,6 @@ def reference_seconds(copies: int = 0, passes: int = PASSES) -> float:
 
 
 @dataclass
-class Pace:
-    """Times as long as the machine takes for the same work as at another moment."""
-
-    value: float = 1.0
-
-
-@contextmanager
-def paced(reference: float | None) -> Iterator[Pace]:
-    """Context that finds the pace beside what is run in it, relative to a moment when `reference_seconds` was
-    `reference`; 1 where that is None."""
-    found, before = Pace(), 0.0 if reference is None else reference_seconds()
-    yield found
-    if reference is not None:
-        found.value = (before + reference_seconds()) / 2 / reference
-
-
-@dataclass
 class Load:
     """Mean share of the machine's cores that other programs used; 0 if the kernel does not report it."""
 

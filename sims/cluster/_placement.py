@@ -166,6 +166,21 @@ class Placement:
             rows.append([np.repeat(process_out, self._slots), pair])
         return _padded(rows)
 
+    def shared_cores(self, rank: int, wanted: int) -> int | None:
+        """The host (of a lab: 0 for all hosts) whose cores a rank shares, because its ranks want more than there are.
+
+        Args:
+            wanted: cores that each rank keeps busy.
+
+        Returns:
+            None where every rank has its cores to itself, or the cluster has no number of cores.
+        """
+        if not self.cluster.cores:
+            return None
+        host = 0 if self.cluster.one_machine else int(self.host[rank])
+        ranks = self.size if self.cluster.one_machine else int(self.ranks_on_host[host])
+        return host if ranks * wanted > self.cluster.cores else None
+
     def relations(self, src: Ints, dst: Ints) -> np.ndarray:
         """Relations of src[i] and dst[i]: int8 [n], indices into `_relations.RELATIONS`."""
         found: np.ndarray = relations(self._places, src, dst)

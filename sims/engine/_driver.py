@@ -14,7 +14,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
@@ -206,15 +205,12 @@ class Simulator:
 
     def _cores_of(self, rank: int) -> Cores | None:
         """The cores that the CPU ranks of a host (of a lab: of all hosts) share if they want more than there are."""
-        cluster, profile = self.placement.cluster, self.profiles[rank]
-        if not cluster.cores or profile.kind != "cpu":
-            return None
-        host = self.placement.host if not cluster.one_machine else np.zeros_like(self.placement.host)
-        place = int(host[rank])
-        if int((host == place).sum()) * profile.cores <= cluster.cores:
+        profile = self.profiles[rank]
+        place = self.placement.shared_cores(rank, profile.cores) if profile.kind == "cpu" else None
+        if place is None:
             return None
         if place not in self._cores:
-            self._cores[place] = Cores(self.env, cluster.cores, profile.cores)
+            self._cores[place] = Cores(self.env, self.placement.cluster.cores, profile.cores)
         return self._cores[place]
 
     def _side_of(self, rank: int) -> SideThread:

@@ -27,7 +27,6 @@ from harness.config import LabSpec, RunConfig, from_mapping
 from harness.errors import HaloscopeError
 from harness.machine import core_count
 from harness.methods.registry import METHODS
-from harness.running.drift import paced
 from harness.running.results import Result
 from sims.device import DeviceProfile, Work, fit_cost, load_device, save_device
 from sims.study._gpu_profiling import observe_gpu
@@ -127,44 +126,63 @@ def add_operators(
     _save(profile, device)
 
 
-def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None, reference: float | None = None) -> None:
+def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
     """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
 
     Ranks that exchange compute longer: by a constant per effect, and memory-bound operators by a share. Both are fitted
-    to the compute seconds of the real runs.
+    to the compute seconds of the real runs. Before and after these, the same training is timed without exchange,
+    as operators are. What it takes longer or shorter than predicted is the pace of the machine: it is divided out of
+    the fit, and part of the range of predictions, since it may change again.
 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
         hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
-        reference: `reference_seconds` beside the timing of the operators. What it has changed by beside a real run is
-            the machine's change of pace, and is divided out of that run; without it, nothing is.
 
     Raises:
         InputError: a file cannot be read or written, or the lab cannot be built.
-        HaloscopeError: a rank failed.
+        HaloscopeError: a rank failed, or a measuring process did.
     """
     profile, ranks = load_device(folder / "device.toml"), 2 if hosts is None else hosts.ranks
     probe = replace(profile, effect=fitted(profile.effect.value + STEP_S, ""))
-    rows = []
-    for method, size in itertools.product(ACCOMPANIED, SIZES):
-        config = _workload(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
-        there = "local" if hosts is None else hosts.name
-        with paced(reference) as pace:
-            measured = _computing(running.run(config.changed(mode="real", cluster=there)))
-        measured /= pace.value
-        predicted, more = (_simulated(config, folder, hosts, device) for device in (profile, probe))
-        rows.append((measured, predicted, (more - predicted) / STEP_S))
-    measured, predicted, effects = np.asarray(rows).T
-    design = np.stack([predicted, effects * SCALES[1]], axis=1) / measured[:, None]
-    (share, extra), _ = nnls(design, (measured - predicted) / measured)
+    configs = [
+        _workload(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+        for method, size in itertools.product(ACCOMPANIED, SIZES)
+    ]
+    there, copies = "local" if hosts is None else hosts.name, max(1, core_count() // threads)
+    before = _alone(configs, copies)
+    measured = np.asarray([_computing(running.run(each.changed(mode="real", cluster=there))) for each in configs])
+    alone = (before + _alone(configs, copies)) / 2
+    # ranks that are timed one after the other share no cores, whatever the machine has
+    own_cores = f":hosts.cores=0:hosts.ranks_per_host={ranks}"
+    pace = alone / [_simulated(each, folder, None, profile, own_cores) for each in configs]
+    predicted, more = np.transpose(
+        [[_simulated(each, folder, hosts, device) for device in (profile, probe)] for each in configs]
+    )
+    at_pace, effects = measured / pace, (more - predicted) / STEP_S
+    design = np.stack([predicted, effects * SCALES[1]], axis=1) / at_pace[:, None]
+    (share, extra), _ = nnls(design, (at_pace - predicted) / at_pace)
     explained = predicted * (1 + float(share)) + effects * float(extra * SCALES[1])
-    off = float(np.std(np.log(measured / explained), ddof=2))  # two constants were fitted
-    note = f"fitted to {len(rows)} real runs of {ranks} ranks, whose compute it leaves {100 * off:.0f} % apart"
+    left, off = (_apart(seconds / explained) for seconds in (at_pace, measured))
+    note = (
+        f"fitted to {len(configs)} real runs of {ranks} ranks, whose compute it leaves {100 * left:.0f} % apart, "
+        f"{100 * off:.0f} % with what the machine's pace changed by (x {np.min(pace):.2f} to {np.max(pace):.2f})"
+    )
     crowding, end = fitted(1 + float(share), note), math.exp(NORMAL_90 * max(off, 1e-3))
     crowding = replace(crowding, range=(crowding.value / end, crowding.value * end))
     program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
     effect = fitted(profile.effect.value + float(extra * SCALES[1]), program)
     _save(replace(profile, effect=effect, crowding=crowding), folder / "device.toml")
+
+
+def _apart(ratios: np.ndarray) -> float:
+    """The standard deviation around 1 of ratios that two constants were fitted to, on a logarithmic scale."""
+    return float(np.sqrt(np.sum(np.log(ratios) ** 2) / (len(ratios) - 2)))
+
+
+def _alone(configs: Sequence[RunConfig], copies: int) -> np.ndarray:
+    """Seconds of a rank's epoch of each config without its exchanges, in `copies` concurrent processes: [configs]."""
+    epochs = measure_operators("epochs", configs, copies).epochs
+    return np.asarray([epoch.seconds for epoch in epochs]).reshape(copies, len(configs)).mean(axis=0)
 
 
 def gpu_workloads(quick: bool) -> list[RunConfig]:
@@ -224,13 +242,15 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     _save(found, folder / "device.toml")
 
 
-def _simulated(config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile) -> float:
-    """`_computing` of a simulated run on this device, in the cluster of `folder`."""
+def _simulated(
+    config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile, changes: str = ""
+) -> float:
+    """`_computing` of a simulated run on this device, in the cluster of `folder` (with `changes`) or a lab of it."""
     with machine.run_folder() as beside:
         save_device(device, beside / "device.toml")
         cluster = beside / "cluster.toml"
         cluster.write_bytes((folder / "cluster.toml").read_bytes())
-        name = str(cluster) if hosts is None else replace(hosts, calibration=str(beside)).name
+        name = f"{cluster}{changes}" if hosts is None else replace(hosts, calibration=str(beside)).name
         return _computing(running.run(config.changed(mode="sim", cluster=name)))
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness.running import drift
-from harness.running.drift import paced, watching
+from harness.running.drift import watching
 
 
 def test_load_of_others_is_what_is_busy_and_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,14 +28,3 @@ def test_the_kernel_tells_how_busy_the_machine_is() -> None:
     if before[0] is not None and after[0] is not None:
         assert after[0][0] - before[0][0] >= 0.1  # of the machine: ours are among them
         assert 0 < after[0][0] < after[0][1]
-
-
-@pytest.mark.parametrize(("seconds", "pace"), [((0.03, 0.05), 2.0), ((0.01, 0.01), 0.5)])
-def test_the_pace_is_that_of_the_work_on_both_sides_of_what_runs(
-    seconds: tuple[float, float], pace: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beside = iter(seconds)
-    monkeypatch.setattr(drift, "reference_seconds", lambda: next(beside))
-    with paced(0.02) as found:
-        pass
-    assert found.value == pytest.approx(pace)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -18,7 +20,6 @@ from hypothesis import strategies as st
 from harness.config import RunConfig
 from harness.errors import HaloscopeError
 from harness.methods.registry import METHODS
-from harness.running import drift
 from harness.running.results import Result
 from sims.cluster._load import CLUSTERS
 from sims.device import LiveMemory, OperatorCost, Work, load_device, save_device
@@ -88,47 +89,49 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert differs == set(calibrated.SUMS)
 
 
-@pytest.mark.parametrize("drifts", [False, True])
+@pytest.mark.parametrize("paces", [(1.0, 1.0), (1.5, 1.1)])
 def test_what_real_runs_take_longer_is_told_apart(
-    drifts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paces: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fit recovers a slowdown of a fifth and 2 ms per effect in real runs; the rest of the file is unchanged.
 
-    Where the machine slows down and recovers meanwhile, the reference work beside every run has that divided out.
+    Where the machine is slower than when operators were timed, the same training without exchanges, timed before and
+    after the real runs, has that divided out.
     """
     monkeypatch.setattr(calibrated, "SIZES", ((400, 8), (4_000, 32)))
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
     (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
-    before, real = load_device(tmp_path / "device.toml"), calibrated.running.run
+    before, real, beside = load_device(tmp_path / "device.toml"), calibrated.running.run, iter(paces)
     missing = replace(before, crowding=Quantity(1.2), effect=Quantity(before.effect.value + 2e-3))
+    on_the_files = str(tmp_path / "cluster.toml")
 
     def run(config: RunConfig) -> Result:
         if config.run.mode == "sim":
             return real(config)
         save_device(missing, tmp_path / "device.toml")
         try:
-            result = real(config.changed(mode="sim", cluster=str(tmp_path / "cluster.toml")))
+            result = real(config.changed(mode="sim", cluster=on_the_files))
         finally:
             save_device(before, tmp_path / "device.toml")
         for epoch in result.epochs:
-            epoch["seconds"]["compute"] *= paces[-1]
+            epoch["seconds"]["compute"] *= sum(paces) / 2
         return result
 
-    paces = [1.0]  # that of the next run is found before and after it
+    def timed(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+        pace = next(beside)
+        runs = [real(each.changed(mode="sim", cluster=on_the_files)) for each in configs]
+        return Observed(epochs=[Epoch(1, 1, 1, pace * calibrated._computing(each), 0.0) for each in runs] * copies)
 
-    def reference() -> float:
-        paces.append(2.5 - paces[-1] if len(paces) % 2 else paces[-1])  # 1.5, 1.5, 1.0, 1.0, 1.5, ...
-        return 0.01 * paces[-1]
-
-    monkeypatch.setattr(drift, "reference_seconds", reference)
+    monkeypatch.setattr(calibrated, "measure_operators", timed)
     monkeypatch.setattr(calibrated.running, "run", run)
-    calibrated.add_contention(tmp_path, threads=1, reference=0.01 if drifts else None)
-    assert (1.5 in paces) == drifts
+    calibrated.add_contention(tmp_path, threads=1)
+    assert next(beside, None) is None
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(1.2, abs=0.02)
     low, high = made.crowding.factors  # of the runs' compute around the fit
-    assert 0.8 < low < 1 < high < 1.25 and made.crowding.range is not None
+    off = math.exp(1.645 * math.log(sum(paces) / 2) * math.sqrt(6 / 4))  # of six runs, two constants
+    assert low == pytest.approx(1 / high) and off == pytest.approx(high, rel=0.05) and made.crowding.range is not None
     assert made.effect.value - before.effect.value == pytest.approx(2e-3, rel=0.05)
     assert made.effect.source == "measured" and "6 real runs of 2 ranks" in made.effect.note
     assert made.gemm_peak == before.gemm_peak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,10 @@ SOFTWARE = """
 """
 
 
-def reduced(tmp_path: Path, computed: float, software: str = SOFTWARE, rested: str = "20 ms") -> float:
+def reduced(tmp_path: Path, computed: float, software: str = SOFTWARE, rested: str = "20 ms", cores: int = 0) -> float:
     """Seconds that the second of two all-reduces of nothing takes, `computed` seconds after the first."""
     cluster = plain(tmp_path, transport=f'rested = "{rested}"\n{software}')
+    cluster = replace(cluster, cores=cores, one_machine=True)
 
     async def program(rank: Rank, count: int) -> None:
         for index in range(count):
@@ -45,6 +47,11 @@ def test_software_grows_with_the_time_since_the_last_one(tmp_path: Path, compute
 
 def test_a_rank_may_need_no_rest(tmp_path: Path) -> None:
     assert reduced(tmp_path, 0.0, rested="0 ms") == pytest.approx(3e-3, abs=4 * LATENCY)
+
+
+@pytest.mark.parametrize(("cores", "seconds"), [(1, 3e-3), (2, 1e-3)])
+def test_threads_that_wait_for_a_core_are_not_warm(tmp_path: Path, cores: int, seconds: float) -> None:
+    assert reduced(tmp_path, 0.0, cores=cores) == pytest.approx(seconds, abs=4 * LATENCY)
 
 
 def test_without_such_costs_it_is_what_was_measured(tmp_path: Path) -> None:
