@@ -3,7 +3,8 @@
     python -m benchmarks.lab [--cluster lab:3x1gbit] [--mebibytes 8] [--repeat 10]        (Linux, root)
 
 The ideal moves the payload at the rate of the slowest link that it crosses; `payload` is the same at the 95.6 % of a
-rate that TCP in frames of 1514 bytes leaves. `least` is the quickest repetition.
+rate that TCP in frames of 1514 bytes leaves, `acknowledged` at what acknowledgements of the other direction leave of
+that. `least` is the quickest repetition.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from harness.config import PAYLOAD_SHARE, LabSpec, parse_lab
+from harness.config import ACKNOWLEDGED, PAYLOAD_SHARE, LabSpec, parse_lab
 from harness.effects import Effect, Rows
 from harness.rank import Rank
 from real.lab import _hosts as lab
@@ -67,11 +68,12 @@ def ideal(spec: LabSpec, size: int) -> float:
     return outside * size / rate
 
 
-def sockets(built: lab.Lab) -> float:
-    """Time of an all-to-all over plain sockets relative to the ideal: the overhead of the lab itself."""
+def sockets(built: lab.Lab, *, both_ways: bool) -> float:
+    """Time of plain sockets between all hosts, or from the first to the second, relative to the ideal: the overhead of
+    the lab itself."""
     hosts, rates = range(built.spec.hosts), [rate for rate in built.spec.rates if rate is not None]
-    rate = throughput(built, [(a, b) for a in hosts for b in hosts if a != b])
-    return min(rates, default=0.0) * built.spec.hosts / rate
+    flows = [(a, b) for a in hosts for b in hosts if a != b] if both_ways else [(0, 1)]
+    return min(rates, default=0.0) * (len(hosts) if both_ways else 1) / throughput(built, flows)
 
 
 def rank_main(spec: LabSpec, size: int, repeat: int) -> None:
@@ -87,7 +89,8 @@ def rank_main(spec: LabSpec, size: int, repeat: int) -> None:
                 continue
             best = ideal(spec, size) * (1 if kind == "all-to-all" else 2)
             middle, least = median(found), min(found)
-            ratios = [middle / best, middle / best * PAYLOAD_SHARE, least / best] if best else []  # unshaped: no ideal
+            payload = middle / best * PAYLOAD_SHARE if best else 0.0  # unshaped: no ideal
+            ratios = [middle / best, payload, payload / (1 + ACKNOWLEDGED), least / best] if best else []
             shown = "".join(f"{value:>14.2f}" for value in (best * 1e3, middle * 1e3, *ratios))
             print(f"{kind:<28}{shown}", flush=True)
 
@@ -105,12 +108,15 @@ def main() -> None:
         rank_main(spec, size, options.repeat)
         end_process(0)
     print(f"{spec.name}, {options.mebibytes} MiB to each other rank, median of {options.repeat}")
-    columns = ("ideal ms", "ms", "x ideal", "x payload", "least x ideal")
+    columns = ("ideal ms", "ms", "x ideal", "x payload", "acknowledged", "least x ideal")
     print(f"{'':<28}" + "".join(f"{column:>14}" for column in columns))
     with lab.built(spec) as hosts:
         words = ["--cluster", options.cluster, "--mebibytes", str(options.mebibytes), "--repeat", str(options.repeat)]
-        ratio = sockets(hosts)
-        print(f"{'all-to-all of sockets alone':<28}{'':>28}{ratio:>14.2f}{ratio * PAYLOAD_SHARE:>14.2f}", flush=True)
+        for what, both_ways in (("sockets, one direction", False), ("sockets, all-to-all", True)):
+            ratio = sockets(hosts, both_ways=both_ways)
+            payload = ratio * PAYLOAD_SHARE
+            rest = f"{payload / (1 + ACKNOWLEDGED):>14.2f}" if both_ways else ""
+            print(f"{what:<28}{'':>28}{ratio:>14.2f}{payload:>14.2f}{rest}", flush=True)
         launch(["-m", "benchmarks.lab", "--rank", *words], spec.ranks, threads=1, site=hosts, deadline_s=300)
 
 

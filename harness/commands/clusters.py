@@ -14,7 +14,7 @@ from harness.commands.tables import table
 from harness.console import byte_text, show, significant, stderr, stdout
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder
-from sims.cluster import known_clusters, load_cluster
+from sims.cluster import dimension_of, known_clusters, load_cluster
 from sims.device import load_device
 from sims.units import format_quantity
 
@@ -84,10 +84,7 @@ def cluster_report(cluster: Any) -> list[RenderableType]:
     """One `sims.cluster.Cluster` and its devices, number by number."""
     devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
     name, *changes = [cluster.name] if cluster.one_machine else cluster.name.split(":")
-    links = [
-        [key, _said(key, q, "bandwidth" if key.endswith((".bandwidth", ".process")) else "time"), q.source, q.note]
-        for key, q in cluster.quantities()
-    ]
+    links = [[key, _said(key, q, dimension_of(key)), q.source, q.note] for key, q in cluster.quantities()]
     lines: list[RenderableType] = [
         f"{name}: {cluster.summary}",
         *([f"changed: {', '.join(changes)} (assumed; the line above is of the cluster as it was)"] if changes else []),

@@ -3,7 +3,7 @@
 Imports nothing heavy, so that `haloscope --help` is quick. Open to every folder.
 """
 
-from harness.config._lab import MTU, PAYLOAD_SHARE, LabSpec, burst, is_lab, parse_lab, segment
+from harness.config._lab import ACKNOWLEDGED, MTU, PAYLOAD_SHARE, LabSpec, burst, is_lab, parse_lab, segment
 from harness.config._records import (
     ClusterConfig,
     CutConfig,
@@ -17,6 +17,7 @@ from harness.config._spec import RUN_SETTINGS, RunConfig, check, from_mapping, f
 from harness.config._typed import COMMAND_DEFAULTS
 
 __all__ = [
+    "ACKNOWLEDGED",
     "COMMAND_DEFAULTS",
     "ClusterConfig",
     "CutConfig",

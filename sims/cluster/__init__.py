@@ -6,7 +6,7 @@ Contains `presets/*.toml` and the syntax of one-line changes to them. Times are 
 from typing import TYPE_CHECKING
 
 from harness.lazily import lazy_names
-from sims.cluster._cluster import Cluster
+from sims.cluster._cluster import ACKNOWLEDGED_BYTES, Cluster, dimension_of
 from sims.cluster._file import LINKS, ClusterFile
 from sims.cluster._load import file_of_line, known_clusters, load_cluster
 from sims.cluster._overrides import varied
@@ -19,6 +19,7 @@ else:  # numba
     __getattr__ = lazy_names(__name__, {"_placement": ("NO_LINK", "Placement", "place")})
 
 __all__ = [
+    "ACKNOWLEDGED_BYTES",
     "Cluster",
     "ClusterFile",
     "HostMemory",
@@ -28,6 +29,7 @@ __all__ = [
     "Placement",
     "Stragglers",
     "TRANSPORTS",
+    "dimension_of",
     "file_of_line",
     "known_clusters",
     "load_cluster",

@@ -14,6 +14,16 @@ from sims.cluster._software import TransportSpec
 from sims.cluster._stragglers import Stragglers
 from sims.units import Quantity
 
+ACKNOWLEDGED_BYTES = "links.nic.acknowledged"
+"""The name of `Cluster.acknowledged` among the numbers of a cluster."""
+
+
+def dimension_of(name: str) -> str:
+    """The dimension (a key of `sims.units.UNITS`, or "number") of what `Cluster.quantities` gives this name."""
+    if name == ACKNOWLEDGED_BYTES:
+        return "number"
+    return "bandwidth" if name.endswith((".bandwidth", ".process")) else "time"
+
 
 @dataclass(frozen=True)
 class LinkSpec:
@@ -36,6 +46,8 @@ class Cluster:
         one_machine: the hosts are one machine's (a lab): `cores` are those of all of them.
         nic_rates: bytes/s of each host's adapters; empty where all have that of `links`.
         links: kind (a member of LINKS) -> link.
+        acknowledged: bytes that travel back between two hosts per byte of payload, and share a link with what goes that
+            way (a lab's shaped links; elsewhere a link's bandwidth is what both ways get).
         constants: of the communication library, in place of its own (`sims.transport.Tuning`).
     """
 
@@ -59,6 +71,7 @@ class Cluster:
     one_machine: bool = False
     sharp: bool = False
     nic_rates: tuple[float, ...] = ()
+    acknowledged: Quantity = Quantity(0.0)
     constants: Any = None
 
     @property
@@ -85,6 +98,8 @@ class Cluster:
         for kind, link in self.links.items():
             yield f"links.{kind}.bandwidth", link.bandwidth
             yield f"links.{kind}.latency", link.latency
+        if self.acknowledged.value:
+            yield ACKNOWLEDGED_BYTES, self.acknowledged
         for name, cost in (("operation", self.transport.operation), ("message", self.transport.message)):
             if cost.value or not self.transport.measured:
                 yield f"transport.{name}", cost

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
+from harness.config import ACKNOWLEDGED, PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder
 from sims import units
@@ -112,7 +112,8 @@ def file_of_line(line: str, name: str, summary: str) -> str:
 def of_lab(lab: LabSpec) -> Cluster:
     """The cluster that models a lab: its hosts are one machine, as `lab.calibration` measured it (else as `local` is).
 
-    A host's link carries frames, so payload gets PAYLOAD_SHARE of its rate. What is not shaped is as fast as
+    A host's link carries frames, so payload gets PAYLOAD_SHARE of its rate, and acknowledgements of what the host
+    receives. What is not shaped is as fast as
     this machine's loopback. All bytes between hosts are copied by the machine's cores, which is the spine.
 
     Raises:
@@ -122,6 +123,8 @@ def of_lab(lab: LabSpec) -> Cluster:
     copying = machine.links["loopback"]
     fast, none = copying.bandwidth.value, Quantity(0.0, "measured")
     rates = tuple(fast if rate is None else PAYLOAD_SHARE * rate for rate in lab.rates)
+    ends = (ACKNOWLEDGED * 2 / 3, ACKNOWLEDGED * 4 / 3)  # one for two frames, or for every frame
+    acknowledged = Quantity(ACKNOWLEDGED, "published", "frames of 66 bytes", ends)
     half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
     return replace(
         machine,
@@ -137,6 +140,7 @@ def of_lab(lab: LabSpec) -> Cluster:
         },
         one_machine=True,
         nic_rates=rates,
+        acknowledged=acknowledged if any(lab.rates) else Quantity(0.0),
     )
 
 

@@ -182,7 +182,8 @@ def _apart(ratios: np.ndarray) -> float:
 def _alone(configs: Sequence[RunConfig], copies: int) -> np.ndarray:
     """Seconds of a rank's epoch of each config without its exchanges, in `copies` concurrent processes: [configs]."""
     epochs = measure_operators("epochs", configs, copies).epochs
-    return np.asarray([epoch.seconds for epoch in epochs]).reshape(copies, len(configs)).mean(axis=0)
+    seconds: np.ndarray = np.reshape([epoch.seconds for epoch in epochs], (copies, len(configs))).mean(axis=0)
+    return seconds
 
 
 def gpu_workloads(quick: bool) -> list[RunConfig]:

@@ -54,18 +54,21 @@ def _transfers(rank: int, outgoing: Bytes, incoming: Bytes) -> tuple[int, int]:
 @njit(cache=True, nogil=True)
 def _begin(
     pairs: np.ndarray, groups: np.ndarray, taken: int, here: np.ndarray, group: np.ndarray, rank: int,
-    outgoing: Bytes, incoming: Bytes,
+    outgoing: Bytes, incoming: Bytes, host: np.ndarray, acknowledged: float,
 ) -> int:  # fmt: skip
     """Rank `rank` joins the ranks `here`: its transfers that begin are appended to the first `taken`, sent ones first.
     Returns the new number.
+
+    A transfer to another host also carries the acknowledgements of what comes from there in this round.
     """
     here[rank] = True
     for sends in (True, False):
-        given = outgoing if sends else incoming
+        given, back = (outgoing, incoming) if sends else (incoming, outgoing)
         for other in range(here.shape[0]):
             if given[other] != 0 and other != rank and here[other]:
                 src, dst = (rank, other) if sends else (other, rank)
-                pairs[0, taken], pairs[1, taken], pairs[2, taken] = src, dst, given[other]
+                more = int(acknowledged * back[other]) if host[other] != host[rank] else 0
+                pairs[0, taken], pairs[1, taken], pairs[2, taken], pairs[3, taken] = src, dst, given[other], more
                 groups[taken, 0], groups[taken, 1] = group[src], group[dst]
                 taken += 1
     return taken
@@ -140,8 +143,10 @@ class Wire:
         self.env, self.network, self.placement, self.message_s = env, network, placement, message_s
         self.size = placement.size
         self.library: Library
-        self._taken = 0  # number of transfers that begin in this instant, in arrays of src, dst, bytes and groups
-        self._pairs, self._groups = np.empty((3, 0), np.int64), np.empty((0, 2), np.int32)
+        self._taken = 0  # number of transfers that begin in this instant
+        # their src, dst, bytes and acknowledgements, and groups
+        self._pairs, self._groups = np.empty((4, 0), np.int64), np.empty((0, 2), np.int32)
+        self.acknowledged = placement.cluster.acknowledged.value
 
     def begin(
         self, most: int, here: np.ndarray, group: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes
@@ -154,19 +159,24 @@ class Wire:
         """
         if self._taken + most > len(self._groups):
             more = self._taken + most
-            self._pairs = np.concatenate([self._pairs, np.empty((3, more), np.int64)], axis=1)
+            self._pairs = np.concatenate([self._pairs, np.empty((4, more), np.int64)], axis=1)
             self._groups = np.concatenate([self._groups, np.empty((more, 2), np.int32)])
         idle = self._taken == 0
-        self._taken = _begin(self._pairs, self._groups, self._taken, here, group, rank, outgoing, incoming)
+        self._taken = _begin(
+            self._pairs, self._groups, self._taken, here, group, rank, outgoing, incoming, self.placement.host,
+            self.acknowledged,
+        )  # fmt: skip
         if idle and self._taken:
             call_late(self.env, self._add_begun)
 
     def _add_begun(self, _: simpy.Event) -> None:
-        src, dst, nbytes = self._pairs[:, : self._taken].copy()
+        src, dst, payload, acknowledgements = self._pairs[:, : self._taken].copy()
         groups, self._taken = self._groups[: self._taken].copy(), 0
         segments = self.placement.segments_of(src, dst)
-        latency = self.library.latency(src, dst, nbytes, *segments)
-        self.network.add_by_segments(*segments, nbytes, latency, groups, last=True)
+        latency = self.library.latency(src, dst, payload, *segments)
+        self.network.add_by_segments(*segments, payload + acknowledgements, latency, groups, last=True)
+        if acknowledgements.any():
+            self.network.account(self.placement.routes(src, dst), -acknowledgements)
 
     def round(
         self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes

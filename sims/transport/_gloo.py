@@ -61,4 +61,7 @@ class Gloo(Library):
         pace = fair_shares(wire.network.capacity, routes)
         segments = Segments.of(effect.tensor.numel() * width, width, size)
         latency = max(segments.latency(size, hop, rate) for hop, rate in zip(hops.tolist(), pace.tolist(), strict=True))
-        return Flows(routes, np.asarray([effect.sent(r, wire.size).sum() for r in ranks.tolist()]), latency)
+        hosts = wire.placement.host[ranks]
+        across = bool((hosts != np.roll(hosts, -1)).any())  # a host's link carries what it sends, and acknowledgements
+        share = 1 / (1 + wire.acknowledged) if across else 1.0
+        return Flows(routes, np.asarray([effect.sent(r, wire.size).sum() for r in ranks.tolist()]), latency, share)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sims.cluster import Cluster
+from sims.cluster import ACKNOWLEDGED_BYTES, Cluster, dimension_of
 from sims.device import DeviceProfile, load_device
 from sims.records import scaled
 from sims.transport import LIBRARIES
@@ -81,8 +81,7 @@ def _of_cluster(cluster: Cluster) -> Iterator[Input]:
     software = cluster.transport
     for name, quantity in cluster.quantities():
         if quantity.value and not name.startswith(("transport.measured.", "transport.following.")):
-            time = name.endswith((".latency", ".operation", ".message"))
-            yield _input(name, quantity, "time" if time else "bandwidth")
+            yield _input(name, quantity, dimension_of(name))
     for kind, known in software.measured.items():
         values = [q for q in (*known.values(), *software.following.get(kind, {}).values()) if q.value]
         if values:
@@ -179,7 +178,8 @@ def changed_cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     if slower != 1:
         own = LIBRARIES.find(spec.kind).tuning()
         constants = None if own is None else own.slower(slower)
-    return replace(cluster, links=links, transport=spec, constants=constants)
+    acknowledged = by(ACKNOWLEDGED_BYTES, cluster.acknowledged)
+    return replace(cluster, links=links, transport=spec, constants=constants, acknowledged=acknowledged)
 
 
 def _changed_software(

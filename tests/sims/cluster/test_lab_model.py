@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from harness.config import PAYLOAD_SHARE, RunConfig
+from harness.config import ACKNOWLEDGED, PAYLOAD_SHARE, RunConfig
 from harness.errors import InputError
 from harness.rank import Rank
 from harness.running import run
@@ -68,6 +69,25 @@ def test_a_slow_link_decides_what_an_exchange_takes(rate: str) -> None:
     link = place(cluster, 3).capacity.min()
     assert simulation.makespan_s >= 2 * nbytes / link
     assert simulation.makespan_s == pytest.approx(2 * nbytes / link, rel=0.1, abs=2e-3)
+
+
+def test_acknowledgements_share_a_link_with_what_goes_their_way() -> None:
+    """One direction alone gets what frames leave; in two, each also carries the acknowledgements of the other."""
+    nbytes = 1 << 22
+
+    async def one_way(rank: Rank) -> None:
+        await rank.broadcast(torch.empty(nbytes // 4, device="meta"), root=0, label="h")
+
+    async def both_ways(rank: Rank) -> None:
+        await rank.all_to_all(everyone_sends(rank, 1 << 20), label="h")
+
+    def seconds(program: Any) -> float:
+        return timed(program, 2, load_cluster("lab:2x100mbit"), shapes_only=True).makespan_s
+
+    exchanged = sum(part.send[1] * part.row_bytes for part in everyone_sends(Rank(0, 2), 1 << 20))
+    fluid = 1 / (12.5e6 * PAYLOAD_SHARE)
+    assert seconds(one_way) == pytest.approx(nbytes * fluid, rel=0.01)
+    assert seconds(both_ways) == pytest.approx(exchanged * (1 + ACKNOWLEDGED) * fluid, rel=0.01)
 
 
 def test_hosts_share_the_cores_of_one_machine() -> None:
