@@ -59,7 +59,7 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calibration", type=Path, metavar="DIR", help="of this machine (default: measured now)")
     replays = "replays that the 90 %% interval of a prediction rests on; 0: no intervals (default: 40)"
     parser.add_argument("--replays", type=whole_in(0, MOST_REPLAYS), metavar="N", help=replays)
-    budget = "do not begin cells that would end later: 90m, 4h (default: 4h); a later call goes on"
+    budget = "do not begin cells that would end later, calibrations apart: 90m, 4h (default: 4h); a later call goes on"
     parser.add_argument("--budget", default="4h", metavar="TIME", help=budget)
     parser.add_argument("--force", action="store_true", help="measure and predict again")
     code = "measurements in --out that count: those of the same code (default), or of any"

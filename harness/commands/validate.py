@@ -38,10 +38,14 @@ def main(args: argparse.Namespace) -> int:
     )  # fmt: skip
     records, failed, late = _run(cells, validator, budget)
     if not records:
-        raise InputError(f"no cell can be judged: {[*failed, *late, *refused][0]}")
+        why = [*failed, *refused, f"a budget of {duration(budget)} is not enough for {_few(late)}"]
+        raise InputError(f"no cell can be judged: {why[0]}")
     paths = write_validation(records, args.out)
     lines: list[Any] = [*_tables(records), *summaries(records), f"{validation.verdict(records)}"]
-    lines += [f"left out: {why}" for why in (*failed, *late, *refused)]
+    lines += [f"left out: {why}" for why in (*failed, *refused)]
+    if late:
+        lines.append(f"not begun, since they would end after the budget of {duration(budget)}: {_few(late)}; the same "
+                     "command goes on with them")  # fmt: skip
     deliver(records, [*lines, "written: " + ", ".join(map(str, paths))], args.json, args.quiet)
     return 0 if not failed and all(found["bytes_equal"] for found in records) else 1
 
@@ -90,21 +94,23 @@ def _runnable(cells: Sequence[ValidationCell], *, chosen: bool) -> tuple[list[Va
 def _run(
     cells: list[ValidationCell], validator: Validator, budget: float
 ) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """The records of all cells, with a line of progress after each; the messages of those that failed, and of those
-    that were not begun, since they would have ended after `budget` seconds."""
-    begin, done = time.monotonic(), list[tuple[RunConfig, float]]()
+    """The records of all cells, with a line of progress after each; the messages of those that failed; and those that
+    were not begun, since they would have ended after `budget` seconds, calibrations not counted."""
+    begin, done, calibrating = time.monotonic(), list[tuple[RunConfig, float]](), 0.0
     if not validator.quiet:
         expected = duration(validation.seconds_left(done, validator.ahead(cells)))
         show([f"{len(cells)} cells: about {expected} after calibrating, of at most {duration(budget)}"], stderr())
     records, failed, late = [], list[str](), list[str]()
     for number, cell in enumerate(cells, 1):
         ahead = validator.ahead([cell])
-        if time.monotonic() - begin + validation.seconds_left(done, ahead) > budget:
-            late.append(f"{_words(cell.config)}: it would end after the budget of {duration(budget)}")
+        if time.monotonic() - begin - calibrating + validation.seconds_left(done, ahead) > budget:
+            late.append(_words(cell.config))
             continue
         try:
+            asked = time.monotonic()
             validator.calibration(cell.config)  # which serves many cells, so that its time is none of this one
             start = time.monotonic()
+            calibrating += start - asked
             records.append(validator.record(cell))
         except CellFailed as error:
             failed.append(str(error))
@@ -115,6 +121,11 @@ def _run(
             left = validation.seconds_left(done, validator.ahead(cells[number:]))
             show([_progress(records[-1], number, len(cells), left)], stderr())
     return records, failed, late
+
+
+def _few(cells: Sequence[str]) -> str:
+    """The first cell, and how many more there are."""
+    return f"{''.join(cells[:1])}{f' and {len(cells) - 1} more' if len(cells) > 1 else ''}"
 
 
 def _words(config: RunConfig) -> str:

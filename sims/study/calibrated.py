@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,7 +28,9 @@ from harness.errors import HaloscopeError
 from harness.machine import core_count
 from harness.methods.registry import METHODS
 from harness.running.results import Result
+from sims.cluster import load_cluster
 from sims.device import DeviceProfile, Work, fit_cost, load_device, save_device
+from sims.replay import Changes, Replay, record
 from sims.study._gpu_profiling import observe_gpu
 from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
 from sims.units import NORMAL_90, SMALLEST, Quantity, fitted
@@ -55,6 +57,9 @@ GPU_MODELS: tuple[dict[str, Any], ...] = (
     {"model": "sage", "norm": "layer", "dropout": 0.5}, {"model": "gcn", "dropout": 0.5},
 )  # fmt: skip
 """And the networks, of three layers."""
+
+LOCAL = ("compute", "codec", "sample", "swap")
+"""Components of an epoch that are a rank's own work."""
 
 LIMIT_S = 900.0
 
@@ -154,11 +159,10 @@ def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) 
     alone = (before + _alone(configs, copies)) / 2
     # ranks that are timed one after the other share no cores, whatever the machine has
     own_cores = f":hosts.cores=0:hosts.ranks_per_host={ranks}"
-    pace = alone / [_simulated(each, folder, None, profile, own_cores) for each in configs]
-    predicted, more = np.transpose(
-        [[_simulated(each, folder, hosts, device) for device in (profile, probe)] for each in configs]
-    )
-    at_pace, effects = measured / pace, (more - predicted) / STEP_S
+    cases = (_Case(profile, hosts), _Case(probe, hosts), _Case(profile, None, own_cores, LOCAL))
+    predicted, more, own = np.transpose([_simulated(each, folder, cases) for each in configs])
+    pace, effects = alone / own, (more - predicted) / STEP_S
+    at_pace = measured / pace
     design = np.stack([predicted, effects * SCALES[1]], axis=1) / at_pace[:, None]
     (share, extra), _ = nnls(design, (at_pace - predicted) / at_pace)
     explained = predicted * (1 + float(share)) + effects * float(extra * SCALES[1])
@@ -232,8 +236,8 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
         config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
         real = running.run(config.changed(mode="real", device="cuda", cluster="local"))
         measured = _computing(real, "epoch")  # an exchange of one rank is nothing but what its host does around it
-        counts = (_simulated(config, folder, None, device) / STEP_S for device in (launched, around))
-        rows.append((measured, *counts, _simulated(config, folder, None, beyond) / STRETCH))
+        operators, effects, more = _simulated(config, folder, [_Case(each) for each in (launched, around, beyond)])
+        rows.append((measured, operators / STEP_S, effects / STEP_S, more / STRETCH))
     measured, operators, effects, more = np.asarray(rows).T
     design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
     launch, effect = nnls(design, np.maximum(measured - more, 0.0) / measured)[0] * SCALES[1]
@@ -243,25 +247,50 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     _save(found, folder / "device.toml")
 
 
-def _simulated(
-    config: RunConfig, folder: Path, hosts: LabSpec | None, device: DeviceProfile, changes: str = ""
-) -> float:
-    """`_computing` of a simulated run on this device, in the cluster of `folder` (with `changes`) or a lab of it."""
+class _Case(NamedTuple):
+    """What a run is simulated on: a device, in the cluster of a folder with `changes`, or in a lab of it; and which
+    components' seconds are wanted, in all."""
+
+    device: DeviceProfile
+    hosts: LabSpec | None = None
+    changes: str = ""
+    components: Sequence[str] = ("compute",)
+
+    def cluster(self, folder: Path) -> str:
+        """The cluster's name."""
+        if self.hosts is not None:
+            return replace(self.hosts, calibration=str(folder)).name
+        return f"{folder / 'cluster.toml'}{self.changes}"
+
+    def load(self, _: str) -> DeviceProfile:
+        """The device, whatever its file's name."""
+        return self.device
+
+
+def _simulated(config: RunConfig, folder: Path, cases: Sequence[_Case]) -> list[float]:
+    """Typical seconds of a run in each of the cases, with the cluster of `folder`: simulated once, and timed by
+    replay."""
     with machine.run_folder() as beside:
-        save_device(device, beside / "device.toml")
-        cluster = beside / "cluster.toml"
-        cluster.write_bytes((folder / "cluster.toml").read_bytes())
-        name = f"{cluster}{changes}" if hosts is None else replace(hosts, calibration=str(beside)).name
-        return _computing(running.run(config.changed(mode="sim", cluster=name)))
+        save_device(cases[0].device, beside / "device.toml")
+        (beside / "cluster.toml").write_bytes((folder / "cluster.toml").read_bytes())
+        replay = Replay(record(config.changed(mode="sim", cluster=cases[0].cluster(beside))))
+        timed = [replay.time(load_cluster(case.cluster(beside)), Changes(case.load)) for case in cases]
+        return [_typical(each.epochs, case.components) for each, case in zip(timed, cases, strict=True)]
 
 
 def _computing(result: Result, component: str = "compute") -> float:
-    """Median seconds of a component, or of the epoch, in the epochs after the first ones."""
+    """Typical seconds of a component, or of the epoch."""
     if result.state != "done":
         raise HaloscopeError(
             f"measuring the compute of {result.config.training.method}: {result.state}: {result.message}"
         )
-    return float(np.median([epoch["seconds"][component] for epoch in result.epochs[SKIPPED_EPOCHS:]]))
+    return _typical(result.epochs, (component,))
+
+
+def _typical(epochs: Sequence[dict[str, Any]], components: Sequence[str]) -> float:
+    """Median of the seconds of these components in all, in the epochs after the first ones."""
+    seconds = [epoch["seconds"] for epoch in epochs[SKIPPED_EPOCHS:]]
+    return float(np.median([sum(each[name] for name in components) for each in seconds]))
 
 
 def with_blocks(device: Path, config: RunConfig, to: Path, pace: float = 1.0) -> None:

@@ -337,7 +337,7 @@ def test_cells_that_would_end_after_the_budget_are_not_begun(
     assert main(command) == 0
     said = capsys.readouterr()
     assert began == ["vanilla real", "vanilla sim"]
-    late = f"left out: sylvie-s on {COMMAND[2]}, local: it would end after the budget of 10 min 0 s"
+    late = f"not begun, since they would end after the budget of 10 min 0 s: sylvie-s on {COMMAND[2]}, local; the same"
     assert late in " ".join(said.out.split())
     assert "2 cells: about 27 s after calibrating, of at most 10 min 0 s" in " ".join(said.err.split())
     monkeypatch.setattr(validation, "seconds_left", lambda done, rest: 1.0 * len(rest))
@@ -346,7 +346,7 @@ def test_cells_that_would_end_after_the_budget_are_not_begun(
 
 
 def test_what_a_calibration_takes_is_no_time_of_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It serves many cells; counted as one's, it would have the budget end after the first."""
+    """It serves many cells; counted as one's, or in the budget, that would end after the first."""
     now, known = [0.0], list[list[float]]()
 
     def calibrated(self: cells_module.Validator, config: RunConfig) -> cells_module.Calibration:
@@ -362,8 +362,9 @@ def test_what_a_calibration_takes_is_no_time_of_a_cell(tmp_path: Path, monkeypat
     monkeypatch.setattr(validation, "seconds_left", lambda done, rest: known.append([s for _, s in done]) or 0.0)
     monkeypatch.setattr(command_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     cells = [ValidationCell(RunConfig.of(dataset=COMMAND[2], seed=seed)) for seed in (1, 2)]
-    command_module._run(cells, cells_module.Validator(tmp_path, quiet=True), 1e6)
+    records, _, late = command_module._run(cells, cells_module.Validator(tmp_path, quiet=True), 15.0)
     assert known[-1] == [10.0]
+    assert len(records) == 2 and not late, "the budget is one of cells"
 
 
 @pytest.mark.parametrize(

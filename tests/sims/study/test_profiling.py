@@ -121,7 +121,8 @@ def test_what_real_runs_take_longer_is_told_apart(
     def timed(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
         pace = next(beside)
         runs = [real(each.changed(mode="sim", cluster=on_the_files)) for each in configs]
-        return Observed(epochs=[Epoch(1, 1, 1, pace * calibrated._computing(each), 0.0) for each in runs] * copies)
+        seconds = [pace * calibrated._typical(each.epochs, calibrated.LOCAL) for each in runs]
+        return Observed(epochs=[Epoch(1, 1, 1, each, 0.0) for each in seconds] * copies)
 
     monkeypatch.setattr(calibrated, "measure_operators", timed)
     monkeypatch.setattr(calibrated.running, "run", run)
