@@ -32,7 +32,7 @@ from sims.study.calibrated import (
     add_operators,
 )
 
-TAKES = {"brief": "half a minute", "quick": "four to six minutes", "full": "some minutes"}
+TAKES = {"brief": "half a minute", "quick": "five to ten minutes", "full": "some minutes"}
 """How long each depth of a calibration takes."""
 
 REFERENCE = "reference.json"

@@ -20,7 +20,7 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(depth="quick")
     depths = {
         "brief": "half a minute: operators of vanilla, bns-gcn and sylvie-s; others by their class (as the demo does)",
-        "quick": "four to six minutes: operators of every method (default)",
+        "quick": "five to ten minutes: operators of every method (default)",
         "full": "minutes, narrower errors",
     }
     for name, text in depths.items():

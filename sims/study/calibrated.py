@@ -32,7 +32,15 @@ from sims.cluster import load_cluster
 from sims.device import DeviceProfile, Work, fit_cost, load_device, save_device
 from sims.replay import Changes, Replay, record
 from sims.study._gpu_profiling import observe_gpu
-from sims.study._profiling import SCALES, SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.study._profiling import (
+    SCALES,
+    SKIPPED_EPOCHS,
+    Epoch,
+    Observed,
+    observe,
+    observe_blocks,
+    observe_unwatched,
+)
 from sims.units import NORMAL_90, SMALLEST, Quantity, fitted
 
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
@@ -65,6 +73,9 @@ LIMIT_S = 900.0
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
 """The configs that `add_contention` runs for real."""
+
+ALONE_EPOCHS = SKIPPED_EPOCHS + 6
+"""Epochs of the same training without exchanges."""
 
 STEP_S, STRETCH = 1e-3, 1e3
 """Seconds by which it changes the cost of an effect, to find the number of effects; the factor by which `add_host`
@@ -185,7 +196,8 @@ def _apart(ratios: np.ndarray) -> float:
 
 def _alone(configs: Sequence[RunConfig], copies: int) -> np.ndarray:
     """Seconds of a rank's epoch of each config without its exchanges, in `copies` concurrent processes: [configs]."""
-    epochs = measure_operators("epochs", configs, copies).epochs
+    few = [config.changed(epochs=ALONE_EPOCHS) for config in configs]
+    epochs = measure_operators("unwatched", few, copies).epochs
     seconds: np.ndarray = np.reshape([epoch.seconds for epoch in epochs], (copies, len(configs))).mean(axis=0)
     return seconds
 
@@ -320,7 +332,8 @@ SUMS = ("haloscope::gather_sum",)
 
 
 def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
-    """Measurements of `copies` concurrent processes on these configs; `what` is "epochs" or "blocks"."""
+    """Measurements of `copies` concurrent processes on these configs; `what` is "epochs", "unwatched" (epochs without
+    their operators) or "blocks"."""
     with machine.run_folder() as folder:
         asked = folder / "configs"
         asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
@@ -382,6 +395,8 @@ def _main(what: str, asked: str, answer: str) -> None:
     if what == "blocks":
         for config in configs:
             observe_blocks(config, observed)
+    elif what == "unwatched":
+        observe_unwatched(configs, observed)
     else:
         observe(configs, observed)
     samples = {name: list(calls.items()) for name, calls in observed.samples.items()}

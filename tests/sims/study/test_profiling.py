@@ -26,7 +26,7 @@ from sims.device import LiveMemory, OperatorCost, Work, load_device, save_device
 from sims.engine import SimClock
 from sims.study import _profiling as profiling
 from sims.study import calibrated
-from sims.study._profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks
+from sims.study._profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks, observe_unwatched
 from sims.units import Quantity
 
 SMALL = RunConfig.of(
@@ -50,6 +50,13 @@ def test_operators_of_counted_epochs_are_timed() -> None:
     work, times = next(iter(found.samples["_fused_adam_"].items()))
     assert len(found.samples["_fused_adam_"]) == 1, "one size: the fit is its median, as far as it is written out"
     assert costs["_fused_adam_"].seconds(work) == pytest.approx(median(times), rel=1e-3)
+
+
+def test_without_a_stopwatch_only_epochs_are_known() -> None:
+    found, watched = observe_unwatched([SMALL, SMALL.changed(hidden=64)], Observed()), observe([SMALL])
+    small, wide = found.epochs
+    assert not found.samples and small.effects == watched.epochs[0].effects == wide.effects
+    assert 0 < small.seconds < 1 and small.inside == small.operators == 0
 
 
 @given(launch=st.floats(0, 2e-5), effect=st.floats(0, 1e-3), byte=st.floats(0, 1e-10))
