@@ -124,7 +124,7 @@ def of_lab(lab: LabSpec) -> Cluster:
     fast, none = copying.bandwidth.value, Quantity(0.0, "measured")
     rates = tuple(fast if rate is None else PAYLOAD_SHARE * rate for rate in lab.rates)
     ends = (ACKNOWLEDGED * 2 / 3, ACKNOWLEDGED * 4 / 3)  # one for two frames, or for every frame
-    acknowledged = Quantity(ACKNOWLEDGED, "published", "frames of 66 bytes", ends)
+    acknowledged = Quantity(ACKNOWLEDGED, "published", "bytes back per byte of payload, frames of 66", ends)
     half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
     return replace(
         machine,
