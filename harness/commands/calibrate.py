@@ -24,6 +24,8 @@ from harness.running.drift import reference_seconds, watching
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
 from sims.study.calibrated import (
+    ACCOMPANIED,
+    BRIEF_ACCOMPANIED,
     BRIEF_GRAPHS,
     BRIEF_METHODS,
     add_contention,
@@ -32,7 +34,7 @@ from sims.study.calibrated import (
     add_operators,
 )
 
-TAKES = {"brief": "half a minute", "quick": "five to ten minutes", "full": "some minutes"}
+TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "some minutes"}
 """How long each depth of a calibration takes."""
 
 REFERENCE = "reference.json"
@@ -76,7 +78,7 @@ def keep(depth: Depth, *, quiet: bool = False) -> Path:
 
     Says so where other programs disturbed it: predictions on it say so too.
 
-    A brief calibration measures collectives of two ranks only, and not what ranks that exchange compute longer.
+    A brief calibration measures collectives of two ranks only, and fewer operators.
 
     Raises:
         InputError: the cache folder cannot be written.
@@ -124,7 +126,7 @@ def measure(
     before = reference_seconds()
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, **few)
     reference = (before + reference_seconds()) / 2
-    if not brief:
-        add_contention(out, threads=threads, hosts=hosts and hosts.unshaped)
+    trained = BRIEF_ACCOMPANIED if brief else ACCOMPANIED
+    add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, trained=trained)
     write_atomically(out / REFERENCE, msgspec.json.encode(Reference(reference)))
     return path

@@ -76,7 +76,7 @@ EXAMPLES = {
     ),
     "sweep": ("haloscope sweep grid.toml --dry-run", "haloscope sweep grid.toml --jobs 4 --budget 2h"),
     "calibrate": (
-        "haloscope calibrate --brief              half a minute, for a first look",
+        "haloscope calibrate --brief              one to two minutes, for a first look",
         "haloscope calibrate                      kept for this machine, as --cluster here",
     ),
     "collect": ("haloscope collect runs/ --to runs.parquet",),

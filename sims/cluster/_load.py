@@ -73,7 +73,7 @@ def _here() -> Path:
     if not path.exists():
         raise InputError(
             f"cluster {HERE} is this machine as it was measured, and this version has not measured it: run "
-            "`haloscope calibrate`, or `haloscope calibrate --brief` (seconds)"
+            "`haloscope calibrate`, or `haloscope calibrate --brief` (a minute)"
         )
     return path
 

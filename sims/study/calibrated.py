@@ -71,8 +71,11 @@ LOCAL = ("compute", "codec", "sample", "swap")
 
 LIMIT_S = 900.0
 
-ACCOMPANIED, ACCOMPANIED_EPOCHS = ("vanilla", "sylvie-s", "cdfgnn"), 14
-"""The configs that `add_contention` runs for real."""
+ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), SIZES)), 14
+"""What `add_contention` trains for real: method, nodes and columns of the graph."""
+
+BRIEF_ACCOMPANIED = (*itertools.product(("vanilla",), BRIEF_GRAPHS), ("sylvie-s:bits=1", BRIEF_GRAPHS[-1]))
+"""What a brief calibration trains for that."""
 
 ALONE_EPOCHS = SKIPPED_EPOCHS + 6
 """Epochs of the same training without exchanges."""
@@ -142,7 +145,13 @@ def add_operators(
     _save(profile, device)
 
 
-def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) -> None:
+def add_contention(
+    folder: Path,
+    *,
+    threads: int,
+    hosts: LabSpec | None = None,
+    trained: Sequence[tuple[str, tuple[int, int]]] = ACCOMPANIED,
+) -> None:
     """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
 
     Ranks that exchange compute longer: by a constant per effect, and memory-bound operators by a share. Both are fitted
@@ -153,6 +162,7 @@ def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
         hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
+        trained: methods, each with the nodes and columns of its graph.
 
     Raises:
         InputError: a file cannot be read or written, or the lab cannot be built.
@@ -162,7 +172,7 @@ def add_contention(folder: Path, *, threads: int, hosts: LabSpec | None = None) 
     probe = replace(profile, effect=fitted(profile.effect.value + STEP_S, ""))
     configs = [
         _workload(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
-        for method, size in itertools.product(ACCOMPANIED, SIZES)
+        for method, size in trained
     ]
     there, copies = "local" if hosts is None else hosts.name, max(1, core_count() // threads)
     before = _alone(configs, copies)
