@@ -329,9 +329,12 @@ def _names_memory(ended: Ended) -> bool:
 def _rank(pid: int) -> str:
     """The rank that a process is; empty where it is none."""
     try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return ""
+    if name.startswith("rank"):  # one that was forked has the environment of the process it was forked from
+        return name[4:]
     return next((word[5:].decode() for word in words if word.startswith(b"RANK=")), "")
 
 

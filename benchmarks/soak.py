@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -185,11 +186,13 @@ def drift(samples: Sequence[Sample]) -> tuple[float, float]:
 
 def ranks() -> list[int]:
     """Process ids of the ranks that this process has started."""
-    found = set[int]()
-    for task in Path("/proc/self/task").iterdir():
-        for pid in map(int, (task / "children").read_text().split()):
-            if b"RANK=" in Path(f"/proc/{pid}/environ").read_bytes():
-                found.add(pid)
+    found, waiting = set[int](), [os.getpid()]
+    while waiting:
+        for task in Path(f"/proc/{waiting.pop()}/task").iterdir():
+            with suppress(OSError):  # it has just ended
+                waiting += map(int, (task / "children").read_text().split())
+                if (task / "comm").read_text().startswith("rank"):
+                    found.add(int(task.parent.parent.name))
     return sorted(found)
 
 

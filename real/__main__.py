@@ -2,6 +2,7 @@
 
     torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset ogb:ogbn-products --method bns-gcn:p=0.1
     python -m real --config FILE.json --result FILE --progress FILE        (the launcher)
+    python -m real --fork                                                  (the process it forks ranks from)
 
 Exit codes: 0 done, 1 the program failed, 2 bad input; of rank 0 under torchrun also 3: it was
 asked to stop and has written a checkpoint.
@@ -27,12 +28,15 @@ from harness.machine import write_atomically
 from harness.running import stopping
 from harness.running.results import RankEpoch
 from harness.trampoline import blame
-from real.launch import ERROR_PREFIX
+from real.launch import ERROR_PREFIX, serve
 from real.rank.health import end_process
 
 
 def main(argv: Sequence[str]) -> int:
     """Run this process's rank; returns the exit code, after one line on stderr where it is not 0."""
+    if argv == ["--fork"]:
+        serve(main)
+        return 0
     try:
         return _launched(argv) if "--result" in argv else _torchrun(argv)
     except (Exception, KeyboardInterrupt) as error:
@@ -52,6 +56,8 @@ def _launched(argv: Sequence[str]) -> int:
     parser.add_argument("--checkpoints", type=Path)
     parser.add_argument("--keep", type=Path)
     args = parser.parse_args(argv)
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(f"rank{os.environ['RANK']}")  # for top and ps
     config = from_mapping(msgspec.json.decode(args.config.read_bytes()))
     keep = None if args.keep is None else _kept_in(args.keep)
     if args.checkpoints is None:

@@ -45,6 +45,15 @@ class Load:
     foreign: float = 0.0
 
 
+def count_as_own(seconds: float) -> None:
+    """Processor time that processes of this one have taken, which the system will not add to it."""
+    global _elsewhere
+    _elsewhere += seconds
+
+
+_elsewhere = 0.0
+
+
 @contextmanager
 def watching() -> Iterator[Load]:
     """Context that measures the load of other programs, without this process and its ended children."""
@@ -78,7 +87,7 @@ def _median_pass(passes: int) -> float:
 def _busy() -> tuple[tuple[float, float] | None, float]:
     """Busy and total core seconds of the machine since its start, and core seconds of this process."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    ours = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    ours = _elsewhere + sum(usage.ru_utime + usage.ru_stime for usage in used)
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     except OSError:

@@ -1,6 +1,7 @@
 """Starts ranks here, in a lab, by Slurm or by Kubernetes; watches them, restarts them, ends all of them."""
 
 from real.launch._execute import CheckpointSettings, open_driver, run_rank, torchrun_config
+from real.launch._fork_server import serve
 from real.launch._job import ClusterJob
 from real.launch._kubernetes import KubernetesJob, manifest
 from real.launch._launcher import launch
@@ -19,6 +20,7 @@ __all__ = [
     "open_driver",
     "run_rank",
     "script",
+    "serve",
     "torchrun_config",
     "measured_timeline",
 ]

@@ -7,7 +7,6 @@ ranks name it and its phase within a moment, instead of after a timeout.
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from real.launch._fork_server import RankProcess
 from real.launch._memory_kills import memory_kills
 from real.rank import place
 from real.rank.health import ERROR_PREFIX, Words, leave_words, read_words
@@ -53,7 +53,7 @@ class Child:
     """
 
     rank: int
-    process: subprocess.Popen[bytes]
+    process: RankProcess
     log: Path
     place: Path
     ended_at: float | None = None

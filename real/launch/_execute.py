@@ -41,7 +41,7 @@ from harness.running.results import RankEpoch, RankResult, environment
 from harness.trampoline import Program
 from real import lab
 from real.lab import HostSetup, ThisMachine
-from real.launch._launcher import RankFailed, launch
+from real.launch._launcher import RankFailed, launch, preload
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
 from real.rank import connection, overhead, run_program
@@ -77,6 +77,8 @@ class LocalRanks:
             raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
         if is_lab(cluster):
             lab.check_lab(parse_lab(cluster), self.config.cut.parts, run.device, run.backend)
+        if run.device == "cpu":
+            preload(threads_per_rank(self.config))  # while the data is prepared
 
     def reads(self) -> dict[str, str]:
         """The machine, its libraries and this project's code: what is measured holds for them alone."""
@@ -134,7 +136,8 @@ def execute_locally(job: Job) -> Execution:
             threads, env = threads_per_rank(config), _allocation(job)
             with _site(config) as site:
                 command, parts = [*arguments, *more], config.cut.parts
-                shared.append(launch(command, parts, threads=threads, env=env, poll=beat, site=site))
+                fork = config.run.device == "cpu"  # a GPU's libraries do not survive it
+                shared.append(launch(command, parts, threads=threads, env=env, poll=beat, site=site, fork=fork))
 
         try:
             failures = supervise(attempt, job)

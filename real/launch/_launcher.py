@@ -27,6 +27,7 @@ from harness.machine import CORES_VARIABLE as CORES_VARIABLE
 from harness.machine import RUN_FOLDER_VARIABLE, Claim, core_count, run_folder, usable_cores
 from real.lab import LOOPBACK, HostSetup, ThisMachine
 from real.launch._child import Child, Exit
+from real.launch._fork_server import RANK_MODULE, ForkServer, RankProcess, server_for
 from real.rank import place
 from real.rank.health import ERROR_PREFIX, LAUNCHER_VARIABLE, read_words
 
@@ -85,6 +86,7 @@ def launch(
     echo: TextIO | None = None,
     poll: Callable[[], None] = lambda: None,
     site: HostSetup | None = None,
+    fork: bool = True,
 ) -> str:
     """Run `python ARGUMENTS` on `parts` ranks and wait until all have ended without error.
 
@@ -98,6 +100,7 @@ def launch(
         echo: where rank 0's output lines go; stderr when None.
         poll: called about every 50 ms while the ranks run, and once after.
         site: the hosts that the ranks run on; this machine when None.
+        fork: whether ranks may be forked from a process that has imported torch (`_fork_server`).
 
     Raises:
         InputError: a rank ended with exit code 2.
@@ -106,6 +109,8 @@ def launch(
     """
     site = site or ThisMachine()
     threads = threads or max(1, core_count() // parts)
+    forkable = fork and tuple(arguments[: len(RANK_MODULE)]) == RANK_MODULE
+    server = preload(threads, env) if forkable else None
     with (
         Claim(parts * threads) as claim,
         run_folder() as folder,
@@ -116,7 +121,7 @@ def launch(
         try:
             for rank in range(parts):
                 mine = cores[rank * threads : (rank + 1) * threads]
-                children.append(_spawn(arguments, rank, parts, port, threads, mine, env or {}, folder, site))
+                children.append(_spawn(arguments, rank, parts, port, threads, mine, env or {}, folder, site, server))
             said = _Echo(children[0].log, echo or sys.stderr)
 
             def beat() -> None:
@@ -163,6 +168,7 @@ def _spawn(
     env: Mapping[str, str],
     folder: Path,
     site: HostSetup,
+    server: ForkServer | None,
 ) -> Child:
     log, where = folder / f"rank{rank}.log", folder / f"rank{rank}.place"
     place.create(where)
@@ -173,24 +179,38 @@ def _spawn(
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",  # a lost connection is reported by us, in one line
-        "OMP_NUM_THREADS": str(threads),
-        "PYTHONUNBUFFERED": "1",
         LAUNCHER_VARIABLE: str(where),
         CORES_VARIABLE: ",".join(map(str, usable_cores())),
         RUN_FOLDER_VARIABLE: str(folder),
         **site.environment(rank, parts),
     }
+    environment = {**_loading_environment(threads, env), **variables}
     with site.inside(rank), _pinned(cores), log.open("wb") as out:
-        process = subprocess.Popen(
+        forked = server and server.start(arguments[len(RANK_MODULE) :], environment, out)
+        process: RankProcess = forked or subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,  # never written to: it closes when this process ends, in whatever way
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **variables, **env},
+            env=environment,
             process_group=0,  # Ctrl-C reaches the launcher alone, which then ends the ranks
         )
     return Child(rank, process, log, where)
+
+
+def preload(threads: int, env: Mapping[str, str] | None = None) -> ForkServer | None:
+    """Begin to load, beside this process, what ranks with `threads` threads need; None where they cannot be forked."""
+    return server_for(_loading_environment(threads, env or {}))
+
+
+def _loading_environment(threads: int, env: Mapping[str, str]) -> dict[str, str]:
+    """What is in the environment of a rank when it loads its libraries."""
+    ours = {
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # a lost connection is reported by us, in one line
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {**os.environ, **ours, **env}
 
 
 @contextmanager

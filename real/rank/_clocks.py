@@ -161,7 +161,7 @@ class HostClock(_Clock[int]):
     def __init__(self) -> None:
         super().__init__()
         _forget_peak()
-        self._held = _memory("VmRSS")
+        self._held = _memory("VmRSS") - _memory("RssFile")
 
     def _stamp(self) -> int:
         return time.perf_counter_ns()
@@ -170,11 +170,12 @@ class HostClock(_Clock[int]):
         return (end - begin) * 1e-9
 
     def peak_memory(self) -> int:
-        """Peak resident bytes above what the process held when the clock was made (interpreter and libraries).
+        """Peak resident bytes above what the process held when the clock was made.
 
-        That is what a rank's data takes, as the other drivers count it. 0 where the kernel does not report it.
+        That is what a rank's data takes, as the other drivers count it: pages of files, which are those of libraries,
+        are left out, since they come when their code first runs. 0 where the kernel does not report it.
         """
-        return max(0, _memory("VmHWM") - self._held)
+        return max(0, _memory("VmHWM") - _memory("RssFile") - self._held)
 
 
 def _forget_peak() -> None:

@@ -16,6 +16,8 @@ import torch
 from pyarrow import csv
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from real.launch._fork_server import running_server
+
 NAMESPACES = Path("/run/netns")
 CHANGES = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR"}
 """Environment variables that pytest and libraries set by themselves."""
@@ -49,11 +51,15 @@ class State:
 
 
 def state(folder: Path) -> State:
-    """The current state; `folder` is the folder of temporary files."""
+    """The current state; `folder` is the folder of temporary files.
+
+    The process from which real ranks are forked stays, and ends with this one.
+    """
+    server = running_server()
     return State(
         environment=dict(os.environ),
         threads=frozenset(t for t in threading.enumerate() if t.is_alive() and not t.daemon),
-        children=frozenset(_children()),
+        children=frozenset(_children() - ({str(server.pid)} if server else set())),
         files=frozenset(entry.name for entry in folder.iterdir() if not entry.name.startswith(LIBRARIES)),
         descriptors=_descriptors(),
         namespaces=frozenset(_namespaces()),
@@ -101,11 +107,11 @@ def _children() -> set[str]:
 
 def _descriptors() -> dict[int, str]:
     """Open sockets, pipes and files; empty where the system does not list them."""
-    folder, found = Path("/proc/self/fd"), {}
+    folder, found, server = Path("/proc/self/fd"), {}, running_server()
     for entry in folder.iterdir() if folder.exists() else ():
         with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
             target = os.readlink(entry)
-            if OPENED.match(target):
+            if OPENED.match(target) and (server is None or int(entry.name) != server.descriptor):
                 found[int(entry.name)] = target
     return found
 

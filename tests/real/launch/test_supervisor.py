@@ -78,14 +78,15 @@ def test_a_run_that_was_asked_to_stop_is_not_started_again(tmp_path: Path) -> No
 
 
 def children_of_rank(rank: int) -> list[int]:
-    """Process ids of this rank among the children."""
-    found = []
-    for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            with contextlib.suppress(ProcessLookupError):  # a child that ended, and is not waited for yet
-                if f"RANK={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    found.append(int(pid))
-    return found
+    """Process ids of this rank among the descendants."""
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        for task in Path(f"/proc/{waiting.pop()}/task").iterdir():
+            with contextlib.suppress(OSError):  # it has just ended
+                waiting += map(int, (task / "children").read_text().split())
+                if (task / "comm").read_text().strip() == f"rank{rank}":
+                    found.append(int(task.parent.parent.name))
+    return sorted(set(found))
 
 
 @pytest.mark.processes
