@@ -17,7 +17,7 @@ import simpy
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS
 from sims.device import LiveMemory
-from sims.engine._cores import Cores
+from sims.engine._cores import CoreJob, Cores
 
 NEGLIGIBLE = 1e-12
 """Share of a stretch that rounding may leave over."""
@@ -67,6 +67,7 @@ class SimClock:
         self._busy = 0.0  # compute seconds that have elapsed, without the stretch that elapses now
         self._busy_since: float | None = None
         self._load = 1.0  # share of the device that the compute that elapses now uses
+        self._after: tuple[str, str] | None = None  # component and label of the effect that has just ended
         self._in_flight = 0
         self._none_in_flight: simpy.Event | None = None
 
@@ -142,31 +143,47 @@ class SimClock:
         pending, self._pending = self._pending, {}
         return pending
 
-    def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, float]:
-        """Let compute elapse; returns the factor by which effects in flight or busy cores slowed it, and books that."""
+    def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, tuple[float, float]]:
+        """Let compute elapse; returns the seconds before it began, and the factor by which effects in flight or busy
+        cores slowed it then. Books both: what it waited for a core to an effect that had just ended."""
         begin = self._busy_since = self.env.now
         total = left = sum(pending.values())
         self._load = min(1.0, self._on_device / total) if self._launch_s else 1.0
         self._on_device = 0.0
+        first: simpy.Event | None = None
         if self._in_flight and self._overlap > 1:
-            self._none_in_flight, slow = self.env.event(), self._pass(left * self._overlap)
-            yield slow | self._none_in_flight
-            if slow.processed or (self._cores is not None and slow.triggered):
+            self._none_in_flight, first = self.env.event(), self._pass(left * self._overlap)
+            yield first | self._none_in_flight
+            if first.processed or (isinstance(first, CoreJob) and first.triggered):
                 left = 0.0
-            elif self._cores is not None:
-                left = self._cores.leave(slow) / self._overlap
+            elif isinstance(first, CoreJob):
+                assert self._cores is not None
+                left = self._cores.leave(first) / self._overlap
             else:
                 left -= (self.env.now - begin) / self._overlap
         if left > NEGLIGIBLE * total:
-            yield self._pass(left)
+            last = self._pass(left)
+            first = first or last
+            yield last
         self._none_in_flight = None
         self._busy += self.env.now - begin
         self._busy_since = None
-        factor = (self.env.now - begin) / total
+        waited = self._wait_for_core(first, begin)
+        factor = (self.env.now - begin - waited) / total
         if self._overlap > 1 or self._cores is not None:
             for kind, seconds in pending.items():
                 self._booked[kind] += seconds * (factor - 1)
-        return factor
+        return waited, factor
+
+    def _wait_for_core(self, job: simpy.Event | None, begin: float) -> float:
+        """Seconds until a job first ran, booked to the effect that had just ended: a rank that cannot run has not
+        returned from it. 0 where there was none."""
+        if self._after is None or not isinstance(job, CoreJob):
+            return 0.0
+        waited = (self.env.now if job.begun is None else job.begun) - begin
+        if waited > 0:
+            self.block(*self._after, waited)
+        return waited
 
     def _pass(self, seconds: float) -> simpy.Event:
         return self.env.timeout(seconds) if self._cores is None else self._cores.job(seconds, self._load)
@@ -190,6 +207,7 @@ class SimClock:
 
     def block(self, component: str, label: str, seconds: float) -> None:
         """Seconds that the rank waited for an effect of this label."""
+        self._after = component, label
         if not self.paused:
             self._booked[component] += seconds
             self._blocked[label] = self._blocked.get(label, 0.0) + seconds

@@ -1,122 +1,169 @@
 """Cores that several ranks, or the two threads of a rank, share, as a system's scheduler shares them.
 
-A job stays on its core, where jobs take equal turns, until another core has nothing to do and takes one over. So of
-three ranks on two cores one has a core for itself, and the other two compute at half speed until it waits. Only threads
-that compute count; a rank that waits for an exchange uses no core. A GPU is one core.
+A job stays on its core until another core has nothing to do and takes one over. So of three ranks on two cores one has
+a core for itself, and the other two share the other until it waits. Only threads that compute count; a rank that waits
+for an exchange uses no core. A GPU is one core.
+
+Ranks on one core run in turns of a scheduler's tick, so that work shorter than a tick is not divided: whoever comes
+second waits for the first, and a rank that an exchange has just awakened has not returned from it yet. The two threads
+of one rank run at once, each slower, as what shares a GPU does.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import count
+from operator import attrgetter
 
 import simpy
 
 SAME = 1e-12
 """Relative difference between times that counts as rounding."""
 
-_Job = tuple[float, int, simpy.Event, float]
-"""Work of its core at which it ends, a number that orders equal ones, the event of its end, and its load."""
+TURN_S = 4e-3
+"""A turn on a core that others want: a tick of Linux kernels with 250 a second."""
+
+
+class CoreJob(simpy.Event):
+    """The end of some work.
+
+    Attributes:
+        left: seconds of work that are left of it, at the time when its place was last brought up to date.
+        load: the share of its cores that it uses.
+        begun: when it first ran; None before.
+    """
+
+    def __init__(self, env: simpy.Environment, seconds: float, load: float) -> None:
+        super().__init__(env)
+        self.left, self.load = seconds, load
+        self.begun: float | None = None
 
 
 class Cores:
     """`number` cores for jobs that use up to `width` cores each: places for as many jobs as fit side by side.
 
-    Work is measured in seconds of a job that has its cores to itself; further jobs in its place slow it equally.
+    Work is measured in seconds of a job that has its cores to itself.
+
+    Args:
+        turn: seconds of a turn of the jobs of one place; 0: they run at once, equally slowed.
     """
 
-    def __init__(self, env: simpy.Environment, number: float, width: int) -> None:
-        places = max(1, int(number // width))
-        self._places = [_Place(env, number / width / places, self._idle) for _ in range(places)]
+    def __init__(self, env: simpy.Environment, number: float, width: int, turn: float = 0.0) -> None:
+        self.env, places = env, max(1, int(number // width))
+        self._places = [_Place(env, number / width / places, self._idle, turn) for _ in range(places)]
 
-    def job(self, seconds: float, load: float = 1.0) -> simpy.Event:
+    def job(self, seconds: float, load: float = 1.0) -> CoreJob:
         """Begin `seconds` of work, which uses the share `load` of its cores; returns the event of its end."""
-        return min(self._places, key=lambda place: place.load).begin(seconds, load)
+        job = CoreJob(self.env, seconds, load)
+        min(self._places, key=attrgetter("load")).begin(job)
+        return job
 
-    def leave(self, event: simpy.Event) -> float:
+    def leave(self, job: CoreJob) -> float:
         """Remove a job before its end; returns the seconds of work that it had left."""
-        place = next(place for place in self._places if event in place)
-        left, _ = place.remove(event)
+        place = next(place for place in self._places if job in place.jobs)
+        place.remove(job)
         if not place.jobs:
             self._idle(place)
-        return left
+        return job.left
 
     def _idle(self, place: _Place) -> None:
-        """Move a job from the fullest place to one that has none: the one that would end last."""
-        fullest = max(self._places, key=lambda other: other.load)
+        """Move a job from the fullest place to one that has none: the one that has most left, of those that wait."""
+        fullest = max(self._places, key=attrgetter("load"))
         if len(fullest.jobs) > 1:
-            event = max(fullest.jobs)[2]
-            left, load = fullest.remove(event)
-            place.begin(left, load, event)
+            job = max(fullest.movable(), key=attrgetter("left"))
+            fullest.remove(job)
+            place.begin(job)
 
 
 class _Place:
-    """Cores on which jobs take equal turns: processor sharing, slower while more is wanted than `capacity` jobs.
+    """Cores that jobs share.
 
     Args:
+        capacity: jobs that it can run at full speed at once.
         idle: called with this place when its last job has ended.
+        turn: see `Cores`.
 
     Attributes:
-        jobs: a heap.
+        jobs: in the order of their turns: the first runs, or all do.
     """
 
-    def __init__(self, env: simpy.Environment, capacity: float, idle: Callable[[_Place], None]) -> None:
-        self.env, self.capacity, self.jobs = env, capacity, list[_Job]()
-        self._idle, self._serial = idle, count()
-        self._work = 0.0  # seconds of work of a job that ran from the beginning
-        self._since = 0.0
+    def __init__(
+        self, env: simpy.Environment, capacity: float, idle: Callable[[_Place], None], turn: float = 0.0
+    ) -> None:
+        self.env, self.capacity, self.turn, self.jobs = env, capacity, turn, list[CoreJob]()
+        self._idle = idle
+        self._since = self._turn_ends = 0.0
         self._version = 0
-
-    def __contains__(self, event: simpy.Event) -> bool:
-        return any(job[2] is event for job in self.jobs)
 
     @property
     def load(self) -> float:
-        """Jobs that take turns here, each by its share."""
-        return sum(job[3] for job in self.jobs)
+        """Jobs here, each by its share."""
+        return sum(job.load for job in self.jobs)
 
-    def begin(self, seconds: float, load: float, event: simpy.Event | None = None) -> simpy.Event:
-        """Begin or go on with a job; returns the event of its end."""
+    def movable(self) -> list[CoreJob]:
+        """The jobs that another place may take over."""
         self._advance()
-        event = event or self.env.event()
-        heapq.heappush(self.jobs, (self._work + seconds, next(self._serial), event, load))
-        self._schedule()
-        return event
+        return self.jobs[1:] if self.turn else self.jobs
 
-    def remove(self, event: simpy.Event) -> tuple[float, float]:
-        """Remove a job; returns the seconds of work that it had left, and its load."""
+    def begin(self, job: CoreJob) -> None:
+        """Begin or go on with a job."""
         self._advance()
-        end, _, _, load = self.jobs.pop(next(at for at, job in enumerate(self.jobs) if job[2] is event))
-        heapq.heapify(self.jobs)
-        self._schedule()
-        return max(0.0, end - self._work), load
+        self.jobs.append(job)
+        self._run(anew=len(self.jobs) == 1)
+
+    def remove(self, job: CoreJob) -> None:
+        """Remove a job, and bring what it has left up to date."""
+        self._advance()
+        first = self.jobs[0] is job
+        self.jobs.remove(job)
+        self._run(anew=first)
+
+    @property
+    def _running(self) -> list[CoreJob]:
+        return self.jobs[:1] if self.turn else self.jobs
 
     def _pace(self) -> float:
-        return min(1.0, self.capacity / self.load) if self.load else 1.0
+        load = sum(job.load for job in self._running)
+        return min(1.0, self.capacity / load) if load else 1.0
 
     def _advance(self) -> None:
-        self._work += (self.env.now - self._since) * self._pace()
+        done = (self.env.now - self._since) * self._pace()
+        for job in self._running:
+            job.left = max(0.0, job.left - done)
         self._since = self.env.now
 
-    def _schedule(self) -> None:
+    def _run(self, anew: bool) -> None:
+        """Run what is to run until the next job ends or, if others wait for theirs, a turn.
+
+        Args:
+            anew: whether a turn begins.
+        """
         self._version += 1
         if not self.jobs:
             return
-        version, left = self._version, max(0.0, self.jobs[0][0] - self._work)
-        wake = self.env.timeout(left / self._pace())
+        for job in self._running:
+            job.begun = self.env.now if job.begun is None else job.begun
+        if anew:
+            self._turn_ends = self.env.now + self.turn
+        version, wait = self._version, min(job.left for job in self._running) / self._pace()
+        if self.turn and len(self.jobs) > 1:
+            wait = min(wait, max(0.0, self._turn_ends - self.env.now))
+        wake = self.env.timeout(wait)
         assert wake.callbacks is not None
         wake.callbacks.append(lambda _: self._wake(version))
 
     def _wake(self, version: int) -> None:
-        """End jobs, unless others began or left since this was scheduled."""
+        """End jobs or a turn, unless jobs began or left since this was scheduled."""
         if version != self._version:
             return
         self._advance()
-        slack = SAME * (self.env.now + self._work)
-        self._work = max(self._work, self.jobs[0][0])
-        while self.jobs and self.jobs[0][0] <= self._work + slack:
-            heapq.heappop(self.jobs)[2].succeed()
-        self._schedule()
+        slack = SAME * (self.env.now + 1.0)
+        ended = [job for job in self._running if job.left <= slack]
+        for job in ended:
+            self.jobs.remove(job)
+            job.succeed()
+        over = self.turn > 0 and (bool(ended) or self.env.now >= self._turn_ends - slack)
+        if over and not ended:
+            self.jobs.append(self.jobs.pop(0))
+        self._run(anew=over)
         if not self.jobs:
             self._idle(self)

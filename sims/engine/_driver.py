@@ -25,7 +25,7 @@ from harness.trampoline import Finished, Program, Stepper
 from sims.cluster import Placement, Stragglers
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
-from sims.engine._cores import Cores
+from sims.engine._cores import TURN_S, Cores
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
 from sims.engine._pending_effects import PendingEffects, SimProcess
@@ -210,7 +210,7 @@ class Simulator:
         if place is None:
             return None
         if place not in self._cores:
-            self._cores[place] = Cores(self.env, self.placement.cluster.cores, profile.cores)
+            self._cores[place] = Cores(self.env, self.placement.cluster.cores, profile.cores, TURN_S)
         return self._cores[place]
 
     def _side_of(self, rank: int) -> SideThread:
@@ -285,7 +285,8 @@ class Simulator:
         """Let the compute of the last step elapse."""
         pending, start, slower = self.clocks[rank].take_pending(), self.env.now, 1.0
         if any(pending.values()):
-            slower = yield from self.clocks[rank].work(pending)
+            waited, slower = yield from self.clocks[rank].work(pending)
+            start += waited
         if self._computed:
             for component, seconds in pending.items():
                 for notify in self._computed:

@@ -13,10 +13,10 @@ from sims.engine._cores import Cores
 JOBS = st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 10)), min_size=1, max_size=8)
 
 
-def ends(jobs: list[tuple[float, float]], number: int, width: int) -> list[float]:
+def ends(jobs: list[tuple[float, float]], number: int, width: int, turn: float = 0.0) -> list[float]:
     """When each (start, seconds) ends."""
     env = simpy.Environment()
-    cores, found = Cores(env, number, width), [0.0] * len(jobs)
+    cores, found = Cores(env, number, width, turn), [0.0] * len(jobs)
 
     def run(at: int, start: float, seconds: float) -> simpy.events.ProcessGenerator:
         yield env.timeout(start)
@@ -48,9 +48,34 @@ def test_a_job_that_wants_more_cores_than_there_are() -> None:
     assert ends([(0.0, 1.0)], 1, 2) == pytest.approx([2.0])
 
 
-@given(jobs=JOBS, number=st.integers(1, 4), width=st.integers(1, 3))
-def test_no_core_is_used_twice_and_none_is_left_idle(jobs: list[tuple[float, float]], number: int, width: int) -> None:
-    found = ends(jobs, number, width)
+def test_turns() -> None:
+    """What is shorter than a turn runs undivided; who comes second waits for the first, and long work takes turns."""
+    assert ends([(0.0, 1.0), (0.0, 1.0)], 1, 1, turn=4.0) == pytest.approx([1.0, 2.0])
+    assert ends([(0.0, 9.0), (1.0, 1.0)], 1, 1, turn=4.0) == pytest.approx([10.0, 5.0])
+    assert ends([(0.0, 6.0), (0.0, 6.0)], 1, 1, turn=4.0) == pytest.approx([10.0, 12.0])
+    assert ends([(0.0, 9.0), (0.0, 9.0), (0.0, 9.0)], 2, 1, turn=4.0) == pytest.approx([13.0, 9.0, 14.0]), "one moves"
+
+
+def test_who_comes_when_a_turn_is_over_begins_at_once() -> None:
+    assert ends([(0.0, 9.0), (6.0, 1.0)], 1, 1, turn=4.0) == pytest.approx([10.0, 7.0])
+
+
+def test_when_a_job_first_ran() -> None:
+    env = simpy.Environment()
+    cores = Cores(env, 1, 1, turn=4.0)
+    first, second = cores.job(9.0), cores.job(1.0)
+    env.run(second)
+    assert (first.begun, second.begun, env.now) == (0.0, 4.0, 5.0)
+    third = cores.job(1.0)
+    assert cores.leave(third) == 1.0 and third.begun is None
+    assert cores.leave(first) == pytest.approx(5.0)
+
+
+@given(jobs=JOBS, number=st.integers(1, 4), width=st.integers(1, 3), turn=st.sampled_from([0.0, 0.3, 4.0]))
+def test_no_core_is_used_twice_and_none_is_left_idle(
+    jobs: list[tuple[float, float]], number: int, width: int, turn: float
+) -> None:
+    found = ends(jobs, number, width, turn)
     pace = min(1.0, number / width)
     for (start, seconds), end in zip(jobs, found, strict=True):
         assert end - start >= seconds / pace * (1 - 1e-9)

@@ -65,6 +65,7 @@ def test_every_mechanism_changes_what_it_is_about(foretold: RecordedPrediction, 
 def test_a_slower_machine_takes_longer_but_its_links_do_not(foretold: RecordedPrediction) -> None:
     whole = without(foretold, "")
     assert at_pace(foretold, 1.0) == pytest.approx(whole)
-    slower = at_pace(foretold, 2.0)
-    assert 1.8 < slower["compute"] / whole["compute"] < 2.01
+    slower, crowded = at_pace(foretold, 2.0), foretold.cluster.hosts > foretold.cluster.cores
+    # on shared cores, work that no longer fits into a turn waits for others before it ends, not before it begins
+    assert 1.8 < slower["compute"] / whole["compute"] < (3 if crowded else 2.01)
     assert 1 < slower["epoch"] / whole["epoch"] < 2.01
