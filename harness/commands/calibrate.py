@@ -23,16 +23,8 @@ from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, co
 from harness.running.drift import reference_seconds, watching
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import (
-    ACCOMPANIED,
-    BRIEF_ACCOMPANIED,
-    BRIEF_GRAPHS,
-    BRIEF_METHODS,
-    add_contention,
-    add_gpu_operators,
-    add_host,
-    add_operators,
-)
+from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_gpu_operators, add_operators
+from sims.study.real_runs import ACCOMPANIED, BRIEF_ACCOMPANIED, add_contention, add_host
 
 TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "some minutes"}
 """How long each depth of a calibration takes."""
@@ -114,7 +106,8 @@ def measure(
     `REFERENCE`, a file beside them, has the seconds of the reference work while operators were timed.
 
     See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4,
-    of a brief one 2; with `hosts` between the hosts of a lab), and `sims.study.calibrated` for operators. GPUs are
+    of a brief one 2; with `hosts` between the hosts of a lab), `sims.study.calibrated` for operators, and
+    `sims.study.real_runs` for what ranks that exchange compute longer. GPUs are
     measured by `calibrate_gpu_to`, `add_gpu_operators` and `add_host`.
     """
     if not quiet:

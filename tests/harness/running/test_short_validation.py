@@ -14,7 +14,8 @@ import torch
 from harness.cli import main
 from harness.running.validation import departure
 from real.measure.calibrate import calibrate_to
-from sims.study.calibrated import add_contention, add_operators
+from sims.study.calibrated import add_operators
+from sims.study.real_runs import add_contention
 
 METHODS = ("vanilla", "sylvie-s")
 GRAPH = "synthetic:nodes=60000,degree=16,classes=8,features=64,signal=0.7"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -25,7 +26,7 @@ from sims.cluster._load import CLUSTERS
 from sims.device import LiveMemory, OperatorCost, Work, load_device, save_device
 from sims.engine import SimClock
 from sims.study import _profiling as profiling
-from sims.study import calibrated
+from sims.study import calibrated, real_runs
 from sims.study._profiling import SKIPPED_EPOCHS, Epoch, Observed, observe, observe_blocks, observe_unwatched
 from sims.units import Quantity
 
@@ -105,11 +106,11 @@ def test_what_real_runs_take_longer_is_told_apart(
     Where the machine is slower than when operators were timed, the same training without exchanges, timed before and
     after the real runs, has that divided out.
     """
-    monkeypatch.setattr(calibrated, "SIZES", ((400, 8), (4_000, 32)))
+    trained = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), ((400, 8), (4_000, 32))))
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
     (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
-    before, real, beside = load_device(tmp_path / "device.toml"), calibrated.running.run, iter(paces)
+    before, real, beside = load_device(tmp_path / "device.toml"), real_runs.running.run, iter(paces)
     missing = replace(before, crowding=Quantity(1.2), effect=Quantity(before.effect.value + 2e-3))
     on_the_files = str(tmp_path / "cluster.toml")
 
@@ -128,12 +129,12 @@ def test_what_real_runs_take_longer_is_told_apart(
     def timed(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
         pace = next(beside)
         runs = [real(each.changed(mode="sim", cluster=on_the_files)) for each in configs]
-        seconds = [pace * calibrated._typical(each.epochs, calibrated.LOCAL) for each in runs]
+        seconds = [pace * real_runs._typical(each.epochs, real_runs.LOCAL) for each in runs]
         return Observed(epochs=[Epoch(1, 1, 1, each, 0.0) for each in seconds] * copies)
 
-    monkeypatch.setattr(calibrated, "measure_operators", timed)
-    monkeypatch.setattr(calibrated.running, "run", run)
-    calibrated.add_contention(tmp_path, threads=1)
+    monkeypatch.setattr(real_runs, "measure_operators", timed)
+    monkeypatch.setattr(real_runs.running, "run", run)
+    real_runs.add_contention(tmp_path, threads=1, trained=trained)
     assert next(beside, None) is None
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(1.2, abs=0.02)
@@ -182,9 +183,9 @@ def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.Mo
             config = config.changed(mode="sim", device="cpu", cluster=str(truth / "cluster.toml"))
         return simulated(config)
 
-    simulated = calibrated.running.run
-    monkeypatch.setattr(calibrated.running, "run", run)
-    calibrated.add_host(tmp_path)
+    simulated = real_runs.running.run
+    monkeypatch.setattr(real_runs.running, "run", run)
+    real_runs.add_host(tmp_path)
     found = load_device(tmp_path / "device.toml")
     assert found.launch.value == pytest.approx(20e-6, rel=0.01) and found.launch.source == "measured"
     assert found.effect.value == pytest.approx(100e-6, rel=0.05)

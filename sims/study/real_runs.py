@@ -1,0 +1,193 @@
+"""Adds the costs that only real runs show to a measured device file: what ranks that exchange compute longer, and what
+operators and exchanges take the host of a GPU.
+
+Small training runs on graphs made for this (`calibrated.small_run`) are held against simulations of them; runs that
+predictions are validated on are not used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from harness import machine, running
+from harness.config import LabSpec, RunConfig
+from harness.errors import HaloscopeError
+from harness.machine import core_count
+from harness.running.results import Result
+from sims.cluster import load_cluster
+from sims.device import DeviceProfile, load_device, save_device
+from sims.replay import Changes, Replay, record
+from sims.study._profiling import SCALES, SKIPPED_EPOCHS
+from sims.study.calibrated import BRIEF_GRAPHS, SIZES, measure_operators, save_over, small_run
+from sims.units import NORMAL_90, Quantity, fitted
+
+LOCAL = ("compute", "codec", "sample", "swap")
+"""Components of an epoch that are a rank's own work."""
+
+ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), SIZES)), 14
+"""What `add_contention` trains for real: method, nodes and columns of the graph."""
+
+BRIEF_ACCOMPANIED = (*itertools.product(("vanilla",), BRIEF_GRAPHS), ("sylvie-s:bits=1", BRIEF_GRAPHS[-1]))
+"""What a brief calibration trains for that."""
+
+ALONE_EPOCHS = SKIPPED_EPOCHS + 6
+"""Epochs of the same training without exchanges."""
+
+STEP_S, STRETCH = 1e-3, 1e3
+"""Seconds by which it changes the cost of an effect, to find the number of effects; the factor by which `add_host`
+stretches what operators take the host beyond a launch, to find their sum."""
+
+
+def add_contention(
+    folder: Path,
+    *,
+    threads: int,
+    hosts: LabSpec | None = None,
+    trained: Sequence[tuple[str, tuple[int, int]]] = ACCOMPANIED,
+) -> None:
+    """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
+
+    Ranks that exchange compute longer: by a constant per effect, and memory-bound operators by a share. Both are fitted
+    to the compute seconds of the real runs. Before and after these, the same training is timed without exchange,
+    as operators are. What it takes longer or shorter than predicted is the pace of the machine: it is divided out of
+    the fit, and part of the range of predictions, since it may change again.
+
+    Args:
+        folder: `device.toml` with operators, and `cluster.toml`.
+        hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
+        trained: methods, each with the nodes and columns of its graph.
+
+    Raises:
+        InputError: a file cannot be read or written, or the lab cannot be built.
+        HaloscopeError: a rank failed, or a measuring process did.
+    """
+    profile, ranks = load_device(folder / "device.toml"), 2 if hosts is None else hosts.ranks
+    probe = replace(profile, effect=fitted(profile.effect.value + STEP_S, ""))
+    configs = [
+        small_run(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+        for method, size in trained
+    ]
+    there, copies = "local" if hosts is None else hosts.name, max(1, core_count() // threads)
+    before = _alone(configs, copies)
+    measured = np.asarray([_computing(running.run(each.changed(mode="real", cluster=there))) for each in configs])
+    alone = (before + _alone(configs, copies)) / 2
+    # ranks that are timed one after the other share no cores, whatever the machine has
+    own_cores = f":hosts.cores=0:hosts.ranks_per_host={ranks}"
+    cases = (_Case(profile, hosts), _Case(probe, hosts), _Case(profile, None, own_cores, LOCAL))
+    predicted, more, own = np.transpose([_simulated(each, folder, cases) for each in configs])
+    pace, effects = alone / own, (more - predicted) / STEP_S
+    at_pace = measured / pace
+    design = np.stack([predicted, effects * SCALES[1]], axis=1) / at_pace[:, None]
+    (share, extra), _ = nnls(design, (at_pace - predicted) / at_pace)
+    explained = predicted * (1 + float(share)) + effects * float(extra * SCALES[1])
+    left, off = (_apart(seconds / explained) for seconds in (at_pace, measured))
+    note = (
+        f"fitted to {len(configs)} real runs of {ranks} ranks, whose compute it leaves {100 * left:.0f} % apart, "
+        f"{100 * off:.0f} % with what the machine's pace changed by (x {np.min(pace):.2f} to {np.max(pace):.2f})"
+    )
+    crowding, end = fitted(1 + float(share), note), math.exp(NORMAL_90 * max(off, 1e-3))
+    crowding = replace(crowding, range=(crowding.value / end, crowding.value * end))
+    program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
+    effect = fitted(profile.effect.value + float(extra * SCALES[1]), program)
+    save_over(replace(profile, effect=effect, crowding=crowding), folder / "device.toml")
+
+
+def _apart(ratios: np.ndarray) -> float:
+    """The standard deviation around 1 of ratios that two constants were fitted to, on a logarithmic scale."""
+    return float(np.sqrt(np.sum(np.log(ratios) ** 2) / (len(ratios) - 2)))
+
+
+def _alone(configs: Sequence[RunConfig], copies: int) -> np.ndarray:
+    """Seconds of a rank's epoch of each config without its exchanges, in `copies` concurrent processes: [configs]."""
+    few = [config.changed(epochs=ALONE_EPOCHS) for config in configs]
+    epochs = measure_operators("unwatched", few, copies).epochs
+    seconds: np.ndarray = np.reshape([epoch.seconds for epoch in epochs], (copies, len(configs))).mean(axis=0)
+    return seconds
+
+
+def add_host(folder: Path, *, quick: bool = True) -> None:
+    """Train tiny graphs on one GPU for real, and write its host time per operator and around effects.
+
+    These runs are bound by the host. The numbers of operators and effects per epoch come from simulations of them.
+
+    Args:
+        folder: `device.toml` and `cluster.toml` of a GPU.
+
+    Raises:
+        InputError: a file cannot be read or written.
+        HaloscopeError: a run failed.
+    """
+    profile, rows = load_device(folder / "device.toml"), []
+    alike = {name: replace(cost, host=Quantity(0.0)) for name, cost in profile.operators.items()}
+    slower = {name: replace(c, host=fitted(c.host.value * STRETCH)) for name, c in profile.operators.items()}
+    launched = replace(profile, launch=fitted(STEP_S, ""), effect=fitted(0.0, ""), operators=alike)
+    around = replace(profile, launch=fitted(1e-9, ""), effect=fitted(STEP_S, ""), operators=alike)
+    beyond = replace(profile, launch=fitted(1e-9, ""), effect=fitted(0.0, ""), operators=slower)
+    for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
+        config = small_run("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
+        config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
+        real = running.run(config.changed(mode="real", device="cuda", cluster="local"))
+        measured = _computing(real, "epoch")  # an exchange of one rank is nothing but what its host does around it
+        operators, effects, more = _simulated(config, folder, [_Case(each) for each in (launched, around, beyond)])
+        rows.append((measured, operators / STEP_S, effects / STEP_S, more / STRETCH))
+    measured, operators, effects, more = np.asarray(rows).T
+    design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
+    launch, effect = nnls(design, np.maximum(measured - more, 0.0) / measured)[0] * SCALES[1]
+    error = float(np.median(np.abs((operators * launch + effects * effect + more) / measured - 1)))
+    note = f"of the host; fits {len(rows)} real runs within {100 * error:.0f} %, median"
+    found = replace(profile, launch=fitted(max(float(launch), 1e-8), note), effect=fitted(float(effect), note))
+    save_over(found, folder / "device.toml")
+
+
+class _Case(NamedTuple):
+    """What a run is simulated on: a device, in the cluster of a folder with `changes`, or in a lab of it; and which
+    components' seconds are wanted, in all."""
+
+    device: DeviceProfile
+    hosts: LabSpec | None = None
+    changes: str = ""
+    components: Sequence[str] = ("compute",)
+
+    def cluster(self, folder: Path) -> str:
+        """The cluster's name."""
+        if self.hosts is not None:
+            return replace(self.hosts, calibration=str(folder)).name
+        return f"{folder / 'cluster.toml'}{self.changes}"
+
+    def load(self, _: str) -> DeviceProfile:
+        """The device, whatever its file's name."""
+        return self.device
+
+
+def _simulated(config: RunConfig, folder: Path, cases: Sequence[_Case]) -> list[float]:
+    """Typical seconds of a run in each of the cases, with the cluster of `folder`: simulated once, and timed by
+    replay."""
+    with machine.run_folder() as beside:
+        save_device(cases[0].device, beside / "device.toml")
+        (beside / "cluster.toml").write_bytes((folder / "cluster.toml").read_bytes())
+        replay = Replay(record(config.changed(mode="sim", cluster=cases[0].cluster(beside))))
+        timed = [replay.time(load_cluster(case.cluster(beside)), Changes(case.load)) for case in cases]
+        return [_typical(each.epochs, case.components) for each, case in zip(timed, cases, strict=True)]
+
+
+def _computing(result: Result, component: str = "compute") -> float:
+    """Typical seconds of a component, or of the epoch."""
+    if result.state != "done":
+        raise HaloscopeError(
+            f"measuring the compute of {result.config.training.method}: {result.state}: {result.message}"
+        )
+    return _typical(result.epochs, (component,))
+
+
+def _typical(epochs: Sequence[dict[str, Any]], components: Sequence[str]) -> float:
+    """Median of the seconds of these components in all, in the epochs after the first ones."""
+    seconds = [epoch["seconds"] for epoch in epochs[SKIPPED_EPOCHS:]]
+    return float(np.median([sum(each[name] for name in components) for each in seconds]))
