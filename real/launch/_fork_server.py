@@ -133,7 +133,7 @@ class ForkServer:
         environment: of the server's process.
 
     Attributes:
-        forks: whether it can; it is not known before the first rank.
+        forks: false once it is known that a server with this environment cannot.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -170,7 +170,7 @@ class ForkServer:
                 socket.send_fds(self._socket, [msgspec.json.encode(request)], [theirs, out.fileno(), namespace])
                 pid = self._forked()
         except OSError:  # the server has ended, or the environment is too long for a message
-            self.forks, pid = False, 0
+            pid = 0
         finally:
             os.close(theirs)
             os.close(namespace)
@@ -225,11 +225,13 @@ class ForkServer:
             news = self._read(left)
             if news is not None and news.code is None:
                 self.forks = news.pid != 0
-                if self.forks:
-                    self._codes[news.pid] = None
+                if not self.forks:
+                    break
+                self._codes[news.pid] = None
                 return news.pid
             if self._lost:
                 break
+        self._process.kill()  # it is of no use, and must not fork later what nobody waits for
         return 0
 
     def _read(self, limit_s: float) -> News | None:
@@ -258,7 +260,7 @@ _starting = threading.Lock()
 def server_for(environment: Mapping[str, str]) -> ForkServer | None:
     """The server of this process for ranks with this environment, which is started where there is none.
 
-    A start returns at once; the server loads while this process goes on. None where this system cannot do it.
+    Returns at once; a new server loads while this process goes on. None where this system cannot do it.
     """
     global _server
     if not (hasattr(os, "pidfd_open") and hasattr(os, "sched_getaffinity") and os.path.exists(NAMESPACE)):
@@ -266,7 +268,7 @@ def server_for(environment: Mapping[str, str]) -> ForkServer | None:
     with _starting:
         if _server is not None and _server[0] != os.getpid():
             _server = None  # of the process that this one was forked from
-        if _server is not None and (_server[1].key != _key(environment) or _server[1].ended):
+        if _server is not None and (_server[1].key != _key(environment) or (_server[1].ended and _server[1].forks)):
             close()
         if _server is None:
             _server = os.getpid(), ForkServer(environment)

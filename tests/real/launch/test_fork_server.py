@@ -103,6 +103,21 @@ def test_ranks_of_a_server_that_was_killed_have_ended_when_they_have(
     assert fork_server.server_for({**server.key[1]}) is not server, "the next one begins anew"
 
 
+def test_a_server_with_threads_forks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not started again for the same environment."""
+    busy = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    program = f"{busy}\nfrom real.launch import serve\nserve(print)"
+    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", program))
+    fork_server.close()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    refusing = fork_server.server_for(environment)
+    assert refusing is not None
+    with (tmp_path / "out").open("wb") as stream:
+        assert refusing.start(["x"], {}, stream) is None and refusing.start(["x"], {}, stream) is None
+    assert fork_server.server_for(environment) is refusing and not refusing.forks
+    fork_server.close()
+
+
 def test_a_server_serves_one_environment(server: fork_server.ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {**os.environ, **dict(server.key[1])}
     same = {**environment, "RANK": "1", "HALOSCOPE_CACHE": "elsewhere", "MASTER_PORT": "17"}
