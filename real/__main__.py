@@ -35,7 +35,7 @@ from real.rank.health import end_process
 def main(argv: Sequence[str]) -> int:
     """Run this process's rank; returns the exit code, after one line on stderr where it is not 0."""
     if argv == ["--fork"]:
-        serve(main)
+        serve()
         return 0
     try:
         return _launched(argv) if "--result" in argv else _torchrun(argv)

@@ -24,9 +24,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from runpy import run_module
 from typing import Any, BinaryIO, NoReturn
 
 import msgspec
@@ -34,11 +35,8 @@ import msgspec
 from harness.running.drift import count_as_own
 from real.rank.health import end_process
 
-RANK_MODULE = ("-m", "real")
-"""The command that a server can fork."""
-
-SERVER = (sys.executable, *RANK_MODULE, "--fork")
-"""The server's own command."""
+SERVER = (sys.executable, "-m", "real", "--fork")
+"""The command of a server."""
 
 OF_A_RUN = ("HALOSCOPE_", "LOCAL_", "GROUP_", "MASTER_", "TORCHELASTIC_", "GLOO_")
 """Prefixes of variables that are read when a rank begins, not when a library is loaded."""
@@ -60,6 +58,7 @@ NAMESPACE = "/proc/thread-self/ns/net"
 class Request(msgspec.Struct):
     """A rank to start. Its input, output and network namespace are sent along, as descriptors."""
 
+    module: str
     arguments: list[str]
     environment: dict[str, str]
     cores: list[int]
@@ -104,7 +103,7 @@ class ForkedRank:
         while (code := self.poll()) is None:
             left = 1.0 if end is None else end - time.monotonic()
             if left <= 0:
-                raise subprocess.TimeoutExpired(list(RANK_MODULE), timeout or 0.0)
+                raise subprocess.TimeoutExpired("a forked rank", timeout or 0.0)
             self._server.await_news(min(left, 1.0))
         return code
 
@@ -153,15 +152,18 @@ class ForkServer:
                 process_group=0,
             )
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str], out: BinaryIO) -> ForkedRank | None:
+    def start(
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], out: BinaryIO
+    ) -> ForkedRank | None:
         """Fork a rank with the calling thread's cores and network namespace; None where the server cannot.
 
         Args:
+            module: what it runs, as `python -m` does.
             out: where its output and errors go.
         """
         if not self.forks:
             return None
-        request = Request(list(arguments), dict(environment), sorted(os.sched_getaffinity(0)))
+        request = Request(module, list(arguments), dict(environment), sorted(os.sched_getaffinity(0)))
         theirs, mine = os.pipe()
         namespace = os.open(NAMESPACE, os.O_RDONLY)
         stdin = os.fdopen(mine, "wb")
@@ -305,12 +307,8 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def serve(run: Callable[[list[str]], int]) -> None:
-    """The server: loads what ranks need, and forks them until the launcher's end of the socket, descriptor 0, closes.
-
-    Args:
-        run: what a rank does with its arguments; returns its exit code.
-    """
+def serve() -> None:
+    """The server: loads what ranks need, and forks them until the launcher's end of the socket closes."""
     control = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -323,14 +321,14 @@ def serve(run: Callable[[list[str]], int]) -> None:
     ctypes.CDLL(None).malloc_trim(0)  # memory that a fork takes from what is free here would not count as its own
     gc.freeze()  # a collection in a fork would copy the pages of everything that was imported
     with suppress(BrokenPipeError, ConnectionResetError):  # the launcher has ended
-        _serve(control, run)
+        _serve(control)
 
 
 def _nothing() -> None:
     pass
 
 
-def _serve(control: socket.socket, run: Callable[[list[str]], int]) -> None:
+def _serve(control: socket.socket) -> None:
     """Fork a rank for every request and tell how ranks end, until the launcher's end of the socket is closed."""
     ranks: dict[int, int] = {}  # pidfd -> pid
     told = 0.0
@@ -350,7 +348,7 @@ def _serve(control: socket.socket, run: Callable[[list[str]], int]) -> None:
             control.close()
             for pidfd in ranks:
                 os.close(pidfd)
-            _become(run, msgspec.json.decode(message, type=Request), *descriptors)
+            _become(msgspec.json.decode(message, type=Request), *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         if pid:
@@ -367,7 +365,7 @@ def _tell_end(control: socket.socket, pid: int) -> None:
     control.send(msgspec.json.encode(News(pid, os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime)))
 
 
-def _become(run: Callable[[list[str]], int], request: Request, stdin: int, out: int, namespace: int) -> NoReturn:
+def _become(request: Request, stdin: int, out: int, namespace: int) -> NoReturn:
     """Turn this fork into the rank."""
     try:
         with suppress(OSError):
@@ -381,8 +379,11 @@ def _become(run: Callable[[list[str]], int], request: Request, stdin: int, out: 
         for descriptor in (stdin, out, namespace):
             os.close(descriptor)
         random.seed()
-        sys.argv = ["real", *request.arguments]
-        code = run(request.arguments)
+        sys.argv[1:] = request.arguments
+        run_module(request.module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
         code = 1

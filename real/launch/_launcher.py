@@ -27,7 +27,7 @@ from harness.machine import CORES_VARIABLE as CORES_VARIABLE
 from harness.machine import RUN_FOLDER_VARIABLE, Claim, core_count, run_folder, usable_cores
 from real.lab import LOOPBACK, HostSetup, ThisMachine
 from real.launch._child import Child, Exit
-from real.launch._fork_server import RANK_MODULE, ForkServer, RankProcess, server_for
+from real.launch._fork_server import ForkServer, RankProcess, server_for
 from real.rank import place
 from real.rank.health import ERROR_PREFIX, LAUNCHER_VARIABLE, read_words
 
@@ -109,8 +109,7 @@ def launch(
     """
     site = site or ThisMachine()
     threads = threads or max(1, core_count() // parts)
-    forkable = fork and tuple(arguments[: len(RANK_MODULE)]) == RANK_MODULE
-    server = preload(threads, env) if forkable else None
+    server = preload(threads, env) if fork and arguments[0] == "-m" else None
     with (
         Claim(parts * threads) as claim,
         run_folder() as folder,
@@ -186,7 +185,7 @@ def _spawn(
     }
     environment = {**_loading_environment(threads, env), **variables}
     with site.inside(rank), _pinned(cores), log.open("wb") as out:
-        forked = server and server.start(arguments[len(RANK_MODULE) :], environment, out)
+        forked = server and server.start(arguments[1], arguments[2:], environment, out)
         process: RankProcess = forked or subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,  # never written to: it closes when this process ends, in whatever way

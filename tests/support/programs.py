@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -425,4 +426,5 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("error")
     end_process(main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:]))

@@ -19,7 +19,6 @@ from harness.running.results import Result, load_result
 from harness.trampoline import blame
 from real.launch import ERROR_PREFIX, launch, run_rank
 from real.rank.health import end_process
-from tests.conftest import REPOSITORY
 from tests.support.programs import share_gpus
 
 
@@ -29,7 +28,7 @@ def run_in_turn(configs: Sequence[RunConfig], folder: Path) -> list[Result]:
         (folder / f"{number:03}.json").write_bytes(msgspec.json.encode(config.flat()))
     ((parts, threads),) = {(config.cut.parts, config.run.threads) for config in configs}
     arguments = ["-m", "tests.support.real_rows", str(folder)]
-    launch(arguments, parts, threads=threads, env={"PYTHONPATH": str(REPOSITORY)})
+    launch(arguments, parts, threads=threads)
     records = [load_result(next((folder / f"{number:03}").glob("*.json"))) for number in range(len(configs))]
     return [Result(config, record["state"], record["epochs"]) for config, record in zip(configs, records, strict=True)]
 

@@ -21,30 +21,28 @@ from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.processes
 
-WRITES = """
+RANK = """
 import os, sys
-from pathlib import Path
-def main(argv):
-    print("said", *argv, os.environ["RANK"], "LEFT" in os.environ, sorted(os.sched_getaffinity(0)), flush=True)
-    open_files = len(os.listdir("/proc/self/fd"))
-    print(os.getpgid(0) == os.getpid(), os.stat("/proc/self/ns/net").st_ino, open_files, flush=True)
-    if argv == ["wait"]:
-        os.read(0, 1)
-    if argv == ["raise"]:
-        raise ValueError("a rank's own")
-    return 7
+print("said", *sys.argv[1:], os.environ["RANK"], "LEFT" in os.environ, sorted(os.sched_getaffinity(0)), flush=True)
+open_files = len(os.listdir("/proc/self/fd"))
+print(os.getpgid(0) == os.getpid(), os.stat("/proc/self/ns/net").st_ino, open_files, flush=True)
+if sys.argv[1] == "wait":
+    os.read(0, 1)
+if sys.argv[1] == "raise":
+    raise ValueError("a rank's own")
+if sys.argv[1] != "return":
+    sys.exit(7)
 """
-"""What ranks do."""
+"""The module that ranks run."""
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fork_server.ForkServer]:
-    """A server whose ranks run `WRITES`, and which no later test meets."""
-    program = f"{WRITES}\nfrom real.launch import serve\nserve(main)"
-    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", program))
+    """A server whose ranks can run `RANK`, and which no later test meets."""
+    (tmp_path / "a_rank.py").write_text(RANK)
     monkeypatch.setenv("LEFT", "yes")
     fork_server.close()
-    found = fork_server.server_for({**os.environ, "OMP_NUM_THREADS": "1"})
+    found = fork_server.server_for({**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)})
     assert found is not None
     yield found
     fork_server.close()
@@ -52,7 +50,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fork_ser
 
 def started(server: fork_server.ForkServer, out: Path, *arguments: str) -> fork_server.ForkedRank:
     with out.open("wb") as stream:
-        rank = server.start(arguments, {"RANK": "3", "PATH": os.environ["PATH"]}, stream)
+        rank = server.start("a_rank", arguments, {"RANK": "3", "PATH": os.environ["PATH"]}, stream)
     assert rank is not None
     return rank
 
@@ -72,19 +70,20 @@ def test_a_fork_has_what_it_was_sent(server: fork_server.ForkServer, tmp_path: P
 
 
 def test_ends_are_told_apart(server: fork_server.ForkServer, tmp_path: Path) -> None:
-    waiting, killed, raising, released = (
-        started(server, tmp_path / f"out{number}", words)
-        for number, words in enumerate(("wait", "wait", "raise", "wait"))
+    waiting, killed, raising, released, returning = (
+        started(server, tmp_path / f"out{number}", word)
+        for number, word in enumerate(("wait", "wait", "raise", "wait", "return"))
     )
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(0.05)
     waiting.terminate()
     killed.kill()
     released.stdin.close()  # as when the launcher ends
-    assert [each.wait(60) for each in (waiting, killed, raising, released)] == [-signal.SIGTERM, -signal.SIGKILL, 1, 7]
+    assert [each.wait(60) for each in (waiting, killed, raising)] == [-signal.SIGTERM, -signal.SIGKILL, 1]
+    assert released.wait(60) == 7 and returning.wait(60) == 0
     assert "ValueError: a rank's own" in (tmp_path / "out2").read_text()
     waiting.kill()  # does nothing: it has ended
-    for each in (waiting, killed, raising):
+    for each in (waiting, killed, raising, returning):
         each.stdin.close()
 
 
@@ -96,7 +95,7 @@ def test_ranks_of_a_server_that_was_killed_have_ended_when_they_have(
     time.sleep(0.2)
     assert rank.poll() is None, "it goes on"
     with (tmp_path / "more").open("wb") as stream:
-        assert server.start(["x"], {}, stream) is None
+        assert server.start("a_rank", ["x"], {}, stream) is None
     rank.kill()
     assert rank.wait(60) == -signal.SIGKILL
     rank.stdin.close()
@@ -106,14 +105,16 @@ def test_ranks_of_a_server_that_was_killed_have_ended_when_they_have(
 def test_a_server_with_threads_forks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is not started again for the same environment."""
     busy = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
-    program = f"{busy}\nfrom real.launch import serve\nserve(print)"
+    program = f"{busy}\nfrom real.launch import serve\nserve()"
     monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", program))
     fork_server.close()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     refusing = fork_server.server_for(environment)
     assert refusing is not None
     with (tmp_path / "out").open("wb") as stream:
-        assert refusing.start(["x"], {}, stream) is None and refusing.start(["x"], {}, stream) is None
+        assert (
+            refusing.start("a_rank", ["x"], {}, stream) is None and refusing.start("a_rank", ["x"], {}, stream) is None
+        )
     assert fork_server.server_for(environment) is refusing and not refusing.forks
     fork_server.close()
 

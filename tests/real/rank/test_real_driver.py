@@ -23,7 +23,6 @@ from real.launch._launcher import RankFailed
 from real.rank import run_program
 from real.rank._transport import flat_bytes, from_bytes
 from real.rank.connection import SHARING, _backend, connect
-from tests.conftest import REPOSITORY
 from tests.support import programs
 from tests.support.heap import EPOCHS
 
@@ -43,8 +42,8 @@ def start(
     name: str, folder: Path, parts: int, timeout_s: float = 30.0, grace_s: float = 10.0, where: tuple[str, ...] = ()
 ) -> list[Any]:
     """Run a program of tests/support/programs.py in processes; returns the results of each rank."""
-    arguments = ["-W", "error", "-m", "tests.support.programs", name, str(folder), str(timeout_s), *where]
-    launch(arguments, parts, threads=1, deadline_s=60, grace_s=grace_s, env={"PYTHONPATH": str(REPOSITORY)})
+    arguments = ["-m", "tests.support.programs", name, str(folder), str(timeout_s), *where]
+    launch(arguments, parts, threads=1, deadline_s=60, grace_s=grace_s, fork=not where)
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(parts)]
 
 
