@@ -24,7 +24,17 @@ from real.measure import _calibration_files as calibration_files
 from real.measure import _probes as probes
 from real.measure import calibrate
 from real.measure._probes import timed
-from real.measure.link_probes import KINDS, SIZES, Line, fit_line, following, sent, since_last_arrival, trimmed_mean
+from real.measure.link_probes import (
+    BRIEF_SIZES,
+    KINDS,
+    SIZES,
+    Line,
+    fit_line,
+    following,
+    sent,
+    since_last_arrival,
+    trimmed_mean,
+)
 from sims.cluster import OPERATIONS, load_cluster
 from sims.cluster._software import TransportSpec
 from sims.device import DeviceProfile, Operator, load_device, tensors_of
@@ -231,8 +241,8 @@ def quickest(call: Callable[[], object]) -> float:
 
 @pytest.mark.processes
 def test_this_machine(tmp_path: Path) -> None:
-    """The whole calibration in quick mode, beside a product and a copy that are timed here."""
-    path = calibrate.calibrate_to(tmp_path / "calibration", ranks=(2,))
+    """A brief calibration, beside a product and a copy timed here; `test_short_validation` makes a longer one."""
+    path = calibrate.calibrate_to(tmp_path / "calibration", brief=True)
     cluster = load_cluster(path)
     device = load_device(cluster.device)
     assert {file.name for file in path.parent.iterdir()} == {"cluster.toml", "device.toml"}
@@ -249,11 +259,11 @@ def test_this_machine(tmp_path: Path) -> None:
         assert 4 / copy / NEAR < cost.value < 4 / copy * NEAR, name
     assert 1e-7 < device.launch.value < 1e-3
     assert copy / (10 * NEAR) < cluster.links["loopback"].bandwidth.value < copy * NEAR
-    assert len(SIZES) >= 6
+    assert len(SIZES) >= 6 and len(BRIEF_SIZES) >= 3
     for kind in OPERATIONS:
         assert 1e-6 < cluster.transport.seconds(kind, 2) < 1
         row = next(line for line in path.read_text().splitlines() if line.startswith(f"#   2 ranks, {kind}:"))
-        assert len(re.findall(r"\d+: \d+", row)) == len(SIZES)
+        assert len(re.findall(r"\d+: \d+", row)) == len(BRIEF_SIZES)
     assert tomllib.loads(path.read_text())["hosts"]["device"] == "device.toml"
 
 
