@@ -137,7 +137,7 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
     """
 
     def measured(size: int, site: HostSetup) -> dict[str, Line]:
-        budget = [str(_link_budget(quick))]
+        budget = [str(_link_budget("quick" if quick else "full"))]
         kind = dict[str, list[tuple[float, float, float]]]
         return lines(_ranks_say("real.measure.link_probes", size, 1, budget, site, kind))
 
@@ -147,9 +147,9 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
         return {size: measured(size, site) for size in ranks}
 
 
-def _link_budget(quick: bool) -> float:
+def _link_budget(depth: str) -> float:
     """Seconds for which one kind of collective of one size is repeated, about."""
-    return 0.04 if quick else 0.5
+    return {"brief": 0.01, "quick": 0.04, "full": 0.5}[depth]
 
 
 def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
@@ -259,7 +259,7 @@ async def _probe(rank: Rank, depth: str) -> _Said:
     numbers = measure_device(0.02 if quick else 0.3)
     numbers["jitter"] = jitter(0.4 if brief else 1.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
-    return _Said(numbers, await probe(rank, _link_budget(quick), BRIEF_SIZES, BRIEF_FEWEST) if brief else {})
+    return _Said(numbers, await probe(rank, _link_budget(depth), BRIEF_SIZES, BRIEF_FEWEST) if brief else {})
 
 
 def _main(result: str, depth: str) -> None:

@@ -120,6 +120,13 @@ def kill(pids: list[int], chance: random.Random) -> None:
     finish(pids)
 
 
+def await_checkpoint(home: Path, end: Path, seconds: float = 60.0) -> None:
+    """Wait until there is a whole checkpoint, or the run's end."""
+    deadline = time.monotonic() + seconds
+    while not (any(home.glob("*/complete.json")) or end.exists()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
 def outcome(folder: Path, number: int) -> str:
     """Rename the outcome of rank 0; returns the name of the file."""
     name = f"outcome-{number}"
@@ -138,6 +145,8 @@ def random_instants(folder: Path, kills: int = 20) -> list[Any]:
         asked, killed = setting(method, seed=len(results)), 0
         while done < kills and killed < 5:
             pids = start(asked, folder)
+            if killed % 2:  # however busy the machine is, some are to meet a run that has a checkpoint
+                await_checkpoint(folder / "checkpoints" / asked.training_id(), folder / "outcome")
             time.sleep(chance.uniform(0, whole_s))
             kill(pids, chance)
             if (folder / "outcome").exists():
