@@ -1,4 +1,4 @@
-"""`haloscope demo`: a first result in one command, offline, on two cores, in less than a minute.
+"""`haloscope demo`: a first result in one command, offline, on two cores, in one to two minutes.
 
 Measures this machine briefly (or takes what is kept of it), predicts three methods on it, runs the same three for real,
 compares both, and says how far apart they are and what to try next.

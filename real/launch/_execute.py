@@ -41,6 +41,7 @@ from harness.running.results import RankEpoch, RankResult, environment
 from harness.trampoline import Program
 from real import lab
 from real.lab import HostSetup, ThisMachine
+from real.launch._fork_server import running_server
 from real.launch._launcher import RankFailed, launch, preload
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
@@ -77,7 +78,7 @@ class LocalRanks:
             raise InputError("--device cuda, but no GPU is visible here; use --device cpu, or --mode sim")
         if is_lab(cluster):
             lab.check_lab(parse_lab(cluster), self.config.cut.parts, run.device, run.backend)
-        if run.device == "cpu":
+        if run.device == "cpu" and running_server() is None:
             preload(threads_per_rank(self.config))  # while the data is prepared
 
     def reads(self) -> dict[str, str]:

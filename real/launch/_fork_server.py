@@ -265,7 +265,7 @@ def server_for(environment: Mapping[str, str]) -> ForkServer | None:
     Returns at once; a new server loads while this process goes on. None where this system cannot do it.
     """
     global _server
-    if not (hasattr(os, "pidfd_open") and hasattr(os, "sched_getaffinity") and os.path.exists(NAMESPACE)):
+    if not _possible():
         return None
     with _starting:
         if _server is not None and _server[0] != os.getpid():
@@ -275,6 +275,15 @@ def server_for(environment: Mapping[str, str]) -> ForkServer | None:
         if _server is None:
             _server = os.getpid(), ForkServer(environment)
         return _server[1]
+
+
+def _possible() -> bool:
+    """Whether this system has what a server needs: Linux, with process descriptors and network namespaces."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return os.path.exists(NAMESPACE)
 
 
 def running_server() -> ForkServer | None:

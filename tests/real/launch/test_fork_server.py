@@ -130,6 +130,14 @@ def test_a_server_serves_one_environment(server: fork_server.ForkServer, monkeyp
     assert fork_server.server_for({**environment, "OMP_NUM_THREADS": "2"}) is not other
 
 
+def test_a_system_without_process_descriptors_has_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError("no such system call")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    assert fork_server.server_for({**os.environ, "OMP_NUM_THREADS": "1"}) is None
+
+
 def test_a_forked_process_begins_its_own(server: fork_server.ForkServer) -> None:
     read, write = os.pipe()
     if not (child := os.fork()):
