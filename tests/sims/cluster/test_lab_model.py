@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -97,9 +96,9 @@ def test_hosts_share_the_cores_of_one_machine() -> None:
 
     def compute(hosts: int) -> float:
         cluster = load_cluster(f"lab:{hosts}xunshaped")
-        return float(np.mean([seconds["compute"] for _, seconds in timed(program, hosts, cluster).results]))
+        return max(seconds["compute"] for _, seconds in timed(program, hosts, cluster).results)
 
-    assert compute(3) == pytest.approx(1.5 * compute(2))  # three ranks of two cores each, on two cores
+    assert compute(3) == pytest.approx(1.5 * compute(2))  # the last of three ranks of two cores each, on two cores
 
 
 def test_a_recording_takes_on_a_lab_what_a_simulation_does(tmp_path: Path) -> None:
