@@ -91,6 +91,7 @@ def test_epochs_that_get_longer_are_told_from_a_loaded_machine(found: list[Sampl
     assert (ratio > allowed) == longer, (ratio, allowed)
 
 
+@pytest.mark.alone
 def test_a_list_that_is_scanned_every_epoch_is_found() -> None:
     """Real work of this process: its epochs take longer, and those without the scan do not."""
 
