@@ -107,8 +107,8 @@ def measure(
 
     See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4,
     of a brief one 2; with `hosts` between the hosts of a lab), `sims.study.calibrated` for operators, and
-    `sims.study.real_runs` for what ranks that exchange compute longer. GPUs are
-    measured by `calibrate_gpu_to`, `add_gpu_operators` and `add_host`.
+    `sims.study.real_runs` for what ranks that exchange compute longer. GPUs are measured by `calibrate_gpu_to`,
+    `add_gpu_operators` and `add_host`.
     """
     if not quiet:
         show([f"measuring this machine ({TAKES[depth]}; keep it idle)"], stderr())
