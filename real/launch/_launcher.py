@@ -183,7 +183,7 @@ def _spawn(
         RUN_FOLDER_VARIABLE: str(folder),
         **site.environment(rank, parts),
     }
-    environment = {**_loading_environment(threads, env), **variables}
+    environment = {**_loading_environment(threads, env), **variables, **env}
     with site.inside(rank), _pinned(cores), log.open("wb") as out:
         forked = server and server.start(arguments[1], arguments[2:], environment, out)
         process: RankProcess = forked or subprocess.Popen(
