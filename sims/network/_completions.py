@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from sims.network._fair_share import RISING, FlowRoutes, fill, refill
+from sims.network._fair_share import SAME_SHARE, refill, rise
+from sims.network._flow_index import RISING, FlowRoutes, make_index, take_out
 from sims.network._routes import Fabric, Floats, Ints, over_links
 
 EXACT_FLOWS = 2500
@@ -38,6 +39,12 @@ it goes to others on average, and a link without others idles."""
 
 SHORTEST = 1 / 64
 """`TAIL` does not shorten a window below this share of its length."""
+
+TOGETHER = 1.01
+"""In a window, links whose fair shares agree to this factor saturate together."""
+
+BLOCK = 512
+"""Flows whose completions are looked at together, in one vectorized loop."""
 
 MERGE = 0.5
 """Flows that begin within this share of a window begin together."""
@@ -115,47 +122,107 @@ def lower_bound(fabric: Fabric, head: Ints, tail: Ints, remaining: Floats, other
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def plan(
-    fabric: Fabric, routes: FlowRoutes, progress: FlowProgress, window: float, stale: bool
-) -> tuple[float, bool, int, float]:  # fmt: skip
+    fabric: Fabric, routes: FlowRoutes, progress: FlowProgress, window: float, stale: bool, indexed: bool
+) -> tuple[float, float, Ints, int]:  # fmt: skip
     """Rates for the next step.
 
     The step ends with the first completion, exactly. When that comes within `window`, the step is the window: flows
     that end in it keep their rate until then, and the others share the average capacity that those leave, so that every
     link moves at most its capacity x window. The flows that end in it are determined by `rate` if that is `stale` (the
-    average of the window before, 0 for flows that begin), and by fair shares otherwise.
+    average of the window before, 0 for flows that begin), and by fair shares otherwise. `indexed`: the index has all
+    flows that have not ended. After a window it has those that do not end in it.
 
-    Returns the seconds of the step (inf without flows), whether it is a window, how often rates were computed, and the
-    seconds to the last completion at these rates.
+    Returns the seconds of the step (inf without flows), those to the last completion at these rates, the flows that end
+    in the step if it is a window, and how often rates were computed.
     """
-    remaining, rate = progress
-    by_segment, solves = np.zeros(fabric.segments.shape[0]), 0
-    if not stale or not _ends_within(progress, window):
-        for flow in range(rate.shape[0]):
-            rate[flow] = RISING if remaining[flow] >= 0.0 else 0.0
-        fill(fabric, routes, rate, np.zeros(fabric.capacity.shape[0]))
-        first, last, _ = _span(progress)
-        solves = 1
+    if not indexed:
+        make_index(routes, np.where(progress.remaining >= 0.0, RISING, 0.0))
+    ending, solves = np.empty(0, np.int64), 0
+    if stale:
+        ending = _ending(progress, window)
+    if ending.shape[0] == 0:
+        level = rise(fabric, routes.index, np.zeros(fabric.capacity.shape[0]), SAME_SHARE)
+        first, last = _exact_rates(routes, progress, level)
         if first >= window:
-            return first, False, 1, last
-    for flow in range(rate.shape[0]):
-        if remaining[flow] > rate[flow] * window:
-            rate[flow] = RISING
-        elif remaining[flow] > 0.0:
-            by_segment[routes.head[flow]] += remaining[flow] / window
-            by_segment[routes.tail[flow]] += remaining[flow] / window
-    fill(fabric, routes, rate, over_links(fabric, by_segment))
-    last = _span(progress)[1]
-    return min(window, last), True, solves + 1, last
+            return first, last, ending, 1
+        ending, solves = _ending(progress, window), 1
+    step, last, ending = _window(fabric, routes, progress, window, ending)
+    return step, last, ending, solves + 1
 
 
 @njit(cache=True, nogil=True)
-def _ends_within(progress: FlowProgress, seconds: float) -> bool:
-    """Whether a flow ends in less than `seconds` at these rates."""
+def _ending(progress: FlowProgress, seconds: float) -> Ints:
+    """The flows that end within `seconds` at these rates."""
     remaining, rate = progress
-    for flow in range(remaining.shape[0]):  # noqa: SIM110  # compiled: no generators
-        if remaining[flow] >= 0.0 and remaining[flow] < rate[flow] * seconds:
-            return True
-    return False
+    ending, found = np.empty(remaining.shape[0] + 1, np.int64), 0
+    for flow in range(remaining.shape[0]):  # without branches, which are often mispredicted
+        ending[found] = flow
+        found += (remaining[flow] <= rate[flow] * seconds) & (remaining[flow] >= 0.0)
+    return ending[:found].copy()
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _window(
+    fabric: Fabric, routes: FlowRoutes, progress: FlowProgress, window: float, ending: Ints
+) -> tuple[float, float, Ints]:  # fmt: skip
+    """A window in which the flows `ending` keep their rate and end, and the others share what these leave on average.
+
+    Returns its seconds, those to the last completion, and the flows that end in it, at the new rates too.
+    """
+    remaining, rate = progress
+    by_segment, kept, left = np.zeros(fabric.segments.shape[0]), rate[ending], remaining[ending]
+    for flow in ending:
+        by_segment[routes.head[flow]] += remaining[flow] / window
+        by_segment[routes.tail[flow]] += remaining[flow] / window
+        take_out(routes, flow)
+        remaining[flow] = ENDED  # for now: it has no share in the new rates
+    level = rise(fabric, routes.index, over_links(fabric, by_segment), TOGETHER)
+    last, also = _window_rates(routes, progress, level, window)
+    for at in range(ending.shape[0]):
+        remaining[ending[at]], rate[ending[at]] = left[at], kept[at]
+        if left[at] > 0.0:
+            last = max(last, left[at] / kept[at])
+    return min(window, last), last, np.concatenate((ending, also))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _exact_rates(routes: FlowRoutes, progress: FlowProgress, level: Floats) -> tuple[float, float]:
+    """Set rates to the lower share of every flow's segments, 0 for flows that have ended.
+
+    Returns the seconds to the first and to the last completion (inf and 0 without flows).
+    """
+    remaining, rate = progress
+    first, last = np.inf, 0.0
+    for flow in range(remaining.shape[0]):
+        rate[flow] = 0.0
+        if remaining[flow] >= 0.0:
+            rate[flow] = min(level[routes.head[flow]], level[routes.tail[flow]])
+            seconds = remaining[flow] / rate[flow]
+            first, last = min(first, seconds), max(last, seconds)
+    return first, last
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
+def _window_rates(routes: FlowRoutes, progress: FlowProgress, level: Floats, window: float) -> tuple[float, Ints]:
+    """Set rates to the lower share of every flow's segments, in loops that the compiler can vectorize.
+
+    Returns the seconds to the last completion (0 without flows), and the flows that end within the window.
+    """
+    (remaining, rate), head, tail = progress, routes.head, routes.tail
+    last, ending, found = 0.0, np.empty(remaining.shape[0] + 1, np.int64), 0
+    for flow in range(remaining.shape[0]):
+        rate[flow] = min(level[head[flow]], level[tail[flow]])
+    for begin in range(0, remaining.shape[0], BLOCK):
+        end, some = min(begin + BLOCK, remaining.shape[0]), 0
+        for flow in range(begin, end):
+            seconds = remaining[flow] / rate[flow]  # negative for a flow that has ended
+            last = max(last, seconds)
+            some += (seconds < window) & (seconds >= 0.0)
+        if some > 0:
+            for flow in range(begin, end):
+                ending[found] = flow
+                found += (remaining[flow] < rate[flow] * window) & (remaining[flow] >= 0.0)
+    return last, ending[:found].copy()
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -165,22 +232,20 @@ def drain(progress: FlowProgress, seconds: float, slack: float) -> tuple[Ints, F
     Returns the flows that end, up to `slack` seconds later, and the seconds after which each ended.
     """
     remaining, rate = progress
-    ended, found = np.empty(remaining.shape[0], np.int64), 0
-    for flow in range(remaining.shape[0]):
-        if remaining[flow] < 0.0:
-            continue
-        if remaining[flow] > 0.0 and remaining[flow] > rate[flow] * (seconds + slack):
-            remaining[flow] -= rate[flow] * seconds
-        else:
-            ended[found] = flow
-            found += 1
+    ended, found = np.empty(remaining.shape[0] + 1, np.int64), 0
+    for flow in range(remaining.shape[0]):  # without branches, which are often mispredicted
+        ended[found] = flow
+        left = (remaining[flow] > 0.0) & (remaining[flow] > rate[flow] * (seconds + slack))
+        found += (remaining[flow] >= 0.0) & (not left)
     ended = ended[:found].copy()
     after = np.empty(found)
     for at in range(found):
         flow = ended[at]
         needs = remaining[flow] / rate[flow] if remaining[flow] > 0.0 else 0.0
         after[at] = needs if needs < seconds - slack else seconds
-        remaining[flow] = ENDED
+        remaining[flow], rate[flow] = ENDED, 0.0
+    for flow in range(remaining.shape[0]):
+        remaining[flow] -= rate[flow] * seconds
     return ended, after
 
 

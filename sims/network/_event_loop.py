@@ -26,7 +26,7 @@ from sims.network._completions import (
     lower_bound,
     plan,
 )
-from sims.network._fair_share import FlowRoutes
+from sims.network._flow_index import FlowIndex, FlowRoutes, take_out
 from sims.network._flow_state import FlowHandle, FlowState
 from sims.network._routes import Fabric, Floats, Ints
 
@@ -146,7 +146,8 @@ def _present(flows: FlowState) -> tuple[FlowRoutes, FlowProgress]:
     """The draining flows as arguments of kernels."""
     scalars, draining = flows.scalars[0], flows.draining
     places, front = scalars.places, scalars.front
-    routes = FlowRoutes(draining.head[:places], draining.tail[:places], draining.start, draining.other)
+    index = FlowIndex(draining.start, draining.other, draining.rising, draining.place)
+    routes = FlowRoutes(draining.head[:places], draining.tail[:places], index)
     return routes, FlowProgress(draining.remaining[front, :places], draining.rate[front, :places])
 
 
@@ -169,6 +170,10 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
         found += 1
     scalars.alive -= ahead.shape[0] + ended.shape[0]
     scalars.ahead_flows = scalars.ahead = 0
+    if scalars.indexed:
+        routes, _ = _present(flows)
+        for flow in ended:
+            take_out(routes, flow)
     if 4 * (places - scalars.alive) > places:
         head, tail, ids, group, kept = draining.head, draining.tail, draining.ids, draining.group, 0
         for flow in range(places):
@@ -177,7 +182,7 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
                 remaining[kept], rate[kept] = remaining[flow], rate[flow]
                 group[kept, 0], group[kept, 1] = group[flow, 0], group[flow, 1]
                 kept += 1
-        scalars.places = kept
+        scalars.places, scalars.indexed = kept, False
     return found
 
 
@@ -200,7 +205,7 @@ def _activate(flows: FlowState, until: float) -> None:
         latent.by_segment[latent.tail[at]] -= latent.nbytes[at]
         scalars.places += 1
         at += 1
-    woken = at - batch[first, 0]
+    woken, scalars.indexed = at - batch[first, 0], False
     scalars.alive, scalars.asleep = scalars.alive + woken, scalars.asleep - woken
     batch[first, 0] = at
     if at == end:
@@ -223,14 +228,15 @@ def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: floa
     window = scalars.share * min(scalars.bound, EARLY * now)
     if scalars.last > now:
         window = min(window, max((scalars.last - now) / TAIL, SHORTEST * window))
-    step, stale, solves, last = plan(fabric, routes, progress, window, scalars.stale)
-    scalars.stale, scalars.until, scalars.merge = stale, now + step, now + MERGE * window
+    step, last, ending, solves = plan(fabric, routes, progress, window, scalars.stale, scalars.indexed)
+    scalars.stale, scalars.indexed = ending.shape[0] > 0, scalars.bound > 0.0
+    scalars.until, scalars.merge = now + step, now + MERGE * window
     scalars.solves += solves
     scalars.last = now + last
-    if stale:
+    if scalars.stale:
         if window > scalars.widest or (window == scalars.widest and scalars.bound > scalars.widest_bound):
             scalars.widest, scalars.widest_bound = window, scalars.bound
-        _note_ends(flows, progress, step, now)
+        _note_ends(flows, progress, ending, step, now)
     elif scalars.bound == 0.0:
         _look_ahead(fabric, flows, slack)
 
@@ -262,13 +268,13 @@ def _look_ahead(fabric: Fabric, flows: FlowState, slack: float) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _note_ends(flows: FlowState, progress: FlowProgress, step: float, now: float) -> None:
+def _note_ends(flows: FlowState, progress: FlowProgress, ending: Ints, step: float, now: float) -> None:
     """Record the groups whose last flows end before the end of a window, the earliest one last."""
     remaining, rate = progress
     pending, group = flows.groups.pending, flows.draining.group
     seen, last = np.zeros(pending.shape[0], np.int64), np.zeros(pending.shape[0])
-    for flow in range(remaining.shape[0]):
-        if remaining[flow] >= 0.0 and remaining[flow] < rate[flow] * step:
+    for flow in ending:
+        if remaining[flow] < rate[flow] * step:
             for end in range(2):
                 owner = group[flow, end]
                 if owner >= 0:

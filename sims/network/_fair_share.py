@@ -11,53 +11,38 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from sims.network._routes import Fabric, Floats, Ints, RouteTable
+from sims.network._flow_index import RISING, FlowIndex, FlowRoutes, flow_routes, make_index
+from sims.network._routes import Fabric, Floats, Ints, RouteTable, over_links
 
-RISING = -1.0
-"""The rate of a flow that is not frozen yet."""
+SAME_SHARE = 1.0 + 1e-12
+"""Links whose shares agree to this factor saturate together, where rates are exact."""
 
-NEVER = np.int32(1 << 30)
-"""The round of a segment that no link has frozen."""
+FROZEN = -1.0
 
-_SAME_SHARE = 1.0 + 1e-12  # links that saturate together
 _SAME_RATE = 1.0 - 1e-9  # rates equal to the lowest rate of the flows that ended
 
 
-class FlowRoutes(NamedTuple):
-    """The routes of flows, and room for an index of those that rise.
-
-    Attributes:
-        head, tail: int32 [flows], the segments of every flow's route.
-        start, other: int32 [segments + 2] and [at least 2 x flows], written by `_index`: the rising flows that cross
-            segment s cross the segments other[start[s] : start[s + 1]] as well. Segment 0 has none.
-    """
-
-    head: Ints
-    tail: Ints
-    start: Ints
-    other: Ints
-
-
 class _Filling(NamedTuple):
-    """The state of progressive filling. A flow freezes with the first of its segments, so that a rate is the share of
-    a round, and only segments are marked. Numbers by segment have 32 bits, since every flow looks some of them up: the
-    tables of thousands of ranks stay in a processor's fast caches.
+    """The state of progressive filling. A flow freezes with the first of its segments, so that only segments are
+    marked. Every flow looks them up, and none of its sums depends on a branch that would be mispredicted for half of
+    them.
 
     Attributes:
-        round: int32 [segments], the round in which each froze; NEVER while it rises.
+        live: float64 [segments + 1], 1 while a segment rises, then 0; the last one stands for flows taken out.
+        taken: float64 [segments + 1, 2], rates and number of the flows frozen in this round; a number of FROZEN
+            between rounds if the segment has frozen.
+        touched: int32 [segments + 1], the segments that lose flows in this round.
         rising: int32 [segments], flows that rise, by segment.
         load: int64 [links], flows that rise, by link.
         left: float64 [links], B/s that frozen flows leave.
-        taken: int32 [segments], flows frozen in this round; 0 between rounds.
-        touched: int32 [segments], the segments of these.
     """
 
-    round: Ints
+    live: Floats
+    taken: Floats
+    touched: Ints
     rising: Ints
     load: Ints
     left: Floats
-    taken: Ints
-    touched: Ints
 
 
 def fair_shares(capacity: np.ndarray, routes: np.ndarray) -> np.ndarray:
@@ -69,21 +54,14 @@ def fair_shares(capacity: np.ndarray, routes: np.ndarray) -> np.ndarray:
     return rate
 
 
-@njit(cache=True, nogil=True)
-def flow_routes(fabric: Fabric, head: Ints, tail: Ints) -> FlowRoutes:
-    """The routes of flows, given by their segments."""
-    segments = fabric.segments.shape[0]
-    return FlowRoutes(head, tail, np.empty(segments + 2, np.int32), np.empty(2 * head.shape[0], np.int32))
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill(fabric: Fabric, routes: FlowRoutes, rate: Floats, used: Floats) -> None:
     """Compute max-min fair rates, B/s, of the flows whose rate is negative; inf for routes without links.
 
     O(flows x 2 + rounds x loaded links). `used` [links] is the rate of other flows, B/s.
     """
-    _index(routes, rate)
-    _rise(fabric, routes, rate, np.maximum(fabric.capacity - used, 0.0))
+    make_index(routes, rate)
+    _freeze_rates(routes, rate, rise(fabric, routes.index, used, SAME_SHARE))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -93,7 +71,7 @@ def refill(fabric: Fabric, routes: FlowRoutes, rate: Floats, slowest: float) -> 
     `slowest` is the lowest rate of the flows that ended. Filling is unchanged up to this common rate, so that slower
     flows keep their rates.
     """
-    by_segment, left = np.zeros(fabric.segments.shape[0]), fabric.capacity.copy()
+    by_segment = np.zeros(fabric.segments.shape[0])
     slowest *= _SAME_RATE
     for flow in range(rate.shape[0]):
         if rate[flow] >= slowest:
@@ -101,117 +79,108 @@ def refill(fabric: Fabric, routes: FlowRoutes, rate: Floats, slowest: float) -> 
         else:
             by_segment[routes.head[flow]] += rate[flow]
             by_segment[routes.tail[flow]] += rate[flow]
-    for segment in range(1, by_segment.shape[0]):
-        if by_segment[segment] > 0.0:
-            for hop in range(fabric.segments.shape[1]):
-                if fabric.segments[segment, hop] >= 0:
-                    left[fabric.segments[segment, hop]] -= by_segment[segment]
-    _index(routes, rate)
-    _rise(fabric, routes, rate, np.maximum(left, 0.0))
-
-
-@njit(cache=True, nogil=True)
-def _index(routes: FlowRoutes, rate: Floats) -> None:
-    """Fill `start` and `other` with the flows that rise: a counting sort that reads every flow twice."""
-    head, tail, start, other = routes
-    start[:] = 0
-    for flow in range(rate.shape[0]):
-        if rate[flow] < 0.0:
-            start[head[flow] + 2 if head[flow] > 0 else 0] += 1
-            start[tail[flow] + 2 if tail[flow] > 0 else 0] += 1
-    start[0] = 0
-    for segment in range(2, start.shape[0]):
-        start[segment] += start[segment - 1]
-    for flow in range(rate.shape[0]):  # start[s + 1] moves from the begin of s to its end
-        if rate[flow] < 0.0:
-            one, two = head[flow], tail[flow]
-            if one > 0:
-                other[start[one + 1]] = two
-                start[one + 1] += 1
-            if two > 0:
-                other[start[two + 1]] = one
-                start[two + 1] += 1
+    make_index(routes, rate)
+    _freeze_rates(routes, rate, rise(fabric, routes.index, over_links(fabric, by_segment), SAME_SHARE))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _rise(fabric: Fabric, routes: FlowRoutes, rate: Floats, left: Floats) -> None:
-    """Raise the indexed flows together until every one is frozen by a link; flows without links get inf."""
-    filling = _filling(fabric, routes, left)
-    load = filling.load
+def rise(fabric: Fabric, index: FlowIndex, used: Floats, same: float) -> Floats:
+    """Raise the indexed flows together until every one is frozen by a link.
+
+    `used` [links] is the rate of other flows, B/s. Links whose shares agree to the factor `same` freeze their flows in
+    one round, each at its own share: no link is over its capacity, and a flow's rate is short by less than this factor.
+
+    Returns the shares in B/s, float64 [segments], at which segments froze, inf where none did: the rate of a flow is
+    the lower one of its two segments.
+    """
+    filling = _filling(fabric, index, np.maximum(fabric.capacity - used, 0.0))
+    load, level = filling.load, np.full(fabric.segments.shape[0], np.inf)
     loaded: Ints = np.flatnonzero(load)
-    share, shares, rounds = np.empty(loaded.shape[0]), np.empty(loaded.shape[0]), 0
+    share = np.empty(loaded.shape[0])
     while loaded.shape[0] > 0:
         least, kept = np.inf, 0
         for link in loaded:
             if load[link] > 0:
-                loaded[kept], share[kept] = link, left[link] / load[link]
+                loaded[kept], share[kept] = link, filling.left[link] / load[link]
                 least = min(least, share[kept])
                 kept += 1
         loaded, found = loaded[:kept], 0
         for at in range(kept):
-            if share[at] <= least * _SAME_SHARE:
-                found = _freeze(fabric, routes, filling, loaded[at], rounds, found)
-        _take(fabric, filling, least, found)
-        if kept > 0:
-            shares[rounds] = least
-            rounds += 1
-    for flow in range(rate.shape[0]):
-        if rate[flow] < 0.0:
-            first = min(filling.round[routes.head[flow]], filling.round[routes.tail[flow]])
-            rate[flow] = shares[first] if first < rounds else np.inf
+            if share[at] <= least * same:
+                own = share[at] if share[at] > least * SAME_SHARE else least  # without what rounding adds
+                found = _freeze(fabric, index, filling, loaded[at], own, level, found)
+        _take(fabric, filling, found)
+    return level
 
 
 @njit(cache=True, nogil=True)
-def _filling(fabric: Fabric, routes: FlowRoutes, left: Floats) -> _Filling:
+def _freeze_rates(routes: FlowRoutes, rate: Floats, level: Floats) -> None:
+    """Set the rates of the flows that rose to the lower share of their two segments."""
+    for flow in range(rate.shape[0]):
+        if rate[flow] < 0.0:
+            rate[flow] = min(level[routes.head[flow]], level[routes.tail[flow]])
+
+
+@njit(cache=True, nogil=True)
+def _filling(fabric: Fabric, index: FlowIndex, left: Floats) -> _Filling:
     """The initial state, in which the indexed flows rise."""
     segments, width = fabric.segments.shape
-    rising, load = np.zeros(segments, np.int32), np.zeros(fabric.capacity.shape[0], np.int64)
+    load = np.zeros(fabric.capacity.shape[0], np.int64)
     for segment in range(1, segments):
-        rising[segment] = routes.start[segment + 1] - routes.start[segment]
-        if rising[segment] > 0:
+        if index.rising[segment] > 0:
             for hop in range(width):
                 if fabric.segments[segment, hop] >= 0:
-                    load[fabric.segments[segment, hop]] += rising[segment]
-    never, none = np.full(segments, NEVER), np.zeros(segments, np.int32)
-    return _Filling(never, rising, load, left, none, np.empty(segments, np.int32))
+                    load[fabric.segments[segment, hop]] += index.rising[segment]
+    live, taken = np.ones(segments + 1), np.zeros((segments + 1, 2))
+    live[segments], taken[segments, 1] = 0.0, FROZEN
+    return _Filling(live, taken, np.empty(segments + 1, np.int32), index.rising.copy(), load, left)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _freeze(fabric: Fabric, routes: FlowRoutes, filling: _Filling, link: int, number: int, found: int) -> int:
-    """Freeze the rising segments of a bottleneck link in round `number`, and count their flows in `taken`; segments
-    that lose flows are appended to the first `found` of `touched`. Returns the new number of touched segments.
+def _freeze(
+    fabric: Fabric, index: FlowIndex, filling: _Filling, link: int, share: float, level: Floats, found: int
+) -> int:  # fmt: skip
+    """Freeze the rising segments of a bottleneck link at its share, and add up their flows in `taken`.
+
+    Segments that lose flows are appended to the first `found` of `touched`. Returns the new number of touched segments.
     """
-    frozen, taken, touched = filling.round, filling.taken, filling.touched
+    live, taken, touched, rising = filling.live, filling.taken, filling.touched, filling.rising
     for at in range(fabric.link_start[link], fabric.link_start[link + 1]):
         segment = fabric.link_segment[at]
-        if filling.rising[segment] == taken[segment]:
+        if rising[segment] == 0:
             continue
-        count = 0
-        for place in range(routes.start[segment], routes.start[segment + 1]):
-            other = routes.other[place]
-            if frozen[other] == NEVER:
-                count += 1
-                if taken[other] == 0:
-                    touched[found] = other
-                    found += 1
-                taken[other] += 1
-        frozen[segment] = number
-        if taken[segment] == 0:
+        level[segment] = min(level[segment], share)
+        if rising[segment] == taken[segment, 1]:
+            continue
+        count = 0.0
+        for place in range(index.start[segment], index.start[segment + 1]):
+            other = index.other[place]
+            if taken[other, 1] == 0.0:
+                touched[found] = other
+                found += 1
+            taken[other, 0] += live[other] * share
+            taken[other, 1] += live[other]
+            count += live[other]
+        live[segment] = 0.0
+        if taken[segment, 1] == 0.0:
             touched[found] = segment
             found += 1
-        taken[segment] += count
+        taken[segment, 0] += count * share
+        taken[segment, 1] += count
     return found
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _take(fabric: Fabric, filling: _Filling, share: float, found: int) -> None:
-    """Subtract the rates of newly frozen flows from the links of their segments, the first `found` of `touched`."""
-    left, load, rising, taken = filling.left, filling.load, filling.rising, filling.taken
-    for segment in filling.touched[:found]:
-        for hop in range(fabric.segments.shape[1]):
-            link = fabric.segments[segment, hop]
-            if link >= 0:
-                left[link] = max(left[link] - share * taken[segment], 0.0)
-                load[link] -= taken[segment]
-        rising[segment] -= taken[segment]
-        taken[segment] = 0
+def _take(fabric: Fabric, filling: _Filling, found: int) -> None:
+    """Subtract newly frozen flows from the links of their segments, the first `found` of `touched`."""
+    live, taken, touched, rising, load, left = filling
+    for segment in touched[:found]:
+        rate, count = taken[segment, 0], np.int64(taken[segment, 1])
+        if segment > 0:
+            for hop in range(fabric.segments.shape[1]):
+                link = fabric.segments[segment, hop]
+                if link >= 0:
+                    left[link] = max(left[link] - rate, 0.0)
+                    load[link] -= count
+            rising[segment] -= count
+        taken[segment, 0], taken[segment, 1] = 0.0, 0.0 if live[segment] > 0.0 else FROZEN

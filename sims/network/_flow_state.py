@@ -26,6 +26,7 @@ SCALARS = np.dtype([
     ("ahead", np.int64), ("ahead_flows", np.int64),  # completions looked ahead, and flows that end in them
     ("ends", np.int64),  # groups that end within the step, in `end_group`, the first one last
     ("exact_flows", np.int64), ("stale", np.bool_),
+    ("indexed", np.bool_),  # whether the index has all flows that drain
     ("share", np.float64), ("bound", np.float64),  # of the lower bound that a window is; the bound, 0 for exact steps
     ("began", np.float64), ("until", np.float64), ("merge", np.float64),  # the step; when flows begin at the earliest
     ("renew", np.float64),  # from when on the bound is computed anew
@@ -43,7 +44,7 @@ class Draining(NamedTuple):
         head, tail, ids: int32 [places], segments of the route, and numbers of the flows as they began.
         group: int32 [places, 2], the groups that count a flow, -1 for none.
         remaining, rate: float64 [2, places], now and after the completions looked ahead.
-        start, other: room for the index of rising flows; see `_fair_share.FlowRoutes`.
+        start, other, rising, place: the index of rising flows, or room for it; see `_flow_index.FlowIndex`.
     """
 
     head: Ints
@@ -54,6 +55,8 @@ class Draining(NamedTuple):
     rate: Floats
     start: Ints
     other: Ints
+    rising: Ints
+    place: Ints
 
 
 class Latent(NamedTuple):
@@ -136,7 +139,7 @@ def empty() -> FlowState:
     scalars = np.zeros(1, SCALARS)
     scalars["until"] = scalars["wakes"] = np.inf
     return FlowState(
-        scalars, Draining(ints, ints, ints, pairs, np.empty((2, 0)), np.empty((2, 0)), ints, ints),
+        scalars, Draining(ints, ints, ints, pairs, np.empty((2, 0)), np.empty((2, 0)), ints, ints, ints, pairs),
         Latent(floats, floats, ints, ints, ints, pairs, np.empty((0, 2), np.int64), floats),
         GroupEnds(numbers, floats, numbers, numbers), Completions(numbers, floats), floats,
     )  # fmt: skip
@@ -152,7 +155,8 @@ def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
 
 def with_segments(state: FlowState, segments: int) -> FlowState:
     """The state for a table that has grown to `segments` segments."""
-    draining = state.draining._replace(start=np.zeros(segments + 2, np.int32))
+    state.scalars["indexed"] = False
+    draining = state.draining._replace(start=np.zeros(segments + 2, np.int32), rising=np.zeros(segments, np.int32))
     latent = state.latent._replace(by_segment=_longer(state.latent.by_segment, segments))
     return state._replace(draining=draining, latent=latent)
 
@@ -169,8 +173,11 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
     for name in ("remaining", "rate"):
         grown[name] = np.zeros((2, room))
         grown[name][rows, :places] = getattr(draining, name)[rows, :places]
+    scalars["indexed"] = False
     return state._replace(
-        draining=draining._replace(other=np.empty(2 * room, np.int32), **grown),
+        draining=draining._replace(
+            other=np.empty(2 * room, np.int32), place=np.empty((room, 2), np.int32), **grown
+        ),
         ahead=Completions(*(_longer(array[: int(state.scalars["ahead_flows"][0])], room) for array in state.ahead)),
     )  # fmt: skip
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sims.network import RouteTable
-from sims.network._fair_share import fill, flow_routes, refill
+from sims.network._fair_share import fill, refill
+from sims.network._flow_index import flow_routes
 
 
 def test_segments_without_links_hold_nobody_back() -> None:

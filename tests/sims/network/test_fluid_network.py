@@ -137,7 +137,7 @@ def test_windows_move_no_rank_far(placement: Placement, kind: str, late: float) 
         assert found.max() == pytest.approx(done.max(), rel=min(rel, 0.005))
         assert (network.facts()["network_window_s"] > 0) == (few == 0)
     assert network.facts()["network_window_s"] <= WINDOW * network.facts()["network_bound_s"] * (1 + 1e-12)
-    assert network.facts()["network_bound_s"] <= exact.max()
+    assert network.facts()["network_bound_s"] <= exact.max() * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "lognormal", "17 sizes"])

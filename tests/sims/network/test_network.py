@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from sims.network import FluidNetwork, RouteTable, call_late, fair_shares, route_table, run_flows
 from sims.network._completions import FlowProgress, drain, plan
-from sims.network._fair_share import fill, flow_routes, refill
+from sims.network._fair_share import fill, refill, rise
+from sims.network._flow_index import flow_routes, make_index, take_out
 from tests.support.exact_flows import ExactFlow, exact_finish
 
 GBIT = 125e6
@@ -195,6 +196,44 @@ def test_rates_after_some_have_ended_are_those_from_scratch(network: Network, en
     assert rate == pytest.approx(scratch, rel=1e-12)
 
 
+@settings(deadline=None, max_examples=60)
+@given(networks(), st.floats(1.0, 1.5))
+def test_links_that_saturate_almost_together_are_almost_fair(network: Network, same: float) -> None:
+    """No link is over its capacity, and every flow has one that is full, and on which none is faster, to a factor."""
+    capacity, flows = network
+    table = RouteTable(np.asarray(capacity, float))
+    head = table.intern(route_table([route for route, _, _ in flows]))
+    fabric, crossed = table.fabric(), flow_routes(table.fabric(), head, np.zeros(len(flows), np.int32))
+    make_index(crossed, np.full(len(flows), -1.0))
+    rate = rise(fabric, crossed.index, np.zeros(len(capacity)), same)[head]
+    rates_on = [[rate[at] for at, (route, _, _) in enumerate(flows) if link in route] for link in range(len(capacity))]
+    for rates, can in zip(rates_on, capacity, strict=True):
+        assert sum(rates) <= can * (1 + 1e-9)
+    for own, (route, _, _) in zip(rate, flows, strict=True):
+        assert not route or any(
+            sum(rates_on[link]) * same >= capacity[link] * (1 - 1e-9) and own * same >= max(rates_on[link]) * (1 - 1e-9)
+            for link in route
+        )
+
+
+@settings(deadline=None, max_examples=50)
+@given(networks(), st.lists(st.booleans(), min_size=1, max_size=30))
+def test_flows_taken_out_of_an_index_no_longer_rise(network: Network, stays: list[bool]) -> None:
+    """The shares are those of an index that never had them; taking one out twice changes nothing."""
+    capacity, flows = network
+    table = RouteTable(np.asarray(capacity, float))
+    head = table.intern(route_table([route for route, _, _ in flows]))
+    fabric, nothing = table.fabric(), np.zeros(len(capacity))
+    rate = np.where(np.resize(stays, len(flows)), -1.0, 0.0)
+    crossed, fresh = (flow_routes(fabric, head, np.zeros(len(flows), np.int32)) for _ in range(2))
+    make_index(crossed, np.full(len(flows), -1.0))
+    for flow in np.repeat(np.flatnonzero(rate == 0.0), 2):
+        take_out(crossed, flow)
+    make_index(fresh, rate)
+    assert crossed.index.rising.tolist() == fresh.index.rising.tolist()
+    assert rise(fabric, crossed.index, nothing, 1.0).tolist() == rise(fabric, fresh.index, nothing, 1.0).tolist()
+
+
 @settings(deadline=None, max_examples=50)
 @given(networks(), st.floats(0.01, 100.0), st.booleans())
 def test_a_window_moves_no_more_than_its_links_can(network: Network, window: float, stale: bool) -> None:
@@ -207,8 +246,9 @@ def test_a_window_moves_no_more_than_its_links_can(network: Network, window: flo
     rate = np.full(len(flows), np.nan)
     progress = FlowProgress(remaining, rate)
     if stale:  # as the step before left it
-        plan(fabric, crossed, progress, 0.0, False)
-    step, coalesced, solves, last = plan(fabric, crossed, progress, window, stale)
+        plan(fabric, crossed, progress, 0.0, False, False)
+    step, last, ending, solves = plan(fabric, crossed, progress, window, stale, stale)
+    coalesced, rate = len(ending) > 0, rate.copy()
     assert step <= window or not coalesced
     assert last == pytest.approx((remaining / rate).max()) and step <= last
     assert 1 <= solves <= 2
@@ -219,6 +259,7 @@ def test_a_window_moves_no_more_than_its_links_can(network: Network, window: flo
     before = remaining.copy()
     ended, after = drain(progress, step, 0.0)
     assert sorted(ended) == np.flatnonzero(remaining < 0).tolist() and (after <= step).all()
+    assert not coalesced or set(ended) <= set(ending)
     kept = remaining >= 0
     assert (before - remaining)[kept] == pytest.approx(moved[kept])
     assert before[ended] == pytest.approx(np.where(after > 0, rate[ended] * after, 0.0), abs=1e-9)
