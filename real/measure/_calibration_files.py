@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from real.measure.link_probes import FOLLOWING, Line, copying_rate, following
+from real.measure.link_probes import BESIDE, FOLLOWING, Line, copying_rate, following
 
 UNITS = {
     "launch": (1e-6, "us"),
@@ -14,6 +14,9 @@ UNITS = {
     "spmm": (1e-12, "ps"),
 }
 """Key, or first half of a key, -> scale and unit in the file; everything else is in GB/s."""
+
+LEAST_BETA = 1e-12
+"""Seconds per byte below which a cost is none: a terabyte per second."""
 
 
 def device_toml(measured: dict[str, Any]) -> str:
@@ -83,8 +86,11 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         "[transport]",
         'kind = "gloo"',
         f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks', error=apart)}",
+        *_hidden(links),
     ]
     for timed in next(iter(links.values())):
+        if timed == BESIDE:
+            continue
         kind = next((kind for kind in FOLLOWING if following(kind) == timed), "")
         text += ["", f"[transport.following.{kind}]" if kind else f"[transport.measured.{timed}]"]
         for size, by_kind in links.items():
@@ -94,6 +100,17 @@ def cluster_toml(measured: dict[str, Any]) -> str:
     note = "deviation of the logarithm of equal stretches of about 20 ms"
     text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
     return "\n".join(text) + "\n"
+
+
+def _hidden(links: dict[int, dict[str, Line]]) -> list[str]:
+    """What the bytes of a hidden exchange cost a rank and the compute that hides it."""
+    fewest = min(links)
+    by_key = {"starting": links[fewest]["started"], "beside": links[fewest][BESIDE]}
+    return [
+        f"{name} = {_with_unit(1 / line.beta, 1e9, 'GB/s', note=f'of {fewest} ranks', error=line.beta_error)}"
+        for name, line in by_key.items()
+        if line.beta > LEAST_BETA
+    ]
 
 
 def gpu_cluster_toml(measured: dict[str, Any]) -> str:

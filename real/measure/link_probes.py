@@ -42,6 +42,9 @@ KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "st
 all_reduce adds in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones;
 started is the time a rank itself spends on starting an all-to-all and on waiting for one that is already complete."""
 
+BESIDE = "beside"
+"""What the compute takes longer that a started all-to-all is hidden behind: a kind that is timed with `started`."""
+
 FOLLOWING = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
 """Kinds that are timed without compute in between too, as small exchanges that follow one another: threads and caches
 are warm then."""
@@ -108,6 +111,17 @@ def fit_line(points: list[tuple[float, float, float]]) -> Line:
     return Line(alpha, beta, error, points, float(NORMAL_90 * (variance * max(apart, 1.0)) ** 0.5 / beta))
 
 
+def fit_rate(points: list[tuple[float, float, float]]) -> Line:
+    """A line through the origin, of seconds that may be negative where they are small: weighted least squares."""
+    nbytes, seconds, spread = np.asarray(points, np.float64).T
+    off = np.hypot(CERTAIN * np.abs(seconds), spread / (1.349 * FEWEST**0.5)) + 1e-9
+    weight = nbytes / off
+    beta = max(float(np.sum(weight * seconds / off) / np.sum(weight**2)), 1e-15)
+    apart = float(np.mean(((seconds - beta * nbytes) / off) ** 2))
+    error = NORMAL_90 * math.sqrt(max(apart, 1.0) / float(np.sum(weight**2))) / beta
+    return Line(0.0, beta, error, points, error)
+
+
 def sent(kind: str, nbytes: int, size: int) -> int:
     """Bytes that one rank sends in a collective of this size: the x axis of its line."""
     if kind in ("all_to_all", "counted", "started"):
@@ -146,11 +160,17 @@ async def probe(
     asked += [(kind, nbytes, 0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
     work = torch.ones(SWEPT)
     for kind, nbytes, passes in asked:
-        found = await _timed(rank, kind, nbytes, budget_s, fewest, work, passes)
-        times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
-        low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
-        point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
-        points.setdefault(kind if passes else following(kind), []).append(point)
+        repeats = _repeats(rank, nbytes, budget_s, fewest)
+        if kind == "started":
+            own, beside = await _hidden(rank, nbytes, repeats, work)
+            by_kind = {kind: own, BESIDE: beside}
+        else:
+            by_kind = {kind if passes else following(kind): await _timed(rank, kind, nbytes, repeats, work, passes)}
+        for name, found in by_kind.items():
+            times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
+            low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
+            point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
+            points.setdefault(name, []).append(point)
     rank.clock.end_epoch()
     return points
 
@@ -180,41 +200,58 @@ def since_last_arrival(marks: torch.Tensor) -> torch.Tensor:
     return ends.nanmean(0) - begins.nan_to_num(-math.inf).amax(0)
 
 
-async def _timed(
-    rank: Rank, kind: str, nbytes: int, budget_s: float, fewest: int, work: torch.Tensor, passes: int
-) -> list[tuple[float, float]]:
-    """Begin and end of every repetition, `passes` over memory before each; ranks agree on how many repetitions, because
-    that depends on sizes only.
-
-    Of `started` they are 0 and the seconds that the rank spent; NaN of a rank that has no part in it.
-    """
+def _repeats(rank: Rank, nbytes: int, budget_s: float, fewest: int) -> int:
+    """How often an exchange of this size is timed; ranks agree on it, because it depends on sizes only."""
     moved = nbytes * rank.size * rank.size
-    repeats = int(min(100, max(fewest, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
+    return int(min(100, max(fewest, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
+
+
+async def _timed(
+    rank: Rank, kind: str, nbytes: int, repeats: int, work: torch.Tensor, passes: int
+) -> list[tuple[float, float]]:
+    """Begin and end of every repetition, `passes` over memory before each; NaN of a rank that has no part in it."""
     make, times = _effects(rank, kind, nbytes), []
     for _ in range(repeats + 2):
-        for _ in range(passes):
-            work.mul_(1.0)
+        _compute(work, passes)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()
-        if kind == "started":
-            times.append((0.0, await _started(rank, effects[0], work, HIDING * max(1, nbytes >> 22))))
-            continue
         for build in make:
             await (effects.pop() if effects else build())
         times.append((begin, time.perf_counter()) if make else (math.nan, math.nan))
     return times[2:]
 
 
-async def _started(rank: Rank, effect: Effect, work: torch.Tensor, passes: int) -> float:
-    """Seconds that the rank itself spends on an effect that is complete before it is waited for, `passes` later."""
+async def _hidden(
+    rank: Rank, nbytes: int, repeats: int, work: torch.Tensor
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
+
+    Returns what the rank itself spends on starting it and waiting for it, and what the compute that it is hidden behind
+    takes longer than the same passes over memory without an exchange, just before and after.
+    """
+    (make,), passes = _effects(rank, "started", nbytes), HIDING * max(1, nbytes >> 22)
+    own, taken = [], []
+    for _ in range(repeats + 2):
+        alone = _compute(work, PASSES)
+        effect, begin = make(), time.perf_counter()
+        handle = await rank.start(effect)
+        spent = time.perf_counter() - begin
+        beside = _compute(work, passes)
+        begin = time.perf_counter()
+        await rank.wait(handle)
+        own.append((0.0, spent + time.perf_counter() - begin))
+        del effect, handle
+        alone += _compute(work, PASSES)
+        taken.append((0.0, beside - alone * passes / (2 * PASSES)))
+    return own[2:], taken[2:]
+
+
+def _compute(work: torch.Tensor, passes: int) -> float:
+    """Seconds of so many passes over memory."""
     begin = time.perf_counter()
-    handle = await rank.start(effect)
-    spent = time.perf_counter() - begin
     for _ in range(passes):
         work.mul_(1.0)
-    begin = time.perf_counter()
-    await rank.wait(handle)
-    return spent + time.perf_counter() - begin
+    return time.perf_counter() - begin
 
 
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
@@ -249,7 +286,9 @@ def _reduce(rank: Rank, tensor: torch.Tensor, kind: str) -> Effect:
 
 def lines(points_by_kind: dict[str, list[tuple[float, float, float]]]) -> dict[str, Line]:
     """The fitted lines by kind."""
-    return {kind: fit_line(points) for kind, points in points_by_kind.items()}
+    return {
+        kind: fit_rate(points) if kind == BESIDE else fit_line(points) for kind, points in points_by_kind.items()
+    }
 
 
 def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:

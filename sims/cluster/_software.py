@@ -60,6 +60,18 @@ class TransportSpec:
         dimensioned("bandwidth"),
         default=None,
     )
+    starting: Quantity | None = key(
+        "bytes/s that a rank itself copies when it starts an exchange that is hidden behind compute and takes what has "
+        "arrived, beside `measured.started`; without it nothing",
+        dimensioned("bandwidth"),
+        default=None,
+    )
+    beside: Quantity | None = key(
+        "bytes of hidden exchanges for every second by which the compute that hides them takes longer, since the "
+        "kernel's and the library's copies need its cores; without it they take nothing",
+        dimensioned("bandwidth"),
+        default=None,
+    )
     measured: dict[str, dict[int, Quantity]] = key(
         "seconds of a collective without bytes, messages and latencies included, by number of ranks; takes the place "
         "of `operation` and `message`",
@@ -95,6 +107,12 @@ class TransportSpec:
         low, high = counts[max(at - 1, 0)], counts[at]
         slope = (known[high].value - known[low].value) / max(high - low, 1)
         return max(known[low].value + slope * (ranks - low), min(q.value for q in known.values()))
+
+    def hidden_seconds(self, nbytes: int, ranks: int) -> tuple[float, float]:
+        """What a hidden exchange of so many bytes costs its rank: seconds that it spends on it itself, and seconds by
+        which the compute that hides it takes longer."""
+        starting = nbytes / self.starting.value if self.starting else 0.0
+        return self.seconds("started", ranks) + starting, nbytes / self.beside.value if self.beside else 0.0
 
     @property
     def staged(self) -> bool:

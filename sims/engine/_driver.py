@@ -303,10 +303,12 @@ class Simulator:
                 return handle
             handle.driver_state = pending = self.effects.begin(rank, effect.effect)
             self.effects.run_beside(pending)
-            spent = self.effects.transport.start_s
-            if spent and not (self.clocks[rank].paused or isinstance(effect.effect, HostCopy)):
+            spent, taken = self.effects.transport.hidden_seconds(rank, effect.effect)
+            if spent and not self.clocks[rank].paused:
                 yield self.env.timeout(spent)
                 self.clocks[rank].block(pending.component, pending.effect.tag.label, spent)
+            if taken:
+                self.clocks[rank].charge_host(taken)
             return handle
         pending = effect.handle.driver_state if isinstance(effect, Wait) else self.effects.begin(rank, effect)
         clock, before = self.clocks[rank], self.env.now

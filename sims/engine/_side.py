@@ -77,7 +77,10 @@ class SideThread:
         self, pending: PendingEffect, effect: Background, exchange: PendingEffect, meter: SideMeter
     ) -> SimProcess:
         """Encode, exchange, decode: the process beside the rank's own."""
-        yield from self._elapse(effect, meter, 0.0 if meter.paused else self.effects.transport.start_s)
+        spent, taken = self.effects.transport.hidden_seconds(self.rank, exchange.effect)
+        if taken and not meter.paused:
+            self.clock.charge_host(taken)
+        yield from self._elapse(effect, meter, 0.0 if meter.paused else spent)
         received = yield from exchange.process
         self.effects.deliver(self.rank, exchange, received)
         del exchange  # the payload has been sent

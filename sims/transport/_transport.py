@@ -39,9 +39,6 @@ class Transport:
 
     Args:
         profiles: the ranks' devices, for copies in their memory.
-
-    Attributes:
-        start_s: seconds that a rank itself spends on an exchange that it starts, beside the flight.
     """
 
     def __init__(
@@ -57,13 +54,20 @@ class Transport:
             bool(spec.following) and (profile.kind != "cpu" or placement.shared_cores(rank, profile.cores) is None)
             for rank, profile in enumerate(profiles)
         ]
-        self.start_s = self._operation_s["started"] if placement.size > 1 else 0.0
         self._ways: dict[tuple[int, bool], Callable[[int, float], Waits]] = {}
         self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
         self._buses: dict[int, Bus] = {}  # by link
         self._staged = [placement.staged and profile.kind == "gpu" for profile in profiles]
         self.wire = Wire(env, network, placement, spec.message.value)
         self.library = LIBRARIES.find(spec.kind)(self.wire)
+
+    def hidden_seconds(self, rank: int, effect: Effect) -> tuple[float, float]:
+        """What an exchange that it starts costs a rank beside the flight: its own seconds, and what its compute takes
+        longer."""
+        if self.placement.size == 1 or isinstance(effect, HostCopy):
+            return 0.0, 0.0
+        sent = int(effect.sent(rank, self.placement.size).sum()) if self._spec.starting or self._spec.beside else 0
+        return self._spec.hidden_seconds(sent, self.placement.size)
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done."""
