@@ -6,9 +6,12 @@ are the inner nodes of METIS parts. Everything is relative: E |Z~ - Z|^2 / |Z|^2
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +19,7 @@ import torch
 from torch import Tensor
 
 from harness.config import RunConfig, from_mapping
+from harness.datasets import source_state
 from harness.graphs import Part
 from harness.kernels.boundary import draw_rows
 from harness.kernels.importance import Draw, importance_draw, inclusion
@@ -30,6 +34,7 @@ from harness.sampling import (
     replacement_variance,
     sample_neighbours,
 )
+from reports.core.context import code_version, measured_once, versions
 from reports.core.train import SETTINGS
 
 Estimator = Callable[[int], np.ndarray]
@@ -203,8 +208,14 @@ class Variance:
 
 @cache
 def measured(name: str, parts: int, epochs: int, share: float, draws: int) -> tuple[Variance, ...]:
-    """`variances` of a dataset in METIS parts with a model trained for so many epochs."""
-    return tuple(variances(TrainedRows.of(name, parts, epochs), share, draws))
+    """`variances` of a dataset in METIS parts with a model trained for so many epochs; measured once, and kept."""
+
+    def made() -> list[dict[str, Any]]:
+        return [asdict(found) for found in variances(TrainedRows.of(name, parts, epochs), share, draws)]
+
+    source = code_version("harness"), hashlib.sha256(Path(__file__).read_bytes()).hexdigest(), versions("scipy")
+    key = [name, source_state(name), parts, epochs, share, draws, *source]
+    return tuple(Variance(**found) for found in measured_once("variances", key, made))
 
 
 @dataclass(frozen=True)

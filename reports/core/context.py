@@ -1,8 +1,8 @@
 """The context of every table and figure of a report: output folder, budget of training, cached runs.
 
-A run's record is cached under a key of its config, the state of its graph and the source of the packages: a
-change of any of them makes a new run. Runs are made in this process, one after another; the command makes several
-tables at a time, each in a process of its own.
+A run's record is cached under a key of its config, the state of its graph and the source of the packages that it rests
+on (training in one process needs no `sims`): a change of any of them makes a new run. Runs are made in this process,
+one after another; the command makes several tables at a time, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -167,6 +167,16 @@ def data_state(config: RunConfig) -> str:
     return " ".join([*parts, source_state(graph)] if graph else parts)
 
 
+def measured_once(kind: str, key: Sequence[Any], make: Callable[[], Any]) -> Any:
+    """What `make` returns, which JSON can hold, from the cache if it was made before under this key."""
+    name = hashlib.sha256(json.dumps([*key, versions(*COMPUTING)]).encode()).hexdigest()[:32]
+    path = cache_root() / "reports" / kind / f"{name}.json"
+    with building(path):
+        if not path.exists():
+            write_atomically(path, json.dumps(make()).encode())
+        return json.loads(path.read_bytes())
+
+
 def _is_file(name: str) -> bool:
     return name.endswith(FILES) and Path(name).is_file()
 
@@ -174,9 +184,8 @@ def _is_file(name: str) -> bool:
 def _record(config: RunConfig) -> dict[str, Any]:
     """The cached record of a config, or that of a run made now. Failures are not cached: they are tried again."""
     try:
-        key = json.dumps(
-            [config.run_id(), code_version("harness", "sims"), versions(*COMPUTING), data_state(config)]
-        )  # fmt: skip
+        packages = ("harness", *{"sim": ("sims",), "real": ("real",)}.get(config.run.mode, ()))
+        key = json.dumps([config.run_id(), code_version(*packages), versions(*COMPUTING), data_state(config)])
         path = cache_root() / "reports" / "runs" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
         if path.exists():
             return results.load_result(path)
