@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from real.measure.link_probes import BESIDE, FOLLOWING, Line, copying_rate, following
+from real.measure.link_probes import FOLLOWING, Line, copying_rate, following
 
 UNITS = {
     "launch": (1e-6, "us"),
@@ -14,9 +14,6 @@ UNITS = {
     "spmm": (1e-12, "ps"),
 }
 """Key, or first half of a key, -> scale and unit in the file; everything else is in GB/s."""
-
-LEAST_BETA = 1e-12
-"""Seconds per byte below which a cost is none: a terabyte per second."""
 
 
 def device_toml(measured: dict[str, Any]) -> str:
@@ -60,13 +57,14 @@ def cluster_toml(measured: dict[str, Any]) -> str:
     about, links = measured["provenance"], measured["links"]
     one, together = copying_rate(links)
     where = "over loopback" if about["hosts"] == 1 else f"between {about['hosts']} hosts of a lab"
+    hidden = links[min(links)]["started"]
     count, apart = ", ".join(map(str, links)), links[min(links)]["all_to_all"].beta_error
     rate = _with_unit(together, 1e9, "GB/s", note=f"of {count} ranks the most, all together", error=apart)
     text = [
         *_provenance(about),
         f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
         "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order;",
-        "# `started` is what a rank itself spends on an exchange behind compute). Ranks compute in between, but not",
+        "# `started` is what an exchange costs a rank that hides it behind compute). Ranks compute in between, but not",
         "# where one is following another.",
         *(_row(size, kind, line) for size, by_kind in links.items() for kind, line in by_kind.items()),
         'name = "calibrated"',
@@ -86,11 +84,9 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         "[transport]",
         'kind = "gloo"',
         f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks', error=apart)}",
-        *_hidden(links),
+        f"beside = {_with_unit(1 / hidden.beta, 1e9, 'GB/s', note=f'of {min(links)} ranks', error=hidden.beta_error)}",
     ]
     for timed in next(iter(links.values())):
-        if timed == BESIDE:
-            continue
         kind = next((kind for kind in FOLLOWING if following(kind) == timed), "")
         text += ["", f"[transport.following.{kind}]" if kind else f"[transport.measured.{timed}]"]
         for size, by_kind in links.items():
@@ -100,17 +96,6 @@ def cluster_toml(measured: dict[str, Any]) -> str:
     note = "deviation of the logarithm of equal stretches of about 20 ms"
     text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
     return "\n".join(text) + "\n"
-
-
-def _hidden(links: dict[int, dict[str, Line]]) -> list[str]:
-    """What the bytes of a hidden exchange cost a rank and the compute that hides it."""
-    fewest = min(links)
-    by_key = {"starting": links[fewest]["started"], "beside": links[fewest][BESIDE]}
-    return [
-        f"{name} = {_with_unit(1 / line.beta, 1e9, 'GB/s', note=f'of {fewest} ranks', error=line.beta_error)}"
-        for name, line in by_key.items()
-        if line.beta > LEAST_BETA
-    ]
 
 
 def gpu_cluster_toml(measured: dict[str, Any]) -> str:

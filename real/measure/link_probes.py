@@ -40,10 +40,7 @@ BRIEF_SIZES, BRIEF_FEWEST = SIZES[1::2], 6
 KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
 """all_to_all sends that many bytes to every other rank; counted is the same where only the sender has the counts;
 all_reduce adds in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones;
-started is the time a rank itself spends on starting an all-to-all and on waiting for one that is already complete."""
-
-BESIDE = "beside"
-"""What the compute takes longer that a started all-to-all is hidden behind: a kind that is timed with `started`."""
+started is what an all-to-all costs a rank that hides it behind compute."""
 
 FOLLOWING = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
 """Kinds that are timed without compute in between too, as small exchanges that follow one another: threads and caches
@@ -111,17 +108,6 @@ def fit_line(points: list[tuple[float, float, float]]) -> Line:
     return Line(alpha, beta, error, points, float(NORMAL_90 * (variance * max(apart, 1.0)) ** 0.5 / beta))
 
 
-def fit_rate(points: list[tuple[float, float, float]]) -> Line:
-    """A line through the origin, of seconds that may be negative where they are small: weighted least squares."""
-    nbytes, seconds, spread = np.asarray(points, np.float64).T
-    off = np.hypot(CERTAIN * np.abs(seconds), spread / (1.349 * FEWEST**0.5)) + 1e-9
-    weight = nbytes / off
-    beta = max(float(np.sum(weight * seconds / off) / np.sum(weight**2)), 1e-15)
-    apart = float(np.mean(((seconds - beta * nbytes) / off) ** 2))
-    error = NORMAL_90 * math.sqrt(max(apart, 1.0) / float(np.sum(weight**2))) / beta
-    return Line(0.0, beta, error, points, error)
-
-
 def sent(kind: str, nbytes: int, size: int) -> int:
     """Bytes that one rank sends in a collective of this size: the x axis of its line."""
     if kind in ("all_to_all", "counted", "started"):
@@ -162,15 +148,13 @@ async def probe(
     for kind, nbytes, passes in asked:
         repeats = _repeats(rank, nbytes, budget_s, fewest)
         if kind == "started":
-            own, beside = await _hidden(rank, nbytes, repeats, work)
-            by_kind = {kind: own, BESIDE: beside}
+            found = await _hidden(rank, nbytes, repeats, work)
         else:
-            by_kind = {kind if passes else following(kind): await _timed(rank, kind, nbytes, repeats, work, passes)}
-        for name, found in by_kind.items():
-            times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
-            low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
-            point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
-            points.setdefault(name, []).append(point)
+            found = await _timed(rank, kind, nbytes, repeats, work, passes)
+        times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
+        low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
+        point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
+        points.setdefault(kind if passes else following(kind), []).append(point)
     rank.clock.end_epoch()
     return points
 
@@ -221,29 +205,26 @@ async def _timed(
     return times[2:]
 
 
-async def _hidden(
-    rank: Rank, nbytes: int, repeats: int, work: torch.Tensor
-) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+async def _hidden(rank: Rank, nbytes: int, repeats: int, work: torch.Tensor) -> list[tuple[float, float]]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
 
-    Returns what the rank itself spends on starting it and waiting for it, and what the compute that it is hidden behind
-    takes longer than the same passes over memory without an exchange, just before and after.
+    These are what the rank spends on starting it and on waiting for it, and what the compute that hides it takes longer
+    than the same passes over memory just before and after. Which of the two it is depends on whether the threads that
+    carry the exchange get their core while it starts or later; their sum does not.
     """
     (make,), passes = _effects(rank, "started", nbytes), HIDING * max(1, nbytes >> 22)
-    own, taken = [], []
+    times = []
     for _ in range(repeats + 2):
         alone = _compute(work, PASSES)
         effect, begin = make(), time.perf_counter()
         handle = await rank.start(effect)
-        spent = time.perf_counter() - begin
-        beside = _compute(work, passes)
-        begin = time.perf_counter()
+        _compute(work, passes)
         await rank.wait(handle)
-        own.append((0.0, spent + time.perf_counter() - begin))
+        end = time.perf_counter()
         del effect, handle
         alone += _compute(work, PASSES)
-        taken.append((0.0, beside - alone * passes / (2 * PASSES)))
-    return own[2:], taken[2:]
+        times.append((0.0, end - begin - alone * passes / (2 * PASSES)))
+    return times[2:]
 
 
 def _compute(work: torch.Tensor, passes: int) -> float:
@@ -286,9 +267,7 @@ def _reduce(rank: Rank, tensor: torch.Tensor, kind: str) -> Effect:
 
 def lines(points_by_kind: dict[str, list[tuple[float, float, float]]]) -> dict[str, Line]:
     """The fitted lines by kind."""
-    return {
-        kind: fit_rate(points) if kind == BESIDE else fit_line(points) for kind, points in points_by_kind.items()
-    }
+    return {kind: fit_line(points) for kind, points in points_by_kind.items()}
 
 
 def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:

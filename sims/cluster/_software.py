@@ -35,7 +35,7 @@ OPERATIONS = {
     "ring": "an all-reduce of the library's own",
     "broadcast": "a broadcast",
     "pair": "a send with its receive",
-    "started": "what a rank itself spends on an exchange that is hidden behind compute",
+    "started": "what a rank spends on an exchange that is hidden behind compute",
 }
 """Collectives whose software may be measured apart -> what they are."""
 
@@ -57,12 +57,6 @@ class TransportSpec:
     )
     process: Quantity | None = key(
         "bytes/s that one process can move in each direction; without it there is no such ceiling",
-        dimensioned("bandwidth"),
-        default=None,
-    )
-    starting: Quantity | None = key(
-        "bytes/s that a rank itself copies when it starts an exchange that is hidden behind compute and takes what has "
-        "arrived, beside `measured.started`; without it nothing",
         dimensioned("bandwidth"),
         default=None,
     )
@@ -111,8 +105,7 @@ class TransportSpec:
     def hidden_seconds(self, nbytes: int, ranks: int) -> tuple[float, float]:
         """What a hidden exchange of so many bytes costs its rank: seconds that it spends on it itself, and seconds by
         which the compute that hides it takes longer."""
-        starting = nbytes / self.starting.value if self.starting else 0.0
-        return self.seconds("started", ranks) + starting, nbytes / self.beside.value if self.beside else 0.0
+        return self.seconds("started", ranks), nbytes / self.beside.value if self.beside else 0.0
 
     @property
     def staged(self) -> bool:

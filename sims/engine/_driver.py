@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import simpy
 from simpy.core import EmptySchedule
 
-from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait
+from harness.effects import Background, Effect, Handle, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous

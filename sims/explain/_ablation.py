@@ -59,9 +59,7 @@ def _endless(link: str) -> Callable[[Cluster], Cluster]:
 
 MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
     "software of a collective": _cluster(_without_cost("")),
-    "what starting a hidden exchange takes": _cluster(
-        lambda c: _without_cost("started")(replace(c, transport=replace(c.transport, starting=None)))
-    ),
+    "what starting a hidden exchange takes": _cluster(_without_cost("started")),
     "what hidden exchanges take of compute": _cluster(
         lambda c: replace(c, transport=replace(c.transport, beside=None))
     ),
@@ -100,6 +98,7 @@ def at_pace(prediction: RecordedPrediction, pace: float) -> dict[str, float]:
     operators, the software of collectives, and copies between its processes; not the links of a lab."""
     by = {f"device.{load_device(name).name}.{PACE}": pace for name in prediction.cluster.profiles}
     by |= {f"transport.measured.{kind}": pace for kind in prediction.cluster.transport.measured}
-    by |= {f"transport.{rate}": 1 / pace for rate in ("starting", "beside") if getattr(prediction.cluster.transport, rate)}
+    if prediction.cluster.transport.beside is not None:
+        by["transport.beside"] = 1 / pace
     by |= {"transport.process": 1 / pace, "links.loopback.bandwidth": 1 / pace, "links.spine.bandwidth": 1 / pace}
     return prediction.seconds(by)

@@ -38,7 +38,7 @@ class FlowRoutes(NamedTuple):
 
     head: Ints
     tail: Ints
-    index: FlowIndex
+    index: FlowIndex  # type: ignore[assignment]  # hides the method of tuples
 
 
 @njit(cache=True, nogil=True)
@@ -46,9 +46,7 @@ def flow_routes(fabric: Fabric, head: Ints, tail: Ints) -> FlowRoutes:
     """The routes of flows, given by their segments, with room for an index."""
     segments, flows = fabric.segments.shape[0], head.shape[0]
     start, other = np.empty(segments + 2, np.int32), np.empty(2 * flows, np.int32)
-    return FlowRoutes(
-        head, tail, FlowIndex(start, other, np.empty(segments, np.int32), np.empty((flows, 2), np.int32))
-    )
+    return FlowRoutes(head, tail, FlowIndex(start, other, np.empty(segments, np.int32), np.empty((flows, 2), np.int32)))
 
 
 @njit(cache=True, nogil=True)

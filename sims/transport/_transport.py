@@ -66,7 +66,7 @@ class Transport:
         longer."""
         if self.placement.size == 1 or isinstance(effect, HostCopy):
             return 0.0, 0.0
-        sent = int(effect.sent(rank, self.placement.size).sum()) if self._spec.starting or self._spec.beside else 0
+        sent = int(effect.sent(rank, self.placement.size).sum()) if self._spec.beside else 0
         return self._spec.hidden_seconds(sent, self.placement.size)
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
