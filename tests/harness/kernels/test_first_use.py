@@ -48,7 +48,18 @@ def reordered_parts(file: Path) -> dict[str, set[str]]:
         for call in ast.walk(functions[name])
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
     }
-    return {name: options[name] for name in called & options.keys() if "fastmath" in options[name]}
+    reordered = {
+        name
+        for name, node in functions.items()
+        for word in ast.walk(node)
+        if isinstance(word, ast.keyword) and word.arg == "fastmath" and may_reorder(word.value)
+    }
+    return {name: options[name] for name in called & options.keys() & reordered}
+
+
+def may_reorder(flags: ast.expr) -> bool:
+    """Whether a value of `fastmath` allows it: all but a set of flags that says otherwise."""
+    return not isinstance(flags, ast.Set) or "reassoc" in ast.unparse(flags)
 
 
 def test_what_is_reordered_is_compiled_whole() -> None:
