@@ -102,11 +102,6 @@ class TransportSpec:
         slope = (known[high].value - known[low].value) / max(high - low, 1)
         return max(known[low].value + slope * (ranks - low), min(q.value for q in known.values()))
 
-    def hidden_seconds(self, nbytes: int, ranks: int) -> tuple[float, float]:
-        """What a hidden exchange of so many bytes costs its rank: seconds that it spends on it itself, and seconds by
-        which the compute that hides it takes longer."""
-        return self.seconds("started", ranks), nbytes / self.beside.value if self.beside else 0.0
-
     @property
     def staged(self) -> bool:
         """Messages start and end in host memory, away from the devices."""

@@ -66,8 +66,9 @@ class Transport:
         longer."""
         if self.placement.size == 1 or isinstance(effect, HostCopy):
             return 0.0, 0.0
-        sent = int(effect.sent(rank, self.placement.size).sum()) if self._spec.beside else 0
-        return self._spec.hidden_seconds(sent, self.placement.size)
+        beside = self._spec.beside
+        taken = int(effect.sent(rank, self.placement.size).sum()) / beside.value if beside else 0.0
+        return self._operation_s["started"], taken
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done."""
