@@ -244,8 +244,8 @@ def drain(progress: FlowProgress, seconds: float, slack: float) -> tuple[Ints, F
         needs = remaining[flow] / rate[flow] if remaining[flow] > 0.0 else 0.0
         after[at] = needs if needs < seconds - slack else seconds
         remaining[flow], rate[flow] = ENDED, 0.0
-    for flow in range(remaining.shape[0]):
-        remaining[flow] -= rate[flow] * seconds
+    for flow in range(remaining.shape[0]):  # the rate of one that ended earlier may be infinite
+        remaining[flow] = remaining[flow] - rate[flow] * seconds if remaining[flow] >= 0.0 else ENDED
     return ended, after
 
 
