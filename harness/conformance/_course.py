@@ -97,15 +97,19 @@ def _steady(method: Method) -> int:
 
 
 def check_repeats(method: Method, ground: Ground) -> None:
-    """With shapes only, every epoch after the first has the same effects, of the same sizes, and the same operators."""
-    for index, rank in enumerate(_played(method, ground, EpochSettings(4, shapes_only=True))):
-        for epoch, seen in enumerate(rank.epochs[2:], 2):
-            wanted = rank.epochs[1].steps
+    """With shapes only, epochs of a kind after the first have the same effects, of the same sizes, and operators."""
+    for index, rank in enumerate(_played(method, ground, EpochSettings(2 * method.cycle() + 2, shapes_only=True))):
+        first: dict[int | None, int] = {}
+        for epoch, seen in enumerate(rank.epochs[1:], 1):
+            like = first.setdefault(method.epoch_kind(epoch), epoch)
+            wanted = rank.epochs[like].steps
             for at, (a, b) in enumerate(zip(seen.steps, wanted, strict=False)):
                 if a != b:
-                    raise NotKept(f"repeats: step {at} of rank {index} is {a} in epoch {epoch} and {b} in epoch 1")
+                    raise NotKept(f"repeats: step {at} of rank {index} is {a} in epoch {epoch} and {b} in epoch {like}")
             if len(seen.steps) != len(wanted):
-                raise NotKept(f"repeats: rank {index} has {len(seen.steps)} steps in epoch {epoch}, {len(wanted)} in 1")
+                raise NotKept(
+                    f"repeats: rank {index} has {len(seen.steps)} steps in epoch {epoch}, {len(wanted)} in {like}"
+                )
 
 
 def check_cycle(method: Method, ground: Ground) -> None:

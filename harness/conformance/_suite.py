@@ -51,7 +51,7 @@ CHECKS: tuple[Check, ...] = (
     Check("bounded", ("bounded",), lambda m, f: f.bounded, _loss.check_bounded),
     Check("compensated", ("compensated",), lambda m, f: f.compensated, _loss.check_compensated),
     Check("isolated", ("isolated",), lambda m, f: f.isolated, _exactness.check_isolated),
-    Check("repeats", ("repeats",), lambda m, f: f.repeats, _course.check_repeats),
+    Check("repeats", ("repeats",), lambda m, f: m.epoch_kind(1) is not None, _course.check_repeats),
     Check("settles", ("settles",), lambda m, f: f.settles > 0, _course.check_settles),
     Check("timed", ("timed",), _always, _course.check_untimed),
     Check("cycle", (), lambda m, f: not f.adaptive, _course.check_cycle),

@@ -171,6 +171,14 @@ class Method(Optioned, ABC):
         """Period of the epochs' schedule, in epochs; 1 if all epochs are alike."""
         return 1
 
+    def epoch_kind(self, epoch: int) -> int | None:
+        """With shapes only, epochs of one kind that begin with the same memory perform the same actions.
+
+        They are numbered from 0; the first is of no kind. None if nothing is known of them; they are all alike where
+        `Facts.repeats` says so.
+        """
+        return 0 if self.promises().repeats else None
+
     def part_settings(self) -> dict[str, Any]:
         """Options that the content of the parts depends on; part of the key under which parts are cached."""
         return {}

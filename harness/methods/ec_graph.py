@@ -244,6 +244,13 @@ class ECGraph(EdgeCut):
     def cycle(self) -> int:
         return self.period if self.fp == "trend" else 1
 
+    def epoch_kind(self, epoch: int) -> int:
+        """Those with exact rows, and the others."""
+        return int(self._sends_exact(epoch))
+
+    def _sends_exact(self, epoch: int) -> bool:
+        return self.fp == "trend" and (epoch + 1) % self.period == 0
+
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
         if not totals.symmetric:
@@ -289,7 +296,7 @@ class ECGraph(EdgeCut):
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> ECEpoch:
         """Send the number of bits that this rank requests of each owner, in epochs that use them."""
         assert isinstance(state, ECState)
-        exact = not memory.get("trend") or (rank.epoch + 1) % self.period == 0
+        exact = not memory.get("trend") or self._sends_exact(rank.epoch)
         bits = self._current(rank, memory)
         if not self._tunes or exact:
             return ECEpoch(memory, state.boundary, bits, bits)

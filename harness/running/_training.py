@@ -58,6 +58,7 @@ async def _train(rank: Rank, job: Job, saver: Saver | None) -> RankResult:
         loss = await (compute() if job.epochs is None else job.epochs.epoch(rank, compute))
         seconds = rank.clock.end_epoch()
         record = _record(rank, epoch, loss, part, seconds, records[-1] if records else None)
+        del loss  # the last element of all gradients, which it would keep in memory
         if run.judge is not None and evaluation.due(epoch, config):
             with rank.off_the_clock("evaluation"):
                 record.counts = await run.judge.judge(rank, model)

@@ -53,13 +53,14 @@ class LiveMemory:
         peak: most bytes so far.
         at_peak: contributor -> bytes when the peak was reached.
         setup_peak: most bytes before the first epoch.
-        played: the rank is replayed from a recording, without tensors; peaks are not computed.
+        played: the rank is replayed from a recording to its end, without tensors; peaks are not computed.
+        replaying: one of its epochs is, and others are computed: what it sends and receives has no tensors of its own.
     """
 
     def __init__(self) -> None:
         self.live = self.peak = self.setup_peak = 0
         self.at_peak = dict.fromkeys(CONTRIBUTORS, 0)
-        self.played = False
+        self.played = self.replaying = False
         self._phase = "features"  # category of new floating-point tensors
         self._by_label = dict.fromkeys(CONTRIBUTORS, 0)
         self._known: dict[int, _Watch] = {}
@@ -135,7 +136,7 @@ class LiveMemory:
         return "optimizer" if of_state and not inside and self._phase == "gradients" else self._phase
 
     def _mark(self, tensors: Iterable[Tensor], label: str) -> None:
-        if self.played:
+        if self.played or self.replaying:
             return
         for tensor in tensors:
             storage = tensor.untyped_storage()

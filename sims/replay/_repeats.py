@@ -1,13 +1,14 @@
-"""Repeated epochs: with shapes only, every epoch of a synchronous method performs the same actions as the one before.
+"""Repeated epochs: with shapes only, an epoch of a synchronous method performs the same actions as others of its kind.
 
-One epoch of each rank is recorded, and replayed in later epochs instead of computed, on the same clocks, transport and
-network. A method declares that its epochs repeat (`Facts.repeats`), which is checked: a rank replays only epochs that
-begin with the same memory, and the first rank computes one more epoch than the others and compares the two.
+One epoch of each kind is recorded on every rank, and replayed in later epochs instead of computed, on the same clocks,
+transport and network. A method declares which epochs are of one kind (`Method.epoch_kind`), which is checked: a rank
+replays only epochs that begin with the same memory, and the first rank computes one more epoch of each kind than the
+others and compares the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Hashable
 from dataclasses import dataclass
 from types import coroutine
 from typing import Any
@@ -19,6 +20,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from harness.effects import Background, Effect, Start
 from harness.errors import ProgramError
+from harness.methods.base import Method
 from harness.rank import COMPONENTS, Rank
 from sims.device import Work
 from sims.engine import Ledger, Observer, Prices, SimClock
@@ -31,11 +33,12 @@ Compute = Callable[[], Coroutine[Any, Any, Tensor]]
 class Repeats(Observer):
     """Runs the epochs of a method whose epochs repeat; implements `harness.running.Epochs`.
 
-    It must be one of the simulation's observers, because it records the epoch that it replays.
+    It must be one of the simulation's observers, because it records the epochs that it replays.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, method: Method) -> None:
         self._table = _EffectTable()
+        self._method = method
         self._ranks: list[_RankEpochs] = []
 
     @property
@@ -53,7 +56,7 @@ class Repeats(Observer):
 
     def rank_added(self, rank: int, clock: SimClock, ledger: Ledger) -> None:
         """See `Observer`."""
-        self._ranks.append(_RankEpochs(clock, ledger, self._table, checks=not self._ranks))
+        self._ranks.append(_RankEpochs(clock, ledger, self._table, self._method, checks=not self._ranks))
 
     def charged(self, rank: int, component: str, work: Work, seconds: float) -> None:
         """See `Observer`."""
@@ -74,13 +77,17 @@ class Repeats(Observer):
                 raise
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Epoch:
-    """A rank's actions of one epoch, the ratios that it observed, and its loss as a meta tensor."""
+    """A rank's actions of one epoch, the ratios that it observed, and its loss as a meta tensor.
+
+    `unchecked`: the rank has to compute another one that is equal before it replays this one.
+    """
 
     actions: list[Action]
     observed: dict[str, list[float]]
     loss: Tensor
+    unchecked: bool
 
     def same(self, other: _Epoch) -> bool:
         """Whether another epoch, recorded with the same tables, is equal."""
@@ -90,37 +97,50 @@ class _Epoch:
 class _RankEpochs:
     """One rank's epochs.
 
+    What an epoch begins with is known by its memory; after one that was replayed, in which no tensor came or went, by
+    the kinds of both.
+
     Args:
-        checks: whether to compute one more epoch and compare.
+        checks: whether to compute one more epoch of each kind and compare.
 
     Attributes:
         track: records the epoch that is being computed.
         played: epochs that were replayed.
     """
 
-    def __init__(self, clock: SimClock, ledger: Ledger, table: _EffectTable, checks: bool) -> None:
+    def __init__(self, clock: SimClock, ledger: Ledger, table: _EffectTable, method: Method, checks: bool) -> None:
         self.clock, self.ledger, self.memory, self.table = clock, ledger, ledger.memory, table
         self.track: Track | None = None
         self.played: list[int] = []
-        self._checks = checks
-        self._last: _Epoch | None = None
-        self._start: dict[str, int] = {}  # memory at its beginning
+        self._kind, self._checks = method.epoch_kind, checks
+        self._pairs = {(self._kind(epoch), self._kind(epoch + 1)) for epoch in range(1, 1 + method.cycle())}
+        self._by_memory: dict[Hashable, _Epoch] = {}
+        self._by_kinds: dict[Hashable, _Epoch] = {}
 
     async def epoch(self, rank: Rank, compute: Compute) -> Tensor:
-        """Run an epoch: compute it, or replay it once an epoch begins with the same memory as the one before."""
-        if rank.epoch == 0:
+        """Run an epoch: compute it, or replay one of its kind that began with the same memory."""
+        number = rank.epoch
+        if number == 0:
             return await compute()
-        start, last = self.memory.contents(), self._last
-        if last is not None and not self._checks and (self.played or start == self._start):
-            return await self._play(last, rank)
+        kind, before = self._kind(number), self._kind(number - 1)
+        start = kind, tuple(self.memory.contents().items())
+        known = self._by_memory.get(start)
+        if known is None and number - 1 in self.played[-1:]:
+            known = self._by_kinds.get((before, kind))
+        if known is not None and not known.unchecked:
+            self._by_kinds.setdefault((before, kind), known)
+            return await self._play(known, rank)
         epoch = await self._record(rank, compute)
-        if last is not None and start == self._start:
-            self._checks = False
-            if not epoch.same(last):
+        if known is not None:
+            known.unchecked = False
+            if not epoch.same(known):
                 raise ProgramError(
-                    f"rank {rank.index}: epoch {rank.epoch} does not repeat the one before, as its method declares"
+                    f"rank {rank.index}: epoch {number} does not repeat an earlier one, as its method declares"
                 )
-        self._last, self._start = epoch, start
+        else:
+            self._by_memory[start] = epoch
+            if number > 1:
+                self._by_kinds[before, kind] = epoch
         return epoch.loss
 
     async def _record(self, rank: Rank, compute: Compute) -> _Epoch:
@@ -133,13 +153,16 @@ class _RankEpochs:
         observed = rank.take_observed()
         for name, (part, whole) in observed.items():
             rank.observe(name, part, whole)
-        return _Epoch(track.close(), observed, _like(loss))
+        return _Epoch(track.close(), observed, _like(loss), unchecked=self._checks)
 
     @coroutine
     def _play(self, epoch: _Epoch, rank: Rank) -> Generator[Effect, Any, Tensor]:
         """Replay the recorded epoch; returns its loss."""
         clock, table = self.clock, self.table
-        self.memory.played = True  # memory freed from now on is not allocated again
+        self.memory.replaying = True
+        known = [self._by_kinds.get(pair) for pair in self._pairs]
+        # then nothing is computed any more: memory that is freed is not allocated again
+        self.memory.played = all(epoch is not None and not epoch.unchecked for epoch in known)
         self.played.append(rank.epoch)
         for name, (part, whole) in epoch.observed.items():
             rank.observe(name, part, whole)
@@ -151,6 +174,7 @@ class _RankEpochs:
         yield from replay_actions(
             epoch.actions, lambda number: in_epoch(table.effect(number), rank.epoch), self._charge, clock, pause
         )
+        self.memory.replaying = False
         return epoch.loss
 
     def _charge(self, number: int) -> None:

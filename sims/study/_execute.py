@@ -81,7 +81,7 @@ def _placed(job: Job, placement: Placement) -> Job:
 
 def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) -> Simulation:
     config = job.config
-    repeats = [Repeats()] if config.cluster.shapes_only and job.method.promises().repeats else []
+    repeats = [Repeats(job.method)] if config.cluster.shapes_only and job.method.epoch_kind(1) is not None else []
     with cpu_threads(threads_per_rank(config)):
         return simulate(
             program(replace(job, epochs=repeats[0] if repeats else None)),
