@@ -31,7 +31,7 @@ class _Recorded:
 class Retimed:
     """Results of runs on modelled clusters, by replay where the same run was simulated before on alike devices.
 
-    Methods whose decisions depend on when messages arrive, and runs with numbers, are simulated in full each time.
+    Methods whose decisions depend on when messages arrive are simulated in full each time.
 
     Args:
         most: recordings that are kept, the last used ones.
@@ -49,7 +49,7 @@ class Retimed:
         """
         opened = open_run(config)
         driver = opened.driver
-        if not isinstance(driver, SimulatedCluster) or not config.cluster.shapes_only or opened.plan.method.facts.timed:
+        if not isinstance(driver, SimulatedCluster) or opened.plan.method.facts.timed:
             return run_opened(opened)
         inputs = opened.inputs()
         key = _alike(config, driver.placement, inputs)

@@ -62,6 +62,9 @@ NO_LOCAL_EDGES = "fastgcn:nodes=15:batch=25:sampling=ordered:norm=root"
 TWO_EACH = [of_method[at] for of_method in SETTINGS.values() for at in sorted({0, len(of_method) - 1})]
 """The first and the last of every method's rows."""
 
+SOME = ("vanilla", "bns-gcn", "sylvie-a", "ec-graph", "cdfgnn", "adaqp", "distdgl", "agl", "aligraph-fg")
+WITH_NUMBERS = [SETTINGS[name][0] for name in SOME]
+
 
 @pytest.mark.parametrize("row", [row for row in TWO_EACH if row["method"] != NO_LOCAL_EDGES], ids=label)
 def test_results_by_replay_are_those_of_runs(
@@ -75,6 +78,16 @@ def test_results_by_replay_are_those_of_runs(
         asked = shapes(**row, cluster=cluster, rates=rates)
         assert_alike(runs.run(asked), run(asked))
     assert len(timed) == (0 if timed_method else len(CLUSTERS) - 1)
+
+
+@pytest.mark.parametrize("row", WITH_NUMBERS, ids=label)
+def test_runs_with_numbers_are_timed_by_replay_too(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    timed_method = parse_method(row["method"]).facts.timed
+    runs, timed = Retimed(), replays(monkeypatch)
+    for cluster in CLUSTERS[:2]:
+        asked = config(**{"mode": "sim", "epochs": 3, **row, "cluster": cluster})
+        assert_alike(runs.run(asked), run(asked))
+    assert len(timed) == (0 if timed_method else 1)
 
 
 def test_degrees_that_are_spread_are_priced_as_such(tmp_path: Path) -> None:
