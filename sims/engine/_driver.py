@@ -273,7 +273,6 @@ class Simulator:
             for notify in self._issued:
                 notify(rank, effect, self.clocks[rank].paused)
             result = yield from self._carry_out(rank, effect)
-            del effect  # and to what it has sent
 
     def _step(self, rank: int, result: Any) -> Effect | Finished:
         """Run the program to its next effect, under its ledger if it computes on tensors."""
