@@ -281,7 +281,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name in list(rounds):
             print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr, flush=True)
             try:
-                rounds[name].append(_in_a_process(name, options))
+                rounds[name].append(run_contender(name, options))
             except InputError as error:
                 print(f"{name:38} not run: {error}")
                 del rounds[name]
@@ -303,7 +303,7 @@ def _wanted(only: str, beside: Path | None) -> dict[str, list[dict[str, Any]]]:
     return rounds
 
 
-def _middle(seconds: list[float]) -> float:
+def middle(seconds: list[float]) -> float:
     """The median of the second half of a run's epochs."""
     return statistics.median(seconds[len(seconds) // 2 :])
 
@@ -314,7 +314,7 @@ def _medians(path: Path) -> dict[str, float]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             found.setdefault(row["contender"], {}).setdefault(row["round"], []).append(float(row["seconds"]))
-    return {name: statistics.median(map(_middle, rounds.values())) for name, rounds in found.items()}
+    return {name: statistics.median(map(middle, rounds.values())) for name, rounds in found.items()}
 
 
 def _print(rounds: dict[str, list[dict[str, Any]]], saved: dict[str, float]) -> None:
@@ -323,7 +323,7 @@ def _print(rounds: dict[str, list[dict[str, Any]]], saved: dict[str, float]) -> 
     for name, runs in rounds.items():
         if not runs:
             continue
-        each = sorted(_middle(run["seconds"]) for run in runs)
+        each = sorted(middle(run["seconds"]) for run in runs)
         median = statistics.median(each)
         base = base or median
         faults = [run["faults"] for run in runs if "faults" in run]
@@ -347,7 +347,12 @@ def _save(rounds: dict[str, list[dict[str, Any]]], path: Path) -> None:
                     writer.writerow([name, number, epoch, seconds, found.get("faults", ""), found["peak"]])
 
 
-def _in_a_process(name: str, options: argparse.Namespace) -> dict[str, Any]:
+def run_contender(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """What a contender finds in a process of its own, with the nodes and epochs of the options.
+
+    Raises:
+        InputError: it failed; with the last line that it wrote.
+    """
     command = [sys.executable, "-m", "benchmarks.epoch", "--contender", name.removesuffix(OLDER)]
     command += ["--nodes", str(options.nodes), "--epochs", str(options.epochs)]
     # The memory setting that the launcher gives to ranks with tensors of this size. PyG is run without one, as its
