@@ -7,9 +7,10 @@ is the device's, between two events; the host's time for its launch is a number 
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +80,7 @@ def measure_device(budget_s: float, device: str = "cpu") -> dict[str, float]:
 def jitter(budget_s: float) -> float:
     """Standard deviation of the logarithm of the time that equal stretches of compute take, about 20 ms each.
 
-    From the interquartile range, so that a single interruption has no influence. A cluster model draws delays of
-    ranks from it (`[stragglers]`), since all other ranks wait for a late one.
+    A cluster model draws delays of ranks from it (`[stragglers]`), since all other ranks wait for a late one.
     """
     x, w = torch.randn(4096, WIDTH), torch.randn(WIDTH, WIDTH)
 
@@ -92,9 +92,18 @@ def jitter(budget_s: float) -> float:
 
     stretch(3)
     repeats = max(1, round(0.02 / max(stretch(4) / 4, 1e-6)))
-    times = [stretch(repeats) for _ in range(max(12, round(budget_s / 0.02)))]
-    low, high = np.quantile(np.log(times), (0.25, 0.75))
-    return float((high - low) / 1.349)  # interquartile range of a normal distribution in standard deviations
+    return scatter_of([stretch(repeats) for _ in range(max(12, round(budget_s / 0.02)))])
+
+
+def scatter_of(seconds: Sequence[float]) -> float:
+    """Standard deviation of the logarithm of times that follow each other, without what the machine's pace changes by.
+
+    From differences of neighbours: a machine that becomes slower for seconds delays all of its ranks alike, and none
+    waits for another. From their interquartile range, so that a single interruption has no influence.
+    """
+    low, high = np.quantile(np.diff(np.log(seconds)), (0.25, 0.75))
+    deviation = (high - low) / 1.349  # interquartile range of a normal distribution in standard deviations
+    return float(deviation / math.sqrt(2))  # a difference has twice the variance
 
 
 def timed(call: Callable[[], object], budget_s: float) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -273,6 +274,17 @@ def test_a_typical_time_counts_the_slow_ones_but_no_outlier() -> None:
     times = torch.tensor([1.0] * 10 + [3.0] * 8 + [1e3] * 2, dtype=torch.float64)
     assert trimmed_mean(times[torch.randperm(20)]) == pytest.approx((8 * 1.0 + 8 * 3.0) / 16)
     assert trimmed_mean(torch.tensor([2.0, 4.0], dtype=torch.float64)) == 3.0
+
+
+@pytest.mark.parametrize("pace", ["steady", "one step", "steps of a second", "a ramp", "interrupted"])
+def test_a_pace_that_all_ranks_share_is_no_jitter(pace: str) -> None:
+    """Ten seconds of stretches of 20 ms; the interquartile range of the times themselves would be up to 0.4."""
+    times, at = np.exp(np.random.default_rng(0).normal(0.0, 0.08, 500)), np.arange(500)
+    if pace == "interrupted":
+        times[::100] *= 50
+    shared = {"one step": 1.0 + 0.5 * (at >= 250), "steps of a second": 1.0 + 0.5 * (at // 50 % 2),
+              "a ramp": 1.0 + at / 1000}  # fmt: skip
+    assert probes.scatter_of(times * shared.get(pace, 1.0)) == pytest.approx(0.08, rel=0.12)
 
 
 def test_a_collective_is_timed_from_its_last_arrival() -> None:
