@@ -257,7 +257,7 @@ async def _probe(rank: Rank, depth: str) -> _Said:
     quick, brief = depth != "full", depth == "brief"
     await rank.all_reduce(torch.zeros(1), label="begin together")
     numbers = measure_device(0.02 if quick else 0.3)
-    numbers["jitter"] = jitter(0.4 if brief else 1.0 if quick else 10.0)
+    numbers["jitter"] = jitter(1.0 if brief else 4.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
     return _Said(numbers, await probe(rank, _link_budget(depth), BRIEF_SIZES, BRIEF_FEWEST) if brief else {})
 
