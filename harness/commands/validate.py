@@ -95,7 +95,8 @@ def _run(
     cells: list[ValidationCell], validator: Validator, budget: float
 ) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     """The records of all cells, with a line of progress after each; the messages of those that failed; and those that
-    were not begun, since they would have ended after `budget` seconds, calibrations not counted."""
+    were not begun, since they would have ended after `budget` seconds, calibrations not counted. Cells whose
+    measurement is kept are always shown."""
     begin, done, calibrating = time.monotonic(), list[tuple[RunConfig, float]](), 0.0
     if not validator.quiet:
         expected = duration(validation.seconds_left(done, validator.ahead(cells)))
@@ -103,7 +104,7 @@ def _run(
     records, failed, late = [], list[str](), list[str]()
     for number, cell in enumerate(cells, 1):
         ahead = validator.ahead([cell])
-        if time.monotonic() - begin - calibrating + validation.seconds_left(done, ahead) > budget:
+        if ahead and time.monotonic() - begin - calibrating + validation.seconds_left(done, ahead) > budget:
             late.append(_words(cell.config))
             continue
         try:

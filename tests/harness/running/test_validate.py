@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import statistics
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -343,6 +344,11 @@ def test_cells_that_would_end_after_the_budget_are_not_begun(
     monkeypatch.setattr(validation, "seconds_left", lambda done, rest: 1.0 * len(rest))
     assert main(command) == 0
     assert began == ["vanilla real", "vanilla sim", "sylvie-s real", "sylvie-s sim"]
+    capsys.readouterr()
+    hours = count(step=3600.0)
+    monkeypatch.setattr(command_module, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    assert main(command) == 0, "cells that are measured are shown, however long predicting them takes"
+    assert "not begun" not in (said := capsys.readouterr().out) and said.count("sylvie-s") and len(began) == 4
 
 
 def test_what_a_calibration_takes_is_no_time_of_a_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
