@@ -9,7 +9,7 @@ systems are checkouts that are there already (github.com/IntelLabs/SAR, GATECH-E
 PYTHON an interpreter that has DGL; what is changed of their programs from outside stands in `benchmarks/peer_rank.py`.
 Each contender runs in processes of its own, one after the other in every round. The last column is how much longer an
 epoch takes than with the same method here; every system has its usual order of products and sums, and haloscope
-`--order auto`.
+`--order auto`, but for its one rank, which sums first as PyG does.
 """
 
 from __future__ import annotations
