@@ -87,6 +87,11 @@ class Line(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, alpha=self.alpha * pace, beta=self.beta * pace)
 
 
+UNKNOWN = 9.0
+"""Largest relative error of the cost of a byte: a factor of ten either way. Where noise hides the cost of large messages,
+the fitted one is none, and any error would be a large multiple of it."""
+
+
 def fit_line(points: list[tuple[float, float, float]]) -> Line:
     """The line through points (bytes, seconds, spread), neither cost negative: least squares, weighted by certainty.
 
@@ -105,7 +110,8 @@ def fit_line(points: list[tuple[float, float, float]]) -> Line:
     error = float(np.abs((alpha + beta * nbytes) / seconds - 1).max())
     variance = np.linalg.pinv((design / scale).T @ (design / scale))[1, 1] / scale[1] ** 2
     apart = residual**2 / max(len(points) - 2, 1)  # above 1: further from a line than their certainty explains
-    return Line(alpha, beta, error, points, float(NORMAL_90 * (variance * max(apart, 1.0)) ** 0.5 / beta))
+    uncertain = float(NORMAL_90 * (variance * max(apart, 1.0)) ** 0.5 / beta)
+    return Line(alpha, beta, error, points, min(uncertain, UNKNOWN))
 
 
 def sent(kind: str, nbytes: int, size: int) -> int:
