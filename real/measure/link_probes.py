@@ -88,8 +88,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 UNKNOWN = 9.0
-"""Largest relative error of the cost of a byte: a factor of ten either way. Where noise hides the cost of large messages,
-the fitted one is none, and any error would be a large multiple of it."""
+"""Largest relative error of the cost of a byte: a factor of ten either way. Where noise hides the cost of large
+messages, the fitted one is none, and any error would be a large multiple of it."""
 
 
 def fit_line(points: list[tuple[float, float, float]]) -> Line:
