@@ -3,8 +3,9 @@
     PYTHON benchmarks/peer_rank.py '{"system": "sar", "checkout": DIR, "graph": graph.npz, "folder": DIR, ...}'
 
 It needs torch and DGL. The systems' code is used as it is, with three changes from outside: calls of CUDA stay on the
-CPU, packages that only load their data sets are replaced by empty ones, and epochs end when their optimizer has
-stepped. Prints one line of JSON: seconds of every epoch, and bytes of memory above those after the imports.
+CPU, packages that only load their data sets (and DGL's graphbolt) are replaced by empty ones, and epochs end when their
+optimizer has stepped. Prints one line of JSON: seconds of every epoch, and bytes of memory above those after the
+imports.
 """
 
 from __future__ import annotations

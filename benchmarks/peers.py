@@ -98,7 +98,11 @@ class Workplace:
         """
         asked = {**self._asked(peer), "port": _free_port(), "threads": 2 // peer.ranks}
         ranks = [self._started({**asked, "rank": rank}) for rank in range(peer.ranks)]
-        found = [_finished(process) for process in ranks]
+        try:
+            found = [_finished(process) for process in ranks]
+        finally:
+            for process in ranks:
+                process.kill()  # the others of a rank that failed; nothing for those that have ended
         return {
             "seconds": [max(times) for times in zip(*(each["seconds"] for each in found), strict=True)],
             "peak": max(each["peak"] for each in found),
