@@ -7,9 +7,8 @@ papers100m-192), or the same for all (--equal: a hash partition in expectation).
 on h100-512x8. Every size runs in a process of its own; `first` is everything up to the end of the first epoch after the
 imports, `further` the mean of the epochs after it, `last` the last of them, in CPU seconds of one core. Methods whose
 epochs repeat (`sims.replay`) compute the second and replay it in later ones.
-The network remembers an exchange that it has timed, but where ranks leave an epoch one by one, the offsets at which
-they begin the next one settle only after a few epochs, four or five with 1,024 devices: until then its exchanges are
-new ones. With enough epochs, `last` is what every one after that takes.
+Once the run is steady, which one with windows is from the third epoch on, epochs are copies (`docs/network.md`, step
+8): `last` is what every further one takes, and `further` falls with their number.
 
 Up to --exact devices, `error` compares the modelled epoch with that of a second run in which the network computes every
 completion by itself instead of combining those of a window (`docs/network.md`, step 4).

@@ -35,6 +35,21 @@ class Traffic:
             if tag.direction == "other":
                 self.others[tag.label.partition(" ")[0]] += total
 
+    def add_all(self, other: Traffic) -> None:
+        """Add the bytes of another one."""
+        for direction, layers in other.layers.items():
+            for layer, nbytes in layers.items():
+                self.layers[direction][layer] += nbytes
+        for label, nbytes in other.others.items():
+            self.others[label] += nbytes
+        self.to += other.to
+
+    def copy(self) -> Traffic:
+        """The bytes added since the last call of `take`."""
+        copied = Traffic(self.size)
+        copied.add_all(self)
+        return copied
+
     def take(self) -> Traffic:
         """The bytes added since the last call; the counters are reset to zero."""
         taken = Traffic(self.size, self.layers, self.others)

@@ -91,6 +91,11 @@ class SimClock:
             notify(seconds)
         return seconds
 
+    def repeat_epoch(self, seconds: dict[str, float], blocked: dict[str, float]) -> None:
+        """Book what `end_epoch` returned for another epoch, and its `blocked`; no simulated time passes."""
+        self._booked = {kind: seconds[kind] for kind in COMPONENTS}
+        self._hidden, self._blocked = seconds["hidden"], blocked
+
     @contextmanager
     def span(self, kind: str) -> Iterator[None]:
         """Book the compute inside under `kind`."""
@@ -111,6 +116,10 @@ class SimClock:
         return self.memory.peak
 
     # -- for the ledger and the driver -----------------------------------------------------------------------------
+
+    def begins_at(self) -> float:
+        """When what comes next begins: now, or when the compute that was charged before has elapsed."""
+        return self.env.now + sum(self._pending.values())
 
     def charge(self, seconds: float, launches: float = 1) -> None:
         """Add device seconds of operators that the rank has called; no simulated time passes here.

@@ -39,7 +39,8 @@ and to go through the objects of a thousand ranks after every 700 new ones takes
 
 @dataclass(frozen=True)
 class Simulation:
-    """The result of a simulated run.
+    """The result of a simulated run. Its totals are of the epochs that were simulated; copies of them (see
+    `sims.replay.Repeats`) are in the programs' results only.
 
     Attributes:
         results: the programs' return values in rank order.
@@ -169,6 +170,8 @@ class Simulator:
             self.env, placement, self.profiles, self.clocks, self.memories, self._guarded,
             rendezvous or Rendezvous(placement.size), observers,
         )  # fmt: skip
+        for observer in observers:
+            observer.network_added(self.effects.network)
         self.results: dict[int, Any] = {}
         self.failure: BaseException | None = None
         self._prices: dict[str, Prices] = {}

@@ -17,6 +17,7 @@ from harness.effects import Background, Effect
 from sims.device import Work
 from sims.engine._clock import SimClock
 from sims.engine._ledger import Ledger
+from sims.network import FluidNetwork
 
 P = ParamSpec("P")
 
@@ -27,6 +28,9 @@ class Observer:
     Hooks must not change the simulation. `sims.replay.Repeats`, which also replays epochs, does so as part of the
     program, not in its hooks.
     """
+
+    def network_added(self, network: FluidNetwork) -> None:
+        """The network was made; called before ranks are added."""
 
     def rank_added(self, rank: int, clock: SimClock, ledger: Ledger) -> None:
         """A rank was set up; called in rank order, before anything runs."""

@@ -16,7 +16,7 @@ import simpy
 from simpy.events import EventPriority
 
 from sims.network._busy_periods import BusyPeriod, PeriodMemory
-from sims.network._completions import EXACT_FLOWS, WINDOW, same_time
+from sims.network._completions import EXACT_FLOWS, MERGE, WINDOW, same_time
 from sims.network._groups import Groups
 from sims.network._in_flight import Batch, InFlight
 from sims.network._link_bytes import LinkBytes
@@ -92,6 +92,11 @@ class FluidNetwork:
     def solves(self) -> int:
         """Number of times that rates were computed."""
         return self._flight.solves
+
+    @property
+    def resolution(self) -> float:
+        """Seconds by which flows may have begun later than they should; 0 where every time is exact."""
+        return MERGE * self._flight.widest[0]
 
     @property
     def link_bytes(self) -> np.ndarray:

@@ -4,10 +4,14 @@ One epoch of each kind is recorded on every rank, and replayed in later epochs i
 transport and network. A method declares which epochs are of one kind (`Method.epoch_kind`), which is checked: a rank
 replays only epochs that begin with the same memory, and the first rank computes one more epoch of each kind than the
 others and compares the two.
+
+In the steady state (`_steady`) a replayed epoch would last as long as an earlier one as well. Then it is a copy of it:
+of its seconds, its bytes and what it observed, without a simulation.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable
 from dataclasses import dataclass
 from types import coroutine
@@ -22,10 +26,13 @@ from harness.effects import Background, Effect, Start
 from harness.errors import ProgramError
 from harness.methods.base import Method
 from harness.rank import COMPONENTS, Rank
+from harness.traffic import Traffic
 from sims.device import Work
 from sims.engine import Ledger, Observer, Prices, SimClock
+from sims.network import FluidNetwork
 from sims.replay._notation import Action, Tables, Track, counts_of, in_epoch
 from sims.replay._player import Stretch, charge, folded, replay_actions
+from sims.replay._steady import SteadyState
 
 Compute = Callable[[], Coroutine[Any, Any, Tensor]]
 
@@ -34,17 +41,27 @@ class Repeats(Observer):
     """Runs the epochs of a method whose epochs repeat; implements `harness.running.Epochs`.
 
     It must be one of the simulation's observers, because it records the epochs that it replays.
+
+    Args:
+        copying: whether epochs of the steady state are copied; other observers would miss what happens in them, and
+            with jitter there is no such state.
     """
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Method, *, copying: bool = False) -> None:
         self._table = _EffectTable()
-        self._method = method
+        self._method, self._copying = method, copying
         self._ranks: list[_RankEpochs] = []
+        self._steady: SteadyState | None = None
 
     @property
     def played(self) -> list[list[int]]:
         """The epochs that were replayed, per rank."""
         return [rank.played for rank in self._ranks]
+
+    @property
+    def copies(self) -> list[list[int]]:
+        """The epochs that were copied, per rank."""
+        return [rank.copied for rank in self._ranks]
 
     async def epoch(self, rank: Rank, compute: Compute) -> Tensor:
         """The loss of one epoch, which `compute` runs unless it is replayed.
@@ -54,9 +71,21 @@ class Repeats(Observer):
         """
         return await self._ranks[rank.index].epoch(rank, compute)
 
+    def network_added(self, network: FluidNetwork) -> None:
+        """See `Observer`."""
+        if self._copying:
+            self._steady = SteadyState(self._method.cycle(), lambda: network.resolution)
+
     def rank_added(self, rank: int, clock: SimClock, ledger: Ledger) -> None:
         """See `Observer`."""
-        self._ranks.append(_RankEpochs(clock, ledger, self._table, self._method, checks=not self._ranks))
+        if self._steady is not None:
+            self._steady.add_rank()
+        epochs = _RankEpochs(clock, ledger, self._table, self._method, self._steady, checks=not self._ranks)
+        self._ranks.append(epochs)
+
+    def epoch_ended(self, rank: int, seconds: dict[str, float]) -> None:
+        """See `Observer`."""
+        self._ranks[rank].end(seconds)
 
     def charged(self, rank: int, component: str, work: Work, seconds: float) -> None:
         """See `Observer`."""
@@ -94,6 +123,23 @@ class _Epoch:
         return self.actions == other.actions and self.observed == other.observed
 
 
+@dataclass
+class _Simulated:
+    """A simulated epoch that may be copied: what it was, and what it came to.
+
+    Attributes:
+        traffic: the bytes that the rank sent.
+        seconds: as `SimClock.end_epoch` returned them; None while it runs.
+        blocked: label of effects -> seconds that the rank waited for them.
+    """
+
+    number: int
+    epoch: _Epoch
+    traffic: Traffic
+    seconds: dict[str, float] | None = None
+    blocked: dict[str, float] | None = None
+
+
 class _RankEpochs:
     """One rank's epochs.
 
@@ -101,17 +147,25 @@ class _RankEpochs:
     the kinds of both.
 
     Args:
+        steady: decides for all ranks which epochs are copied; None for none.
         checks: whether to compute one more epoch of each kind and compare.
 
     Attributes:
         track: records the epoch that is being computed.
         played: epochs that were replayed.
+        copied: epochs that were copied.
     """
 
-    def __init__(self, clock: SimClock, ledger: Ledger, table: _EffectTable, method: Method, checks: bool) -> None:
+    def __init__(
+        self, clock: SimClock, ledger: Ledger, table: _EffectTable, method: Method, steady: SteadyState | None,
+        checks: bool,
+    ) -> None:  # fmt: skip
         self.clock, self.ledger, self.memory, self.table = clock, ledger, ledger.memory, table
         self.track: Track | None = None
         self.played: list[int] = []
+        self.copied: list[int] = []
+        self._steady = steady
+        self._simulated: deque[_Simulated] = deque(maxlen=method.cycle())
         self._kind, self._checks = method.epoch_kind, checks
         self._pairs = {(self._kind(epoch), self._kind(epoch + 1)) for epoch in range(1, 1 + method.cycle())}
         self._by_memory: dict[Hashable, _Epoch] = {}
@@ -122,14 +176,32 @@ class _RankEpochs:
         number = rank.epoch
         if number == 0:
             return await compute()
+        source = None if self._steady is None else self._steady.source(number)
+        if source is not None:
+            return self._copy(next(each for each in self._simulated if each.number == source), rank)
+        epoch = await self._simulate(rank, number, compute)
+        if self._steady is not None:
+            self._simulated.append(_Simulated(number, epoch, rank.traffic.copy()))
+        return epoch.loss
+
+    def end(self, seconds: dict[str, float]) -> None:
+        """The epoch ended on the clock."""
+        if self._simulated and self._simulated[-1].seconds is None:
+            self._simulated[-1].seconds, self._simulated[-1].blocked = seconds, self.clock.blocked
+
+    async def _simulate(self, rank: Rank, number: int, compute: Compute) -> _Epoch:
+        """Replay or compute an epoch."""
         kind, before = self._kind(number), self._kind(number - 1)
         start = kind, tuple(self.memory.contents().items())
         known = self._by_memory.get(start)
         if known is None and number - 1 in self.played[-1:]:
             known = self._by_kinds.get((before, kind))
+        if self._steady is not None:
+            self._steady.begin(rank.index, number, self.clock.begins_at(), repeats=known is not None)
         if known is not None and not known.unchecked:
             self._by_kinds.setdefault((before, kind), known)
-            return await self._play(known, rank)
+            await self._play(known, rank)
+            return known
         epoch = await self._record(rank, compute)
         if known is not None:
             known.unchecked = False
@@ -141,7 +213,7 @@ class _RankEpochs:
             self._by_memory[start] = epoch
             if number > 1:
                 self._by_kinds[before, kind] = epoch
-        return epoch.loss
+        return epoch
 
     async def _record(self, rank: Rank, compute: Compute) -> _Epoch:
         """Compute an epoch and record it."""
@@ -155,9 +227,19 @@ class _RankEpochs:
             rank.observe(name, part, whole)
         return _Epoch(track.close(), observed, _like(loss), unchecked=self._checks)
 
+    def _copy(self, simulated: _Simulated, rank: Rank) -> Tensor:
+        """Repeat what an epoch came to; returns its loss."""
+        assert simulated.seconds is not None and simulated.blocked is not None
+        self.clock.repeat_epoch(simulated.seconds, simulated.blocked)
+        rank.traffic.add_all(simulated.traffic)
+        for name, (part, whole) in simulated.epoch.observed.items():
+            rank.observe(name, part, whole)
+        self.copied.append(rank.epoch)
+        return simulated.epoch.loss
+
     @coroutine
-    def _play(self, epoch: _Epoch, rank: Rank) -> Generator[Effect, Any, Tensor]:
-        """Replay the recorded epoch; returns its loss."""
+    def _play(self, epoch: _Epoch, rank: Rank) -> Generator[Effect, Any, None]:
+        """Replay the recorded epoch."""
         clock, table = self.clock, self.table
         self.memory.replaying = True
         known = [self._by_kinds.get(pair) for pair in self._pairs]
@@ -175,7 +257,6 @@ class _RankEpochs:
             epoch.actions, lambda number: in_epoch(table.effect(number), rank.epoch), self._charge, clock, pause
         )
         self.memory.replaying = False
-        return epoch.loss
 
     def _charge(self, number: int) -> None:
         """Charge a recorded stretch of compute: to the clock its sums, to the ledger its operators."""

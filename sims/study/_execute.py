@@ -81,7 +81,9 @@ def _placed(job: Job, placement: Placement) -> Job:
 
 def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) -> Simulation:
     config = job.config
-    repeats = [Repeats(job.method)] if config.cluster.shapes_only and job.method.epoch_kind(1) is not None else []
+    repeats: list[Repeats] = []
+    if config.cluster.shapes_only and job.method.epoch_kind(1) is not None:
+        repeats = [Repeats(job.method, copying=not observers and not placement.cluster.stragglers.jitter)]
     with cpu_threads(threads_per_rank(config)):
         return simulate(
             program(replace(job, epochs=repeats[0] if repeats else None)),
