@@ -11,7 +11,6 @@ of its seconds, its bytes and what it observed, without a simulation.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable
 from dataclasses import dataclass
 from types import coroutine
@@ -125,7 +124,7 @@ class _Epoch:
 
 @dataclass
 class _Simulated:
-    """A simulated epoch that may be copied: what it was, and what it came to.
+    """A simulated epoch that is copied: what it was, and what it came to.
 
     Attributes:
         traffic: the bytes that the rank sent.
@@ -133,7 +132,6 @@ class _Simulated:
         blocked: label of effects -> seconds that the rank waited for them.
     """
 
-    number: int
     epoch: _Epoch
     traffic: Traffic
     seconds: dict[str, float] | None = None
@@ -165,7 +163,7 @@ class _RankEpochs:
         self.played: list[int] = []
         self.copied: list[int] = []
         self._steady = steady
-        self._simulated: deque[_Simulated] = deque(maxlen=method.cycle())
+        self._simulated: dict[int, _Simulated] = {}  # by number, of one cycle in the steady state
         self._kind, self._checks = method.epoch_kind, checks
         self._pairs = {(self._kind(epoch), self._kind(epoch + 1)) for epoch in range(1, 1 + method.cycle())}
         self._by_memory: dict[Hashable, _Epoch] = {}
@@ -177,17 +175,18 @@ class _RankEpochs:
         if number == 0:
             return await compute()
         source = None if self._steady is None else self._steady.source(number)
-        if source is not None:
-            return self._copy(next(each for each in self._simulated if each.number == source), rank)
+        if source in self._simulated:
+            return self._copy(self._simulated[source], rank)
         epoch = await self._simulate(rank, number, compute)
-        if self._steady is not None:
-            self._simulated.append(_Simulated(number, epoch, rank.traffic.copy()))
+        if self._steady is not None and self._steady.source(number) == number:
+            self._simulated[number] = _Simulated(epoch, rank.traffic.copy())
         return epoch.loss
 
     def end(self, seconds: dict[str, float]) -> None:
         """The epoch ended on the clock."""
-        if self._simulated and self._simulated[-1].seconds is None:
-            self._simulated[-1].seconds, self._simulated[-1].blocked = seconds, self.clock.blocked
+        last = next(reversed(self._simulated.values()), None)
+        if last is not None and last.seconds is None:
+            last.seconds, last.blocked = seconds, self.clock.blocked
 
     async def _simulate(self, rank: Rank, number: int, compute: Compute) -> _Epoch:
         """Replay or compute an epoch."""

@@ -34,7 +34,7 @@ class SteadyState:
         self._cycle, self._resolution = cycle, resolution
         self._ranks = 0
         self._starts: dict[int, np.ndarray] = {}  # epoch -> seconds per rank, NaN where it has not begun
-        self._computed: set[int] = set()  # epochs that may not be copied, because a rank had none to replay
+        self._new: set[int] = set()  # epochs in which a rank does what it has not recorded yet
         self.since: int | None = None
 
     def add_rank(self) -> None:
@@ -48,25 +48,25 @@ class SteadyState:
         starts = self._starts.setdefault(epoch, np.full(self._ranks, np.nan))
         starts[rank] = now
         if not repeats:
-            self._computed.add(epoch)
+            self._new.add(epoch)
         if not np.isnan(starts).any():
             if self._settled(epoch):
                 self.since = epoch
             self._starts.pop(epoch - self._cycle, None)
 
     def source(self, epoch: int) -> int | None:
-        """The epoch that this one lasts as long as, one of the cycle that ends with `since`; None if it is not known
-        yet."""
-        if self.since is None or epoch <= self.since:
+        """The epoch that this one lasts as long as, of the cycle that begins with `since`; None if it is not known yet.
+
+        That cycle is simulated; its epochs are their own sources.
+        """
+        if self.since is None or epoch < self.since:
             return None
-        return self.since - (self.since - epoch) % self._cycle
+        return self.since + (epoch - self.since) % self._cycle
 
     def _settled(self, epoch: int) -> bool:
-        """Whether all ranks began this epoch as one cycle before, and all epochs of the cycle repeat."""
+        """Whether all ranks began this epoch, and do in it, as one cycle before."""
         before = self._starts.get(epoch - self._cycle)
-        if before is None or epoch + 1 in self._starts:
-            return False
-        if any(each in self._computed for each in range(epoch - self._cycle + 1, epoch + 1)):
+        if before is None or epoch + 1 in self._starts or epoch in self._new:
             return False
         lasted = self._starts[epoch] - before
         return bool(np.ptp(lasted) <= max(self._resolution(), SAME_START * lasted.max()))
