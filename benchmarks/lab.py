@@ -4,7 +4,8 @@
 
 The ideal moves the payload at the rate of the slowest link that it crosses; `payload` is the same at the 95.6 % of a
 rate that TCP in frames of 1514 bytes leaves, `acknowledged` at what acknowledgements of the other direction leave of
-that. `least` is the quickest repetition.
+that. `least` is the quickest repetition. Below: how much of a message its receiver lacks when its sender is done, of
+messages of several sizes, and what the model says (`sims.cluster.Buffers`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from harness.config import ACKNOWLEDGED, PAYLOAD_SHARE, LabSpec, parse_lab
 from harness.effects import Effect, Rows
 from harness.rank import Rank
 from real.lab import _hosts as lab
-from real.lab._probe import throughput
+from real.lab._probe import ahead, throughput
 from real.launch import launch
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
+from sims.cluster import load_cluster
+
+AHEAD_MIB = (0.25, 0.5, 1, 2, 8)
+AHEAD_REPEAT = 8  # messages that are timed, after as many that are not, since windows grow
 
 KINDS = ("all-to-all", "all-reduce, gloo's ring", "all-reduce in rank order")
 
@@ -76,6 +81,21 @@ def sockets(built: lab.Lab, *, both_ways: bool) -> float:
     return min(rates, default=0.0) * (len(hosts) if both_ways else 1) / throughput(built, flows)
 
 
+def print_ahead(built: lab.Lab) -> None:
+    """A line for each size of a message from the first host to the last."""
+    cluster = load_cluster(built.spec.name)
+    last = built.spec.hosts - 1
+    rate = built.spec.rate_between(0, last)
+    if rate is None or cluster.buffers is None:
+        return
+    for mebibytes in AHEAD_MIB:
+        nbytes = int(mebibytes * 2**20)
+        times = ahead(built, 0, last, [nbytes] * (2 * AHEAD_REPEAT))[AHEAD_REPEAT:]
+        held = median((there - left) * rate * PAYLOAD_SHARE for left, there in times) / 2**20
+        model = cluster.buffers.hold(nbytes, rate * PAYLOAD_SHARE) / 2**20
+        print(f"sender of {mebibytes:g} MiB ahead by {held:>22.2f} MiB, in the model {model:.2f}", flush=True)
+
+
 def rank_main(spec: LabSpec, size: int, repeat: int) -> None:
     """One rank: measure every kind; rank 0 prints."""
     with connect() as link:
@@ -117,6 +137,7 @@ def main() -> None:
             payload = ratio * PAYLOAD_SHARE
             rest = f"{payload / (1 + ACKNOWLEDGED):>14.2f}" if both_ways else ""
             print(f"{what:<28}{'':>28}{ratio:>14.2f}{payload:>14.2f}{rest}", flush=True)
+        print_ahead(hosts)
         launch(["-m", "benchmarks.lab", "--rank", *words], spec.ranks, threads=1, site=hosts, deadline_s=300)
 
 

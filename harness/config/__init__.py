@@ -3,7 +3,18 @@
 Imports nothing heavy, so that `haloscope --help` is quick. Open to every folder.
 """
 
-from harness.config._lab import ACKNOWLEDGED, MTU, PAYLOAD_SHARE, LabSpec, burst, is_lab, parse_lab, segment
+from harness.config._lab import (
+    ACKNOWLEDGED,
+    AHEAD_BYTES,
+    AHEAD_S,
+    MTU,
+    PAYLOAD_SHARE,
+    LabSpec,
+    burst,
+    is_lab,
+    parse_lab,
+    segment,
+)
 from harness.config._records import (
     ClusterConfig,
     CutConfig,
@@ -18,6 +29,8 @@ from harness.config._typed import COMMAND_DEFAULTS
 
 __all__ = [
     "ACKNOWLEDGED",
+    "AHEAD_BYTES",
+    "AHEAD_S",
     "COMMAND_DEFAULTS",
     "ClusterConfig",
     "CutConfig",

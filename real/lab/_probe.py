@@ -126,6 +126,29 @@ def round_trip(built: Lab, source: int, target: int, pings: int = PINGS) -> floa
     return median(times)
 
 
+def ahead(built: Lab, source: int, target: int, sizes: Sequence[int]) -> list[tuple[float, float]]:
+    """Messages of so many bytes, one after the other over one connection: seconds after which the sender of each is
+    done, and after which its receiver has it."""
+    times: list[tuple[float, float]] = []
+    buffer, done = bytearray(1 << 20), [0.0, 0.0]
+
+    def send(connection: socket.socket, nbytes: int) -> None:
+        connection.sendall(bytes(nbytes))
+        done[0] = time.perf_counter()
+
+    def receive(connection: socket.socket, nbytes: int) -> None:
+        while nbytes:
+            nbytes -= connection.recv_into(buffer, min(nbytes, len(buffer)))
+        done[1] = time.perf_counter()
+
+    with _connected(built, [(source, target)]) as [(near, far)]:
+        for nbytes in sizes:
+            begun = time.perf_counter()
+            _together([lambda n=nbytes: send(near, n), lambda n=nbytes: receive(far, n)])  # type: ignore[misc]
+            times.append((done[0] - begun, done[1] - begun))
+    return times
+
+
 @contextmanager
 def _connected(built: Lab, flows: Sequence[Flow]) -> Iterator[list[tuple[socket.socket, socket.socket]]]:
     """A TCP connection for each flow, as pairs of its ends."""

@@ -34,6 +34,26 @@ class LinkSpec:
     tier: str
 
 
+@dataclass(frozen=True)
+class Buffers:
+    """What sockets, and the queues of links, hold of a message between hosts: its sender is done that much earlier.
+
+    Attributes:
+        seconds: at the rate of the slowest link on the way.
+        nbytes: the most.
+        copying: bytes/s at which the sender's core hands a message over.
+    """
+
+    seconds: float
+    nbytes: float
+    copying: float
+
+    def hold(self, nbytes: int, rate: float) -> int:
+        """Bytes of a message that are still on their way when its sender is done, over links of `rate` bytes/s."""
+        not_copied = nbytes * max(0.0, 1 - rate / self.copying)
+        return int(min(self.nbytes, self.seconds * rate, not_copied))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """A cluster as its file describes it; what is not said here is a key of the file (`_file`).
@@ -48,6 +68,7 @@ class Cluster:
         links: kind (a member of LINKS) -> link.
         acknowledged: bytes that travel back between two hosts per byte of payload, and share a link with what goes that
             way (a lab's shaped links; elsewhere a link's bandwidth is what both ways get).
+        buffers: of a lab's shaped links; None where a sender is done when its receiver has the message.
         constants: of the communication library, in place of its own (`sims.transport.Tuning`).
     """
 
@@ -72,6 +93,7 @@ class Cluster:
     sharp: bool = False
     nic_rates: tuple[float, ...] = ()
     acknowledged: Quantity = Quantity(0.0)
+    buffers: Buffers | None = None
     constants: Any = None
 
     @property

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import ACKNOWLEDGED, PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
+from harness.config import ACKNOWLEDGED, AHEAD_BYTES, AHEAD_S, PAYLOAD_SHARE, LabSpec, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder
 from sims import units
 from sims.cluster import _overrides as overrides
-from sims.cluster._cluster import Cluster, LinkSpec
+from sims.cluster._cluster import Buffers, Cluster, LinkSpec
 from sims.cluster._described import LENDERS, cluster_text, is_described, tables_of
 from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
 from sims.records import filled
@@ -113,8 +113,8 @@ def of_lab(lab: LabSpec) -> Cluster:
     """The cluster that models a lab: its hosts are one machine, as `lab.calibration` measured it (else as `local` is).
 
     A host's link carries frames, so payload gets PAYLOAD_SHARE of its rate, and acknowledgements of what the host
-    receives. What is not shaped is as fast as
-    this machine's loopback. All bytes between hosts are copied by the machine's cores, which is the spine.
+    receives. What is not shaped is as fast as this machine's loopback. All bytes between hosts are copied by the
+    machine's cores, which is the spine.
 
     Raises:
         InputError: the calibration folder has no cluster file, or a bad one.
@@ -141,6 +141,7 @@ def of_lab(lab: LabSpec) -> Cluster:
         one_machine=True,
         nic_rates=rates,
         acknowledged=acknowledged if any(lab.rates) else Quantity(0.0),
+        buffers=Buffers(AHEAD_S, AHEAD_BYTES, fast) if any(lab.rates) else None,
     )
 
 

@@ -70,6 +70,7 @@ MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
     "cores that ranks share": _cluster(lambda c: replace(c, cores=0)),
     "frames around payload": _cluster(lambda c: replace(c, nic_rates=tuple(r / PAYLOAD_SHARE for r in c.nic_rates))),
     "acknowledgements": _cluster(lambda c: replace(c, acknowledged=Quantity(0.0))),
+    "senders that are done before their receivers": _cluster(lambda c: replace(c, buffers=None)),
     "copies of all hosts by the same cores": _cluster(_endless("spine")),
     "most that one process moves": _cluster(lambda c: replace(c, transport=replace(c.transport, process=None))),
     "operators by name": _device(lambda p: replace(p, operators={})),

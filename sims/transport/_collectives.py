@@ -16,7 +16,7 @@ import numpy as np
 import simpy
 from numba import njit
 
-from harness.effects import AllReduce, Broadcast, chunk_sizes
+from harness.effects import AllReduce, Broadcast, Recv, Send, chunk_sizes
 from sims.cluster import HostMemory, Placement
 from sims.network import FluidNetwork, call_late
 from sims.units import Quantity
@@ -74,6 +74,18 @@ def _begin(
     return taken
 
 
+class Transfer:
+    """One transfer of an operation, which begins when both its ranks have arrived.
+
+    Attributes:
+        left: the event of its sender, whose sockets have taken all of it.
+        there: the event of its receiver, which has all of it.
+    """
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self.left, self.there = env.event(), env.event()
+
+
 class Operation:
     """The state of one collective, or of one send with its receive.
 
@@ -84,6 +96,7 @@ class Operation:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.rounds: dict[tuple[int, ...], Round] = {}
+        self.messages: dict[tuple[int, int], Transfer] = {}
         self.sends: np.ndarray | None = None  # int64 [from, to]; only if receivers do not know the sizes
         self._arrived = 0
         self._everyone: simpy.Event | None = None
@@ -190,6 +203,33 @@ class Wire:
                 operation.rounds[number] = Round(self)
             yield operation.rounds[number].arrive(rank, sends + receives, outgoing, incoming)
 
+    def message(self, operation: Operation, src: int, dst: int, nbytes: int) -> Transfer:
+        """The transfer from `src` to `dst`, for the one that arrives; it begins when the other has arrived too."""
+        message = operation.messages.pop((src, dst), None)
+        if message is not None:
+            self.env.process(self._carry(message, np.asarray([src]), np.asarray([dst]), nbytes))
+            return message
+        return operation.messages.setdefault((src, dst), Transfer(self.env))
+
+    def _carry(self, message: Transfer, src: Bytes, dst: Bytes, nbytes: int) -> Waits:
+        """Move a message: first what its sender waits for, then what buffers hold by then."""
+        place, segments = self.placement, self.placement.segments_of(src, dst)
+        latency, held = self.library.latency(src, dst, np.asarray([nbytes]), *segments), 0
+        if (buffers := place.cluster.buffers) is not None and place.host[src[0]] != place.host[dst[0]]:
+            held = buffers.hold(nbytes, float(place.route_capacities(*segments)[0]))
+        if nbytes > held:
+            yield self._flow(segments, nbytes - held, latency)
+            latency = np.zeros(1)
+        message.left.succeed()
+        if held:
+            yield self._flow(segments, held, latency)
+        message.there.succeed()
+
+    def _flow(self, segments: tuple[np.ndarray, np.ndarray], nbytes: int, latency: np.ndarray) -> simpy.Event:
+        group, done = self.network.group(1)
+        self.network.add_by_segments(*segments, np.asarray([nbytes]), latency, np.asarray([[group, -1]]))
+        return done
+
     def meet(self, operation: Operation, rank: int) -> Waits:
         """Wait until every rank has arrived and has spent its processor's busy time; nothing travels."""
         if busy := operation.take_busy(rank):
@@ -275,6 +315,15 @@ class Library(HostMemory):
         mine[members] = chunks[rank]
         yield from self.exchange(operation, 0, rank, chunks, mine)
         yield from self.exchange(operation, 1, rank, mine, chunks)
+
+    def pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
+        """A send, or its receive."""
+        outgoing, incoming = np.zeros(self.wire.size, np.int64), np.zeros(self.wire.size, np.int64)
+        if isinstance(effect, Send):
+            outgoing[effect.to] = effect.tensor.numel() * effect.tensor.element_size()
+        else:
+            incoming[effect.source] = effect.like.numel() * effect.like.element_size()
+        yield from self.wire.round(operation, (0,), rank, outgoing, incoming)
 
     def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
         """A broadcast by a binomial tree: every round doubles the number of ranks with the tensor."""

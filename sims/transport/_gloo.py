@@ -1,4 +1,4 @@
-"""gloo: all-to-all with all transfers at once, all-reduce as a ring of segments, broadcast as a binomial tree.
+"""gloo: all-to-all with all transfers at once, all-reduce as a ring of segments, broadcast as a tree of messages.
 
 As in facebookincubator/gloo (alltoall.cc, allreduce.cc, broadcast.cc) and as torch.distributed uses it.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.effects import AllReduce
+from harness.effects import AllReduce, Broadcast, Recv, Send
 from sims.network import fair_shares
 from sims.transport._collectives import Flows, Library, Operation, Waits
 
@@ -52,6 +52,38 @@ class Gloo(Library):
             yield from super().all_reduce(operation, rank, effect)
             return
         yield from self.wire.together(operation, rank, lambda: self._ring(effect))
+
+    def pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
+        """A send is done when the rank's socket has taken the tensor, a receive when it is there."""
+        wire, sends = self.wire, isinstance(effect, Send)
+        if busy := operation.take_busy(rank) + sends * wire.message_s:
+            yield wire.env.timeout(busy)
+        if isinstance(effect, Send):
+            tensor, src, dst = effect.tensor, rank, effect.to
+        else:
+            tensor, src, dst = effect.like, effect.source, rank
+        message = wire.message(operation, src, dst, tensor.numel() * tensor.element_size())
+        yield message.left if sends else message.there
+
+    def broadcast(self, operation: Operation, rank: int, effect: Broadcast) -> Waits:
+        """A binomial tree: a rank that has the tensor sends it to all its children at once, and is done when its
+        sockets have taken it."""
+        wire, members, at = self.wire, effect.members(self.wire.size), effect.place(rank)
+        count, nbytes = len(members), effect.tensor.numel() * effect.tensor.element_size()
+        place = (at - effect.place(effect.root)) % count
+        if busy := operation.take_busy(rank):
+            yield wire.env.timeout(busy)
+        if place:
+            parent = members[(at - (1 << place.bit_length() - 1)) % count]
+            yield wire.message(operation, int(parent), rank, nbytes).there
+        sent = []
+        for step in range(place.bit_length(), (count - 1).bit_length()):
+            if place + (1 << step) < count:
+                if wire.message_s:
+                    yield wire.env.timeout(wire.message_s)
+                sent.append(wire.message(operation, rank, int(members[(at + (1 << step)) % count]), nbytes))
+        for message in sent:
+            yield message.left
 
     def _ring(self, effect: AllReduce) -> Flows:
         wire, ranks = self.wire, effect.members(self.wire.size)

@@ -87,7 +87,7 @@ class Transport:
         elif isinstance(effect, Broadcast):
             yield from self.library.broadcast(operation, rank, effect)
         elif isinstance(effect, Send | Recv):
-            yield from self._pair(operation, rank, effect)
+            yield from self.library.pair(operation, rank, effect)
         if staged:
             counted = isinstance(effect, AllToAll) and effect.unknown
             received = int(operation.announced(rank).sum()) if counted else incoming_bytes(effect, rank)
@@ -164,14 +164,6 @@ class Transport:
         """Seconds of a copy in the memory of the rank's device."""
         profile = self.profiles[rank]
         return profile.seconds(Work("copy", 2 * nbytes, name="cat")) + profile.host_launch if nbytes else 0.0
-
-    def _pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
-        outgoing, incoming = np.zeros(self.placement.size, np.int64), np.zeros(self.placement.size, np.int64)
-        if isinstance(effect, Send):
-            outgoing[effect.to] = effect.tensor.numel() * effect.tensor.element_size()
-        else:
-            incoming[effect.source] = effect.like.numel() * effect.like.element_size()
-        yield from self.wire.round(operation, (0,), rank, outgoing, incoming)
 
 
 def _kind(effect: Effect) -> str:

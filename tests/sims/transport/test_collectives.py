@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.config import PAYLOAD_SHARE
 from harness.errors import InputError
 from harness.rank import Rank
 from sims.cluster import Cluster, load_cluster, place
@@ -56,14 +57,37 @@ def test_all_reduce_in_rank_order_is_two_all_to_alls(tmp_path: Path, size: int) 
     assert sum(simulation.tiers.values()) == 2 * (size - 1) * 240
 
 
-@pytest.mark.parametrize(("size", "rounds"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3)])
+@pytest.mark.parametrize(("size", "hops", "drains"), [(2, 1, 1), (3, 1, 2), (4, 2, 3), (5, 2, 4), (8, 3, 6)])
 @pytest.mark.parametrize("root", [0, 1])
-def test_broadcast_is_a_binomial_tree(tmp_path: Path, size: int, rounds: int, root: int) -> None:
+def test_broadcast_is_a_binomial_tree(tmp_path: Path, size: int, hops: int, drains: int, root: int) -> None:
+    """A rank sends to all its children at once: of 8, the root to 3, the first of these then to 2, one of them to 1."""
+
     async def program(rank: Rank) -> None:
         await rank.broadcast(torch.empty(250, device="meta"), root=root, label="b")
 
     simulation = timed(program, size, plain(tmp_path, size), shapes_only=True)
-    assert simulation.makespan_s == pytest.approx(rounds * (LATENCY + 1000 / BANDWIDTH))
+    assert simulation.makespan_s == pytest.approx(hops * LATENCY + drains * 1000 / BANDWIDTH)
+
+
+@pytest.mark.parametrize(("nbytes", "held"), [(100_000, 100_000), (8_000_000, 956_000)])
+def test_a_sender_is_done_before_its_receiver_by_what_buffers_hold(nbytes: int, held: int) -> None:
+    """At 100 Mb/s they hold 80 ms' worth: all of a short message, which its sender need only copy."""
+    cluster = load_cluster("lab:2x100mbit")
+    payload = 0.1e9 / 8 * PAYLOAD_SHARE
+    copied = 1 - payload / cluster.links["loopback"].bandwidth.value
+
+    async def broadcast(rank: Rank) -> None:
+        await rank.broadcast(torch.empty(nbytes // 4, device="meta"), root=0, label="b")
+
+    async def pair(rank: Rank) -> None:
+        tensor = torch.empty(nbytes // 4, device="meta")
+        await (rank.recv(tensor, source=0, label="p") if rank.index else rank.send(tensor, to=1, label="p"))
+
+    for program in (broadcast, pair):
+        first, last = (seconds_of(timed(program, 2, cluster, shapes_only=True), rank)["halo"] for rank in range(2))
+        assert (last - first) * payload == pytest.approx(min(held, nbytes * copied), rel=1e-3)
+        alone = timed(program, 2, replace(cluster, buffers=None), shapes_only=True)
+        assert seconds_of(alone, 0)["halo"] == seconds_of(alone, 1)["halo"] == pytest.approx(last)
 
 
 @pytest.mark.parametrize("deterministic", [True, False], ids=["chunks", "ring"])
