@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ACROSS = ":across"
-"""Ends the name of a sum over the first dimension and not the last, for which rows are not handled one by one."""
+"""Ends the name of a sum over the first dimension and not the last, for which rows are not handled one by one, and of a
+product whose longest side is summed over: the gradient of weights reads as much as a product of rows, writes little.
+"""
+
+ADDED = ":added"
+"""Ends the name of a product that is added to a matrix, not to one row."""
+
+FORMS = ("_", ACROSS, ADDED)
+"""Endings of operators' names that tell their forms apart."""
 
 UNKNOWN = "unknown"
 """The class of an operator that nobody knows; it is priced by its bytes, as elementwise."""

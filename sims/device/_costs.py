@@ -18,7 +18,7 @@ from harness.kernels.work import Work
 from sims.records import dimensioned, factor, key, numbered
 from sims.units import Quantity, fitted
 
-STEPS = (1, 1 << 18, 1 << 22)
+STEPS = (1, 1 << 18, 1 << 20, 1 << 22)
 """Steps in bytes above which each further byte may have another cost: cache sizes, up to memory."""
 
 APART = 1.4
@@ -29,10 +29,19 @@ interpolated in log(width)."""
 ROUNDS, LEAST = 8, 1e-3
 """Rounds in which the weights of a fit settle, and the share of measured seconds that they take fitted ones to be."""
 
+OF_MEASURED = 0.15
+"""Errors are relative to measured^this x fitted^(1 - this). Log-normal scatter is fitted at its median by 1/4 where no
+call is FAR, by 0 where all are."""
+
+FAR = 0.25
+"""Relative error beyond which a call counts by its error instead of the square of it (Huber): of the calls of one size
+some find their operands in caches and some do not, and a few take ten times as long as all others."""
+
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """One operator by name: seconds = call + bytes beyond each step x its cost + amount x cost at the width.
+    """One operator by name: seconds = call + bytes beyond each step x its cost + new bytes x theirs + amount x cost at
+    the width.
 
     The fields are the keys of `[operators.NAME]` in a device file.
     """
@@ -47,6 +56,10 @@ class OperatorCost:
         numbered("time", "COLUMNS"),
     )
     error: Quantity = key("relative error of the fit, median over the timed calls", factor())
+    new: Quantity = key(
+        "seconds of each byte of new tensors, beside what any byte costs", dimensioned("time", zero=True),
+        default=Quantity(0.0),
+    )  # fmt: skip
     host: Quantity = key(
         "host seconds of a call beyond `launch`: kernels that Python launches take longer (gpu)",
         dimensioned("time", zero=True), default=Quantity(0.0),
@@ -57,6 +70,7 @@ class OperatorCost:
         total = self.call.value
         for step, cost in self.bytes.items():
             total += max(0, work.nbytes - step + 1) * cost.value
+        total += work.fresh * self.new.value
         if self.work:
             share = _hats(work.width, tuple(self.work))
             total += amount(work) * sum(s * cost.value for s, cost in zip(share, self.work.values(), strict=True))
@@ -71,15 +85,17 @@ def amount(work: Work) -> int:
 def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
     """Fit the costs of one operator to its timed calls: non-negative least squares of the relative error.
 
-    The median of equal calls counts once. Costs that no sample determines (a step that none reached) are zero. Errors
-    are relative to a mean of measured and fitted seconds for which log-normal scatter leaves the fit at its median;
-    relative to the measured ones alone, scattered calls are fitted too low.
+    Calls of one size and width, to a factor of two, count together as much as those of any other: small shapes are
+    many, large ones take the time. Within a size works count by their calls. Costs that no sample determines (a step
+    that none reached) are zero. Errors are relative to a mean of measured and fitted seconds: relative to the
+    measured ones alone, scattered calls are fitted too low.
     """
     works = list(samples)
     seconds = np.asarray([np.median(samples[work]) for work in works])
     reached = [step for step in STEPS if any(work.nbytes > step for work in works)]
     widths = _widths(samples)
-    columns = [np.ones(len(works))]
+    anew = [np.asarray([work.fresh for work in works], np.float64)] if any(work.fresh for work in works) else []
+    columns = [np.ones(len(works)), *anew]
     columns += [np.asarray([max(0, work.nbytes - step + 1) for work in works], np.float64) for step in reached]
     if widths:
         hats = np.asarray([_hats(work.width, widths) for work in works])
@@ -87,22 +103,36 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
     terms, seconds = np.stack(columns, axis=1), np.maximum(seconds, 1e-9)
     from scipy.optimize import nnls  # slow to import, and only calibration fits
 
-    made = seconds
+    made, share = seconds, _shares(samples, widths)
     for _ in range(ROUNDS):
-        mean = seconds**0.25 * np.maximum(made, LEAST * seconds) ** 0.75
-        design = terms / mean[:, None]
+        mean = seconds**OF_MEASURED * np.maximum(made, LEAST * seconds) ** (1 - OF_MEASURED)
+        weight = np.sqrt(share / np.maximum(1.0, np.abs(seconds - made) / mean / FAR)) / mean
+        design = terms * weight[:, None]
         scale = np.maximum(np.abs(design).max(axis=0), 1e-300)
-        found = nnls(design / scale, seconds / mean)[0] / scale
+        found = nnls(design / scale, seconds * weight)[0] / scale
         made = terms @ found
     error = float(np.median(np.abs(made / seconds - 1)))
     values = [fitted(float(value)) for value in found]
-    at = 1 + len(reached)
+    at = len(columns) - len(widths)
     return OperatorCost(
         values[0],
-        dict(zip(reached, values[1:at], strict=True)),
+        dict(zip(reached, values[1 + len(anew) : at], strict=True)),
         dict(zip(widths, values[at:], strict=True)),
         Quantity(max(round(error, 4), 1e-4), "measured"),
+        new=values[1] if anew else Quantity(0.0),
     )
+
+
+def _shares(samples: Mapping[Work, Sequence[float]], widths: tuple[int, ...]) -> np.ndarray:
+    """The weight of every work: its share of the calls of its size (to a factor of two) and nearest fitted width."""
+    sizes = []
+    for work in samples:
+        apart = [abs(math.log(max(work.width, 1) / width)) for width in widths]
+        sizes.append((round(math.log2(max(work.nbytes + amount(work), 1))), apart.index(min(apart)) if apart else 0))
+    calls = Counter[tuple[int, int]]()
+    for size, times in zip(sizes, samples.values(), strict=True):
+        calls[size] += len(times)
+    return np.asarray([len(times) / calls[size] for size, times in zip(sizes, samples.values(), strict=True)])
 
 
 def _widths(samples: Mapping[Work, Sequence[float]]) -> tuple[int, ...]:

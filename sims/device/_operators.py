@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 
 from harness.kernels.work import (
     ACROSS,
+    ADDED,
     FREE,
     UNKNOWN,
     Gather,
@@ -91,6 +92,12 @@ def _across(args: Any) -> bool:
     return 0 in places and x.ndim - 1 not in places
 
 
+def _form(left: Tensor, right: Tensor, added: Tensor | None) -> str:
+    """How the name of a product of two matrices ends."""
+    ending = ACROSS if left.shape[-1] > max(left.shape[-2], right.shape[-1]) else ""
+    return ending + ADDED if added is not None and added.ndim > 1 and added.shape[0] > 1 else ending
+
+
 class Operator:
     """One operator overload: its class, and the size of its calls.
 
@@ -148,6 +155,9 @@ class Operator:
         name = f"{self._named}:{bits}" if bits else self._named
         if self.name in SUMS and _across(args):
             name += ACROSS
+        elif self.name in ("mm", "addmm"):
+            first, second = MATRICES[self.name]
+            name += _form(args[first], args[second], args[0] if first else None)
         if outputs and not self._found and not any(output.numel() for output in outputs):
             work = replace(work, nbytes=0, flops=0, entries=0, lines=0)
         return replace(work, fresh=self._fresh(outputs), bits=bits, name=name)

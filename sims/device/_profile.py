@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
-from harness.kernels.work import ACROSS, UNKNOWN, Work
+from harness.kernels.work import FORMS, UNKNOWN, Work
 from harness.kernels.work import FREE as FREE
 from sims import records, units
 from sims.device._cache import EVEN, Popularity, RowCache
@@ -156,8 +156,13 @@ class DeviceProfile:
 
     def cost_of(self, work: Work) -> OperatorCost | None:
         """What the operator of this work costs where it was timed; a form of it that was not, as its plain form."""
-        plain = work.name.removesuffix("_").removesuffix(ACROSS)
-        return self.operators.get(work.name) or self.operators.get(plain)
+        name = work.name
+        found = self.operators.get(name)
+        for form in reversed(FORMS):
+            if found is None and name.endswith(form):
+                name = name.removesuffix(form)
+                found = self.operators.get(name)
+        return found
 
     def _alone(self, work: Work, popularity: Popularity) -> float:
         """Seconds of an operator as it was watched."""

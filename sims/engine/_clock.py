@@ -117,6 +117,11 @@ class SimClock:
 
     # -- for the ledger and the driver -----------------------------------------------------------------------------
 
+    @property
+    def shared(self) -> bool:
+        """Whether the rank shares cores with others: what it does next then depends on who has them."""
+        return self._cores is not None
+
     def begins_at(self) -> float:
         """When what comes next begins: now, or when the compute that was charged before has elapsed."""
         return self.env.now + sum(self._pending.values())

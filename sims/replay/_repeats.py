@@ -11,6 +11,7 @@ of its seconds, its bytes and what it observed, without a simulation.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable
 from dataclasses import dataclass
 from types import coroutine
@@ -78,7 +79,7 @@ class Repeats(Observer):
     def rank_added(self, rank: int, clock: SimClock, ledger: Ledger) -> None:
         """See `Observer`."""
         if self._steady is not None:
-            self._steady.add_rank()
+            self._steady.add_rank(shared=clock.shared)
         epochs = _RankEpochs(clock, ledger, self._table, self._method, self._steady, checks=not self._ranks)
         self._ranks.append(epochs)
 
@@ -109,13 +110,16 @@ class Repeats(Observer):
 class _Epoch:
     """A rank's actions of one epoch, the ratios that it observed, and its loss as a meta tensor.
 
-    `unchecked`: the rank has to compute another one that is equal before it replays this one.
+    Attributes:
+        unchecked: the rank has to compute another one that is equal before it replays this one.
+        traffic: the bytes that the rank sent; None if no copy of the epoch will be asked for.
     """
 
     actions: list[Action]
     observed: dict[str, list[float]]
     loss: Tensor
     unchecked: bool
+    traffic: Traffic | None
 
     def same(self, other: _Epoch) -> bool:
         """Whether another epoch, recorded with the same tables, is equal."""
@@ -124,16 +128,15 @@ class _Epoch:
 
 @dataclass
 class _Simulated:
-    """A simulated epoch that is copied: what it was, and what it came to.
+    """A simulated epoch that may be copied: what it was, and how long it took.
 
     Attributes:
-        traffic: the bytes that the rank sent.
         seconds: as `SimClock.end_epoch` returned them; None while it runs.
         blocked: label of effects -> seconds that the rank waited for them.
     """
 
+    number: int
     epoch: _Epoch
-    traffic: Traffic
     seconds: dict[str, float] | None = None
     blocked: dict[str, float] | None = None
 
@@ -163,7 +166,7 @@ class _RankEpochs:
         self.played: list[int] = []
         self.copied: list[int] = []
         self._steady = steady
-        self._simulated: dict[int, _Simulated] = {}  # by number, of one cycle in the steady state
+        self._simulated: deque[_Simulated] = deque(maxlen=method.cycle() + 1)
         self._kind, self._checks = method.epoch_kind, checks
         self._pairs = {(self._kind(epoch), self._kind(epoch + 1)) for epoch in range(1, 1 + method.cycle())}
         self._by_memory: dict[Hashable, _Epoch] = {}
@@ -175,18 +178,16 @@ class _RankEpochs:
         if number == 0:
             return await compute()
         source = None if self._steady is None else self._steady.source(number)
-        if source in self._simulated:
-            return self._copy(self._simulated[source], rank)
+        if source is not None:
+            return self._copy(next(each for each in self._simulated if each.number == source), rank)
         epoch = await self._simulate(rank, number, compute)
-        if self._steady is not None and self._steady.source(number) == number:
-            self._simulated[number] = _Simulated(epoch, rank.traffic.copy())
+        self._simulated.append(_Simulated(number, epoch))
         return epoch.loss
 
     def end(self, seconds: dict[str, float]) -> None:
         """The epoch ended on the clock."""
-        last = next(reversed(self._simulated.values()), None)
-        if last is not None and last.seconds is None:
-            last.seconds, last.blocked = seconds, self.clock.blocked
+        if self._simulated and self._simulated[-1].seconds is None:
+            self._simulated[-1].seconds, self._simulated[-1].blocked = seconds, self.clock.blocked
 
     async def _simulate(self, rank: Rank, number: int, compute: Compute) -> _Epoch:
         """Replay or compute an epoch."""
@@ -224,13 +225,14 @@ class _RankEpochs:
         observed = rank.take_observed()
         for name, (part, whole) in observed.items():
             rank.observe(name, part, whole)
-        return _Epoch(track.close(), observed, _like(loss), unchecked=self._checks)
+        traffic = rank.traffic.copy() if self._steady is not None else None
+        return _Epoch(track.close(), observed, _like(loss), self._checks, traffic)
 
     def _copy(self, simulated: _Simulated, rank: Rank) -> Tensor:
         """Repeat what an epoch came to; returns its loss."""
-        assert simulated.seconds is not None and simulated.blocked is not None
+        assert simulated.seconds is not None and simulated.blocked is not None and simulated.epoch.traffic is not None
         self.clock.repeat_epoch(simulated.seconds, simulated.blocked)
-        rank.traffic.add_all(simulated.traffic)
+        rank.traffic.add_all(simulated.epoch.traffic)
         for name, (part, whole) in simulated.epoch.observed.items():
             rank.observe(name, part, whole)
         self.copied.append(rank.epoch)

@@ -32,18 +32,23 @@ class SteadyState:
 
     def __init__(self, cycle: int, resolution: Callable[[], float]) -> None:
         self._cycle, self._resolution = cycle, resolution
-        self._ranks = 0
+        self._ranks, self._shared = 0, False
         self._starts: dict[int, np.ndarray] = {}  # epoch -> seconds per rank, NaN where it has not begun
         self._new: set[int] = set()  # epochs in which a rank does what it has not recorded yet
         self.since: int | None = None
 
-    def add_rank(self) -> None:
-        """Expect one more rank; none has begun an epoch yet."""
+    def add_rank(self, *, shared: bool) -> None:
+        """Expect one more rank; none has begun an epoch yet.
+
+        Where ranks share cores (`shared`) there is no steady state: who has them at the start of an epoch is not known
+        from times.
+        """
         self._ranks += 1
+        self._shared |= shared
 
     def begin(self, rank: int, epoch: int, now: float, *, repeats: bool) -> None:
         """A rank begins an epoch; `repeats`: it has recorded one that begins alike."""
-        if self.since is not None:
+        if self.since is not None or self._shared:
             return
         starts = self._starts.setdefault(epoch, np.full(self._ranks, np.nan))
         starts[rank] = now
@@ -55,13 +60,13 @@ class SteadyState:
             self._starts.pop(epoch - self._cycle, None)
 
     def source(self, epoch: int) -> int | None:
-        """The epoch that this one lasts as long as, of the cycle that begins with `since`; None if it is not known yet.
+        """The epoch that this one lasts as long as, of the cycle before `since`; None if it is not known yet.
 
-        That cycle is simulated; its epochs are their own sources.
+        `since` itself is simulated, since what late ranks leave of the epoch before it runs beside what others begin.
         """
-        if self.since is None or epoch < self.since:
+        if self.since is None or epoch <= self.since:
             return None
-        return self.since + (epoch - self.since) % self._cycle
+        return self.since - self._cycle + (epoch - self.since) % self._cycle
 
     def _settled(self, epoch: int) -> bool:
         """Whether all ranks began this epoch, and do in it, as one cycle before."""

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from statistics import median
 from typing import Any
 
@@ -272,7 +272,7 @@ class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             [result] if isinstance(result, Tensor) else tensors_of(result if type(result) in (list, tuple) else ())
         )
         work = operator.work(args, inputs, outputs)
-        self.found.samples[work.name][replace(work, fresh=0)].append(seconds)
+        self.found.samples[work.name][work].append(seconds)
         self.inside[at] += seconds
         self.calls += 1
         self.fresh += work.fresh

@@ -136,3 +136,26 @@ def test_a_misspelt_key_of_an_operator_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("error = ", "eror = "))
     with pytest.raises(InputError, match=r"operators\.add"):
         load_device(path)
+
+
+def test_many_small_shapes_do_not_outvote_large_ones() -> None:
+    """Small shapes cost twice as much by the byte as large ones, and are eighty times as many."""
+    samples = {Work("copy", size, name="clone"): [size * 1e-10] * 4 for size in range(40_000, 60_000, 50)}
+    large = (200_000, 800_000, 3_000_000, 8_000_000, 30_000_000)
+    samples |= {Work("copy", size, name="clone"): [size * 5e-11] * 4 for size in large}
+    found = fit_cost(samples)
+    for size in large:
+        assert found.seconds(Work("copy", size)) == pytest.approx(size * 5e-11, rel=0.05)
+
+
+def test_new_memory_costs_beside_its_bytes() -> None:
+    """Sums of a matrix and a row read half of what those of two matrices do, and write as much."""
+    samples = {}
+    for rows in (1_000, 9_000, 80_000):
+        for read in (1, 2):
+            work = Work("elementwise", 256 * rows * (read + 1), fresh=256 * rows, name="add")
+            samples[work] = [4e-6 + work.nbytes * 3e-11 + work.fresh * 9e-11]
+    found = fit_cost(samples)
+    assert found.new.value == pytest.approx(9e-11, rel=0.05)
+    for work, (seconds,) in samples.items():
+        assert found.seconds(work) == pytest.approx(seconds, rel=0.02)

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.kernels import dropout, quantize
-from harness.kernels.work import ACROSS
+from harness.kernels.work import ACROSS, ADDED
 from harness.nn import _aggregate as spmm
-from sims.device import Call, LiveMemory, ShapeMemory, Work, load_device
+from sims.device import Call, LiveMemory, OperatorCost, ShapeMemory, Work, load_device
 from sims.engine import Ledger, Prices
 from sims.engine._ledger import Price
+from sims.units import Quantity
 
 assert dropout and quantize  # imported for the operators they register
 
@@ -53,7 +54,10 @@ def works_of(run: Any, shapes: ShapeMemory | None = None) -> list[tuple[str, Wor
     with Ledger(recorder, Meter(), LiveMemory(), shapes):
         run()
     assert not recorder.unknown
-    plain = [(name, work.name.removesuffix("_").removesuffix(ACROSS), work.bits) for name, work in recorder.works]
+    plain = [
+        (name, work.name.removesuffix("_").removesuffix(ADDED).removesuffix(ACROSS), work.bits)
+        for name, work in recorder.works
+    ]
     assert all(named == (f"{name}:{bits}" if bits else name) for name, named, bits in plain)
     return [(name, replace(work, name="")) for name, work in recorder.works]
 
@@ -146,6 +150,27 @@ def test_sums_over_rows_have_a_name_of_their_own() -> None:
     with Ledger(recorder, Meter(), LiveMemory()):
         x.sum(0), x.sum(-1), x[:, 0].sum(0, keepdim=True), x[:, 0].mean(1)
     assert [work.name for _, work in recorder.works] == ["sum" + ACROSS, "sum", "sum" + ACROSS, "mean"]
+
+
+def test_products_over_rows_and_onto_matrices_have_names_of_their_own() -> None:
+    """The gradient of weights sums over nodes; GraphSAGE adds one product to another."""
+    recorder = Recorder()
+    x, weight, bias = torch.ones(50, 6), torch.ones(6, 4), torch.ones(4)
+    with Ledger(recorder, Meter(), LiveMemory()):
+        out = x @ weight
+        x.T @ out, torch.addmm(bias, x, weight), torch.addmm(out, x, weight), torch.addmm(weight, x.T, out)
+    names = [work.name for _, work in recorder.works]
+    assert names == ["mm", "mm" + ACROSS, "addmm", "addmm" + ADDED, "addmm" + ACROSS + ADDED]
+
+
+def test_a_form_that_was_not_timed_costs_what_its_plain_form_does() -> None:
+    known = OperatorCost(Quantity(1e-6), {}, {}, Quantity(0.1))
+    other = replace(known, call=Quantity(2e-6))
+    profile = replace(load_device("cpu-epyc-1core"), operators={"addmm": known, "mm" + ACROSS: other})
+    for name in ("addmm", "addmm_", "addmm" + ACROSS, "addmm" + ADDED, "addmm" + ACROSS + ADDED):
+        assert profile.cost_of(Work("gemm", name=name)) is known
+    assert profile.cost_of(Work("gemm", name="mm" + ACROSS)) is other
+    assert profile.cost_of(Work("gemm", name="mm")) is None
 
 
 def test_operators_on_nothing_have_no_work() -> None:

@@ -41,7 +41,7 @@ def begun(steady: SteadyState, epoch: int, starts: list[float], repeats: bool = 
 def steady(ranks: int, cycle: int = 1, resolution: float = 0.0) -> SteadyState:
     made = SteadyState(cycle, lambda: resolution)
     for _ in range(ranks):
-        made.add_rank()
+        made.add_rank(shared=False)
     return made
 
 
@@ -52,7 +52,7 @@ def test_ranks_that_begin_as_an_epoch_before_are_steady() -> None:
     assert state.since is None and state.source(3) is None, "they are 0.1 s closer"
     begun(state, 3, [5.0, 5.4])
     assert state.since == 3
-    assert [state.source(epoch) for epoch in (2, 3, 4, 9)] == [None, 3, 3, 3]
+    assert [state.source(epoch) for epoch in (2, 3, 4, 9)] == [None, None, 2, 2]
 
 
 def test_differences_that_the_network_does_not_tell_apart_are_none() -> None:
@@ -71,7 +71,7 @@ def test_epochs_of_a_cycle_are_compared_with_their_own_kind() -> None:
     for epoch, spread in enumerate([0.2, 0.3, 0.1], start=5):
         begun(state, epoch, [epoch, epoch + spread])
     assert state.since == 5
-    assert [state.source(epoch) for epoch in range(4, 12)] == [None, 5, 6, 7, 5, 6, 7, 5]
+    assert [state.source(epoch) for epoch in range(4, 12)] == [None, None, 3, 4, 2, 3, 4, 2]
 
 
 def test_a_rank_that_runs_ahead_prevents_a_decision() -> None:
@@ -131,15 +131,22 @@ def same_epochs(found: Result, simulated: Result, within: float) -> None:
             assert value == pytest.approx(others[component], abs=within * others["epoch"])
 
 
+CLUSTERS = ("sylvie-2x8", "ethernet-1g")
+"""GPUs on two hosts, and CPUs."""
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("row", OF_EACH_METHOD, ids=label)
-def test_copied_epochs_are_what_simulated_ones_are(row: dict[str, Any], tmp_path: Path, kept: Kept) -> None:
+def test_copied_epochs_are_what_simulated_ones_are(
+    row: dict[str, Any], cluster: str, tmp_path: Path, kept: Kept
+) -> None:
     rates = rates_of(row, tmp_path)
     epochs = max(SETTLED, 3 * parse_method(row["method"]).cycle() + 3)
-    found = shapes(row, cluster="sylvie-2x8", epochs=epochs, rates=rates)
+    found = shapes(row, cluster=cluster, epochs=epochs, rates=rates)
     assert all(each == list(range(each[0], epochs)) for each in kept.copies), "from the steady state to the end"
     assert len({each[0] for each in kept.copies}) == 1, "on all ranks"
     kept.forbid = True
-    simulated = shapes(row, cluster="sylvie-2x8", epochs=epochs, rates=rates)
+    simulated = shapes(row, cluster=cluster, epochs=epochs, rates=rates)
     assert not any(kept.copies)
     same_epochs(found, simulated, 1e-8)
 
@@ -154,10 +161,15 @@ def test_where_windows_are_used_the_state_is_steady_at_once(kept: Kept) -> None:
     same_epochs(found, shapes({"method": "vanilla"}, **values), 5e-3)
 
 
-def test_nothing_is_copied_under_jitter_or_before_observers(kept: Kept) -> None:
-    values = {"method": "vanilla", "cluster": "sylvie-2x8"}
-    shapes({**values, "cluster": "sylvie-2x8:stragglers.jitter=0.01"})
+@pytest.mark.parametrize("cluster", ["sylvie-2x8:stragglers.jitter=0.01", "lab:3x1gbit"])
+def test_nothing_is_copied_under_jitter_or_on_shared_cores(kept: Kept, cluster: str) -> None:
+    """Of three ranks on two cores another one waits for its turn in every epoch."""
+    shapes({"method": "vanilla"}, cluster=cluster)
     assert not any(kept.copies)
+
+
+def test_nothing_is_copied_before_observers(kept: Kept) -> None:
+    values = {"method": "vanilla", "cluster": "sylvie-2x8"}
     opened = open_run(config(mode="sim", shapes_only=True, epochs=SETTLED, eval_every=-1, **values))
     spans = Spans()
     placement = place(load_cluster(opened.config.cluster.name), opened.config.cut.parts)

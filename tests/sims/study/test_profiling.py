@@ -45,7 +45,7 @@ def test_operators_of_counted_epochs_are_timed() -> None:
     assert epoch.effects > 0 and epoch.fresh > 0
     assert {"mm", "haloscope::gather_sum", "haloscope::quantize_rows:2", "_fused_adam_"} <= set(found.samples)
     for name, works in found.samples.items():
-        assert all(work.name == name and work.fresh == 0 for work in works)
+        assert all(work.name == name for work in works)
         assert all(seconds >= 0 for times in works.values() for seconds in times)
     costs = found.costs()
     work, times = next(iter(found.samples["_fused_adam_"].items()))
