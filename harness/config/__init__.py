@@ -6,9 +6,9 @@ Imports nothing heavy, so that `haloscope --help` is quick. Open to every folder
 from harness.config._lab import (
     ACKNOWLEDGED,
     AHEAD_BYTES,
-    AHEAD_S,
     MTU,
     PAYLOAD_SHARE,
+    QUEUE_S,
     LabSpec,
     burst,
     is_lab,
@@ -30,7 +30,6 @@ from harness.config._typed import COMMAND_DEFAULTS
 __all__ = [
     "ACKNOWLEDGED",
     "AHEAD_BYTES",
-    "AHEAD_S",
     "COMMAND_DEFAULTS",
     "ClusterConfig",
     "CutConfig",
@@ -41,6 +40,7 @@ __all__ = [
     "Mode",
     "ModelConfig",
     "PAYLOAD_SHARE",
+    "QUEUE_S",
     "RunConfig",
     "RUN_SETTINGS",
     "TrainingConfig",

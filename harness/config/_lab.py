@@ -31,9 +31,12 @@ Exchanges that go both ways get less payload through for it: of 100 Mb/s 92 to 9
 one is quiet (`python -m benchmarks.lab`).
 """
 
-AHEAD_S, AHEAD_BYTES = 80e-3, 3.0 * 2**20
+QUEUE_S = 80e-3
+"""Length of the queue at either end of a link, in seconds at its rate; further packets are dropped."""
+
+AHEAD_BYTES = 3.0 * 2**20
 """A sender is done when its socket has taken the last byte. What its receiver lacks by then is in the socket and in the
-queues of the links: as many seconds' worth as the queue of a link is long, and at most so many bytes.
+queues of the links: QUEUE_S at the link's rate, and at most so many bytes.
 
 Of messages that follow each other over one connection, up to 1 MiB are ahead at 100 Mb/s, 0.74 to 1.23 of larger ones;
 up to 2 MiB at 1 Gb/s, and 2.8 to 3.6 of larger ones (`python -m benchmarks.lab`).

@@ -19,14 +19,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from harness.config import MTU, LabSpec, burst, segment
+from harness.config import MTU, QUEUE_S, LabSpec, burst, segment
 from harness.errors import InputError
 from real.lab import _namespaces as namespaces
 from real.lab._site import located
 
 INTERFACE = "lab0"  # of every host
-QUEUE_S = 80e-3  # length of the queue at either end of a link, in seconds at its rate; further packets are dropped
-QUEUE_LEAST, QUEUE_MOST = 64 << 10, 4 << 20  # bytes
+QUEUE_LEAST, QUEUE_MOST = 64 << 10, 4 << 20  # bytes of the queue at either end of a link
 LEAVE_S = 3.0  # seconds that a command may take to end after SIGTERM
 CONTROLS = ("cubic", "reno")  # window-based congestion control, which at once uses bandwidth that another flow frees
 SHAPERS = {"tbf": "tbf rate 1mbit burst 10kb limit 100kb", "netem": "netem delay 1ms"}  # and arguments to test them

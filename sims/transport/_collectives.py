@@ -209,7 +209,8 @@ class Wire:
         if message is not None:
             self.env.process(self._carry(message, np.asarray([src]), np.asarray([dst]), nbytes))
             return message
-        return operation.messages.setdefault((src, dst), Transfer(self.env))
+        message = operation.messages[src, dst] = Transfer(self.env)
+        return message
 
     def _carry(self, message: Transfer, src: Bytes, dst: Bytes, nbytes: int) -> Waits:
         """Move a message: first what its sender waits for, then what buffers hold by then."""
